@@ -1,0 +1,107 @@
+# `make` lists the targets. Everything is kept below this directory: .venv, .cache (jars), out (data, logs, reports).
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+PYTHON ?= python3.11
+BIN := .venv/bin
+MESSAGES := services/runtime/messages
+PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
+ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup:  ## virtual environment, locked dependencies, Java (as root on Debian or Ubuntu), jars; a no-op when up to date
+	@PYTHON='$(PYTHON)' deploy/setup.sh
+
+.PHONY: ready
+ready:
+	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet
+
+.PHONY: demo
+demo: ready  ## stream real readings, kill an edge, a gateway and its successor, check every row; writes out/demo
+	@$(BIN)/tsunagi demo
+
+.PHONY: up
+up: ready  ## start the broker and all services here and leave them running
+	@$(BIN)/tsunagi up
+
+.PHONY: status
+status: ready  ## slots, owners, positions and ports of what runs here
+	@$(BIN)/tsunagi status
+
+.PHONY: down
+down: ready  ## stop what `make up` started
+	@$(BIN)/tsunagi down
+
+.PHONY: test
+test: lint proto-check types  ## lint, types and every test that needs neither root nor Docker
+	@echo "test: pytest $(ALL_TESTS)"
+	@$(BIN)/pytest $(ALL_TESTS)
+
+.PHONY: test-unit
+test-unit: ready  ## tests without broker and JVM (seconds)
+	@$(BIN)/pytest tests/unit
+
+.PHONY: test-simulation
+test-simulation: ready  ## the protocols under seeded faults, in virtual time
+	@$(BIN)/pytest tests/simulation
+
+.PHONY: test-spark
+test-spark: ready  ## the Spark job
+	@$(BIN)/pytest tests/spark
+
+.PHONY: test-integration
+test-integration: ready  ## single services on a real broker
+	@$(BIN)/pytest tests/integration
+
+.PHONY: test-e2e
+test-e2e: ready  ## the whole system: produce, disturb, validate
+	@$(BIN)/pytest tests/e2e
+
+.PHONY: lint
+lint: ready  ## ruff: rules and format
+	@echo "test: lint"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "lint: run \`make format\`" >&2; exit 1; }
+
+.PHONY: format
+format: ready  ## rewrite the sources as ruff formats them
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+.PHONY: types
+types: ready  ## mypy, strict
+	@echo "test: types"
+	@$(BIN)/mypy
+
+.PHONY: proto
+proto: ready  ## generate services/runtime/messages from proto/tsunagi.proto
+	@$(PROTOC) --python_out=$(MESSAGES) --pyi_out=$(MESSAGES)
+
+.PHONY: proto-check
+proto-check: ready  ## fail if `make proto` would change anything
+	@echo "test: generated messages"
+	@out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; $(PROTOC) --python_out="$$out" --pyi_out="$$out"; \
+	for file in tsunagi_pb2.py tsunagi_pb2.pyi; do \
+		diff -q "$$out/$$file" $(MESSAGES)/$$file || { echo "proto: run \`make proto\` and commit the result" >&2; exit 1; }; \
+	done
+
+.PHONY: docs
+docs: ready  ## write docs/metrics.md and tsunagi.toml.example from the sources
+	@$(BIN)/python -m services.runtime.metrics docs/metrics.md
+	@$(BIN)/python -m services.runtime.example tsunagi.toml.example
+
+.PHONY: lock
+lock: ready  ## resolve pyproject.toml anew into requirements.lock (needs uv on the PATH)
+	@uv pip compile pyproject.toml --group dev --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+		--no-header --upgrade --quiet -o requirements.lock
+
+.PHONY: clean
+clean:  ## stop what runs here, remove out and the tools' caches (.venv and .cache stay)
+	@if [ -d out/run ] && [ -x $(BIN)/tsunagi ]; then $(BIN)/tsunagi down || true; fi
+	@rm -rf out .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	@find services spark deploy tests -name __pycache__ -type d -prune -exec rm -rf {} +

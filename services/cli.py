@@ -1,0 +1,325 @@
+"""`tsunagi`: every command of the system. Parses, calls, and turns errors into one line; the work is elsewhere.
+
+What a command needs is imported when it runs, so that `tsunagi --help` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from services.runtime.settings import Settings
+
+CONFIG_VARIABLE = "TSUNAGI_CONFIG"
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.group(context_settings=_CONTEXT)
+@click.option(
+    "--config", type=click.Path(dir_okay=False), help="Configuration file [default: tsunagi.toml, if there is one]."
+)
+@click.version_option(package_name="tsunagi", prog_name="tsunagi")
+def cli(config: str | None) -> None:
+    r"""Tsunagi: results of a fleet of sensors keep flowing while machines die.
+
+    \b
+    Try it:            tsunagi demo
+    Run it here:       tsunagi up, tsunagi status, tsunagi results --follow, tsunagi down
+    Run one service:   tsunagi gateway run --node gw-1
+    """
+    if config is not None:
+        os.environ[CONFIG_VARIABLE] = config
+
+
+def main() -> None:
+    """Entry point: errors that have a name become one line on stderr and exit code 2 (bad input) or 1 (the rest)."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except Exception as error:
+        named = _named(error)
+        if named is None:
+            raise
+        click.echo(f"tsunagi: {error}", err=True)
+        code = named
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _named(error: Exception) -> int | None:
+    """Return the exit code of an error of ours, whose message says it all; None = a traceback is wanted."""
+    ours = type(error).__module__.partition(".")[0] in {"services", "spark", "deploy"}
+    if not ours:
+        return None
+    return 2 if isinstance(error, ValueError) else 1
+
+
+def _settings() -> Settings:
+    from services.runtime.settings import load
+
+    return load()
+
+
+def _config() -> Path | None:
+    """Return the configuration file that services started by us shall read."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    return Path(named) if named else None
+
+
+def _serve(run: Callable[[], Any]) -> None:
+    from services.runtime.loop import run_service
+
+    sys.exit(run_service(run))
+
+
+# ---- services ------------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def edge() -> None:
+    """Reads a source, aggregates windows, publishes them by slot."""
+
+
+@edge.command("run")
+@click.option("--edge", "name", required=True, help="The edge's name in the sensors table.")
+@click.option(
+    "--clock-offset", default=0.0, metavar="SECONDS", help="Pretend that this edge's clock is so much fast (tests)."
+)
+def edge_run(name: str, clock_offset: float) -> None:
+    """Run one edge.
+
+    Example: tsunagi edge run --edge edge-1
+    """
+
+    def run() -> int:
+        from services.edge.service import run as service
+
+        return service(_settings(), name, clock_offset)
+
+    _serve(run)
+
+
+@cli.group()
+def gateway() -> None:
+    """Hosts slots: primary of some, secondary of others, as the plan says."""
+
+
+@gateway.command("run")
+@click.option("--node", required=True, help="A name that no other worker has.")
+def gateway_run(node: str) -> None:
+    """Run one worker.
+
+    Example: tsunagi gateway run --node gw-1
+    """
+
+    def run() -> int:
+        from services.gateway.service import run as service
+
+        return service(_settings(), node)
+
+    _serve(run)
+
+
+@cli.group()
+def secondary() -> None:
+    """The same host as the gateway, under the name of its usual role."""
+
+
+@secondary.command("run")
+@click.option("--node", required=True, help="A name that no other worker has.")
+def secondary_run(node: str) -> None:
+    """Run one worker.
+
+    Example: tsunagi secondary run --node sec-1
+    """
+
+    def run() -> int:
+        from services.secondary.service import run as service
+
+        return service(_settings(), node)
+
+    _serve(run)
+
+
+@cli.group()
+def scaler() -> None:
+    """Plans which worker owns which slot, and starts workers that are missing."""
+
+
+@scaler.command("run")
+def scaler_run() -> None:
+    """Run the scaler.
+
+    Example: tsunagi scaler run
+    """
+
+    def run() -> int:
+        from services.scaler.service import run as service
+
+        return service(_settings())
+
+    _serve(run)
+
+
+@cli.group()
+def spark() -> None:
+    """The aggregation job: q1..q3 of every reading, in time order within each group."""
+
+
+@spark.command("run")
+def spark_run() -> None:
+    """Run the Spark job's driver.
+
+    Example: tsunagi spark run
+    """
+
+    def run() -> int:
+        from spark.service import run as service
+
+        return service(_settings())
+
+    _serve(run)
+
+
+# ---- the whole system on this machine ------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.option("--no-edges", is_flag=True, help="Start all but the edges.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until everything is ready.")
+def up(no_edges: bool, no_wait: bool) -> None:  # noqa: FBT001 - click's flags
+    """Start broker, topics, scaler, workers, Spark and edges on this machine, and leave them running.
+
+    What runs already stays. A broker that answers at [kafka] servers is used as it is.
+    """
+    from services.local.up import System
+
+    system = System(_settings(), _config(), click.echo)
+    system.start_broker()
+    system.make_topics()
+    nodes = system.start_workers()
+    if not no_wait:
+        system.wait_ready(nodes)
+    if not no_edges:
+        system.start_edges()
+    click.echo("up. Look:  tsunagi status;  tsunagi results --follow.  Stop:  tsunagi down")
+
+
+@cli.command()
+@click.option(
+    "--wipe/--keep-data", default=False, help="Remove the log, the state and the checkpoint as well [default: keep]."
+)
+def down(wipe: bool) -> None:  # noqa: FBT001 - click's flag
+    """Stop everything that `tsunagi up` started, the broker last."""
+    from services.local import up as local
+
+    settings = _settings()
+    killed = local.System(settings, _config(), click.echo).stop()
+    if killed:
+        click.echo(f"killed, since they did not stop in time: {', '.join(killed)}", err=True)
+    for path in local.wipe(settings) if wipe else []:
+        click.echo(f"removed {path}")
+    click.echo("down")
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def status(as_json: bool) -> None:  # noqa: FBT001 - click's flag
+    """Show slots, owners, epochs, positions, lag, nodes and metrics ports."""
+    import json
+
+    from rich.console import Console
+
+    from services.local.status import print_status, read_status
+
+    found = read_status(_settings())
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        print_status(found, Console())
+
+
+@cli.command()
+@click.option("--follow", is_flag=True, help="Go on as results come.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option("--group", "groups", multiple=True, help="Only this group; may be given more than once.")
+@click.option("--from-now", is_flag=True, help="Skip what is there already.")
+def results(follow: bool, form: str, groups: tuple[str, ...], from_now: bool) -> None:  # noqa: FBT001 - click's flags
+    """Print ordered results, repeats dropped.
+
+    Example: tsunagi results --follow --format csv --group area-01
+    """
+    from services.local.results import print_results
+
+    print_results(_settings(), follow=follow, form=form, groups=groups, from_now=from_now)
+
+
+@cli.command()
+@click.option("--data", type=_FILE, help="A CSV of readings of your own [default: the one that comes with Tsunagi].")
+@click.option(
+    "--edges", default=4, show_default=True, type=click.IntRange(2), help="Edges over which its columns are spread."
+)
+@click.option("--sensors", type=_FILE, help="A sensors table for it, instead of --edges.")
+@click.option("--model", type=_FILE, help="A fitted model [default: fitted to the first 40 % of the rows].")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("out/demo"), show_default=True)
+@click.option("--seed", default=1, show_default=True, help="Of the times of the faults.")
+def demo(data: Path | None, edges: int, sensors: Path | None, model: Path | None, out: Path, seed: int) -> None:
+    r"""Stream real readings, kill an edge and two gateway workers on the way, and check every row.
+
+    Exit code 0 only if nothing was lost, doubled or out of order, and every kill hit a slot's owner while tuples
+    were in flight.
+    Writes report.json and report.html into --out. Examples:
+
+    \b
+    tsunagi demo
+    tsunagi demo --data mine.csv --edges 3
+    """
+    from services.demo.run import Plan, run
+
+    sys.exit(run(Plan(data=data, edges=edges, sensors=sensors, model=model, out=out, seed=seed)))
+
+
+@cli.command()
+@click.option("--slot", "slots", type=int, multiple=True, help="Only this slot; may be given more than once.")
+def replay(slots: tuple[int, ...]) -> None:
+    """Compute the outputs of the slots again from their logs, and compare with what was written.
+
+    Exit code 1 if a name or a tag differs, or a value by more than 1e-6 standard deviations.
+    """
+    from services.replay import replay_slots
+
+    sys.exit(replay_slots(_settings(), slots, click.echo))
+
+
+@cli.command()
+@click.option("--data", type=_FILE, required=True, help="CSV of readings.")
+@click.option("--sensors", type=_FILE, help="The sensors table [default: the configured one].")
+@click.option("--rows", default=1.0, show_default=True, help="Share of the rows, from the first, to fit to.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where the model goes.")
+def fit(data: Path, sensors: Path | None, rows: float, out: Path) -> None:
+    """Fit a recovery model to a CSV.
+
+    Example: tsunagi fit --data data/guangzhou.csv --rows 0.4 --out out/model.bin
+    """
+    from services.recovery.fit import fit_csv
+    from services.runtime.sensors import read_sensors
+
+    settings = _settings()
+    model, report = fit_csv(data, read_sensors(sensors or settings.sensors), settings.steps, rows)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    click.echo(f"{out}: {len(model)} sensors, sha256 {model.save(out)}")
+    click.echo(str(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Figures of a run: how good the recovered values are, how long a slot was silent, how late results came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from services.demo.check import Checked
+from services.demo.delivery import Delivery
+from services.demo.evidence import Collected, Kill, Output, Owner, Read
+from services.demo.findings import World
+from services.demo.truth import Truth
+from services.runtime.columns import Floats
+
+BEFORE_S = 1.0
+AFTER_S = 4.0
+
+
+def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[str, float | int | None]:
+    """Return the error of the estimated values against the CSV's own windows.
+
+    `rmse` is in the sensors' units, `nrmse` in each one's standard deviation, `coverage` the share of bounds that hold.
+    """
+    first = world.truth.first_step - delivery.first_step
+    rows = slice(first, first + len(world.truth.values))
+    scored = delivery.estimated[rows] & ~np.isnan(world.truth.values)
+    off = np.abs(delivery.mean[rows] - world.truth.values)[scored]
+    unit = np.broadcast_to(world.scale, scored.shape)[scored]
+    count = int(scored.sum())
+    bound = delivery.bound[rows][scored]
+    return {
+        "values": count,
+        "rmse": _root_mean_square(off),
+        "nrmse": _root_mean_square(off[unit > 0] / unit[unit > 0]),
+        "coverage": float((off <= bound).mean()) if count else None,
+        "delta": delta,
+        "bounded": int((delivery.quality[rows][scored] == 1).sum()),
+    }
+
+
+def _root_mean_square(values: Floats) -> float | None:
+    return float(np.sqrt(np.mean(values**2))) if len(values) else None
+
+
+def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dict[str, Any]]:
+    """Return every change of owner after the first, with the times that its new owner measured itself."""
+    found = []
+    for slot, slot_log in sorted(checked.logs.items()):
+        for before, owner in zip(slot_log.owners, slot_log.owners[1:], strict=False):
+            kill = _kill_of(before, owner, collected.kills)
+            note = _note(slot, owner, collected.notes)
+            from_us = (kill.at_us if kill is not None else owner.appended_us) - round(BEFORE_S * 1e6)
+            silence = silence_s(
+                checked.outputs.get(slot, ()), from_us, owner.appended_us + round(AFTER_S * 1e6), slide_us
+            )
+            found.append(
+                {
+                    "slot": slot,
+                    "epoch": owner.epoch,
+                    "from": before.node,
+                    "to": owner.node,
+                    "cause": "planned" if kill is None else "kill",
+                    "at_us": owner.appended_us,
+                    "detect_s": note.get("detect_s"),
+                    "promote_s": note.get("promote_s"),
+                    "catch_up_s": note.get("catch_up_s"),
+                    "silence_s": silence,
+                }
+            )
+    return found
+
+
+def _kill_of(before: Owner, owner: Owner, kills: Sequence[Kill]) -> Kill | None:
+    fitting = [
+        kill
+        for kill in kills
+        if kill.what == "owner" and kill.node == before.node and before.appended_us <= kill.at_us <= owner.appended_us
+    ]
+    return fitting[-1] if fitting else None
+
+
+def _note(slot: int, owner: Owner, notes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    for note in notes:
+        if note.get("event") == "takeover" and note.get("slot") == slot and note.get("epoch") == owner.epoch:
+            return note
+    return {}
+
+
+def silence_s(outputs: Sequence[Output], from_us: int, to_us: int, slide_us: int) -> float | None:
+    """Return the longest gap between new outputs in that time, less the step; None = fewer than two of them."""
+    times = np.array([output.written_us for output in outputs if from_us <= output.written_us <= to_us], dtype=np.int64)
+    if len(times) < 2:
+        return None
+    return max(0.0, (int(np.diff(times).max()) - slide_us) / 1e6)
+
+
+def latency_rows(checked: Checked, truth: Truth, reads: Sequence[Read]) -> tuple[Floats, Floats]:
+    """Return (event time in s, latency in s), one entry a row of the CSV's steps that the live reader saw."""
+    read_us = {(read.partition, read.offset): read.read_us for read in reads}
+    times, latencies = [], []
+    for blocks in checked.delivery.blocks.values():
+        for block in blocks:
+            seen = read_us.get((block.partition, block.offset))
+            if seen is not None and truth.first_step <= block.step <= truth.last_step:
+                times.extend([block.event_time_us / 1e6] * len(block.sensor))
+                latencies.extend([(seen - block.appended_us) / 1e6] * len(block.sensor))
+    order = np.argsort(times, kind="stable")
+    return np.array(times, dtype=np.float64)[order], np.array(latencies, dtype=np.float64)[order]
+
+
+def latency_figures(latencies: Floats) -> dict[str, float | int | None]:
+    """Return p50, p99 and the largest, in seconds."""
+    if len(latencies) == 0:
+        return {"p50": None, "p99": None, "max": None, "rows": 0}
+    p50, p99 = (float(x) for x in np.quantile(latencies, [0.5, 0.99]))
+    return {"p50": p50, "p99": p99, "max": float(latencies.max()), "rows": len(latencies)}
+
+
+def finite(value: Any) -> Any:  # noqa: ANN401 - whatever json takes
+    """Return the value as JSON can hold it: NaN and infinities become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value

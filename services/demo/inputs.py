@@ -1,0 +1,183 @@
+"""What the demo runs on: data, sensors table, speed and configuration, all written into its own directory."""
+
+from __future__ import annotations
+
+import csv
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from services.demo.truth import read_readings
+from services.edge.csv_source import check_csv
+from services.local.processes import ROOT
+from services.runtime.sensors import SensorTable, read_sensors
+
+DATA = ROOT / "data" / "guangzhou.csv"
+SENSORS = ROOT / "data" / "guangzhou-sensors.csv"
+INTERVAL_S = 0.1
+LEAST_INTERVAL_S = 0.05
+SHORTEST_S, USUAL_S, LONGEST_S = 45.0, 50.0, 60.0
+LEAST_ROWS = 60
+WINDOW, SLIDE, SLOTS, WORKERS = 10, 2, 2, 5
+SENSORS_A_GROUP = 12
+
+
+class DemoError(ValueError):
+    """The demo cannot be run on what it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a run works on.
+
+    Attributes:
+        interval_s: time between two rows as they are streamed.
+        speed: how many times faster than the file's own times that is.
+        rows: of the data; fitting takes the first of them, see `fit_rows`.
+        notes: what the user should know (rows left out, interval chosen).
+    """
+
+    data: Path
+    sensors: Path
+    table: SensorTable
+    rows: int
+    interval_s: float
+    speed: float
+    timed: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def stream_s(self) -> float:
+        """How long the stream takes."""
+        return self.rows * self.interval_s
+
+
+def prepare(data: Path | None, edges: int, sensors: Path | None, out: Path) -> Inputs:
+    """Check the data, make the sensors table if none is given, and choose the speed.
+
+    Raises:
+        SourceError, SensorsError: the CSV or the table cannot be used, or they contradict each other.
+        DemoError: there are too few rows or sensors.
+    """
+    notes: list[str] = []
+    if data is None:
+        data = DATA
+        sensors = sensors or SENSORS
+    if sensors is None:
+        sensors = out / "sensors.csv"
+        sensors.write_text(make_table(data, edges), encoding="utf-8")
+        notes.append(f"sensors table: {sensors}, the columns spread over {edges} edges")
+    table = read_sensors(sensors)
+    if len(table.edges) < 2:
+        raise DemoError(f"{sensors}: found one edge, expected at least two: one is killed, the others help out")
+    rows = check_csv(data, table).rows
+    if rows < LEAST_ROWS:
+        raise DemoError(f"{data}: found {rows} rows, expected at least {LEAST_ROWS}")
+    interval_s, used = choose_interval(rows)
+    if used < rows:
+        notes.append(f"{data.name} has {rows} rows: the first {used} are streamed, one every {interval_s:g} s")
+        data = _head(data, used, out / "data.csv")
+    elif interval_s != INTERVAL_S:
+        notes.append(
+            f"{data.name} has {rows} rows: one is streamed every {interval_s:.3g} s, {used * interval_s:.0f} s in all"
+        )
+    usual_s = _usual_interval_s(data, table)
+    speed = 1.0 if usual_s is None else usual_s / interval_s
+    return Inputs(data, sensors, table, used, interval_s, speed, usual_s is not None, tuple(notes))
+
+
+def choose_interval(rows: int) -> tuple[float, int]:
+    """Return (seconds a row, rows to stream), so that the stream lasts 45 to 60 s, and no row less than 0.05 s."""
+    if SHORTEST_S <= rows * INTERVAL_S <= LONGEST_S:
+        return INTERVAL_S, rows
+    used = min(rows, round(LONGEST_S / LEAST_INTERVAL_S))
+    interval_s = max(LEAST_INTERVAL_S, round(USUAL_S / used, 3))
+    return interval_s, used
+
+
+def _usual_interval_s(data: Path, table: SensorTable) -> float | None:
+    """Return the median time between two rows of the file; None = it has no times."""
+    with data.open(encoding="utf-8-sig", newline="") as file:
+        if next(csv.reader(file))[0].strip() != "time":
+            return None
+    times = read_readings(data, SensorTable(table.sensors[:1]), origin_us=0, interval_us=1).times_us
+    usual = float(np.median(np.diff(times))) / 1e6
+    if usual <= 0:
+        raise DemoError(f"{data}: most of its rows have the time of the row before")
+    return usual
+
+
+def make_table(data: Path, edges: int) -> str:
+    """Return a sensors table for the columns of a CSV: edges take turns, neighbours make a group.
+
+    Raises:
+        DemoError: there are too few columns.
+    """
+    try:
+        with data.open(encoding="utf-8-sig", newline="") as file:
+            header = [name.strip() for name in next(csv.reader(file), [])]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DemoError(f"{data}: cannot be read: {error}") from None
+    names = header[1:] if header[:1] == ["time"] else header
+    if len(names) < 2 * edges:
+        raise DemoError(f"{data}, line 1: found {len(names)} sensors, expected at least {2 * edges} for {edges} edges")
+    lines = ["sensor,edge,group"]
+    for number, name in enumerate(names):
+        quoted = f'"{name}"' if "," in name else name
+        lines.append(f"{quoted},edge-{number % edges + 1},group-{number // SENSORS_A_GROUP + 1:02d}")
+    return "\n".join(lines) + "\n"
+
+
+def _head(data: Path, rows: int, to: Path) -> Path:
+    with data.open(encoding="utf-8-sig") as source, to.open("w", encoding="utf-8") as target:
+        left = rows + 1
+        for line in source:
+            if line.strip() and left:
+                target.write(line)
+                left -= 1
+    return to
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def configuration(inputs: Inputs, out: Path, port: int, model: Path, origin_us: int) -> dict[str, Any]:
+    """Return the demo's configuration, as nested tables; `origin_us` = 0 until the stream begins."""
+    return {
+        "state": str(out / "run"),
+        "sensors": str(inputs.sensors.resolve()),
+        "kafka": {"servers": f"127.0.0.1:{port}"},
+        "steps": {"interval_s": inputs.interval_s, "window": WINDOW, "slide": SLIDE},
+        "slots": {"count": SLOTS},
+        "recovery": {"model": str(model), "store": str(out / "models")},
+        "spark": {"checkpoint": str(out / "checkpoint")},
+        "scaler": {"workers": WORKERS, "launcher": "none"},
+        "source": {"path": str(inputs.data.resolve()), "speed": inputs.speed, "origin_us": origin_us},
+    }
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """Write nested tables of strings, numbers and truth values as TOML."""
+    plain = {key: value for key, value in tables.items() if not isinstance(value, Mapping)}
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{name}]", *(f"{key} = {_toml_value(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: str | float | bool) -> str:  # noqa: FBT001 - a value, not a flag
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)

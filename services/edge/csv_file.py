@@ -1,0 +1,274 @@
+"""A CSV of readings: header = sensor names, one row a reading time, an empty cell = no reading.
+
+The first column may be ``time``: ISO 8601 with a zone, or seconds since the epoch. The file is read line by line; every
+error names file, line, column, what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from services.edge.source import Place, SourceError
+from services.edge.window import Places
+from services.runtime.columns import Floats
+from services.runtime.sensors import Sensor, SensorTable
+
+TIME = "time"
+
+
+class CsvRow(NamedTuple):
+    """One row as it stands in the file.
+
+    Attributes:
+        place: where it begins.
+        time_us: of the `time` column, None = there is none.
+        places: intp[m], places of the wanted sensors that have a reading.
+        values: float64[m].
+        strangers: (name, cell) of the columns that the table does not have, where they are not empty.
+    """
+
+    place: Place
+    time_us: int | None
+    places: Places
+    values: Floats
+    strangers: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSummary:
+    """What `check_csv` found.
+
+    Attributes:
+        columns: sensors of the table in the header.
+        readings: cells with a value, of those columns.
+        first_time, last_time: of the `time` column, None = there is none.
+        unknown: columns that the sensors table does not have.
+    """
+
+    rows: int
+    columns: int
+    readings: int
+    first_time: datetime | None
+    last_time: datetime | None
+    unknown: tuple[str, ...]
+
+
+class CsvFile:
+    """A CSV opened for reading in order.
+
+    Args:
+        path: the file.
+        table: the sensors table.
+        wanted: the sensors to read; each must be in the header.
+
+    Raises:
+        SourceError: see the class.
+    """
+
+    def __init__(self, path: Path, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
+        self.path = path
+        try:
+            self._file: BinaryIO = path.open("rb")
+        except FileNotFoundError:
+            raise SourceError(f"{path}: no such file") from None
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+        try:
+            self._read_header(table, wanted)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_header(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
+        raw = self._file.readline()
+        if not raw.strip():
+            raise SourceError(f"{self.path}: empty; expected a header of sensor names")
+        text = self._decode(raw, 1).removeprefix("\ufeff")
+        self.header_sha256 = hashlib.sha256(text.encode()).hexdigest()
+        self._header = [name.strip() for name in next(csv.reader([text]))]
+        seen: dict[str, int] = {}
+        for number, name in enumerate(self._header, start=1):
+            if not name:
+                raise SourceError(f"{self.path}, line 1, column {number}: found no name, expected a sensor's")
+            if name in seen:
+                raise SourceError(f"{self.path}, line 1: sensor {name!r} stands in columns {seen[name]} and {number}")
+            seen[name] = number
+        self.has_time = self._header[0] == TIME
+        known = {sensor.name for sensor in table.sensors}
+        if not known & seen.keys():
+            raise SourceError(
+                f"{self.path}, line 1: no column is in the sensors table (found {_some(self._header)}, expected "
+                f"{_some(sensor.name for sensor in wanted)})"
+            )
+        missing = [sensor for sensor in wanted if sensor.name not in seen]
+        if missing:
+            raise SourceError(
+                f"{self.path}, line 1: the sensors table contradicts the data: no column for "
+                f"{_some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {_some(self._header)}"
+            )
+        self._columns = [seen[sensor.name] - 1 for sensor in wanted]
+        self._all: Places = np.arange(len(wanted))
+        self._alone = len(self._header) == 1
+        strangers = [name for name in self._header[1 if self.has_time else 0 :] if name not in known]
+        self._strangers = [(seen[name] - 1, name) for name in strangers]
+        self._place = self.first = Place(0, 2, len(raw))
+        self._last_us: int | None = None
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The columns that the sensors table does not have."""
+        return tuple(name for _, name in self._strangers)
+
+    @property
+    def place(self) -> Place:
+        """Where the next row begins."""
+        return self._place
+
+    def seek(self, place: Place) -> None:
+        """Go on at a place that `place` once gave."""
+        self._file.seek(place.offset)
+        self._place = place
+        self._last_us = None
+
+    def next_row(self) -> CsvRow | None:
+        """Read a row; None = there is none left.
+
+        Raises:
+            SourceError: see the class.
+        """
+        found = self._next_line()
+        return None if found is None else self._parse(*found)
+
+    def skip_row(self) -> bool:
+        """Pass over a row without looking into it; False = there is none left."""
+        return self._next_line() is not None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _next_line(self) -> tuple[Place, bytes] | None:
+        while raw := self._file.readline():
+            place = self._place
+            # Between rows an empty line says nothing; in a file of one column it is a row without a reading.
+            blank = not self._alone and not raw.strip()
+            self._place = Place(place.row + (not blank), place.line + 1, place.offset + len(raw))
+            if not blank:
+                return place, raw
+        return None
+
+    def _parse(self, place: Place, raw: bytes) -> CsvRow:
+        text = self._decode(raw, place.line)
+        if '"' in text:
+            rows = list(csv.reader([text]))
+            cells = rows[0] if rows else [""]
+        else:
+            cells = text.split(",")
+        if len(cells) != len(self._header):
+            raise SourceError(
+                f"{self.path}, line {place.line}: found {len(cells)} fields, expected {len(self._header)} "
+                "as in the header"
+            )
+        time_us = self._time(cells[0], place.line) if self.has_time else None
+        texts = [cells[column] for column in self._columns]
+        strangers = [(name, cells[column]) for column, name in self._strangers if cells[column].strip()]
+        if "_" not in text:  # which float() takes between digits
+            try:
+                return CsvRow(place, time_us, self._all, np.fromiter(map(float, texts), np.float64), strangers)
+            except ValueError:
+                pass  # an empty cell, or text
+        present = [number for number, cell in enumerate(texts) if cell.strip()]
+        values = [self._number(texts[number], place.line, self._columns[number]) for number in present]
+        return CsvRow(place, time_us, np.array(present, dtype=np.intp), np.array(values, dtype=np.float64), strangers)
+
+    def _number(self, cell: str, line: int, column: int) -> float:
+        try:
+            if "_" in cell:
+                raise ValueError  # noqa: TRY301 - the same message
+            return float(cell)
+        except ValueError:
+            raise SourceError(
+                f"{self.path}, line {line}, column {self._header[column]!r}: found {cell.strip()!r}, expected a number"
+            ) from None
+
+    def _time(self, cell: str, line: int) -> int:
+        where = f"{self.path}, line {line}, column 'time'"
+        time_us = parse_time(cell.strip(), where)
+        if self._last_us is not None and time_us < self._last_us:
+            before = datetime.fromtimestamp(self._last_us / 1e6, UTC).isoformat()
+            raise SourceError(f"{where}: time runs backwards: found {cell.strip()!r}, expected {before} or later")
+        self._last_us = time_us
+        return time_us
+
+    def _decode(self, raw: bytes, line: int) -> str:
+        try:
+            return raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            found = raw[error.start]
+            raise SourceError(
+                f"{self.path}, line {line}: found byte 0x{found:02x} at {error.start + 1}, expected UTF-8"
+            ) from None
+
+
+def parse_time(text: str, where: str) -> int:
+    """Read a time, ISO 8601 with a zone or seconds since the epoch, as microseconds since the epoch.
+
+    Raises:
+        SourceError: neither; the message begins with `where`.
+    """
+    expected = "expected ISO 8601 with a zone, or seconds since the epoch"
+    try:
+        seconds = float(text)
+    except ValueError:
+        pass
+    else:
+        if not math.isfinite(seconds):
+            raise SourceError(f"{where}: found {text!r}, {expected}")
+        return round(seconds * 1e6)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise SourceError(f"{where}: found {text!r}, {expected}") from None
+    if moment.tzinfo is None:
+        raise SourceError(f"{where}: found {text!r}, a time without a zone; {expected}")
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def check_csv(path: Path, table: SensorTable) -> CsvSummary:
+    """Read a whole CSV against the whole sensors table, so that errors show before anything starts.
+
+    Raises:
+        SourceError: see the class.
+    """
+    file = CsvFile(path, table, table.sensors)
+    rows = readings = 0
+    first_us: int | None = None
+    last_us: int | None = None
+    try:
+        while (row := file.next_row()) is not None:
+            rows += 1
+            readings += len(row.values)
+            first_us = row.time_us if first_us is None else first_us
+            last_us = row.time_us
+    finally:
+        file.close()
+    if rows == 0:
+        raise SourceError(f"{path}: no rows below the header")
+    first, last = (None if time is None else datetime.fromtimestamp(time / 1e6, UTC) for time in (first_us, last_us))
+    return CsvSummary(rows, len(table), readings, first, last, file.unknown)
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return a few names, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    return ", ".join(repr(name) for name in listed[:5]) + more

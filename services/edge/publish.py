@@ -1,0 +1,210 @@
+"""Sends each step to the slots that hold this edge's sensors, one record a slot, in order, never dropping one."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from google.protobuf.message import DecodeError
+
+from services.edge.window import Closed
+from services.runtime.clock import Clock
+from services.runtime.columns import pack_floats, pack_sensors, sensors
+from services.runtime.log import PLAN, TUPLES, Log, LogError, Position
+from services.runtime.messages import VERSION, LogRecord, Placement, Plan, TupleBatch
+from services.runtime.sensors import Sensor, SensorsError, SensorTable
+
+PLACEMENT_KEY = b"placement"
+_NOWHERE = -1
+_RETRY_S = 1.0
+_SILENCE_S = 3.0
+
+
+class PlacementReader:
+    """Follows the placement in `plan`: the one with the greatest serial.
+
+    Attributes:
+        current: None = none has come yet.
+        trouble: why there is none, for people.
+    """
+
+    def __init__(self, log: Log, table: SensorTable, clock: Clock, logger: structlog.stdlib.BoundLogger) -> None:
+        self.current: Placement | None = None
+        self.trouble = "the plan has not been read"
+        self._reader = log.reader()
+        self._table = table
+        self._clock = clock
+        self._logger = logger
+        self._reading = False
+        self._retry_s = 0.0
+
+    def poll(self) -> bool:
+        """Read what is new in `plan`; return whether the placement changed.
+
+        Raises:
+            SensorsError: the first placement was made from another sensors table.
+            LogError: the plan was truncated or the client failed for good.
+        """
+        if not self._reading and not self._begin():
+            return False
+        before = self.current
+        for record in self._reader.read(1000, 0.0):
+            if record.key == PLACEMENT_KEY and record.value is not None:
+                self._consider(record.value, record.offset)
+        if self.current is None:
+            self.trouble = "no placement in the plan yet"
+        return self.current is not before
+
+    def close(self) -> None:
+        """Let go of the reader."""
+        self._reader.close()
+
+    def _begin(self) -> bool:
+        now_s = self._clock.monotonic()
+        if now_s < self._retry_s:
+            return False
+        try:
+            first, _ = self._reader.range(PLAN, 0)
+        except LogError as error:
+            self.trouble = f"the plan cannot be read: {error}"
+            self._retry_s = self._clock.monotonic() + _RETRY_S
+            return False
+        self._reader.assign([Position(PLAN, 0, first)])
+        self._reading = True
+        return True
+
+    def _consider(self, value: bytes, offset: int) -> None:
+        try:
+            plan = Plan.FromString(value)
+        except DecodeError:
+            self._logger.exception("unreadable placement", offset=offset)
+            return
+        if plan.version > VERSION or not plan.HasField("placement"):
+            self._logger.error("placement of a later version", offset=offset, found=plan.version, expected=VERSION)
+            return
+        found = plan.placement
+        if self.current is not None and found.serial <= self.current.serial:
+            return
+        rows = len(found.slot) // 4
+        if rows <= len(self._table) and found.table_sha256 and found.table_sha256 != self._table.digest(rows):
+            if self.current is None:
+                raise SensorsError(
+                    f"the sensors table contradicts the placement {found.serial} in the plan: its first {rows} rows "
+                    f"have the digest {self._table.digest(rows)[:12]}, expected {found.table_sha256[:12]}"
+                )
+            self._logger.error("placement of another sensors table", serial=found.serial, kept=self.current.serial)
+            return
+        self.current = found
+        self._logger.info("placement", serial=found.serial, slots=found.slots, sensors=rows)
+
+
+class Publisher:
+    """Writes an edge's steps to `tuples`.
+
+    Attributes:
+        sent: records handed over; `delivered`: those that the log has.
+        unplaced_values: values of sensors that the placement does not have yet; they are not sent.
+        last_step: the newest step handed over, None = none.
+    """
+
+    def __init__(
+        self, log: Log, edge: str, own: tuple[Sensor, ...], clock: Clock, logger: structlog.stdlib.BoundLogger
+    ) -> None:
+        self.producer = log.producer()
+        self.sent = 0
+        self.delivered = 0
+        self.unplaced_values = 0
+        self.last_step: int | None = None
+        self._edge = edge
+        self._own = own
+        self._clock = clock
+        self._logger = logger
+        self._slot_of: npt.NDArray[np.int64] = np.full(len(own), _NOWHERE, dtype=np.int64)
+        self._slots: list[int] = []
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._failure: LogError | None = None
+        self._progress_s = clock.monotonic()
+        self._logged_s = self._progress_s
+
+    @property
+    def depth(self) -> int:
+        """Records that the log does not have yet: the spool."""
+        return self.sent - self.delivered
+
+    def place(self, placement: Placement) -> None:
+        """Follow a placement from the next step on."""
+        slots = sensors(placement.slot)
+        ids = np.array([sensor.id for sensor in self._own])
+        known = ids < len(slots)
+        slot_of = np.full(len(ids), _NOWHERE, dtype=np.int64)
+        slot_of[known] = slots[ids[known]]
+        moved = int(((self._slot_of != _NOWHERE) & (self._slot_of != slot_of)).sum())
+        if moved:
+            self._logger.error("the placement moves sensors between slots", serial=placement.serial, sensors=moved)
+        names = [sensor.name for sensor, place in zip(self._own, slot_of, strict=True) if place == _NOWHERE]
+        if names:
+            self._logger.warning("sensors without a place", count=len(names), first=names[0], serial=placement.serial)
+        self._slot_of = slot_of
+        self._slots = sorted(set(slot_of[known].tolist()))
+
+    def publish(self, closed: Closed, event_time_us: int, incarnation: int) -> None:
+        """Hand over a step: a record for every slot with sensors of this edge, also where none has a value."""
+        slot_of = self._slot_of[closed.places]
+        self.unplaced_values += int((slot_of == _NOWHERE).sum())
+        for slot in self._slots:
+            here = slot_of == slot
+            batch = TupleBatch(
+                edge=self._edge,
+                incarnation=incarnation,
+                step=closed.step,
+                event_time_us=event_time_us,
+                sensor=pack_sensors(closed.sensors[here]),
+                value=pack_floats(closed.values[here]),
+                count=pack_sensors(closed.counts[here]),
+            )
+            self._waiting.append((slot, LogRecord(version=VERSION, batch=batch).SerializeToString()))
+            if self.depth == 0:
+                self._progress_s = self._clock.monotonic()
+            self.sent += 1
+        self.last_step = closed.step
+        self._drain()
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Send what waits and hear what has arrived; say so when nothing does.
+
+        Raises:
+            LogError: a record cannot be delivered, ever; the process must stop.
+        """
+        self._drain()
+        self.producer.poll(timeout_s)
+        if self._failure is not None:
+            raise self._failure
+        now_s = self._clock.monotonic()
+        if self.depth and min(now_s - self._progress_s, now_s - self._logged_s) > _SILENCE_S:
+            self._logged_s = now_s
+            self._logger.warning("the broker does not answer", waiting=self.depth, seconds=now_s - self._progress_s)
+
+    def close(self, timeout_s: float) -> int:
+        """Give the spool some time to drain; return how many records are lost with it."""
+        self._drain()
+        self.producer.flush(timeout_s)
+        self.producer.close()
+        return self.depth
+
+    def _drain(self) -> None:
+        while self._waiting:
+            slot, value = self._waiting[0]
+            try:
+                self.producer.send(TUPLES, slot, self._edge.encode(), value, self._heard)
+            except BufferError:
+                return  # it stays here until `poll` has made room
+            self._waiting.popleft()
+
+    def _heard(self, error: LogError | None, offset: int) -> None:
+        if error is not None:
+            self._failure = error
+        else:
+            self.delivered += 1
+            self._progress_s = self._clock.monotonic()

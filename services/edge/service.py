@@ -1,0 +1,324 @@
+"""The edge's loop: read the source, close the steps whose time is over, send them.
+
+`Edge` is the loop's body, a turn at a time and without waiting, so that a test drives it with its own clock; `run` adds
+what a process needs around it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+
+import structlog
+
+from services.edge.csv_file import CsvFile
+from services.edge.csv_source import CsvSource, Timing
+from services.edge.dead_letters import DeadLetters
+from services.edge.position import EdgePosition, PositionFile, shared_origin
+from services.edge.publish import PlacementReader, Publisher
+from services.edge.source import Row, Source, SourceError
+from services.edge.window import SlidingWindows
+from services.runtime import metrics
+from services.runtime.clock import Clock, SystemClock
+from services.runtime.health import HealthServer
+from services.runtime.heartbeat import Heartbeats
+from services.runtime.kafka import KafkaLog
+from services.runtime.log import Log
+from services.runtime.logs import configure
+from services.runtime.loop import StopFlag
+from services.runtime.messages import Heartbeat
+from services.runtime.sensors import SensorsError, read_sensors
+from services.runtime.settings import MICROSECONDS, Settings
+
+UNKNOWN_SENSOR = "unknown-sensor"
+
+MAX_ROWS = 256
+MAX_STEPS = 64
+_IDLE_S = 0.1
+_SPOOL_S = 5.0
+_LOG_INTERVAL_S = 5.0
+
+
+class Counts:
+    """The edge's metrics; counters are told the difference since the last turn."""
+
+    def __init__(self, edge: str) -> None:
+        self.rows_skipped = metrics.EDGE_ROWS_SKIPPED.labels(edge)
+        self.steps_skipped = metrics.EDGE_STEPS_SKIPPED.labels(edge)
+        self._edge = edge
+        self._rows = metrics.EDGE_ROWS.labels(edge)
+        self._batches = metrics.EDGE_BATCHES.labels(edge)
+        self._spool = metrics.EDGE_SPOOL_RECORDS.labels(edge)
+        self._step = metrics.EDGE_STEP.labels(edge)
+        self._unplaced = metrics.EDGE_UNPLACED.labels(edge)
+        self._last: Counter[str] = Counter()
+
+    def update(self, rows: int, publisher: Publisher, unusable: Mapping[str, int]) -> None:
+        """Bring the metrics up to date."""
+        self._rows.inc(rows)
+        self._batches.inc(self._since("batches", publisher.delivered))
+        self._unplaced.inc(self._since("unplaced", publisher.unplaced_values))
+        self._spool.set(publisher.depth)
+        if publisher.last_step is not None:
+            self._step.set(publisher.last_step)
+        for reason, count in unusable.items():
+            metrics.EDGE_UNUSABLE.labels(self._edge, reason).inc(self._since(reason, count))
+
+    def _since(self, name: str, count: int) -> int:
+        difference = count - self._last[name]
+        self._last[name] = count
+        return difference
+
+
+class Edge:
+    """One incarnation of an edge.
+
+    Args:
+        clock_offset_s: how far the edge's clock is off, for tests: event times are stamped with it, rows are handed out
+            by the true time.
+
+    Attributes:
+        incarnation: nanoseconds of the start, and greater than that of any earlier incarnation that published.
+        done: the source has ended and the log has every record.
+
+    Raises:
+        SensorsError: the table has no sensor of this edge, or contradicts the placement.
+        SourceError: the source or the edge's position cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        edge: str,
+        log: Log,
+        clock: Clock,
+        logger: structlog.stdlib.BoundLogger,
+        *,
+        clock_offset_s: float = 0.0,
+        incarnation: int | None = None,
+    ) -> None:
+        table = read_sensors(settings.sensors)
+        self._own = table.of_edge(edge)
+        if not self._own:
+            raise SensorsError(
+                f"{settings.sensors}: no sensor of edge {edge!r}; found the edges {', '.join(table.edges)}"
+            )
+        self.name = edge
+        self.done = False
+        self._settings = settings
+        self._clock = clock
+        self._logger = logger
+        self._offset_us = round(clock_offset_s * MICROSECONDS)
+        self._file = CsvFile(settings.source.path, table, self._own)
+        self._position_file = PositionFile(settings.state, edge)
+        self._position = self._load_position()
+        started = clock.now_us() * 1000 if incarnation is None else incarnation
+        self.incarnation = started if self._position is None else max(started, self._position.incarnation + 1)
+        self._windows = SlidingWindows(self._own, settings.steps)
+        self._source: Source | None = None
+        self._observed_us = 0
+        self._skipped = 0
+        self._counts = Counts(edge)
+        self._placements = PlacementReader(log, table, clock, logger)
+        self.publisher = Publisher(log, edge, self._own, clock, logger)
+        self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger)
+        self._said_s = -math.inf
+
+    def ready(self) -> tuple[bool, str]:
+        """Return whether steps are being published, and why not."""
+        return (True, "") if self._source is not None else (False, self._placements.trouble)
+
+    def step(self) -> float:
+        """Do what is due, without waiting; return the seconds until something may be due again.
+
+        Raises:
+            SourceError: the source is malformed from here on.
+            LogError: a record cannot be delivered, ever.
+        """
+        self.publisher.poll()
+        if self._placements.poll() and self._placements.current is not None:
+            self.publisher.place(self._placements.current)
+        now_us = self._clock.now_us()
+        if self._source is None:
+            if self._placements.current is None:
+                self._say("waiting for the placement", reason=self._placements.trouble)
+                return _IDLE_S
+            self._source = self._open(now_us)
+        rows = self._source.due(now_us, MAX_ROWS)
+        self._note_skipped(self._source)
+        for row in rows:
+            self._add(row)
+        for stranger in self._source.strangers():
+            self._logger.warning("a column is not in the sensors table", sensor=stranger.name, row=stranger.row)
+            self.dead_letters.write(UNKNOWN_SENSOR, stranger.name, stranger.row, "not in the table", stranger.text)
+        more = self._close_steps(self._source, now_us)
+        self.dead_letters.poll()
+        self.dead_letters.counts[UNKNOWN_SENSOR] = self._source.stranger_readings
+        self._counts.update(len(rows), self.publisher, self.dead_letters.counts)
+        if self._source.finished and not more and len(rows) < MAX_ROWS:
+            self.done = self.publisher.depth == 0
+            return _IDLE_S
+        return 0.0 if more or len(rows) == MAX_ROWS else self._until_due_s(self._source, now_us)
+
+    def fill(self, beat: Heartbeat) -> None:
+        """Write the edge's part of a heartbeat."""
+        beat.step = -1 if self.publisher.last_step is None else self.publisher.last_step
+
+    def close(self) -> None:
+        """Give the spool some time, then let go of everything."""
+        lost = self.publisher.close(_SPOOL_S)
+        if lost:
+            self._logger.error("stopped before the log had every record", lost=lost)
+        self._placements.close()
+        if self._source is not None:
+            self._source.close()
+        else:
+            self._file.close()
+
+    def _load_position(self) -> EdgePosition | None:
+        try:
+            position = self._position_file.load()
+        except SourceError:
+            self._file.close()
+            raise
+        name = self._settings.source.path.name
+        if position is not None and (position.source, position.header_sha256) != (name, self._file.header_sha256):
+            self._file.close()
+            raise SourceError(
+                f"{self._position_file.path}: it is a position in {position.source!r} with another header, found "
+                f"{self._settings.source.path}; delete the file to begin at the source's first row"
+            )
+        return position
+
+    def _open(self, now_us: int) -> CsvSource:
+        source, steps, position = self._settings.source, self._settings.steps, self._position
+        origin_us = source.origin_us or shared_origin(self._settings.state, now_us, steps.slide_us)
+        if position is not None and position.origin_us != origin_us:
+            raise SourceError(
+                f"{self._position_file.path}: it belongs to a replay that began at {position.origin_us}, found "
+                f"{origin_us}; delete the file to begin at the source's first row"
+            )
+        timing = Timing(
+            interval_us=round(steps.interval_s * MICROSECONDS),
+            speed=source.speed,
+            first_row=source.first_row,
+            skip=source.when_behind == "skip",
+        )
+        opened = CsvSource(self._file, timing, origin_us, now_us, None if position is None else position.progress)
+        not_before = None
+        if position is not None:
+            ahead = self._windows.end_us(position.step) - (now_us + self._offset_us)
+            if ahead > steps.max_ahead_s * MICROSECONDS:
+                self._logger.warning("the clock was set back", step=position.step, ahead_s=ahead / MICROSECONDS)
+            else:
+                not_before = position.step + 1
+        self._observed_us = opened.observed_us
+        self._observe_from(opened.observed_us, not_before, not_before=not_before)
+        for row in opened.refill:  # what it rejects was counted by the incarnation that read it first
+            self._windows.add(row.time_us + self._offset_us, row.places, row.values)
+        opened.refill.clear()
+        self._logger.info(
+            "source",
+            path=str(source.path),
+            origin_us=origin_us,
+            row=opened.progress(0).next.row,
+            incarnation=self.incarnation,
+            first_step=self._windows.next_step,
+        )
+        return opened
+
+    def _note_skipped(self, source: Source) -> None:
+        skipped = source.skipped_rows - self._skipped
+        if skipped:
+            self._skipped = source.skipped_rows
+            self._counts.rows_skipped.inc(skipped)
+            self._logger.warning("rows not sent: their time was over", rows=skipped, row=source.progress(0).next.row)
+        if source.observed_us != self._observed_us:
+            self._observed_us = source.observed_us
+            self._observe_from(source.observed_us, self._windows.next_step)
+
+    def _observe_from(self, observed_us: int, expected: int | None, *, not_before: int | None = None) -> None:
+        """Begin with the first whole window; the steps between it and the one `expected` are not sent."""
+        self._windows.observe_from(observed_us + self._offset_us, not_before=not_before)
+        following = self._windows.next_step
+        if expected is not None and following is not None and following > expected:
+            self._counts.steps_skipped.inc(following - expected)
+            self._logger.warning("steps not sent", first=expected, last=following - 1)
+
+    def _add(self, row: Row) -> None:
+        for reading in self._windows.add(row.time_us + self._offset_us, row.places, row.values):
+            sensor = self._own[reading.place]
+            detail = f"found {reading.value}, expected {sensor.minimum} to {sensor.maximum}"
+            self.dead_letters.write(reading.reason, sensor.name, row.number, detail, str(reading.value))
+
+    def _close_steps(self, source: Source, now_us: int) -> bool:
+        """Publish the steps whose readings are all there; return whether there are more."""
+        complete_us = source.complete_until_us(now_us) + self._offset_us
+        for _ in range(MAX_STEPS):
+            step = self._windows.next_step
+            if step is None or self._windows.end_us(step) > complete_us:
+                return False
+            closed = self._windows.close(step)
+            # First the position, then the step: a step is never sent twice (services.edge.position).
+            self._position_file.save(
+                EdgePosition(
+                    edge=self.name,
+                    source=self._settings.source.path.name,
+                    header_sha256=self._file.header_sha256,
+                    origin_us=source.origin_us,
+                    step=step,
+                    incarnation=self.incarnation,
+                    progress=source.progress(self._windows.begin_us(step + 1) - self._offset_us),
+                )
+            )
+            self.publisher.publish(closed, self._windows.end_us(step), self.incarnation)
+        return True
+
+    def _until_due_s(self, source: Source, now_us: int) -> float:
+        step = self._windows.next_step
+        times = [source.next_us(), None if step is None else self._windows.end_us(step) - self._offset_us]
+        soonest_us = min((time for time in times if time is not None), default=now_us + MICROSECONDS)
+        return min(max(0.0, (soonest_us - now_us) / MICROSECONDS), _IDLE_S)
+
+    def _say(self, event: str, **fields: object) -> None:
+        now_s = self._clock.monotonic()
+        if now_s - self._said_s >= _LOG_INTERVAL_S:
+            self._said_s = now_s
+            self._logger.info(event, **fields)
+
+
+def run(
+    settings: Settings,
+    edge: str,
+    clock_offset_s: float = 0.0,
+    log: Log | None = None,
+    clock: Clock | None = None,
+) -> int:
+    """Run an edge until its source ends or a signal comes; return 0.
+
+    Raises:
+        ConfigError, SensorsError, SourceError: the input cannot be used.
+        LogError: a record cannot be delivered.
+    """
+    logger = configure("edge", edge=edge)
+    clock = clock or SystemClock()
+    log = log or KafkaLog(settings.kafka, client_id=edge)
+    body = Edge(settings, edge, log, clock, logger, clock_offset_s=clock_offset_s, incarnation=time.time_ns())
+    beats = Heartbeats(log, edge, "edge", settings.standby.heartbeat_s, body.fill, incarnation=body.incarnation)
+    with StopFlag() as stop, closing(HealthServer(settings.metrics.host, settings.metrics.port, body.ready)) as health:
+        beats.metrics_port = health.port
+        beats.start()
+        try:
+            while not stop.is_set() and not body.done:
+                wait_s = body.step()
+                if wait_s > 0:
+                    body.publisher.poll(wait_s)
+            logger.info("source finished" if body.done else "stopped", step=body.publisher.last_step)
+        finally:
+            body.close()
+            beats.leaving = True
+            beats.close()
+    return 0

@@ -1,0 +1,107 @@
+"""What only the owner may decide, since it hangs on time: which edges a step no longer waits for (DESIGN section 2).
+
+Its decisions become control records, and take effect for everyone, the owner included, when they are read back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.gateway.steps import StepBook
+from services.runtime.messages import EdgeOut, Punctuation
+from services.runtime.settings import Steps
+
+RECONNECT_S = 1.0
+"""How long after an outage of the broker the edges' clients may need to find it again."""
+
+DRAIN_SHARE = 0.1
+"""Time to drain the edges' spools, as a share of the outage."""
+
+REPEAT_S = 0.5
+"""A control record that has not come back by then is written again."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    at: float
+    step: int
+    leaving: bool = False
+
+
+class Closer:
+    """The owner's clock on one slot. All times are monotonic seconds of the caller's clock."""
+
+    def __init__(self, steps: Steps, now: float) -> None:
+        self._steps = steps
+        self._since = now  # earlier silence is not held against an edge
+        self._heard: dict[str, _Heard] = {}
+        self._gap_from: float | None = None
+        self._asked: dict[str, tuple[int, float]] = {}
+        self._cursor = 0
+        self._cursor_at = now
+        self._asked_step = 0
+        self._asked_step_at = 0.0
+
+    def on_batch(self, edge: str, step: int, now: float) -> None:
+        """Take note of a batch read from the log, in time or late."""
+        heard = self._heard.get(edge)
+        leaving = heard is not None and heard.leaving and step <= heard.step
+        self._heard[edge] = _Heard(now, step, leaving)
+
+    def on_leaving(self, edge: str, step: int, now: float) -> None:
+        """Take note that an edge has stopped in good order after this step."""
+        self._heard[edge] = _Heard(now, step, leaving=True)
+
+    def decide(self, book: StepBook, now: float, *, connected: bool) -> list[EdgeOut | Punctuation]:
+        """Return the control records to write now (their epoch is the caller's to fill in).
+
+        Args:
+            connected: the owner's own heartbeats come back. While they do not, the edges' batches may be stuck as well,
+                and nobody is judged; afterwards the edges get the time to reconnect and to drain their spools.
+        """
+        if not connected:
+            if self._gap_from is None:
+                self._gap_from = now
+            return []
+        if self._gap_from is not None:
+            gap_s = now - self._gap_from
+            self._gap_from = None
+            self._since = max(self._since, now + RECONNECT_S + DRAIN_SHARE * gap_s)
+        if book.cursor != self._cursor:
+            self._cursor, self._cursor_at = book.cursor, now
+        if now < self._since:
+            return []
+        decisions: list[EdgeOut | Punctuation] = []
+        patience_s = self._steps.slide_s + self._steps.grace_s
+        others_done = book.due(book.cursor)
+        waiting = book.awaited(book.cursor)
+        for name in waiting:
+            heard = self._heard.get(name)
+            last_at = self._since if heard is None else max(heard.at, self._since)
+            silent = now - last_at > patience_s
+            gone = heard is not None and heard.leaving and heard.step < book.cursor
+            # An edge whose clock is slow talks, but of steps long over; within the allowed skew it is waited for.
+            behind = (
+                heard is not None
+                and others_done
+                and heard.step + self._steps.max_skew_steps < book.cursor
+                and now - self._cursor_at > self._steps.grace_s
+            )
+            if silent or gone or behind:
+                from_step = max(book.cursor, book.edges[name].last_step + 1)
+                asked_step, asked_at = self._asked.get(name, (-1, 0.0))
+                if asked_step != from_step or now - asked_at > REPEAT_S:
+                    self._asked[name] = (from_step, now)
+                    decisions.append(EdgeOut(edge=name, from_step=from_step))
+        if not waiting and not others_done:
+            decisions += self._all_silent(book, now)
+        return decisions
+
+    def _all_silent(self, book: StepBook, now: float) -> list[EdgeOut | Punctuation]:
+        """Move the steps on although no edge lives, at most one step a slide."""
+        if now - self._cursor_at < self._steps.slide_s:
+            return []
+        if self._asked_step == book.cursor and now - self._asked_step_at < REPEAT_S:
+            return []
+        self._asked_step, self._asked_step_at = book.cursor, now
+        return [Punctuation(step=book.cursor)]

@@ -1,0 +1,87 @@
+"""What a slot computes, as one canonical text that stands in the slot's log (SlotSettings)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from services.runtime.columns import Sensors
+from services.runtime.sensors import SensorTable
+from services.runtime.settings import Settings
+
+FORMAT = 1
+"""Raised when the meaning of the log changes, so that two releases never compute one slot differently in silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotConfig:
+    """Everything that a slot's outputs depend on and that is not a tuple.
+
+    Attributes:
+        sensors: ids of the slot's sensors, ascending.
+        names: their names, which the model knows them by.
+        edges: the edge of each.
+        slide_us: length of a step.
+        max_ahead_us: a batch whose event time is further ahead of the time at which the log appended it is refused.
+        max_gap_steps: when all edges jump forward by more steps than this, the steps between are skipped, not computed.
+        operators: the chain, first to last, each {"use": kind, ...its options}.
+        eps: tolerated error in each sensor's standard deviations.
+        delta: probability of the bounds.
+    """
+
+    slot: int
+    sensors: tuple[int, ...]
+    names: tuple[str, ...]
+    edges: tuple[str, ...]
+    slide_us: int
+    max_ahead_us: int
+    max_gap_steps: int
+    operators: tuple[dict[str, Any], ...]
+    eps: float
+    delta: float
+    format: int = FORMAT
+
+    @classmethod
+    def make(cls, settings: Settings, table: SensorTable, slot_of: Sensors, slot: int) -> SlotConfig:
+        """Make a slot's configuration from the settings, the sensors table and the placement uint32[n]."""
+        ids = np.flatnonzero(slot_of[: len(table)] == slot)
+        rows = [table.sensors[int(i)] for i in ids]
+        return cls(
+            slot=slot,
+            sensors=tuple(row.id for row in rows),
+            names=tuple(row.name for row in rows),
+            edges=tuple(row.edge for row in rows),
+            slide_us=settings.steps.slide_us,
+            max_ahead_us=round(settings.steps.max_ahead_s * 1e6),
+            max_gap_steps=settings.steps.max_gap_steps,
+            operators=tuple({"use": item.use, **item.options} for item in settings.query.operators),
+            eps=settings.recovery.eps,
+            delta=settings.recovery.delta,
+        )
+
+    def text(self) -> str:
+        """Return the canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text().encode()).hexdigest()
+
+    @classmethod
+    def parse(cls, text: str) -> SlotConfig:
+        """Read the canonical JSON.
+
+        Raises:
+            ValueError: it is of another format, or not one at all.
+        """
+        fields = json.loads(text)
+        if fields.get("format") != FORMAT:
+            raise ValueError(f"slot settings: found format {fields.get('format')!r}, expected {FORMAT}")
+        for name in ("sensors", "names", "edges", "operators"):
+            fields[name] = tuple(fields[name])
+        return cls(**fields)

@@ -1,0 +1,80 @@
+"""A worker's metrics, refreshed about once a second from what its replicas are: nothing is counted per tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import Counter
+
+from services.gateway.steps import NEVER
+from services.runtime import metrics
+from services.runtime.log import LATE, TUPLES
+from services.standby import actions as act
+from services.standby.detector import Detector
+from services.standby.primary import Primary
+from services.standby.replica import Replica
+
+REFRESH_S = 1.0
+
+
+class Gauges:
+    """Keeps what was last exported, since counters take differences."""
+
+    def __init__(self) -> None:
+        self._next_at = 0.0
+        self._last: dict[tuple[str, ...], float] = {}
+
+    def refresh(self, replicas: Iterable[Replica], detector: Detector, now: float) -> None:
+        """Export the state of every replica, at most once in `REFRESH_S`."""
+        if now < self._next_at:
+            return
+        self._next_at = now + REFRESH_S
+        for name in detector.beats():
+            metrics.HEARTBEAT_AGE_S.labels(node=name).set(detector.age(name, now))
+        for replica in replicas:
+            self._export(replica)
+
+    def takeover(self, slot: int, takeover: act.Takeover) -> None:
+        """Export a takeover."""
+        metrics.TAKEOVERS.labels(slot=str(slot)).inc()
+        for phase in metrics.PHASES:
+            metrics.TAKEOVER_S.labels(slot=str(slot), phase=phase).observe(getattr(takeover, f"{phase}_s"))
+
+    def _export(self, replica: Replica) -> None:
+        slot = str(replica.slot_id)
+        book = replica.slot.book
+        metrics.ROLE.labels(slot=slot).state(replica.role)
+        metrics.EPOCH.labels(slot=slot).set(replica.epoch)
+        metrics.POSITION.labels(slot=slot).set(replica.slot.position)
+        metrics.LAG_RECORDS.labels(slot=slot).set(replica.lag)
+        metrics.RECORD_COST_S.labels(slot=slot).set(replica.record_s)
+        metrics.STANDBY_READY.labels(slot=slot).set(float(replica.role == "standby" and not replica.unready()))
+        metrics.STANDBY_BATCH_TUPLES.labels(slot=slot).set(replica.batch_tuples)
+        if book is not None:
+            metrics.STEP_CLOSED.labels(slot=slot).set(book.cursor - 1)
+            metrics.EDGES_OUT.labels(slot=slot).set(sum(edge.out_from != NEVER for edge in book.edges.values()))
+        self._count(metrics.VOID_CONTROL.labels(slot=slot), ("void", slot), replica.slot.register.void)
+        self._count(metrics.STANDBY_PULLS.labels(slot=slot), ("pulls", slot), replica.intake.pulls)
+        self._count(metrics.STANDBY_BYTES.labels(slot=slot), ("bytes", slot), replica.intake.read_bytes)
+        self._count(metrics.STANDBY_TRIMMED.labels(slot=slot), ("trimmed", slot), replica.intake.trimmed)
+        if replica.primary is not None:
+            self._export_primary(slot, replica.primary)
+
+    def _export_primary(self, slot: str, primary: Primary) -> None:
+        # A primary counts from its promotion on; `key` keeps two terms of one process apart.
+        key = str(id(primary))
+        self._count(metrics.OUTPUTS_SENT.labels(slot=slot), ("outputs", slot, key), primary.emitted)
+        for reason, count in primary.side_counts.items():
+            topic, _, why = reason.partition("/")
+            counter = (
+                metrics.LATE.labels(slot=slot, reason=why)
+                if topic == LATE
+                else metrics.DEAD_LETTERS.labels(topic=TUPLES, reason=why)
+            )
+            self._count(counter, (reason, slot, key), count)
+
+    def _count(self, counter: Counter, key: tuple[str, ...], value: float) -> None:
+        before = self._last.get(key, 0.0)
+        if value > before:
+            counter.inc(value - before)
+        self._last[key] = value

@@ -1,0 +1,443 @@
+"""A worker: runs the replicas of its slots on the log. Gateway and secondary are two roles of this one host.
+
+All thought is in `services.standby.replica`; here its actions are carried out, each within a bounded time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from services.gateway.config import SlotConfig
+from services.gateway.gauges import Gauges
+from services.gateway.slot import Output
+from services.recovery.model import Model
+from services.recovery.store import load_from_store, publish
+from services.runtime import columns, metrics
+from services.runtime.clock import Clock
+from services.runtime.heartbeat import Heartbeats
+from services.runtime.log import (
+    ACKS,
+    CONTEXTS,
+    HEARTBEATS,
+    PLAN,
+    RECOVERED,
+    TUPLES,
+    Log,
+    LogError,
+    OffsetLostError,
+    Position,
+    Record,
+)
+from services.runtime.messages import Ack, Assignment, Context, Heartbeat, Placement, Plan
+from services.runtime.names import NO_NAME, Name, unpack_key
+from services.runtime.sensors import SensorTable, SensorsError
+from services.runtime.settings import Settings
+from services.standby import actions as act
+from services.standby.detector import Detector
+from services.standby.replica import Replica, Stage
+from services.standby.wish import Wish
+
+READ_S = 1.0
+IDLE_READS = 20
+WARM_S = 1.4
+IDLE_S = 0.02
+BUSY_S = 0.001
+BEATS_BACK = 2000
+MAX_RECORDS = 500
+PARTITION_OF_ONE = 0
+COST_WEIGHT = 0.02
+
+
+class Host:
+    """One worker process.
+
+    Args:
+        log: the cluster, as this node sees it.
+    """
+
+    def __init__(self, settings: Settings, node: str, table: SensorTable, log: Log, clock: Clock, logger: Any) -> None:
+        self.settings = settings
+        self.node = node
+        self.table = table
+        self.replicas: dict[int, Replica] = {}
+        self.incarnation = time.time_ns()
+        self._clock = clock
+        self._logger = logger
+        self._fatal: LogError | None = None
+        self._gauges = Gauges()
+        self._placement: Placement | None = None
+        self._assignments: dict[int, Assignment] = {}
+        self._acks: dict[tuple[int, str], Ack] = {}
+        self._model_sha256 = self._publish_model()
+        self._load_model = lru_cache(maxsize=8)(self._load)
+        self._outputs = log.producer()
+        self._control = log.producer(durable=False)
+        self._main = log.reader()
+        self._pull = log.reader()
+        self._ask = log.reader()
+        self.detector = Detector(node, self.incarnation, settings.standby.heartbeat_s)
+        self.heartbeats = Heartbeats(
+            log, node, "worker", settings.standby.heartbeat_s, self._fill, incarnation=self.incarnation
+        )
+        self._open()
+
+    # ---- start and end -----------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        beats_first, beats_end = self._ask.range(HEARTBEATS, PARTITION_OF_ONE)
+        acks_first, _ = self._ask.range(ACKS, PARTITION_OF_ONE)
+        plan_first, _ = self._ask.range(PLAN, PARTITION_OF_ONE)
+        self._main.assign(
+            [
+                # What dead nodes said last is evidence (which record they were on), so start a little back.
+                Position(HEARTBEATS, PARTITION_OF_ONE, max(beats_first, beats_end - BEATS_BACK)),
+                Position(ACKS, PARTITION_OF_ONE, acks_first),
+                Position(PLAN, PARTITION_OF_ONE, plan_first),
+            ]
+        )
+        self._catch_up_on(ACKS, PLAN)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Make both readers fetch from every topic that a takeover reads.
+
+        A client answers for a topic that it has fetched from within some milliseconds, for a fresh one after a second.
+        """
+        pulled = []
+        for topic in (TUPLES, CONTEXTS, RECOVERED):
+            first, end = self._ask.range(topic, 0)
+            pulled.append(Position(topic, 0, max(first, end - 1)))
+        self._pull.assign(pulled)
+        self._main.add(pulled[0])
+        for _ in range(IDLE_READS):
+            self._pull.read(MAX_RECORDS, WARM_S / IDLE_READS / 2)
+            for record in self._main.read(MAX_RECORDS, WARM_S / IDLE_READS / 2):
+                if record.topic != TUPLES:
+                    self._dispatch(record)
+        self._main.remove(TUPLES, 0)
+        self._pull.assign([])
+
+    def _catch_up_on(self, *topics: str) -> None:
+        """Read what `topics` hold now, so that no replica starts without the newest acknowledgements."""
+        ends = {topic: self._ask.range(topic, PARTITION_OF_ONE)[1] for topic in topics}
+        seen = {topic: self._ask.range(topic, PARTITION_OF_ONE)[0] for topic in topics}
+        idle = 0
+        while any(seen[topic] < ends[topic] for topic in topics) and idle < IDLE_READS:
+            records = self._main.read(MAX_RECORDS, READ_S / IDLE_READS)
+            idle = 0 if records else idle + 1  # compaction may have taken the last offsets, so an end may never come
+            for record in records:
+                self._dispatch(record)
+                if record.topic in seen:
+                    seen[record.topic] = record.offset + 1
+
+    def start(self) -> None:
+        """Begin to send heartbeats."""
+        self.heartbeats.start()
+
+    def close(self) -> None:
+        """Stop in good order."""
+        self.heartbeats.leaving = True
+        with contextlib.suppress(LogError):
+            self.heartbeats.close()
+        self._outputs.flush(2.0)
+        for client in (self._outputs, self._control, self._main, self._pull, self._ask):
+            client.close()
+
+    def ready(self) -> tuple[bool, str]:
+        """Return (ready, why not) for /readyz."""
+        reasons = [f"slot {slot}: {replica.unready()}" for slot, replica in self.replicas.items() if replica.unready()]
+        if self._placement is None:
+            reasons.append("no placement in `plan` yet")
+        return not reasons, "; ".join(reasons)
+
+    # ---- the loop ----------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One turn: read what came, let every replica act, carry it out.
+
+        Raises:
+            LogError: an output could not be written; the process must end.
+            OffsetLostError: the log lost records that this node owns or follows.
+        """
+        settled = all(replica.stage in (Stage.WATCH, Stage.OWN) for replica in self.replicas.values())
+        busy = any(replica.intake.backlog for replica in self.replicas.values() if replica.stage is Stage.OWN)
+        records = self._main.read(MAX_RECORDS, 0.0 if busy else IDLE_S if settled else BUSY_S)
+        tuples: dict[int, list[Record]] = {}
+        for record in records:
+            if record.topic == TUPLES:
+                tuples.setdefault(record.partition, []).append(record)
+            else:
+                self._dispatch(record)
+        now = self._clock.monotonic()
+        for slot, batch in tuples.items():
+            replica = self.replicas.get(slot)
+            if replica is not None:
+                self._carry_out(replica, replica.on_records(batch, now))
+        for replica in list(self.replicas.values()):
+            self._turn(replica)
+        self._gauges.refresh(self.replicas.values(), self.detector, now)
+        self._outputs.poll()
+        self._control.poll()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _turn(self, replica: Replica) -> None:
+        """Let a replica act, and measure what a record costs it."""
+        began, before = self._clock.monotonic(), replica.processed
+        todo = replica.step(began, self._clock.now_us())
+        done = replica.processed - before
+        if done:
+            cost_s = (self._clock.monotonic() - began) / done
+            replica.record_s += min(1.0, COST_WEIGHT * done) * (cost_s - replica.record_s)
+        self._carry_out(replica, todo)
+
+    def _dispatch(self, record: Record) -> None:
+        """Take in a record of heartbeats, acks or plan; one that cannot be read is counted and passed over."""
+        now = self._clock.monotonic()
+        try:
+            if record.topic == HEARTBEATS:
+                beat = Heartbeat.FromString(record.value or b"")
+                self.detector.on_heartbeat(beat, now)
+                if beat.role == "edge" and beat.leaving:
+                    for replica in self.replicas.values():
+                        replica.on_leaving(beat.node, beat.step, now)
+            elif record.topic == ACKS:
+                self._on_ack(Ack.FromString(record.value or b""), now)
+            elif record.topic == PLAN:
+                self._on_plan(Plan.FromString(record.value or b""))
+        except DecodeError as error:
+            metrics.DEAD_LETTERS.labels(topic=record.topic, reason="unreadable").inc()
+            self._logger.warning("unreadable record", topic=record.topic, offset=record.offset, detail=str(error))
+
+    def _on_ack(self, ack: Ack, now: float) -> None:
+        kind = ack.WhichOneof("body")
+        if kind is None:
+            return
+        body = ack.level0 if kind == "level0" else ack.level1
+        if body.node == "spark":
+            return
+        key = (body.slot, kind)
+        known = self._acks.get(key)
+        if known is not None:
+            old = known.level0 if kind == "level0" else known.level1
+            if (old.epoch, old.offset) > (body.epoch, body.offset):
+                return
+        self._acks[key] = ack
+        replica = self.replicas.get(body.slot)
+        if replica is not None:
+            replica.on_ack(ack, now)
+
+    def _on_plan(self, plan: Plan) -> None:
+        kind = plan.WhichOneof("body")
+        if kind == "placement":
+            if self._placement is not None and plan.placement.serial <= self._placement.serial:
+                return
+            placed = columns.sensors(plan.placement.slot)
+            if len(placed) > len(self.table) or plan.placement.table_sha256 != self.table.digest(len(placed)):
+                raise SensorsError(
+                    f"the sensors table contradicts the plan: the placement was made for {len(placed)} sensors with other "
+                    f"names or edges; the table ({len(self.table)} sensors) may only grow at its end"
+                )
+            self._placement = plan.placement
+        elif kind == "assignment":
+            known = self._assignments.get(plan.assignment.slot)
+            if known is not None and known.serial >= plan.assignment.serial:
+                return
+            self._assignments[plan.assignment.slot] = plan.assignment
+        else:
+            return
+        for assignment in self._assignments.values():
+            self._assign(assignment)
+
+    def _assign(self, assignment: Assignment) -> None:
+        """Take up a slot, let go of one, or only learn what the plan wishes now."""
+        if self._placement is None:
+            return
+        slot = assignment.slot
+        replica = self.replicas.get(slot)
+        if self.node not in (assignment.owner, assignment.secondary):
+            if replica is not None and replica.stage is Stage.WATCH and assignment.owner and assignment.secondary:
+                self._logger.info("slot released", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
+                del self.replicas[slot]
+            return
+        placed = columns.sensors(self._placement.slot)
+        wish = Wish(
+            config=SlotConfig.make(self.settings, self.table, placed, slot),
+            model_sha256=self._model_sha256,
+            owner=assignment.owner,
+            move=assignment.reason == "move",
+        )
+        if replica is not None:
+            replica.wish = wish
+            return
+        now = self._clock.monotonic()
+        replica = Replica(
+            slot, self.node, wish, self.settings, self.detector, self._load_model, lambda: secrets.randbits(63), now
+        )
+        for (of_slot, _), ack in self._acks.items():
+            if of_slot == slot:
+                replica.on_ack(ack, now)
+        self.replicas[slot] = replica
+        self._logger.info("slot taken up", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
+
+    # ---- actions -----------------------------------------------------------------------------------------------
+
+    def _carry_out(self, replica: Replica, todo: list[act.Action]) -> None:
+        pending = list(todo)
+        while pending:
+            action = pending.pop(0)
+            try:
+                pending += self._do(replica, action)
+            except OffsetLostError as error:
+                replica.fault = str(error)
+                replica.on_failed(self._clock.monotonic())
+            except LogError as error:
+                self._logger.debug("log did not answer", slot=replica.slot_id, action=type(action).__name__, detail=str(error))
+                replica.on_failed(self._clock.monotonic())
+
+    def _do(self, replica: Replica, action: act.Action) -> list[act.Action]:  # noqa: PLR0911, C901 - one case an action
+        slot = replica.slot_id
+        match action:
+            case act.AskEnd():
+                first, end = self._ask.range(TUPLES, slot)
+                return replica.on_end(first, end, self._clock.monotonic())
+            case act.Fetch(offset, upto):
+                records = self._read_range(Position(TUPLES, slot, offset), upto)
+                if not records:
+                    raise LogError(f"{TUPLES}/{slot}: nothing came of {offset}..{upto}")
+                return replica.on_fetched(records, self._clock.monotonic())
+            case act.ReadContext(offset):
+                context = self._read_context(slot, offset)
+                first, _ = self._ask.range(TUPLES, slot)
+                return replica.on_context(context, first, self._clock.monotonic())
+            case act.ReadTail():
+                generation, name = self._read_tail(slot)
+                return replica.on_tail(generation, name, self._clock.monotonic())
+            case act.Follow(offset):
+                self._main.add(Position(TUPLES, slot, offset))
+            case act.Unfollow():
+                self._main.remove(TUPLES, slot)
+            case act.Append(record):
+                with contextlib.suppress(BufferError):  # it may get lost: the replica asks again
+                    self._control.send(TUPLES, slot, b"!" + self.node.encode(), record.SerializeToString())
+                    self._control.poll()
+                kind = record.WhichOneof("body")
+                say = self._logger.debug if kind == "punctuation" else self._logger.info
+                say("control record", slot=slot, kind=kind, body=_text(record))
+            case act.Emit(outputs, generation):
+                for output in outputs:
+                    self._emit(replica, output, generation)
+            case act.SaveContext(value):
+                metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
+                metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
+                self._send(CONTEXTS, slot, str(slot).encode(), value, lambda offset: replica.on_context_saved(offset))
+            case act.SendAck(ack):
+                level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
+                key = f"{slot}/{level}/{self.node}".encode()
+                self._send(ACKS, PARTITION_OF_ONE, key, ack.SerializeToString(), None)
+            case act.Announce():
+                self.heartbeats.send(wait_s=0.2)
+            case act.Takeover():
+                self._report(slot, action)
+            case act.Note(event, detail):
+                self._logger.info(event, slot=slot, detail=detail)
+        return []
+
+    def _read_range(self, position: Position, upto: int) -> list[Record]:
+        """Read [position.offset, upto): assigned for the time of the pull only, or the client would go on prefetching."""
+        records: list[Record] = []
+        idle = 0
+        self._pull.assign([position])
+        try:
+            while idle < IDLE_READS and (not records or records[-1].offset < upto - 1):
+                got = self._pull.read(min(MAX_RECORDS, upto - position.offset), READ_S / IDLE_READS)
+                idle = 0 if got else idle + 1
+                records += [record for record in got if record.offset < upto]
+        finally:
+            self._pull.assign([])
+        return records
+
+    def _read_context(self, slot: int, offset: int) -> Context | None:
+        first, end = self._ask.range(CONTEXTS, slot)
+        if not first <= offset < end:
+            return None
+        records = self._read_range(Position(CONTEXTS, slot, offset), offset + 1)
+        if not records:
+            raise LogError(f"{CONTEXTS}/{slot}: nothing came of {offset}")
+        return Context.FromString(records[0].value or b"")
+
+    def _read_tail(self, slot: int) -> tuple[int, Name]:
+        first, end = self._ask.range(RECOVERED, slot)
+        if end <= first:
+            return 0, NO_NAME
+        records = self._read_range(Position(RECOVERED, slot, end - 1), end)
+        if not records:
+            raise LogError(f"{RECOVERED}/{slot}: nothing came of {end - 1}")
+        generation, _, name = unpack_key(records[-1].key)
+        return generation, name
+
+    def _emit(self, replica: Replica, output: Output, generation: int) -> None:
+        key, value = output.encode(replica.slot_id, generation)
+        partition = replica.slot_id if output.topic == RECOVERED else PARTITION_OF_ONE
+        name, topic = output.name, output.topic
+        self._send(topic, partition, key, value, lambda _offset: replica.on_delivered(name, topic))
+
+    def _send(
+        self, topic: str, partition: int, key: bytes, value: bytes, done: Callable[[int], None] | None
+    ) -> None:
+        """Write gap-free: a full queue is waited for, a failed delivery ends the process."""
+
+        def delivered(error: LogError | None, offset: int) -> None:
+            if error is not None:
+                self._fatal = self._fatal or LogError(f"{topic}/{partition}: {error}")
+            elif done is not None:
+                done(offset)
+
+        while self._fatal is None:
+            try:
+                self._outputs.send(topic, partition, key, value, delivered)
+            except BufferError:
+                self._outputs.poll(0.05)
+            else:
+                return
+
+    # ---- what it says of itself --------------------------------------------------------------------------------
+
+    def _fill(self, beat: Heartbeat) -> None:
+        now = self._clock.monotonic()
+        for replica in list(self.replicas.values()):
+            beat.slots.append(replica.beat(now))
+
+    def _report(self, slot: int, takeover: act.Takeover) -> None:
+        self._gauges.takeover(slot, takeover)
+        self._logger.info(
+            "takeover",
+            slot=slot,
+            epoch=takeover.epoch,
+            reason=takeover.reason,
+            old_owner=takeover.old_owner,
+            detect_s=round(takeover.detect_s, 4),
+            promote_s=round(takeover.promote_s, 4),
+            catch_up_s=round(takeover.catch_up_s, 4),
+            records=takeover.records,
+        )
+
+    def _publish_model(self) -> str:
+        path = self.settings.recovery.model
+        return publish(Path(path), self.settings.recovery.store) if path else ""
+
+    def _load(self, sha256: str) -> Model:
+        return load_from_store(self.settings.recovery.store, sha256)
+
+
+def _text(record: Any) -> str:
+    text = str(record).replace("\n", " ")
+    return text if len(text) < 200 else text[:200] + "..."  # noqa: PLR2004

@@ -1,0 +1,266 @@
+"""The operators of a slot's chain: deterministic, one frame a step in, frames out (A-SAS: the operator part).
+
+Every operator can write down its whole state between two frames (`context`) and go on from it (`restore`). The law that
+each is tested by: from the start, or restored at any step boundary, the same frames follow.
+
+An operator of one's own is any class with this interface, named in `[query]` as ``use = "module:Class"``; it is made with
+the operator's other keys as keyword arguments, after the slot's configuration.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from services.gateway.config import SlotConfig
+from services.recovery.filter import Recovery
+from services.recovery.model import Model
+from services.runtime.columns import Bytes, Floats, Sensors, pack_arrays, unpack_arrays
+from services.runtime.messages import EXACT, UNMODELLED
+
+
+class OperatorError(ValueError):
+    """An operator cannot be made from its options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One step inside a chain.
+
+    Attributes:
+        sensor: uint32[n], ascending.
+        mean: float64[n], NaN = no value.
+        sd: float64[n], 0 = measured.
+        quality: uint8[n], `Quality`.
+        bound: float64[n], half width of the interval that holds the truth with probability delta.
+    """
+
+    step: int
+    event_time_us: int
+    sensor: Sensors
+    mean: Floats
+    sd: Floats
+    quality: Bytes
+    bound: Floats
+
+    def keep(self, rows: npt.NDArray[Any]) -> Frame:
+        """Return the frame with these rows only (mask or places)."""
+        return replace(
+            self,
+            sensor=self.sensor[rows],
+            mean=self.mean[rows],
+            sd=self.sd[rows],
+            quality=self.quality[rows],
+            bound=self.bound[rows],
+        )
+
+
+class Operator(Protocol):
+    """What a chain is made of."""
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        """Take in one frame; return what follows from it."""
+
+    def context(self) -> bytes:
+        """Return the whole state."""
+
+    def restore(self, context: bytes) -> None:
+        """Go on from a state."""
+
+
+class Stateless:
+    """Part of operators without a state."""
+
+    def context(self) -> bytes:
+        return b""
+
+    def restore(self, context: bytes) -> None:
+        if context:
+            raise OperatorError(f"found a context of {len(context)} bytes for an operator that has no state")
+
+
+class Select(Stateless):
+    """Keeps the rows whose value lies in [at_least, at_most] (selection)."""
+
+    def __init__(self, config: SlotConfig, *, at_least: float = -np.inf, at_most: float = np.inf) -> None:
+        del config
+        self._at_least, self._at_most = float(at_least), float(at_most)
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        return (frame.keep((frame.mean >= self._at_least) & (frame.mean <= self._at_most)),)
+
+
+class Project(Stateless):
+    """Keeps the named sensors (projection)."""
+
+    def __init__(self, config: SlotConfig, *, sensors: Sequence[str]) -> None:
+        wanted = set(sensors)
+        self._ids = np.array(
+            [sensor for sensor, name in zip(config.sensors, config.names, strict=True) if name in wanted], dtype=np.uint32
+        )
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        return (frame.keep(np.isin(frame.sensor, self._ids)),)
+
+
+_AGGREGATES: dict[str, Callable[..., Floats]] = {"sum": np.nansum, "mean": np.nanmean, "min": np.nanmin, "max": np.nanmax}
+
+
+class Aggregate:
+    """Aggregates each sensor over the last `window` steps, every `slide` steps.
+
+    The values of one sensor in successive steps are correlated in an unknown way, so the standard deviation given for a
+    sum is the sum of the standard deviations: an upper bound whatever the correlation. Quality is the worst in the window.
+    """
+
+    def __init__(self, config: SlotConfig, *, function: str = "mean", window: int = 10, slide: int = 1) -> None:
+        if function not in (*_AGGREGATES, "count"):
+            raise OperatorError(f"aggregate: function: found {function!r}, expected sum, count, mean, min or max")
+        if not 1 <= slide <= window:
+            raise OperatorError(f"aggregate: found slide = {slide}, window = {window}; expected 1 <= slide <= window")
+        self._function, self._window, self._slide = function, int(window), int(slide)
+        self._sensor = np.array(config.sensors, dtype=np.uint32)
+        self._rows: deque[npt.NDArray[np.float64]] = deque(maxlen=self._window)  # each float64[4, n]
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        row = np.full((4, len(self._sensor)), np.nan)
+        places = np.searchsorted(self._sensor, frame.sensor)
+        row[:, places] = (frame.mean, frame.sd, frame.quality, frame.bound)
+        self._rows.append(row)
+        if len(self._rows) < self._window or frame.step % self._slide:
+            return ()
+        window = np.stack(self._rows)
+        present = ~np.isnan(window[:, 0])
+        some = present.any(axis=0)
+        window = window[:, :, some]
+        count = present[:, some].sum(axis=0)
+        spread = {"mean": 1.0 / count, "sum": 1.0, "count": 0.0}
+        if self._function == "count":
+            mean = count.astype(np.float64)
+        else:
+            mean = _AGGREGATES[self._function](window[:, 0], axis=0)
+        if self._function in spread:
+            sd = np.nansum(window[:, 1], axis=0) * spread[self._function]
+            bound = np.nansum(window[:, 3], axis=0) * spread[self._function]
+        else:
+            sd, bound = np.nanmax(window[:, 1], axis=0), np.nanmax(window[:, 3], axis=0)
+        quality = np.nanmax(window[:, 2], axis=0).astype(np.uint8)
+        return (Frame(frame.step, frame.event_time_us, self._sensor[some], mean, sd, quality, bound),)
+
+    def context(self) -> bytes:
+        rows = np.stack(self._rows) if self._rows else np.empty((0, 4, len(self._sensor)))
+        return pack_arrays({"rows": rows})
+
+    def restore(self, context: bytes) -> None:
+        self._rows = deque(unpack_arrays(context)["rows"].astype(np.float64), maxlen=self._window)
+
+
+class Recover:
+    """Fills in what is missing, each value with its bound (approximate recovery).
+
+    Sensors that the model does not know pass through, tagged `unmodelled`; without a model all do.
+    """
+
+    def __init__(self, config: SlotConfig, *, model: Model | None = None) -> None:
+        self._filter: Recovery | None = None
+        self._places = np.empty(0, dtype=np.intp)
+        self._unknown = np.ones(len(config.sensors), dtype=bool)
+        if model is not None:
+            known = set(model.names)
+            self._places = np.array([i for i, name in enumerate(config.names) if name in known], dtype=np.intp)
+            self._unknown[self._places] = False
+        if model is not None and len(self._places):
+            part = model.select([config.names[i] for i in self._places])
+            self._filter = Recovery(part, eps=config.eps, delta=config.delta)
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        mean, sd, bound = frame.mean.copy(), frame.sd.copy(), frame.bound.copy()
+        quality = frame.quality.copy()
+        quality[self._unknown] = UNMODELLED
+        if self._filter is not None:
+            estimate = self._filter.step(frame.mean[self._places])
+            mean[self._places] = estimate.mean
+            sd[self._places] = estimate.sd
+            quality[self._places] = estimate.quality
+            bound[self._places] = estimate.bound
+        return (replace(frame, mean=mean, sd=sd, quality=quality, bound=bound),)
+
+    def context(self) -> bytes:
+        return b"" if self._filter is None else self._filter.context()
+
+    def restore(self, context: bytes) -> None:
+        if self._filter is not None and context:
+            self._filter.restore(context)
+
+
+_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": Aggregate, "recover": Recover}
+
+
+class Chain:
+    """The operators of a slot, first to last; the slot takes one context of the whole."""
+
+    def __init__(self, config: SlotConfig, model: Model | None) -> None:
+        self._config = config
+        self._sensor = np.array(config.sensors, dtype=np.uint32)
+        self._kinds = [str(options["use"]) for options in config.operators]
+        self._operators = [_make(config, dict(options), model) for options in config.operators]
+
+    def set_model(self, model: Model | None) -> None:
+        """Put another model in force; the recovery starts from it afresh, other operators keep their state."""
+        for place, kind in enumerate(self._kinds):
+            if kind == "recover":
+                self._operators[place] = Recover(self._config, model=model)
+
+    def process(self, step: int, values: Floats) -> list[Frame]:
+        """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain."""
+        zeros = np.zeros(len(values))
+        exact = np.full(len(values), EXACT, dtype=np.uint8)
+        frames = [Frame(step, step * self._config.slide_us, self._sensor, values, zeros, exact, zeros)]
+        for operator in self._operators:
+            frames = [out for frame in frames for out in operator.process(frame)]
+        return [frame.keep(~np.isnan(frame.mean)) for frame in frames]
+
+    def context(self) -> dict[str, bytes]:
+        """Return the state of all operators."""
+        names = (f"{place}:{kind}" for place, kind in enumerate(self._kinds))
+        return {name: operator.context() for name, operator in zip(names, self._operators, strict=True)}
+
+    def restore(self, contexts: dict[str, bytes]) -> None:
+        """Go on from the state of all operators."""
+        for place, (kind, operator) in enumerate(zip(self._kinds, self._operators, strict=True)):
+            operator.restore(contexts[f"{place}:{kind}"])
+
+
+def _make(config: SlotConfig, options: dict[str, Any], model: Model | None) -> Operator:
+    kind = str(options.pop("use"))
+    if kind == "recover":
+        options["model"] = model
+    made = _KINDS.get(kind)
+    if made is None:
+        module, colon, name = kind.partition(":")
+        if not colon:
+            raise OperatorError(f"[query] operators: found use = {kind!r}, expected {', '.join(_KINDS)} or module:Class")
+        try:
+            made = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise OperatorError(f"[query] operators: use = {kind!r}: {error}") from None
+    try:
+        operator: Operator = made(config, **options)
+    except TypeError as error:
+        raise OperatorError(f"[query] operators: {kind}: {error}") from None
+    return operator
+
+
+def build_chain(config: SlotConfig, model: Model | None) -> Chain:
+    """Make a slot's chain.
+
+    Raises:
+        OperatorError: an operator is unknown or cannot be made from its options.
+    """
+    return Chain(config, model)

@@ -1,0 +1,45 @@
+"""The worker process: parse nothing, decide nothing; set up, loop, close."""
+
+from __future__ import annotations
+
+from services.gateway.host import Host
+from services.runtime import logs
+from services.runtime.clock import SystemClock
+from services.runtime.health import HealthServer
+from services.runtime.kafka import KafkaLog, wait_for_topics
+from services.runtime.loop import StopFlag
+from services.runtime.sensors import read_sensors
+from services.runtime.settings import Settings
+
+
+def run(settings: Settings, node: str, *, service: str = "gateway") -> int:
+    """Run a worker until it is told to stop.
+
+    Args:
+        node: its name; unique among all that run at the same time.
+        service: the name it goes by in its logs; the roles it plays are decided by the slots' logs.
+
+    Raises:
+        ConfigError, SensorsError, ModelError: what it was given cannot be used.
+        LogError: the log is lost for good.
+    """
+    logger = logs.configure(service, node=node)
+    stop = StopFlag()
+    table = read_sensors(settings.sensors)
+    log = KafkaLog(settings.kafka, client_id=node)
+    if not wait_for_topics(log, settings, stop.is_set, logger):
+        return 0
+    host = Host(settings, node, table, log, SystemClock(), logger)
+    health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
+    host.heartbeats.metrics_port = health.port
+    host.start()
+    logger.info("started", metrics_port=health.port)
+    try:
+        while not stop.is_set():
+            host.step()
+    finally:
+        host.close()
+        health.close()
+        log.close()
+    logger.info("stopped")
+    return 0

@@ -1,0 +1,267 @@
+"""A slot: a deterministic function of its log (DESIGN section 2, "The slot's log decides").
+
+Records in, outputs out, each named by the record that caused it. Primary, secondary and whoever rebuilds a slot run this
+same object over the same records and reach the same state and the same outputs; what they do with the outputs is the
+replica's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from services.gateway.config import SlotConfig
+from services.gateway.operators import Chain, Frame, build_chain
+from services.gateway.steps import NOT_YET, StepBook
+from services.recovery.model import Model
+from services.runtime.columns import pack_floats, pack_octets, pack_sensors
+from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
+from services.runtime.messages import (
+    VERSION,
+    Context,
+    DeadLetter,
+    Late,
+    LogRecord,
+    Recovered,
+    SlotSettings,
+    TupleBatch,
+)
+from services.runtime.names import NO_NAME, Name, pack_key
+from services.standby.ownership import Register
+
+MAX_LETTER_BYTES = 65_536
+_DEAD = frozenset({"unknown-edge", "unknown-sensor", "damaged", "ahead"})
+
+LoadModel = Callable[[str], Model]
+"""SHA-256 -> model; raises ModelError when the store has no such file."""
+
+
+@dataclass(slots=True)
+class Output:
+    """Something to write, encoded only when it is written: a standby makes outputs that nobody will ever read."""
+
+    name: Name
+    topic: str
+    epoch: int
+    appended_us: int
+    body: Frame | Late | DeadLetter
+
+    def encode(self, slot: int, generation: int) -> tuple[bytes, bytes]:
+        """Return (key, value)."""
+        key = pack_key(generation, slot, self.name)
+        body = self.body
+        if not isinstance(body, Frame):
+            return key, body.SerializeToString()
+        message = Recovered(
+            version=VERSION,
+            slot=slot,
+            generation=generation,
+            offset=self.name.offset,
+            index=self.name.index,
+            epoch=self.epoch,
+            step=body.step,
+            event_time_us=body.event_time_us,
+            appended_us=self.appended_us,
+            sensor=pack_sensors(body.sensor),
+            mean=pack_floats(body.mean),
+            sd=pack_floats(body.sd),
+            quality=pack_octets(body.quality),
+            bound=pack_floats(body.bound),
+        )
+        return key, message.SerializeToString()
+
+
+Parsed = tuple[LogRecord | None, str, str]
+"""(message, "", "") or (None, reason, detail)."""
+
+
+def parse(record: Record) -> Parsed:
+    """Read a record of `tuples`."""
+    try:
+        message = LogRecord.FromString(record.value or b"")
+    except DecodeError as error:
+        return None, "unreadable", str(error)
+    if message.version > VERSION:
+        return None, "version", f"found version {message.version}, expected at most {VERSION}"
+    if message.WhichOneof("body") is None:
+        return None, "unreadable", "a record without a body"
+    return message, "", ""
+
+
+class Slot:
+    """The state of one slot as of `position`.
+
+    Attributes:
+        position: offset of the next record to process.
+        last_name: name of the last output in `recovered`.
+        register: ownership as of `position`.
+    """
+
+    def __init__(self, slot: int, load_model: LoadModel) -> None:
+        self.slot = slot
+        self.position = 0
+        self.last_name = NO_NAME
+        self.register = Register()
+        self.config: SlotConfig | None = None
+        self.settings = SlotSettings()
+        self.model_sha256 = ""
+        self.book: StepBook | None = None
+        self.chain: Chain | None = None
+        self.counts: dict[str, int] = {}
+        self._load_model = load_model
+        self._model: Model | None = None
+        self._set_aside: list[tuple[TupleBatch, int]] = []
+
+    @property
+    def cursor(self) -> int:
+        """The first step still open; `NOT_YET` while the slot has no settings."""
+        return self.book.cursor if self.book is not None else NOT_YET
+
+    def apply(self, record: Record, parsed: Parsed | None = None) -> list[Output]:
+        """Take in the next record of the log (parsed before or not); return what follows from it, in the order of names."""
+        self.position = record.offset + 1
+        if record.offset in self.register.quarantined:
+            return [self._dead(record, 0, "quarantined", "two owners died on this record")]
+        message, reason, detail = parsed or parse(record)
+        if message is None:
+            return [self._dead(record, 0, reason, detail)]
+        if not self.register.read(record.offset, message):
+            return []
+        kind = message.WhichOneof("body")
+        outputs: list[Output] = []
+        if kind == "batch":
+            self._batch(record, message.batch, outputs)
+        elif kind == "settings":
+            self._settings(record, message.settings, outputs)
+        elif kind == "model":
+            self._set_model(message.model.sha256)
+        elif kind == "edge_out" and self.book is not None:
+            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step)
+        elif kind == "punctuation" and self.book is not None:
+            self.book.punctuate(message.punctuation.step)
+        self._close(record, outputs)
+        return outputs
+
+    def context(self) -> Context:
+        """Return the whole state before the record at `position`."""
+        book = self.book
+        if book is None or self.chain is None:
+            raise ValueError("a slot without settings has no context")
+        return Context(
+            version=VERSION,
+            slot=self.slot,
+            generation=self.register.generation,
+            epoch=self.register.epoch,
+            owner=self.register.owner,
+            offset=self.position,
+            last_offset=self.last_name.offset,
+            last_index=self.last_name.index,
+            settings=self.settings,
+            model_sha256=self.model_sha256,
+            cursor=book.cursor,
+            punctuated=book.punctuated,
+            edges=book.edge_states(),
+            open=book.open_batches(),
+            operators=self.chain.context(),
+            quarantined=sorted(self.register.quarantined),
+        )
+
+    def restore(self, context: Context) -> None:
+        """Go on from a context.
+
+        Raises:
+            ModelError: the model store lacks the context's model.
+            ValueError: the context is of another version or slot.
+        """
+        if context.version > VERSION or context.slot != self.slot:
+            raise ValueError(
+                f"context: found version {context.version} of slot {context.slot}, expected at most {VERSION} of {self.slot}"
+            )
+        self.register = Register(
+            epoch=context.epoch,
+            owner=context.owner,
+            generation=context.generation,
+            settings_hash=context.settings.hash,
+            quarantined=set(context.quarantined),
+        )
+        self.settings = context.settings
+        self.config = SlotConfig.parse(context.settings.text)
+        self.model_sha256 = context.model_sha256
+        self._model = self._load_model(context.model_sha256) if context.model_sha256 else None
+        self.book = StepBook(self.config, context.cursor, context.punctuated)
+        self.book.restore(list(context.edges), list(context.open))
+        self.chain = build_chain(self.config, self._model)
+        self.chain.restore(dict(context.operators))
+        self.position = context.offset
+        self.last_name = Name(context.last_offset, context.last_index)
+        self._set_aside = []
+
+    def _batch(self, record: Record, batch: TupleBatch, outputs: list[Output]) -> None:
+        if self.book is None:
+            self._set_aside.append((batch, record.appended_us))
+            return
+        self._accept(record, batch, record.appended_us, outputs)
+
+    def _accept(self, record: Record, batch: TupleBatch, appended_us: int, outputs: list[Output]) -> None:
+        book = self.book
+        assert book is not None  # noqa: S101 - callers have checked; for the type checker
+        cursor = book.cursor
+        reason = book.accept(batch, appended_us)
+        if not reason:
+            return
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        if reason in _DEAD:
+            detail = f"edge {batch.edge!r}, step {batch.step}, first open step {cursor}"
+            outputs.append(self._dead(record, len(outputs), reason, detail))
+        else:
+            late = Late(
+                version=VERSION, slot=self.slot, offset=record.offset, reason=reason, batch=batch, cursor=cursor
+            )
+            outputs.append(self._output(record, len(outputs), LATE, late))
+
+    def _settings(self, record: Record, settings: SlotSettings, outputs: list[Output]) -> None:
+        config = SlotConfig.parse(settings.text)
+        before = self.book
+        self.settings, self.config = settings, config
+        cursor = self.register.first_step if before is None else before.cursor
+        self.book = StepBook(config, cursor, NOT_YET if before is None else before.punctuated)
+        if before is not None:
+            self.book.restore(before.edge_states(), before.open_batches())
+        self.chain = build_chain(config, self._model)
+        waiting, self._set_aside = self._set_aside, []
+        for batch, appended_us in waiting:
+            self._accept(record, batch, appended_us, outputs)
+
+    def _set_model(self, sha256: str) -> None:
+        self._model = self._load_model(sha256) if sha256 else None
+        self.model_sha256 = sha256
+        if self.chain is not None:
+            self.chain.set_model(self._model)
+
+    def _close(self, record: Record, outputs: list[Output]) -> None:
+        if self.book is None or self.chain is None:
+            return
+        for closed in self.book.close():
+            for frame in self.chain.process(closed.step, closed.values):
+                output = self._output(record, len(outputs), RECOVERED, frame)
+                outputs.append(output)
+                self.last_name = output.name
+
+    def _output(self, record: Record, index: int, topic: str, body: Frame | Late | DeadLetter) -> Output:
+        return Output(Name(record.offset, index), topic, self.register.epoch, record.appended_us, body)
+
+    def _dead(self, record: Record, index: int, reason: str, detail: str) -> Output:
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        letter = DeadLetter(
+            version=VERSION,
+            topic=TUPLES,
+            partition=self.slot,
+            offset=record.offset,
+            reason=reason,
+            detail=detail,
+            key=record.key or b"",
+            value=(record.value or b"")[:MAX_LETTER_BYTES],
+        )
+        return self._output(record, index, DEAD_LETTERS, letter)

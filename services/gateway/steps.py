@@ -1,0 +1,159 @@
+"""When a step closes: a deterministic function of the slot's log (DESIGN section 2, "Step").
+
+A slot emits one frame a step whether or not its edges are alive. Step `cursor` closes once no edge is waited for at it and
+something says that its time has come: an edge that has delivered it or a later one, or the owner's Punctuation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from services.gateway.config import SlotConfig
+from services.runtime.columns import Floats, floats, sensors
+from services.runtime.messages import EdgeState, TupleBatch
+
+NEVER = (1 << 63) - 1
+"""`out_from` of an edge that is waited for."""
+
+NOT_YET = -(1 << 62)
+"""`last_step` of an edge that has delivered nothing."""
+
+
+@dataclass(slots=True)
+class Edge:
+    """What the log has said of one edge."""
+
+    incarnation: int = 0
+    last_step: int = NOT_YET
+    out_from: int = NEVER
+
+    def awaited(self, step: int) -> bool:
+        """Return whether a step waits for this edge."""
+        return self.last_step < step < self.out_from
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedStep:
+    """A step that has closed: values float64[n] by the slot's sensors, NaN where no edge delivered one."""
+
+    step: int
+    values: Floats
+
+
+@dataclass(slots=True)
+class StepBook:
+    """The open steps of one slot.
+
+    Attributes:
+        cursor: the first step still open.
+        punctuated: steps up to here may close although no edge has delivered them.
+        skipped: steps that were passed over because all edges had been away for longer than `max_gap_steps`.
+    """
+
+    config: SlotConfig
+    cursor: int
+    punctuated: int = NOT_YET
+    skipped: int = 0
+    edges: dict[str, Edge] = field(default_factory=dict)
+    open: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)
+    _place: dict[int, int] = field(default_factory=dict)
+    _edge_of: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._place = {sensor: place for place, sensor in enumerate(self.config.sensors)}
+        self._edge_of = dict(zip(self.config.sensors, self.config.edges, strict=True))
+        for edge in sorted(set(self.config.edges)):
+            self.edges.setdefault(edge, Edge())
+
+    def accept(self, batch: TupleBatch, appended_us: int) -> str:
+        """Take in a batch; return "" if it counts, else why it does not.
+
+        "unknown-edge", "unknown-sensor", "damaged" and "ahead" belong to dead-letters; "replaced", "closed" and
+        "duplicate" to late.
+        """
+        edge = self.edges.get(batch.edge)
+        if edge is None:
+            return "unknown-edge"
+        if (
+            len(batch.value) != 2 * len(batch.sensor)
+            or len(batch.sensor) % 4
+            or batch.event_time_us != batch.step * self.config.slide_us
+        ):
+            return "damaged"
+        for sensor in sensors(batch.sensor).tolist():
+            if self._edge_of.get(sensor) != batch.edge:
+                return "unknown-sensor"
+        if batch.incarnation < edge.incarnation:
+            return "replaced"
+        if batch.event_time_us > appended_us + self.config.max_ahead_us:
+            return "ahead"
+        edge.incarnation = batch.incarnation
+        if batch.step < self.cursor:
+            return "closed"
+        if batch.step <= edge.last_step:
+            return "duplicate"
+        edge.last_step = batch.step
+        edge.out_from = NEVER
+        self.open.setdefault(batch.step, {})[batch.edge] = batch
+        return ""
+
+    def edge_out(self, name: str, from_step: int) -> None:
+        """Do not wait for an edge from this step on."""
+        edge = self.edges.get(name)
+        if edge is not None:
+            edge.out_from = max(from_step, edge.last_step + 1)
+
+    def punctuate(self, step: int) -> None:
+        """Let steps up to this one close."""
+        self.punctuated = max(self.punctuated, step)
+
+    def awaited(self, step: int) -> list[str]:
+        """Return the edges that a step waits for."""
+        return [name for name, edge in self.edges.items() if edge.awaited(step)]
+
+    def due(self, step: int) -> bool:
+        """Return whether something says that the step's time has come."""
+        return self.punctuated >= step or any(edge.last_step >= step for edge in self.edges.values())
+
+    def close(self) -> list[ClosedStep]:
+        """Close what can be closed, in order."""
+        closed = []
+        while not self.awaited(self.cursor) and self.due(self.cursor):
+            if self.open:
+                first = min(self.open)
+                if first - self.cursor > self.config.max_gap_steps:
+                    self.skipped += first - self.cursor
+                    self.cursor = first
+                    continue
+            closed.append(ClosedStep(self.cursor, self._assemble(self.open.pop(self.cursor, {}))))
+            self.cursor += 1
+        return closed
+
+    def _assemble(self, batches: dict[str, TupleBatch]) -> Floats:
+        values = np.full(len(self.config.sensors), np.nan)
+        for name in sorted(batches):
+            batch = batches[name]
+            places = [self._place[sensor] for sensor in sensors(batch.sensor).tolist()]
+            values[places] = floats(batch.value)
+        return values
+
+    def edge_states(self) -> list[EdgeState]:
+        """Return the edges for a context."""
+        return [
+            EdgeState(edge=name, incarnation=edge.incarnation, last_step=edge.last_step, out_from=edge.out_from)
+            for name, edge in sorted(self.edges.items())
+        ]
+
+    def open_batches(self) -> list[TupleBatch]:
+        """Return the batches of open steps for a context."""
+        return [self.open[step][edge] for step in sorted(self.open) for edge in sorted(self.open[step])]
+
+    def restore(self, edges: list[EdgeState], batches: list[TupleBatch]) -> None:
+        """Take over what a context holds."""
+        for state in edges:
+            if state.edge in self.edges:
+                self.edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from)
+        for batch in batches:
+            self.open.setdefault(batch.step, {})[batch.edge] = batch

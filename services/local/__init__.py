@@ -1,0 +1,1 @@
+"""Running the services as processes of this machine: start, find, signal, show."""

@@ -1,0 +1,255 @@
+"""Services as detached processes, each with a pid file, a log file and a session of its own.
+
+A pid file holds the process's start time as the kernel knows it, so that a pid which meanwhile belongs to somebody else
+is never signalled. A service is the leader of a session; what it starts (Spark: a JVM and Python workers) stays in that
+session even where it changes its process group, so the session is what is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from services.runtime.settings import CONFIG_VARIABLE, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+TERMINATE_S = 15.0
+_POLL_S = 0.02
+_CREATED_TOLERANCE_S = 2.0
+# BLAS must give the same bits in primary and secondary, and its threads would fight for the cores of the others.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class ProcessError(RuntimeError):
+    """A process cannot be started or stopped as asked; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One service of this machine.
+
+    Attributes:
+        node: the name it goes by in the log and in its files.
+        role: worker | edge | spark | scaler | broker.
+        created: start of the process, seconds since the epoch, as the kernel says.
+    """
+
+    node: str
+    role: str
+    pid: int
+    created: float
+    command: tuple[str, ...] = ()
+
+
+def pid_file(state: Path, node: str) -> Path:
+    """Return where the pid of `node` is kept."""
+    return state / "pids" / f"{node}.json"
+
+
+def log_file(state: Path, node: str) -> Path:
+    """Return where the output of `node` goes."""
+    return state / "logs" / f"{node}.log"
+
+
+def start(
+    settings: Settings,
+    config: Path | None,
+    node: str,
+    role: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+) -> Process:
+    """Start ``tsunagi ARGUMENTS`` detached from this terminal; its output is appended to the node's log.
+
+    Args:
+        config: the configuration file it is to read; None = as this process would.
+        environment: variables on top of this process's own.
+
+    Raises:
+        ProcessError: the node runs already.
+    """
+    command = (sys.executable, "-m", "services.cli", *arguments)
+    variables = dict(os.environ)
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), variables.get("PYTHONPATH"))))
+    variables["PYTHONUNBUFFERED"] = "1"
+    for name in _ONE_THREAD:
+        variables.setdefault(name, "1")
+    if config is not None:
+        variables[CONFIG_VARIABLE] = str(config.resolve())
+    variables.update(environment or {})
+    return spawn(settings.state, node, role, command, variables)
+
+
+def spawn(state: Path, node: str, role: str, command: Sequence[str], environment: Mapping[str, str]) -> Process:
+    """Start a command as the leader of a new session and write its pid file.
+
+    Raises:
+        ProcessError: the node runs already.
+    """
+    running = find(state, node)
+    if running is not None and alive(running):
+        raise ProcessError(f"{node} runs already (pid {running.pid}, {pid_file(state, node)})")
+    for directory in (state / "pids", state / "logs"):
+        directory.mkdir(parents=True, exist_ok=True)
+    with log_file(state, node).open("ab") as output:
+        child = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=dict(environment),
+        )
+    # Somebody must reap a child that dies while we live, or it stays a zombie with a pid.
+    threading.Thread(target=child.wait, name=f"reap-{node}", daemon=True).start()
+    try:
+        created = psutil.Process(child.pid).create_time()
+    except psutil.NoSuchProcess:
+        created = time.time()
+    process = Process(node, role, child.pid, created, tuple(command))
+    record(state, process)
+    return process
+
+
+def record(state: Path, process: Process) -> None:
+    """Write a pid file, at once or not at all."""
+    file = pid_file(state, process.node)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    scratch = file.with_suffix(f".{os.getpid()}.tmp")
+    scratch.write_text(json.dumps(asdict(process)), encoding="utf-8")
+    scratch.replace(file)
+
+
+def forget(state: Path, node: str) -> None:
+    """Remove a pid file, if there is one."""
+    pid_file(state, node).unlink(missing_ok=True)
+
+
+def find(state: Path, node: str) -> Process | None:
+    """Return what the node's pid file says, alive or not; None = no such file, or not a readable one."""
+    try:
+        fields = json.loads(pid_file(state, node).read_text(encoding="utf-8"))
+        return Process(
+            str(fields["node"]),
+            str(fields["role"]),
+            int(fields["pid"]),
+            float(fields["created"]),
+            tuple(str(word) for word in fields["command"]),
+        )
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def list_processes(state: Path) -> list[Process]:
+    """Return the processes of all pid files, alive or not, by name."""
+    files = sorted((state / "pids").glob("*.json"))
+    found = (find(state, file.stem) for file in files)
+    return [process for process in found if process is not None]
+
+
+def alive(process: Process) -> bool:
+    """Say whether that very process still runs (a zombie does not)."""
+    return _same(process) is not None
+
+
+def send_signal(process: Process, number: int, *, session: bool = False) -> bool:
+    """Send a signal to the process, or to all of its session; return whether there was one to receive it."""
+    if not session:
+        same = _same(process)
+        if same is None:
+            return False
+        same.send_signal(number)
+        return True
+    sent = False
+    for member in members(process):
+        try:
+            member.send_signal(number)
+        except psutil.NoSuchProcess:
+            continue
+        sent = True
+    return sent
+
+
+def kill(process: Process, number: int = signal.SIGKILL, *, session: bool = True) -> bool:
+    """Kill at once: the process first, then what else lives in its session."""
+    hit = send_signal(process, number)
+    return (session and send_signal(process, number, session=True)) or hit
+
+
+def members(process: Process) -> list[psutil.Process]:
+    """Return the living processes of the session that the process leads or led, the leader first."""
+    leader = _same(process)
+    if leader is None and psutil.pid_exists(process.pid) and not _zombie(process.pid):
+        return []  # the pid is somebody else's by now, and so may the session be
+    found = [] if leader is None else [leader]
+    for pid in psutil.pids():
+        if pid == process.pid:
+            continue
+        try:
+            if os.getsid(pid) == process.pid and not _zombie(pid):
+                found.append(psutil.Process(pid))
+        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def terminate(processes: Sequence[Process], timeout_s: float = TERMINATE_S) -> list[Process]:
+    """Ask the processes to stop, wait, then kill what is left of them and of their sessions.
+
+    Returns:
+        Those that had to be killed.
+    """
+    for process in processes:
+        send_signal(process, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    waiting = [process for process in processes if alive(process)]
+    while waiting and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        waiting = [process for process in waiting if alive(process)]
+    for process in processes:
+        kill(process)
+    for process in waiting:
+        _wait_gone(process)
+    return waiting
+
+
+def _wait_gone(process: Process, timeout_s: float = 5.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while alive(process) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _same(process: Process) -> psutil.Process | None:
+    try:
+        found = psutil.Process(process.pid)
+        if abs(found.create_time() - process.created) > _CREATED_TOLERANCE_S or found.status() == psutil.STATUS_ZOMBIE:
+            return None
+    except psutil.NoSuchProcess:
+        return None
+    return found
+
+
+def _zombie(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def tail(state: Path, node: str, lines: int = 5) -> Iterator[str]:
+    """Yield the last lines of a node's log, for messages that say why it died."""
+    try:
+        text = log_file(state, node).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    yield from text.splitlines()[-lines:]

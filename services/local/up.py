@@ -1,0 +1,265 @@
+"""`tsunagi up` and `tsunagi down`: the whole system as processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from deploy.kafka.broker import Broker
+from services.local import processes
+from services.local.fleet import Fleet
+from services.local.processes import Process, ProcessError
+from services.local.topics import make_topics, tool_log
+from services.runtime.kafka import client_options
+from services.runtime.log import RECOVERED
+from services.runtime.sensors import read_sensors
+from services.runtime.settings import Settings
+
+READY_S = 90.0
+CONSUMING_S = 30.0
+LOCAL = ("127.0.0.1", "localhost")
+# Who is stopped first: what feeds the others last stays readable longest.
+_ORDER = ("edge", "spark", "worker", "scaler")
+_POLL_S = 0.2
+_NEARLY_RECORDS = 20
+
+Tell = Callable[[str], None]
+
+
+class System:
+    """The services of one configuration on this machine.
+
+    Args:
+        config: the file that the services read; None = as this process.
+        tell: is called with a line for each thing that is done.
+    """
+
+    def __init__(self, settings: Settings, config: Path | None, tell: Tell) -> None:
+        self.settings = settings
+        self.config = config
+        self.started: list[Process] = []
+        self.tell = tell
+
+    # ---- starting
+
+    def start_broker(self) -> bool:
+        """Start the local broker if one is meant and nobody answers there; return whether it was started.
+
+        Raises:
+            BrokerError: it cannot be started.
+            ProcessError: the configured broker is not local, and does not answer.
+        """
+        servers = self.settings.kafka.servers
+        if answers(self.settings):
+            self.tell(f"broker: {servers} answers")
+            return False
+        broker = local_broker(self.settings)
+        if broker is None:
+            raise ProcessError(
+                f"no broker answers at {servers} ([kafka] servers), and that is not an address of this machine"
+            )
+        self.tell(f"broker: starting one at {servers}")
+        broker.start()
+        broker.wait_ready()
+        return True
+
+    def make_topics(self) -> None:
+        """Make or check the topics.
+
+        Raises:
+            LogError: see `KafkaLog.ensure_topics`.
+        """
+        make_topics(self.settings)
+        self.tell("topics: there")
+
+    def start_workers(self) -> list[str]:
+        """Start scaler, workers and Spark; those that run already stay. Return their names."""
+        self._start("scaler", "scaler", ["scaler", "run"])
+        names = worker_names(self.settings)
+        for name in names:
+            service = "gateway" if name.startswith("gw-") else "secondary"
+            self._start(name, "worker", [service, "run", "--node", name])
+        self._start("spark", "spark", ["spark", "run"])
+        return ["scaler", *names, "spark"]
+
+    def start_edges(self, edges: Iterable[str] | None = None) -> list[str]:
+        """Start the edges of the sensors table, or those given; return their names."""
+        names = list(read_sensors(self.settings.sensors).edges if edges is None else edges)
+        for name in names:
+            self._start(name, "edge", ["edge", "run", "--edge", name])
+        return names
+
+    def _start(self, node: str, role: str, arguments: list[str]) -> None:
+        running = processes.find(self.settings.state, node)
+        if running is not None and processes.alive(running):
+            self.tell(f"{node}: runs already (pid {running.pid})")
+            return
+        if running is not None:
+            processes.kill(running)  # what is left of its session: a dead Spark driver's JVM
+        process = processes.start(self.settings, self.config, node, role, arguments)
+        self.started.append(process)
+        self.tell(f"{node}: started (pid {process.pid})")
+
+    # ---- waiting
+
+    def wait_ready(self, nodes: Iterable[str], timeout_s: float = READY_S) -> None:
+        """Wait until every slot has an owner and a ready secondary, and every node says that it is ready.
+
+        Raises:
+            ProcessError: a process died (with the end of its log), or it took too long (with what is missing).
+        """
+        fleet = Fleet(tool_log(self.settings, "up"))
+        deadline = time.monotonic() + timeout_s
+        told = ""
+        try:
+            while missing := self.missing(fleet, nodes):
+                self.check_alive(nodes)
+                if missing != told:
+                    told = missing
+                    self.tell(f"waiting: {missing}")
+                if time.monotonic() > deadline:
+                    raise ProcessError(f"not ready after {timeout_s:g} s: {missing}")
+                fleet.update(_POLL_S)
+        finally:
+            fleet.close()
+
+    def wait_consuming(self, timeout_s: float = CONSUMING_S) -> bool:
+        """Wait until Spark has acknowledged nearly all that slots have written; return whether it has.
+
+        Its first batch takes several times as long as the later ones (a cold JVM).
+        """
+        source = tool_log(self.settings, "up")
+        fleet, reader = Fleet(source), source.reader()
+        deadline = time.monotonic() + timeout_s
+        try:
+            while time.monotonic() < deadline:
+                fleet.update(_POLL_S)
+                ends = {slot: reader.range(RECOVERED, slot)[1] for slot in range(self.settings.slots.count)}
+                if all(end == 0 or end - fleet.acked(slot, "spark") <= _NEARLY_RECORDS for slot, end in ends.items()):
+                    return True
+        finally:
+            fleet.close()
+            reader.close()
+            source.close()
+        return False
+
+    def missing(self, fleet: Fleet, nodes: Iterable[str]) -> str:
+        """Return what the system still lacks; "" = nothing."""
+        alive = fleet.fresh()
+        for node in nodes:
+            beat = alive.get(node)
+            if beat is None:
+                return f"{node} has not reported yet"
+            if beat.role != "worker" and beat.metrics_port:
+                reason = unready(self.settings.metrics.host, beat.metrics_port)
+                if reason:
+                    return f"{node}: {reason}"
+        for slot in range(self.settings.slots.count):
+            if fleet.of_slot(slot, "primary") is None:
+                return f"slot {slot} has no owner"
+            if not fleet.standby_ready(slot):
+                return f"slot {slot} has no ready secondary"
+        return ""
+
+    def check_alive(self, nodes: Iterable[str]) -> None:
+        """Raise a ProcessError with the end of its log if one of the nodes' processes has died."""
+        for node in nodes:
+            process = processes.find(self.settings.state, node)
+            if process is None or not processes.alive(process):
+                raise ProcessError(died(self.settings.state, node))
+
+    # ---- stopping
+
+    def stop(self, *, broker: bool = True) -> list[str]:
+        """Stop everything that pid files name, in order, the broker last; return those that had to be killed."""
+        state = self.settings.state
+        killed = []
+        found = processes.list_processes(state)
+        for role in (*_ORDER, None):
+            group = [
+                process for process in found if process.role == role or (role is None and process.role not in _ORDER)
+            ]
+            running = [process for process in group if processes.alive(process)]
+            if running:
+                self.tell(f"stopping {', '.join(process.node for process in running)}")
+            killed += [process.node for process in processes.terminate(group)]
+            for process in group:
+                processes.forget(state, process.node)
+        local = local_broker(self.settings)
+        if broker and local is not None and local.pid is not None:
+            self.tell("stopping the broker")
+            local.stop()
+        return killed
+
+
+def local_broker(settings: Settings) -> Broker | None:
+    """Return the broker that this configuration would run here; None = its servers are elsewhere."""
+    host, _, port = settings.kafka.servers.partition(":")
+    if host not in LOCAL or not port.isdigit():
+        return None
+    return Broker(settings.state / "broker", int(port))
+
+
+def answers(settings: Settings, timeout_s: float = 2.0) -> bool:
+    """Return whether a broker answers at the configured servers."""
+    admin = AdminClient(client_options(settings.kafka) | dict(settings.kafka.options) | {"log_level": 0})
+    try:
+        return bool(admin.list_topics(timeout=timeout_s).brokers)
+    except KafkaException:
+        return False
+
+
+def worker_names(settings: Settings) -> list[str]:
+    """Return gw-1.. (one a slot) and sec-1.. (the rest of `[scaler] workers`, at least slots + 2 in all)."""
+    slots = settings.slots.count
+    workers = max(settings.scaler.workers, slots + 2)
+    return [f"gw-{i + 1}" for i in range(slots)] + [f"sec-{i + 1}" for i in range(workers - slots)]
+
+
+def unready(host: str, port: int) -> str:
+    """Ask a service's /readyz; return why it is not ready, "" = it is."""
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}/readyz", timeout=2.0) as answer:
+            answer.read()
+    except urllib.error.HTTPError as error:
+        return error.read().decode("utf-8", "replace").strip() or f"/readyz says {error.code}"
+    except OSError as error:
+        return f"/readyz does not answer: {error}"
+    return ""
+
+
+def died(state: Path, node: str) -> str:
+    """Say that a node has died, with the last lines of its log in readable form."""
+    lines = [f"{node} has died; the end of {processes.log_file(state, node)}:"]
+    lines += [f"  {_readable(line)}" for line in processes.tail(state, node, 8)]
+    return "\n".join(lines)
+
+
+def _readable(line: str) -> str:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(fields, Mapping):
+        return line
+    event, error = fields.get("event", ""), fields.get("exception", fields.get("error", ""))
+    return f"{event} {error}".strip() or line
+
+
+def wipe(settings: Settings) -> list[Path]:
+    """Remove all that a stopped system left behind (state, log, checkpoint, models); return what was removed."""
+    removed = [path for path in (settings.state, settings.spark.checkpoint) if path.exists()]
+    for path in removed:
+        shutil.rmtree(path)
+    return removed
+
+
+__all__ = ["System", "local_broker", "wipe", "worker_names"]

@@ -1,0 +1,194 @@
+"""Model files and the directory all workers take them from (docs/recovery-model.md).
+
+A file is a short magic, a JSON header with its checksum, and little-endian float64 arrays with theirs: nothing in it is
+executed when it is read. The SHA-256 of the whole file is the model's identity; in the store it is the file's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from services.recovery.model import Model, ModelError
+from services.runtime.columns import F64, Floats
+
+MAGIC = b"TSUNAGI-MODEL\r\n\x1a"
+"""A text-mode transfer changes the line end, and the file is then refused for what it is."""
+VERSION = 1
+_PREFIX = struct.Struct("<16sII32s")  # magic, version, header bytes, SHA-256 of the header
+
+
+def encode(model: Model) -> bytes:
+    """Return the file's bytes; the same model gives the same bytes."""
+    arrays = {
+        "mean": model.mean,
+        "scale": model.scale,
+        "drift": model.drift,
+        "transition": model.transition,
+        "noise": _lower(model.Q),
+        "prior": _lower(model.prior),
+    }
+    payload = b"".join(np.ascontiguousarray(array, dtype=F64).tobytes() for array in arrays.values())
+    header = {
+        "names": list(model.names),
+        "calibration": [list(pair) for pair in model.calibration],
+        "about": dict(model.about),
+        "arrays": [{"name": name, "shape": list(array.shape)} for name, array in arrays.items()],
+        "payload_sha256": hashlib.sha256(payload).hexdigest(),
+    }
+    text = json.dumps(header, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _PREFIX.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest()) + text + payload
+
+
+def decode(data: bytes, source: str) -> Model:
+    """Read a file's bytes; `source` is what errors call it.
+
+    Raises:
+        ModelError: naming the source, what was found and what was expected.
+    """
+    if len(data) < _PREFIX.size:
+        raise ModelError(f"{source}: found {len(data)} bytes, expected a model file (it is empty or was cut off)")
+    magic, version, header_bytes, header_sha256 = _PREFIX.unpack_from(data)
+    if magic != MAGIC:
+        raise ModelError(f"{source}: not a model file: starts with {magic!r}, expected {MAGIC!r}")
+    if version != VERSION:
+        raise ModelError(f"{source}: model file version {version}, expected {VERSION}")
+    text = data[_PREFIX.size : _PREFIX.size + header_bytes]
+    if len(text) < header_bytes:
+        raise ModelError(f"{source}: cut off in its header: found {len(text)} bytes of it, expected {header_bytes}")
+    if hashlib.sha256(text).digest() != header_sha256:
+        raise ModelError(f"{source}: damaged: the header does not match its checksum")
+    try:
+        return _model(json.loads(text), data[_PREFIX.size + header_bytes :])
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{source}: the header is not a model's: {type(error).__name__}: {error}") from None
+
+
+def _model(header: dict[str, Any], payload: bytes) -> Model:
+    shapes = {str(item["name"]): tuple(int(size) for size in item["shape"]) for item in header["arrays"]}
+    expected = sum(F64.itemsize * int(np.prod(shape)) for shape in shapes.values())
+    if len(payload) != expected:
+        raise ModelError(f"found {len(payload)} bytes of arrays, expected {expected} (cut off, or appended to)")
+    if hashlib.sha256(payload).hexdigest() != header["payload_sha256"]:
+        raise ModelError("damaged: the arrays do not match their checksum")
+    arrays = _split(payload, shapes)
+    names = tuple(str(name) for name in header["names"])
+    return Model(
+        names=names,
+        mean=arrays["mean"],
+        scale=arrays["scale"],
+        transition=arrays["transition"],
+        Q=_square(arrays["noise"], len(names)),
+        prior=_square(arrays["prior"], len(names)),
+        drift=arrays["drift"],
+        calibration=tuple((float(delta), float(factor)) for delta, factor in header["calibration"]),
+        about=dict(header["about"]),
+    )
+
+
+def read_model(path: Path) -> Model:
+    """Read a model file; errors as `decode`, and for a file that cannot be read."""
+    return decode(_read(path), str(path))
+
+
+def write_atomically(path: Path, data: bytes) -> str:
+    """Write a file whole or not at all; return the SHA-256 of its bytes, hexadecimal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # else the rename itself may be lost with the power
+    finally:
+        os.close(directory)
+    return hashlib.sha256(data).hexdigest()
+
+
+def store_path(store: Path, sha256: str) -> Path:
+    """Return where the store keeps a model.
+
+    Raises:
+        ModelError: `sha256` is not 64 hexadecimal digits (it would name some other file).
+    """
+    if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+        raise ModelError(f"model {sha256!r}: expected a SHA-256 of 64 lower-case hexadecimal digits")
+    return store / f"{sha256}.model"
+
+
+def publish(model_file: Path, store: Path) -> str:
+    """Check a model file and copy it into the store under its SHA-256, which is returned.
+
+    Raises:
+        ModelError: the file is no good model; nothing is stored then.
+    """
+    data = _read(model_file)
+    decode(data, str(model_file))
+    sha256 = hashlib.sha256(data).hexdigest()
+    target = store_path(store, sha256)
+    if not target.exists() or target.read_bytes() != data:  # a damaged copy is replaced
+        write_atomically(target, data)
+    return sha256
+
+
+def load_from_store(store: Path, sha256: str) -> Model:
+    """Read a model by its SHA-256.
+
+    Raises:
+        ModelError: it is not there, or what is there is not it.
+    """
+    path = store_path(store, sha256)
+    data = _read(path)
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        raise ModelError(f"{path}: damaged: found SHA-256 {found}, expected that of its name")
+    return decode(data, str(path))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such model file") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _lower(matrix: Floats) -> Floats:
+    """Lower triangle of a symmetric matrix, row by row."""
+    return np.asarray(matrix[np.tril_indices(len(matrix))])
+
+
+def _square(lower: Floats, n: int) -> Floats:
+    if lower.shape != (n * (n + 1) // 2,):
+        raise ModelError(f"found a triangle of {lower.size} numbers, expected {n * (n + 1) // 2} for {n} sensors")
+    matrix = np.zeros((n, n))
+    matrix[np.tril_indices(n)] = lower
+    return matrix + np.tril(matrix, -1).T
+
+
+def _split(payload: bytes, shapes: dict[str, tuple[int, ...]]) -> dict[str, Floats]:
+    arrays: dict[str, Floats] = {}
+    offset = 0
+    for name, shape in shapes.items():
+        count = int(np.prod(shape))
+        arrays[name] = np.frombuffer(payload, dtype=F64, count=count, offset=offset).reshape(shape)
+        offset += count * F64.itemsize
+    return arrays

@@ -1,0 +1,310 @@
+"""`tsunagi replay`: compute a slot's outputs again from its log, in one plain loop, and compare with `recovered`.
+
+The loop is written straight from the meaning of the log (DESIGN section 2). It shares the operators with the gateway,
+and none of the code that opens and closes steps, judges ownership, resumes or takes over: it knows no contexts, reads
+from the first record to the last, and keeps everything in dictionaries. Names and tags must be the same, values within
+1e-6 standard deviations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from services.gateway.config import SlotConfig
+from services.gateway.operators import Chain, Frame, build_chain
+from services.local.topics import read_partition, tool_log
+from services.recovery.model import Model
+from services.recovery.store import load_from_store
+from services.runtime.columns import Floats, floats, octets, sensors
+from services.runtime.log import RECOVERED, TUPLES, LogError, Record
+from services.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
+from services.runtime.names import Name, unpack_key
+from services.runtime.settings import Settings
+
+TOLERANCE_SD = 1e-6
+_NEVER = math.inf
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """An output as the log says it must be."""
+
+    name: Name
+    generation: int
+    frame: Frame
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes:
+        outputs: outputs computed again; compared: those of them that `recovered` has.
+        pending: outputs that `recovered` does not have yet, all after its last one.
+        differences: one line each; `differing` counts all, the first ones are kept.
+        largest_sd: the largest difference of a value, in standard deviations of its sensor.
+    """
+
+    outputs: int = 0
+    compared: int = 0
+    pending: int = 0
+    repeats: int = 0
+    differing: int = 0
+    largest_sd: float = 0.0
+    differences: list[str] = field(default_factory=list)
+
+    def differ(self, text: str) -> None:
+        """Count a difference; keep the first ones."""
+        self.differing += 1
+        if len(self.differences) < _SHOWN:
+            self.differences.append(text)
+
+
+def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DESIGN section 2
+    records: Iterable[Record], load_model: Callable[[str], Model]
+) -> Iterator[Recomputed]:
+    """Yield the outputs of a slot's log, in order.
+
+    Args:
+        records: the whole partition of `tuples`, from its first record.
+        load_model: SHA-256 -> model.
+    """
+    kept = list(records)
+    quarantined = _quarantined(kept)
+    epoch, generation, first_step = 0, 0, 0
+    config: SlotConfig | None = None
+    chain: Chain | None = None
+    model: Model | None = None
+    edges: dict[str, dict[str, float]] = {}
+    waiting: list[tuple[TupleBatch, int]] = []
+    opened: dict[int, dict[str, TupleBatch]] = {}
+    cursor, punctuated = 0, -math.inf
+    for record in kept:
+        message = _message(record)
+        if message is None or quarantined.get(record.offset, -1) > record.offset:
+            continue  # one dead letter, no output
+        body = message.WhichOneof("body")
+        index = 0
+        batches: list[tuple[TupleBatch, int]] = []
+        if body == "ownership":
+            if message.ownership.epoch != epoch + 1:
+                continue
+            if epoch == 0:
+                generation, first_step = message.ownership.generation, message.ownership.first_step
+            epoch += 1
+        elif body == "batch":
+            batches = [(message.batch, record.appended_us)]
+        elif getattr(message, str(body)).epoch != epoch:
+            continue
+        elif body == "settings":
+            cursor = first_step if config is None else cursor
+            config = SlotConfig.parse(message.settings.text)
+            for name in config.edges:
+                edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER})
+            chain = build_chain(config, model)
+            batches, waiting = waiting, []
+        elif body == "model":
+            model = load_model(message.model.sha256) if message.model.sha256 else None
+            if chain is not None:
+                chain.set_model(model)
+        elif body == "edge_out" and message.edge_out.edge in edges:
+            edge = edges[message.edge_out.edge]
+            edge["out"] = max(message.edge_out.from_step, edge["last"] + 1)
+        elif body == "punctuation":
+            punctuated = max(punctuated, message.punctuation.step)
+        if config is None or chain is None:
+            waiting.extend(batches)
+            continue
+        for batch, appended_us in batches:
+            if _refused(batch, appended_us, config, edges, cursor):
+                index += 1  # it went to `late` or `dead-letters` under this name
+                continue
+            edges[batch.edge]["last"] = batch.step
+            edges[batch.edge]["out"] = _NEVER
+            opened.setdefault(batch.step, {})[batch.edge] = batch
+        while True:
+            if any(edge["last"] < cursor < edge["out"] for edge in edges.values()):
+                break
+            if punctuated < cursor and all(edge["last"] < cursor for edge in edges.values()):
+                break
+            if opened and min(opened) - cursor > config.max_gap_steps:
+                cursor = min(opened)
+                continue
+            for frame in chain.process(cursor, _values(config, opened.pop(cursor, {}))):
+                yield Recomputed(Name(record.offset, index), generation, frame)
+                index += 1
+            cursor += 1
+
+
+def _message(record: Record) -> LogRecord | None:
+    try:
+        message = LogRecord.FromString(record.value or b"")
+    except DecodeError:
+        return None
+    return None if message.version > VERSION or message.WhichOneof("body") is None else message
+
+
+def _quarantined(records: Sequence[Record]) -> dict[int, int]:
+    """Return quarantined offset -> where its Quarantine stands, by the rule of epochs."""
+    epoch = 0
+    found: dict[int, int] = {}
+    for record in records:
+        message = _message(record)
+        body = None if message is None else message.WhichOneof("body")
+        if message is not None and body == "ownership" and message.ownership.epoch == epoch + 1:
+            epoch += 1
+        elif message is not None and body == "quarantine" and message.quarantine.epoch == epoch:
+            found.setdefault(message.quarantine.offset, record.offset)
+    return found
+
+
+def _refused(
+    batch: TupleBatch, appended_us: int, config: SlotConfig, edges: Mapping[str, dict[str, float]], cursor: int
+) -> bool:
+    """The rules of a batch, in their order; notes the incarnation."""
+    edge = edges.get(batch.edge)
+    if edge is None or len(batch.value) != 2 * len(batch.sensor) or len(batch.sensor) % 4:
+        return True
+    home = dict(zip(config.sensors, config.edges, strict=True))
+    if any(home.get(sensor) != batch.edge for sensor in sensors(batch.sensor).tolist()):
+        return True
+    if batch.incarnation < edge["incarnation"]:
+        return True
+    if batch.event_time_us > appended_us + config.max_ahead_us or batch.event_time_us != batch.step * config.slide_us:
+        return True
+    edge["incarnation"] = batch.incarnation
+    return batch.step < cursor or batch.step <= edge["last"]
+
+
+def _values(config: SlotConfig, batches: Mapping[str, TupleBatch]) -> Floats:
+    value_of: dict[int, float] = {}
+    for batch in batches.values():
+        value_of.update(zip(sensors(batch.sensor).tolist(), floats(batch.value).tolist(), strict=True))
+    return np.array([value_of.get(sensor, math.nan) for sensor in config.sensors])
+
+
+def compare(
+    recomputed: Iterable[Recomputed], recovered: Iterable[Record], scale: Mapping[int, float] | None = None
+) -> Comparison:
+    """Compare what the log says with what stands in `recovered`.
+
+    Args:
+        recovered: the whole partition, from its first record.
+        scale: sensor id -> standard deviation; sensors without one are compared with the unit 1.
+    """
+    result = Comparison()
+    expected = {item.name: item for item in recomputed}
+    result.outputs = len(expected)
+    seen: set[Name] = set()
+    for record in recovered:
+        generation, _, name = unpack_key(record.key)
+        place = f"recovered, offset {record.offset}, name {tuple(name)}"
+        result.repeats += name in seen
+        seen.add(name)
+        item = expected.get(name)
+        if item is None:
+            result.differ(f"{place}: the log gives no output of this name")
+        elif item.generation != generation:
+            result.differ(f"{place}: generation {generation}, expected {item.generation}")
+        else:
+            _compare_one(place, item.frame, Recovered.FromString(record.value or b""), scale or {}, result)
+    last = max(seen, default=None)
+    for name in expected:
+        if name in seen:
+            result.compared += 1
+        elif last is not None and name < last:
+            result.differ(f"name {tuple(name)}: the log gives this output, `recovered` does not have it")
+        else:
+            result.pending += 1
+    return result
+
+
+def _compare_one(place: str, frame: Frame, found: Recovered, scale: Mapping[int, float], result: Comparison) -> None:
+    ids = sensors(found.sensor)
+    if found.step != frame.step or found.event_time_us != frame.event_time_us:
+        result.differ(f"{place}: step {found.step}, expected {frame.step}")
+        return
+    if not np.array_equal(ids, frame.sensor):
+        result.differ(f"{place}: {len(ids)} rows, expected {len(frame.sensor)}, or other sensors")
+        return
+    if not np.array_equal(octets(found.quality), frame.quality):
+        first = int(ids[octets(found.quality) != frame.quality][0])
+        result.differ(f"{place}: another tag, first at sensor {first}")
+        return
+    unit = np.array([scale.get(sensor, 1.0) for sensor in ids.tolist()])
+    for column, theirs, ours in (
+        ("mean", found.mean, frame.mean),
+        ("sd", found.sd, frame.sd),
+        ("bound", found.bound, frame.bound),
+    ):
+        with np.errstate(invalid="ignore"):
+            off = np.where(floats(theirs) == ours, 0.0, np.abs(floats(theirs) - ours) / unit)
+        off = np.where(np.isnan(floats(theirs)) & np.isnan(ours), 0.0, np.nan_to_num(off, nan=math.inf))
+        worst = float(off.max(initial=0.0))
+        result.largest_sd = max(result.largest_sd, worst)
+        if worst > TOLERANCE_SD:
+            result.differ(
+                f"{place}: {column} of sensor {int(ids[off.argmax()])} differs by {worst:.3g} standard deviations"
+            )
+            return
+
+
+def replay_slots(settings: Settings, slots: Sequence[int], tell: Callable[[str], None]) -> int:
+    """Replay the given slots (none = all) of the configured log; return the exit code, 1 = something differs.
+
+    Raises:
+        LogError: the log does not answer, or has no such slot.
+    """
+    source = tool_log(settings, "replay")
+    count = source.partitions(TUPLES)
+    for slot in slots:
+        if not 0 <= slot < count:
+            raise LogError(
+                f"--slot: found {slot}, expected one of 0..{count - 1}, as `{settings.kafka.prefix}{TUPLES}` has them"
+            )
+    code = 0
+    for slot in slots or range(count):
+        result = replay_slot(
+            read_partition(source, TUPLES, slot), read_partition(source, RECOVERED, slot), settings.recovery.store
+        )
+        tell(
+            f"slot {slot}: {result.outputs} outputs computed again, {result.compared} compared, "
+            f"{result.repeats} repeats, {result.pending} not written yet, {result.differing} differences, "
+            f"largest difference of a value {result.largest_sd:.2g} standard deviations"
+        )
+        for line in result.differences:
+            tell(f"  {line}")
+        code = code or int(result.differing > 0)
+    return code
+
+
+def replay_slot(tuples: Sequence[Record], recovered: Sequence[Record], store: Path) -> Comparison:
+    """Compute a slot's outputs again and compare; `store` holds the models that its log names."""
+    scale: dict[int, float] = {}
+    models: list[Model] = []
+
+    def load(sha256: str) -> Model:
+        models.append(load_from_store(store, sha256))
+        return models[-1]
+
+    recomputed = list(recompute(tuples, load))
+    names = dict(_sensor_names(tuples))
+    for model in models:
+        by_name = dict(zip(model.names, model.scale.tolist(), strict=True))
+        scale.update({sensor: by_name[name] for sensor, name in names.items() if name in by_name})
+    return compare(recomputed, recovered, scale)
+
+
+def _sensor_names(tuples: Iterable[Record]) -> Iterator[tuple[int, str]]:
+    for record in tuples:
+        message = _message(record)
+        if message is not None and message.WhichOneof("body") == "settings":
+            config = SlotConfig.parse(message.settings.text)
+            yield from zip(config.sensors, config.names, strict=True)

@@ -1,0 +1,98 @@
+"""A service over HTTP: ``/metrics`` for Prometheus, ``/healthz`` (it lives), ``/readyz`` (it can do its work)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+
+Ready = Callable[[], tuple[bool, str]]
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+class HealthError(ValueError):
+    """The address cannot be served on; a matter of [metrics] in the configuration."""
+
+
+class HealthServer:
+    """Serves until closed, in threads of its own.
+
+    Args:
+        host: address to listen on.
+        port: 0 = any free one, see `port`.
+        ready: asked at each ``/readyz``: (ready, reason why not); a reason with a True is shown too.
+        registry: what ``/metrics`` shows.
+
+    Raises:
+        HealthError: the address is in use or not this machine's.
+    """
+
+    def __init__(self, host: str, port: int, ready: Ready, *, registry: CollectorRegistry = REGISTRY) -> None:
+        try:
+            self._server = _Server((host, port), ready, registry)
+        except OSError as error:
+            raise HealthError(
+                f"[metrics] host = {host!r}, port = {port}: cannot listen there: {error.strerror}; "
+                "choose another port, or 0 for any free one"
+            ) from None
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=2.0)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # a scraper that hangs does not hold up the service's end
+
+    def __init__(self, address: tuple[str, int], ready: Ready, registry: CollectorRegistry) -> None:
+        self.ready = ready
+        self.registry = registry
+        super().__init__(address, _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the signature is socketserver's
+        structlog.get_logger().debug("health request failed", client=str(client_address), exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 5.0  # seconds that a client may take to say what it wants
+
+    def do_GET(self) -> None:
+        status, kind, body = self._answer(self.path.partition("?")[0])
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _answer(self, path: str) -> tuple[int, str, bytes]:
+        if path == "/metrics":
+            return 200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry)
+        if path == "/healthz":
+            return 200, _TEXT, b"ok\n"
+        if path == "/readyz":
+            try:
+                ready, reason = self.server.ready()
+            except Exception as error:  # noqa: BLE001 - not being able to tell is an answer: not ready
+                ready, reason = False, f"{type(error).__name__}: {error}"
+            word = reason or ("ready" if ready else "not ready")
+            return 200 if ready else 503, _TEXT, f"{word}\n".encode()
+        return 404, _TEXT, b"not found; there are /metrics, /healthz and /readyz\n"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
+        """Say nothing: a scrape every few seconds is no news."""

@@ -1,0 +1,82 @@
+"""Heartbeats, sent by a thread of their own so that a long record does not silence a live process.
+
+What the loop is doing stands in the heartbeat itself: `fill` is called for each one and writes what it sees at that
+moment. A stalled loop is therefore visible in the heartbeats (`SlotBeat.busy_us`), a dead process by their absence.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from services.runtime.log import HEARTBEATS, Log, Producer
+from services.runtime.messages import VERSION, Heartbeat
+
+Fill = Callable[[Heartbeat], None]
+
+
+class Heartbeats:
+    """Sends a heartbeat every `interval_s` until closed.
+
+    Attributes:
+        incarnation: nanoseconds of this process's start; stands in every heartbeat.
+        leaving: set it before closing in good order; the last heartbeat then says so.
+    """
+
+    def __init__(
+        self, log: Log, node: str, role: str, interval_s: float, fill: Fill, *, incarnation: int | None = None
+    ) -> None:
+        self.node = node
+        self.role = role
+        self.incarnation = time.time_ns() if incarnation is None else incarnation
+        self.leaving = False
+        self.metrics_port = 0
+        self._fill = fill
+        self._interval_s = interval_s
+        self._producer: Producer = log.producer(durable=False)
+        self._sequence = 0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def send(self, *, wait_s: float = 0.0) -> None:
+        """Send one now; wait until the broker has it if `wait_s` is given."""
+        with self._lock:
+            self._sequence += 1
+            beat = Heartbeat(
+                version=VERSION,
+                node=self.node,
+                role=self.role,
+                incarnation=self.incarnation,
+                sequence=self._sequence,
+                sent_us=time.time_ns() // 1000,
+                leaving=self.leaving,
+                metrics_port=self.metrics_port,
+                pid=os.getpid(),
+            )
+            self._fill(beat)
+            try:
+                self._producer.send(HEARTBEATS, 0, self.node.encode(), beat.SerializeToString())
+            except BufferError:
+                pass  # the broker is away and 0.5 s of heartbeats are queued: one more would say nothing new
+            self._producer.poll(0)
+            if wait_s > 0:
+                self._producer.flush(wait_s)
+
+    def close(self) -> None:
+        """Stop; the last heartbeat carries `leaving`."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+        self.send(wait_s=1.0)
+        self._producer.close()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self.send()

@@ -1,0 +1,350 @@
+"""The log in Kafka: every client of the system is made here, with the options that the design has measured.
+
+`auto.offset.reset` is `error` everywhere: a jump over lost records is never silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from services.runtime import log as topics
+from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record
+from services.runtime.settings import Kafka, Settings
+
+# A broker that comes back is found within 0.2 s; the library's own limit of 10 s lets a detector see silence where
+# there is none (DESIGN section 3).
+_COMMON: dict[str, Any] = {
+    "broker.address.family": "v4",
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "socket.keepalive.enable": True,
+    "log.connection.close": False,
+}
+_READER: dict[str, Any] = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "fetch.error.backoff.ms": 20,
+    "fetch.wait.max.ms": 100,
+    "fetch.min.bytes": 1,
+    "queued.min.messages": 5000,
+    "queued.max.messages.kbytes": 32768,
+    "enable.partition.eof": False,
+    "check.crcs": True,
+}
+_DURABLE: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 1,
+    "message.timeout.ms": 0,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "message.max.bytes": 8_000_000,
+}
+# What is worthless when late must not be appended late either: it is dropped from the queue instead.
+_SHORT: dict[str, Any] = {
+    "enable.idempotence": False,
+    "acks": 1,
+    "retries": 0,
+    "linger.ms": 0,
+    "message.timeout.ms": 500,
+    "socket.timeout.ms": 1000,
+    "request.timeout.ms": 500,
+    "message.max.bytes": 8_000_000,
+}
+_SLOW_S = 2.0
+WAIT_LINE_S = 5.0
+
+# A partition that was just made, or whose leader has just changed, answers so for a moment.
+_ELECTING = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - its public constant
+    }
+)
+_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constant
+
+
+class _Sparing(logging.Filter):
+    """Lets a client's line through once in a while: one that cannot reach its broker writes a hundred a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next_at = 0.0
+        self._dropped = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        if now < self._next_at:
+            self._dropped += 1
+            return False
+        self._next_at = now + WAIT_LINE_S
+        if self._dropped:
+            record.msg = f"{record.msg} (and {self._dropped} more lines of the clients before)"
+            self._dropped = 0
+        return True
+
+
+_client_logger = logging.getLogger("tsunagi.kafka")
+_client_logger.addFilter(_Sparing())
+
+
+def client_options(settings: Kafka) -> dict[str, Any]:
+    """Return the librdkafka options that every client shares."""
+    options: dict[str, Any] = {"bootstrap.servers": settings.servers, **_COMMON}
+    if settings.username:
+        options |= {"sasl.username": settings.username, "sasl.password": settings.password.get_secret_value()}
+    return options
+
+
+class KafkaProducer:
+    """`services.runtime.log.Producer` on librdkafka."""
+
+    def __init__(self, options: dict[str, Any], prefix: str) -> None:
+        self._producer = ConfluentProducer(options, logger=_client_logger)
+        self._prefix = prefix
+
+    def send(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
+    ) -> None:
+        callback = None
+        if delivered is not None:
+            report = delivered
+
+            def callback(error: KafkaError | None, message: Message) -> None:
+                offset = message.offset()
+                report(LogError(str(error)) if error is not None else None, -1 if offset is None else offset)
+
+        self._producer.produce(self._prefix + topic, value=value, key=key, partition=partition, on_delivery=callback)
+
+    def poll(self, timeout_s: float = 0.0) -> int:
+        return int(self._producer.poll(timeout_s))
+
+    def flush(self, timeout_s: float) -> int:
+        return int(self._producer.flush(timeout_s))
+
+    def close(self) -> None:
+        self._producer.purge()
+        self._producer.flush(0.5)
+
+
+class KafkaReader:
+    """`services.runtime.log.Reader` on librdkafka, without a consumer group."""
+
+    def __init__(self, options: dict[str, Any], prefix: str) -> None:
+        self._consumer = Consumer(options, logger=_client_logger)
+        self._prefix = prefix
+        self._assigned: set[tuple[str, int]] = set()
+
+    def assign(self, positions: Iterable[Position]) -> None:
+        wanted = list(positions)
+        self._assigned = {(item.topic, item.partition) for item in wanted}
+        if wanted:
+            self._consumer.assign([self._place(item) for item in wanted])
+        else:
+            self._consumer.unassign()
+
+    def add(self, position: Position) -> None:
+        self.remove(position.topic, position.partition)
+        self._consumer.incremental_assign([self._place(position)])
+        self._assigned.add((position.topic, position.partition))
+
+    def remove(self, topic: str, partition: int) -> None:
+        if (topic, partition) in self._assigned:
+            self._consumer.incremental_unassign([TopicPartition(self._prefix + topic, partition)])
+            self._assigned.discard((topic, partition))
+
+    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+        try:
+            messages = self._consumer.consume(max_records, timeout_s)
+        except KafkaException as error:
+            raise LogError(str(error)) from error
+        records = []
+        for message in messages:
+            trouble = message.error()
+            if trouble is not None:
+                if trouble.code() in _LOST:
+                    raise OffsetLostError(f"{message.topic()}/{message.partition()}: {trouble.str()}")
+                if trouble.fatal():
+                    raise LogError(str(trouble))
+                continue  # connection trouble: librdkafka goes on trying
+            topic = (message.topic() or "")[len(self._prefix) :]
+            if (topic, message.partition()) not in self._assigned:
+                continue  # fetched before `remove`
+            kind, milliseconds = message.timestamp()
+            appended_us = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
+            records.append(
+                Record(
+                    topic,
+                    message.partition() or 0,
+                    message.offset() or 0,
+                    appended_us,
+                    _octets(message.key()),
+                    _octets(message.value()),
+                )
+            )
+        return records
+
+    def range(self, topic: str, partition: int) -> tuple[int, int]:
+        place = TopicPartition(self._prefix + topic, partition)
+        deadline = time.monotonic() + _SLOW_S
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(place, timeout=_SLOW_S, cached=False)
+            except KafkaException as error:
+                if error.args[0].code() not in _ELECTING or time.monotonic() > deadline:
+                    raise LogError(f"{topic}/{partition}: {error}") from error
+                time.sleep(0.05)
+            else:
+                return int(low), int(high)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _place(self, position: Position) -> TopicPartition:
+        offset = position.offset
+        if offset < 0:
+            offset = self.range(position.topic, position.partition)[1]
+        return TopicPartition(self._prefix + position.topic, position.partition, offset)
+
+
+def _octets(data: str | bytes | None) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data
+
+
+class KafkaLog:
+    """`services.runtime.log.Log` on a Kafka cluster."""
+
+    def __init__(self, settings: Kafka, *, client_id: str = "tsunagi") -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._admin: AdminClient | None = None
+
+    def producer(self, *, durable: bool = True) -> KafkaProducer:
+        return KafkaProducer(self._options(_DURABLE if durable else _SHORT), self._settings.prefix)
+
+    def reader(self) -> KafkaReader:
+        group = {"group.id": f"{self._settings.group_prefix}-{self._client_id}"}
+        return KafkaReader(self._options(_READER | group), self._settings.prefix)
+
+    def partitions(self, topic: str) -> int:
+        name = self._settings.prefix + topic
+        try:
+            metadata = self.admin().list_topics(timeout=_SLOW_S)
+        except KafkaException as error:
+            raise LogError(f"broker {self._settings.servers}: {error}") from error
+        found = metadata.topics.get(name)
+        return 0 if found is None else len(found.partitions)
+
+    def admin(self) -> AdminClient:
+        """Return the one AdminClient; the reference is kept, or its thread would crash on collection."""
+        if self._admin is None:
+            self._admin = AdminClient(self._options({}), logger=_client_logger)
+        return self._admin
+
+    def ensure_topics(self, settings: Settings) -> None:
+        """Make the missing topics, or only check them (`[kafka] topics`).
+
+        Raises:
+            LogError: a topic is missing, has the wrong number of partitions, or cannot be made.
+        """
+        wanted = topic_layout(settings)
+        missing = []
+        for topic, (partitions, config) in wanted.items():
+            found = self.partitions(topic)
+            if found == 0:
+                missing.append(
+                    NewTopic(self._settings.prefix + topic, partitions, self._settings.replication, config=config)
+                )
+            elif found != partitions:
+                raise LogError(
+                    f"topic {self._settings.prefix}{topic}: found {found} partitions, expected {partitions}; "
+                    "the number of slots and cores is fixed when the topics are made"
+                )
+        if not missing:
+            return
+        if self._settings.topics == "check":
+            names = ", ".join(topic.topic for topic in missing)
+            raise LogError(f'missing topics: {names} ([kafka] topics = "check": not created)')
+        for topic, future in self.admin().create_topics(missing).items():
+            try:
+                future.result(timeout=30)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise LogError(f"topic {topic}: {error}") from error
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Return a topic's configuration as the broker has it."""
+        resource = ConfigResource(ResourceType.TOPIC, self._settings.prefix + topic)
+        future = self.admin().describe_configs([resource])[resource]
+        return {name: str(entry.value) for name, entry in future.result(timeout=_SLOW_S).items()}
+
+    def delete_records(self, positions: Iterable[Position]) -> None:
+        """Delete what stands before the given offsets (retention by hand; ends replay)."""
+        places = [TopicPartition(self._settings.prefix + item.topic, item.partition, item.offset) for item in positions]
+        for future in self.admin().delete_records(places).values():
+            future.result(timeout=_SLOW_S)
+
+    def close(self) -> None:
+        """Let go of the AdminClient."""
+        with contextlib.suppress(KafkaException):
+            self._admin = None
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        return client_options(self._settings) | {"client.id": self._client_id} | options | dict(self._settings.options)
+
+
+def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
+    """Return topic -> (partitions, configuration), DESIGN section 1."""
+    slots = settings.slots.count
+    kept = {"retention.ms": str(round(settings.kafka.retention_s * 1000)), "message.timestamp.type": "LogAppendTime"}
+    compacted = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "segment.ms": "600000"}
+    forever = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
+    short = {"retention.ms": "600000", "segment.ms": "300000", "message.timestamp.type": "LogAppendTime"}
+    # Contexts are found by offset, so they age by time; the newest is never older than the slot's last progress, and a
+    # slot whose context is gone replays from the beginning of `tuples`.
+    return {
+        topics.TUPLES: (slots, kept),
+        topics.RECOVERED: (slots, kept),
+        topics.RESULTS: (settings.spark.cores, kept),
+        topics.ACKS: (1, compacted),
+        topics.CONTEXTS: (slots, kept),
+        topics.HEARTBEATS: (1, short),
+        topics.PLAN: (1, forever),
+        topics.LATE: (1, kept),
+        topics.DEAD_LETTERS: (1, kept),
+    }
+
+
+def wait_for_topics(log: KafkaLog, settings: Settings, stopped: Callable[[], bool], logger: Any) -> bool:
+    """Wait until the broker answers and every topic is there, making them if `[kafka] topics` says so.
+
+    Returns:
+        False if `stopped()` became true before.
+
+    Raises:
+        LogError: the broker answers, and the topics are not as they must be.
+    """
+    said = 0.0
+    while not stopped():
+        try:
+            log.partitions(topics.PLAN)
+        except LogError as error:
+            if time.monotonic() - said > WAIT_LINE_S:
+                said = time.monotonic()
+                logger.warning("waiting for the broker", servers=settings.kafka.servers, detail=str(error))
+            time.sleep(0.2)
+            continue
+        log.ensure_topics(settings)
+        return True
+    return False

@@ -1,0 +1,128 @@
+"""What the services need of a durable log, whoever keeps it.
+
+`services.runtime.kafka` keeps it in Kafka, `services.runtime.testing` in memory under a virtual clock; the services see
+only these protocols, so the code that runs in a test is the code that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+TUPLES = "tuples"
+RECOVERED = "recovered"
+RESULTS = "results"
+ACKS = "acks"
+CONTEXTS = "contexts"
+HEARTBEATS = "heartbeats"
+PLAN = "plan"
+LATE = "late"
+DEAD_LETTERS = "dead-letters"
+TOPICS = (TUPLES, RECOVERED, RESULTS, ACKS, CONTEXTS, HEARTBEATS, PLAN, LATE, DEAD_LETTERS)
+
+
+class LogError(RuntimeError):
+    """The log cannot be read or written as asked; the process must not go on as if it had been."""
+
+
+class OffsetLostError(LogError):
+    """The wanted records are no longer (or not yet) in the log: retention passed them, or the log lost its end."""
+
+
+class Position(NamedTuple):
+    """A place in the log."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as read.
+
+    Attributes:
+        appended_us: when the log appended it, microseconds since the epoch.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    appended_us: int
+    key: bytes | None
+    value: bytes | None
+
+
+Delivered = Callable[[LogError | None, int], None]
+"""Called once a record's fate is known: (error or None, offset in its partition or -1)."""
+
+
+class Producer(Protocol):
+    """Appends records; those of one producer and partition stand in the order in which they were sent."""
+
+    def send(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
+    ) -> None:
+        """Queue a record. `delivered` is called from `poll` or `flush`.
+
+        Raises:
+            BufferError: the queue is full; poll and try again.
+        """
+
+    def poll(self, timeout_s: float = 0.0) -> int:
+        """Run the callbacks that are due; return how many."""
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait until the queue is empty or the time is over; return how many records are left."""
+
+    def close(self) -> None:
+        """Drop what is queued and let go of the connection."""
+
+
+class Reader(Protocol):
+    """Reads partitions from given offsets. Not a group member: positions are the caller's."""
+
+    def assign(self, positions: Iterable[Position]) -> None:
+        """Read these partitions and no others, each from its offset (a negative one: from its present end)."""
+
+    def add(self, position: Position) -> None:
+        """Read one more partition, or that partition from another offset on."""
+
+    def remove(self, topic: str, partition: int) -> None:
+        """Stop reading a partition."""
+
+    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Return what is there, in log order within a partition; wait up to `timeout_s` for the first.
+
+        Raises:
+            OffsetLostError: a wanted offset is outside the log.
+        """
+
+    def range(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return (first offset kept, offset of the next append), asked of the log now.
+
+        Raises:
+            LogError: the log did not answer.
+        """
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+class Log(Protocol):
+    """One cluster."""
+
+    def producer(self, *, durable: bool = True) -> Producer:
+        """Make a producer.
+
+        Args:
+            durable: True: idempotent, never gives up (outputs, tuples). False: gives up after a short time, for what is
+                worthless when late (heartbeats, control records).
+        """
+
+    def reader(self) -> Reader:
+        """Make a reader."""
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has, 0 = no such topic."""

@@ -1,0 +1,451 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Quality(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXACT: _ClassVar[Quality]
+    BOUNDED: _ClassVar[Quality]
+    UNBOUNDED: _ClassVar[Quality]
+    UNMODELLED: _ClassVar[Quality]
+EXACT: Quality
+BOUNDED: Quality
+UNBOUNDED: Quality
+UNMODELLED: Quality
+
+class LogRecord(_message.Message):
+    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    OWNERSHIP_FIELD_NUMBER: _ClassVar[int]
+    EDGE_OUT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    PUNCTUATION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    batch: TupleBatch
+    ownership: Ownership
+    edge_out: EdgeOut
+    model: ModelChange
+    settings: SlotSettings
+    quarantine: Quarantine
+    punctuation: Punctuation
+    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ...) -> None: ...
+
+class TupleBatch(_message.Message):
+    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    SENSOR_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    edge: str
+    incarnation: int
+    step: int
+    event_time_us: int
+    sensor: bytes
+    value: bytes
+    count: bytes
+    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ...) -> None: ...
+
+class Ownership(_message.Message):
+    __slots__ = ("epoch", "node", "generation", "first_step", "settings_hash")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_HASH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    node: str
+    generation: int
+    first_step: int
+    settings_hash: str
+    def __init__(self, epoch: _Optional[int] = ..., node: _Optional[str] = ..., generation: _Optional[int] = ..., first_step: _Optional[int] = ..., settings_hash: _Optional[str] = ...) -> None: ...
+
+class EdgeOut(_message.Message):
+    __slots__ = ("epoch", "edge", "from_step")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    edge: str
+    from_step: int
+    def __init__(self, epoch: _Optional[int] = ..., edge: _Optional[str] = ..., from_step: _Optional[int] = ...) -> None: ...
+
+class ModelChange(_message.Message):
+    __slots__ = ("epoch", "sha256")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    sha256: str
+    def __init__(self, epoch: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class SlotSettings(_message.Message):
+    __slots__ = ("epoch", "hash", "text")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    hash: str
+    text: str
+    def __init__(self, epoch: _Optional[int] = ..., hash: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Quarantine(_message.Message):
+    __slots__ = ("epoch", "offset")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    offset: int
+    def __init__(self, epoch: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Punctuation(_message.Message):
+    __slots__ = ("epoch", "step")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    step: int
+    def __init__(self, epoch: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Recovered(_message.Message):
+    __slots__ = ("version", "slot", "generation", "offset", "index", "epoch", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_US_FIELD_NUMBER: _ClassVar[int]
+    SENSOR_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    SD_FIELD_NUMBER: _ClassVar[int]
+    QUALITY_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    slot: int
+    generation: int
+    offset: int
+    index: int
+    epoch: int
+    step: int
+    event_time_us: int
+    appended_us: int
+    sensor: bytes
+    mean: bytes
+    sd: bytes
+    quality: bytes
+    bound: bytes
+    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ...) -> None: ...
+
+class ResultBlock(_message.Message):
+    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_US_FIELD_NUMBER: _ClassVar[int]
+    SENSOR_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    SD_FIELD_NUMBER: _ClassVar[int]
+    QUALITY_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    Q1_FIELD_NUMBER: _ClassVar[int]
+    Q2_FIELD_NUMBER: _ClassVar[int]
+    Q3_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    query: str
+    group: str
+    step: int
+    event_time_us: int
+    appended_us: int
+    sensor: bytes
+    mean: bytes
+    sd: bytes
+    quality: bytes
+    bound: bytes
+    q1: bytes
+    q2: bytes
+    q3: bytes
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ("version", "level0", "level1")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEVEL0_FIELD_NUMBER: _ClassVar[int]
+    LEVEL1_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    level0: Level0Ack
+    level1: Level1Ack
+    def __init__(self, version: _Optional[int] = ..., level0: _Optional[_Union[Level0Ack, _Mapping]] = ..., level1: _Optional[_Union[Level1Ack, _Mapping]] = ...) -> None: ...
+
+class Level0Ack(_message.Message):
+    __slots__ = ("slot", "node", "epoch", "generation", "offset", "last_offset", "last_index")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    node: str
+    epoch: int
+    generation: int
+    offset: int
+    last_offset: int
+    last_index: int
+    def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ...) -> None: ...
+
+class Level1Ack(_message.Message):
+    __slots__ = ("slot", "node", "epoch", "generation", "offset", "context_offset", "last_offset", "last_index", "context_bytes")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    node: str
+    epoch: int
+    generation: int
+    offset: int
+    context_offset: int
+    last_offset: int
+    last_index: int
+    context_bytes: int
+    def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., context_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., context_bytes: _Optional[int] = ...) -> None: ...
+
+class Context(_message.Message):
+    __slots__ = ("version", "slot", "generation", "epoch", "owner", "offset", "last_offset", "last_index", "settings", "model_sha256", "cursor", "punctuated", "edges", "open", "operators", "quarantined")
+    class OperatorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_SHA256_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    PUNCTUATED_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    OPERATORS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    slot: int
+    generation: int
+    epoch: int
+    owner: str
+    offset: int
+    last_offset: int
+    last_index: int
+    settings: SlotSettings
+    model_sha256: str
+    cursor: int
+    punctuated: int
+    edges: _containers.RepeatedCompositeFieldContainer[EdgeState]
+    open: _containers.RepeatedCompositeFieldContainer[TupleBatch]
+    operators: _containers.ScalarMap[str, bytes]
+    quarantined: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., model_sha256: _Optional[str] = ..., cursor: _Optional[int] = ..., punctuated: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., operators: _Optional[_Mapping[str, bytes]] = ..., quarantined: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class EdgeState(_message.Message):
+    __slots__ = ("edge", "incarnation", "last_step", "out_from")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    OUT_FROM_FIELD_NUMBER: _ClassVar[int]
+    edge: str
+    incarnation: int
+    last_step: int
+    out_from: int
+    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., last_step: _Optional[int] = ..., out_from: _Optional[int] = ...) -> None: ...
+
+class Arrays(_message.Message):
+    __slots__ = ("array",)
+    class ArrayEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Array
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Array, _Mapping]] = ...) -> None: ...
+    ARRAY_FIELD_NUMBER: _ClassVar[int]
+    array: _containers.MessageMap[str, Array]
+    def __init__(self, array: _Optional[_Mapping[str, Array]] = ...) -> None: ...
+
+class Array(_message.Message):
+    __slots__ = ("dtype", "shape", "data")
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    data: bytes
+    def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SENT_US_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    node: str
+    role: str
+    incarnation: int
+    sequence: int
+    sent_us: int
+    leaving: bool
+    metrics_port: int
+    pid: int
+    slots: _containers.RepeatedCompositeFieldContainer[SlotBeat]
+    step: int
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ...) -> None: ...
+
+class SlotBeat(_message.Message):
+    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BUSY_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BUSY_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    BUSY_US_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RECORD_US_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    role: str
+    epoch: int
+    position: int
+    busy_offset: int
+    busy_until: int
+    busy_us: int
+    ready: bool
+    reason: str
+    step: int
+    record_us: float
+    batch_size: int
+    lag: int
+    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("version", "assignment", "placement", "helpers")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    HELPERS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    assignment: Assignment
+    placement: Placement
+    helpers: HelperRequest
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("slot", "owner", "secondary", "serial", "reason")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    SECONDARY_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    owner: str
+    secondary: str
+    serial: int
+    reason: str
+    def __init__(self, slot: _Optional[int] = ..., owner: _Optional[str] = ..., secondary: _Optional[str] = ..., serial: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Placement(_message.Message):
+    __slots__ = ("serial", "slots", "slot", "table_sha256")
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    TABLE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    serial: int
+    slots: int
+    slot: bytes
+    table_sha256: str
+    def __init__(self, serial: _Optional[int] = ..., slots: _Optional[int] = ..., slot: _Optional[bytes] = ..., table_sha256: _Optional[str] = ...) -> None: ...
+
+class HelperRequest(_message.Message):
+    __slots__ = ("slot", "epoch", "sensor", "from_step")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SENSOR_FIELD_NUMBER: _ClassVar[int]
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    epoch: int
+    sensor: bytes
+    from_step: int
+    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., sensor: _Optional[bytes] = ..., from_step: _Optional[int] = ...) -> None: ...
+
+class Late(_message.Message):
+    __slots__ = ("version", "slot", "offset", "reason", "batch", "cursor", "recovered")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    slot: int
+    offset: int
+    reason: str
+    batch: TupleBatch
+    cursor: int
+    recovered: Recovered
+    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., offset: _Optional[int] = ..., reason: _Optional[str] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., cursor: _Optional[int] = ..., recovered: _Optional[_Union[Recovered, _Mapping]] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("version", "topic", "partition", "offset", "reason", "detail", "key", "value")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    detail: str
+    key: bytes
+    value: bytes
+    def __init__(self, version: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...

@@ -1,0 +1,173 @@
+"""Every metric of the system: name, unit, labels and help, in this one file; ``docs/metrics.md`` is made from it.
+
+Counters count tuples, records or bytes in bulk: a loop calls ``inc(n)`` once a batch, never once a tuple. Labels are
+few and bounded: a slot, a node, an edge, a group, a reason.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from prometheus_client import Counter, Enum, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+ROLES = ("none", "primary", "standby", "promoting", "rebuilding")
+"""What a node may be for a slot; `SlotBeat.role` with "none" for a slot it does not host."""
+
+PHASES = ("detect", "promote", "catch_up")
+"""The parts of a takeover, one after the other."""
+
+_TAKEOVER_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
+_BATCH_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+
+# ---- every service that reads the log
+
+RECORDS_READ = Counter("tsunagi_records_read", "Records read from a topic's partition.", ["topic", "partition"])
+DEAD_LETTERS = Counter(
+    "tsunagi_dead_letters", "Records that could not be used and went to dead-letters.", ["topic", "reason"]
+)
+HEARTBEAT_AGE_S = Gauge(
+    "tsunagi_heartbeat_age_seconds", "Seconds since a node's last heartbeat, as this process sees it.", ["node"]
+)
+
+# ---- gateway and secondary: a slot's log and its outputs
+
+ROLE = Enum("tsunagi_slot_role", "What this node is for the slot (1 = it is that).", ["slot"], states=list(ROLES))
+EPOCH = Gauge("tsunagi_slot_epoch", "Epoch of the slot's present ownership, as this node has read it.", ["slot"])
+POSITION = Gauge("tsunagi_slot_position", "Offset in tuples of the next record this node processes.", ["slot"])
+LAG_RECORDS = Gauge("tsunagi_slot_lag_records", "Records from the position to the end of the slot's log.", ["slot"])
+STEP_CLOSED = Gauge("tsunagi_slot_step_closed", "The last step of the slot that closed.", ["slot"])
+RECORD_COST_S = Gauge("tsunagi_slot_record_seconds", "Measured cost of processing one record.", ["slot"])
+EDGES_OUT = Gauge("tsunagi_slot_edges_out", "Edges that the slot does not wait for at present.", ["slot"])
+OUTPUTS_SENT = Counter("tsunagi_outputs_sent", "Records written to recovered (one a step and slot).", ["slot"])
+VALUES_RECOVERED = Counter("tsunagi_values", "Values in the outputs, by quality.", ["slot", "quality"])
+LATE = Counter("tsunagi_late", "Batches that came too late and went to late.", ["slot", "reason"])
+VOID_CONTROL = Counter("tsunagi_void_control_records", "Control records that did not count at their place.", ["slot"])
+LEVEL0_POSITION = Gauge(
+    "tsunagi_slot_level0_position", "Offset in tuples up to which the downstream has received every output.", ["slot"]
+)
+LEVEL1_POSITION = Gauge(
+    "tsunagi_slot_level1_position",
+    "Offset in tuples of the slot's resume point: what is before it is not needed.",
+    ["slot"],
+)
+CONTEXTS_WRITTEN = Counter("tsunagi_contexts_written", "Resume contexts written.", ["slot"])
+CONTEXT_BYTES = Gauge("tsunagi_context_bytes", "Size of the slot's newest resume context.", ["slot"])
+
+# ---- standing by and taking over
+
+STANDBY_READY = Gauge("tsunagi_standby_ready", "1 = this node could take the slot over now.", ["slot"])
+STANDBY_BATCH_TUPLES = Gauge(
+    "tsunagi_standby_batch_tuples", "B: the secondary reads the log at so many tuples.", ["slot"]
+)
+STANDBY_PULLS = Counter("tsunagi_standby_pulls", "Ranges of the log that the secondary has read.", ["slot"])
+STANDBY_BYTES = Counter("tsunagi_standby_bytes", "Bytes of records that the secondary has read.", ["slot"])
+STANDBY_TRIMMED = Counter(
+    "tsunagi_standby_trimmed_records", "Records that the secondary skipped, thanks to a Level-1-Ack.", ["slot"]
+)
+TAKEOVERS = Counter("tsunagi_takeovers", "Times that this node became the slot's owner after another.", ["slot"])
+TAKEOVER_S = Histogram(
+    "tsunagi_takeover_seconds", "Length of a takeover's parts.", ["slot", "phase"], buckets=_TAKEOVER_BUCKETS_S
+)
+
+# ---- edge
+
+EDGE_ROWS = Counter("tsunagi_edge_rows_read", "Rows read from the source.", ["edge"])
+EDGE_BATCHES = Counter("tsunagi_edge_batches_sent", "Batches that the log has taken.", ["edge"])
+EDGE_SPOOL_RECORDS = Gauge("tsunagi_edge_spool_records", "Batches that wait for the log to take them.", ["edge"])
+EDGE_STEPS_SKIPPED = Counter("tsunagi_edge_steps_skipped", "Steps not sent, since their time was over.", ["edge"])
+EDGE_ROWS_SKIPPED = Counter("tsunagi_edge_rows_skipped", "Rows not read, since their time was over.", ["edge"])
+EDGE_UNUSABLE = Counter(
+    "tsunagi_edge_unusable_readings",
+    "Readings that no window took (dead-letters has them, or the first).",
+    ["edge", "reason"],
+)
+EDGE_UNPLACED = Counter("tsunagi_edge_unplaced_values", "Values not sent: their sensor has no slot yet.", ["edge"])
+EDGE_STEP = Gauge("tsunagi_edge_step", "The newest step sent.", ["edge"])
+
+# ---- spark
+
+SPARK_BATCH_S = Histogram("tsunagi_spark_batch_seconds", "Length of a batch.", buckets=_BATCH_BUCKETS_S)
+SPARK_ROWS = Counter("tsunagi_spark_rows", "Result rows delivered (a row is a reading of a step).")
+SPARK_BLOCKS = Counter("tsunagi_spark_blocks_sent", "Result blocks sent (one a group and step).")
+SPARK_LATE_ROWS = Counter("tsunagi_spark_late_rows", "Rows below the frontier when they came; they went to late.")
+SPARK_REPEATS = Counter("tsunagi_spark_repeats_dropped", "Records of recovered dropped because their name came before.")
+FRONTIER_STEP = Gauge("tsunagi_frontier_step", "The last step delivered in full.", ["group"])
+
+# ---- scaler
+
+WORKERS = Gauge("tsunagi_scaler_workers", "Workers that the scaler knows, by state.", ["state"])
+LAUNCHES = Counter("tsunagi_scaler_launches", "Workers that the scaler has started.")
+PLAN_SERIAL = Gauge("tsunagi_scaler_plan_serial", "Serial number of the newest assignment.")
+
+SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
+    "Every service": (RECORDS_READ, DEAD_LETTERS, HEARTBEAT_AGE_S),
+    "Gateway and secondary: a slot": (
+        ROLE,
+        EPOCH,
+        POSITION,
+        LAG_RECORDS,
+        STEP_CLOSED,
+        RECORD_COST_S,
+        EDGES_OUT,
+        OUTPUTS_SENT,
+        VALUES_RECOVERED,
+        LATE,
+        VOID_CONTROL,
+        LEVEL0_POSITION,
+        LEVEL1_POSITION,
+        CONTEXTS_WRITTEN,
+        CONTEXT_BYTES,
+    ),
+    "Standing by and taking over": (
+        STANDBY_READY,
+        STANDBY_BATCH_TUPLES,
+        STANDBY_PULLS,
+        STANDBY_BYTES,
+        STANDBY_TRIMMED,
+        TAKEOVERS,
+        TAKEOVER_S,
+    ),
+    "Edge": (
+        EDGE_ROWS,
+        EDGE_BATCHES,
+        EDGE_SPOOL_RECORDS,
+        EDGE_STEPS_SKIPPED,
+        EDGE_ROWS_SKIPPED,
+        EDGE_UNUSABLE,
+        EDGE_UNPLACED,
+        EDGE_STEP,
+    ),
+    "Spark": (SPARK_BATCH_S, SPARK_ROWS, SPARK_BLOCKS, SPARK_LATE_ROWS, SPARK_REPEATS, FRONTIER_STEP),
+    "Scaler": (WORKERS, LAUNCHES, PLAN_SERIAL),
+}
+"""All of them, in the order of the documentation."""
+
+
+def document() -> str:
+    """Return ``docs/metrics.md``."""
+    lines = [
+        "# Metrics",
+        "",
+        "Every service serves them at `/metrics` for Prometheus; `tsunagi status` shows the ports. Made by `make docs`",
+        "from `services/runtime/metrics.py`. Times are in seconds, positions are offsets in the named topic.",
+    ]
+    for title, metrics in SECTIONS.items():
+        lines += ["", f"## {title}", "", "| name | type | labels | meaning |", "|---|---|---|---|"]
+        lines += [_row(metric) for metric in metrics]
+    return "\n".join(lines) + "\n"
+
+
+def _row(metric: MetricWrapperBase) -> str:
+    family = next(iter(metric.describe()))
+    name = family.name + ("_total" if family.type == "counter" else "")
+    kind = "gauge" if family.type == "stateset" else family.type
+    labels = list(metric._labelnames)  # noqa: SLF001 - the library offers no other way to ask
+    if isinstance(metric, Enum):
+        labels.append(family.name)
+    return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '-'} | {family.documentation} |"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(document(), encoding="utf-8")

@@ -1,0 +1,168 @@
+"""The sensors table: one CSV that every part reads.
+
+Columns ``sensor,edge,group,unit,interval_s,max_age_s,threshold,min,max,rate``; only the first two must be there. A
+sensor's id is its row number, so the table may grow at its end and nowhere else.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from services.runtime.columns import Sensors
+
+REQUIRED = ("sensor", "edge")
+OPTIONAL = ("group", "unit", "interval_s", "max_age_s", "threshold", "min", "max", "rate")
+
+
+class SensorsError(ValueError):
+    """The sensors table cannot be used; the message names file, line, column, found and expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """One row.
+
+    Attributes:
+        group: SPK of P-SORT: results are in time order within it.
+        interval_s: nominal time between readings; NaN = as configured in [steps].
+        max_age_s: how long a reading holds before the sensor counts as missing; NaN = one window.
+        threshold: of q2; NaN = none.
+        minimum, maximum: plausible range; NaN = open.
+        rate: rows a second, for placement; NaN = like the others.
+    """
+
+    id: int
+    name: str
+    edge: str
+    group: str = ""
+    unit: str = ""
+    interval_s: float = math.nan
+    max_age_s: float = math.nan
+    threshold: float = math.nan
+    minimum: float = math.nan
+    maximum: float = math.nan
+    rate: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class SensorTable:
+    """All sensors, by id."""
+
+    sensors: tuple[Sensor, ...]
+
+    def __len__(self) -> int:
+        return len(self.sensors)
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """Names of the edges, sorted."""
+        return tuple(sorted({sensor.edge for sensor in self.sensors}))
+
+    def of_edge(self, edge: str) -> tuple[Sensor, ...]:
+        """Return the sensors of an edge, by id."""
+        return tuple(sensor for sensor in self.sensors if sensor.edge == edge)
+
+    def ids(self, names: list[str]) -> dict[str, int]:
+        """Return name -> id for those of `names` that the table has."""
+        known = {sensor.name: sensor.id for sensor in self.sensors}
+        return {name: known[name] for name in names if name in known}
+
+    def digest(self, rows: int | None = None) -> str:
+        """Return the SHA-256 of the first `rows` (name, edge) pairs; a table that grew at its end keeps it."""
+        text = "".join(f"{sensor.name}\x1f{sensor.edge}\x1e" for sensor in self.sensors[:rows])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def place(table: SensorTable, slots: int) -> Sensors:
+    """Spread each edge's sensors evenly over the slots: uint32[n], slot by sensor id.
+
+    A dead edge then leaves every slot with the sensors of the other edges to recover from. A sensor added at the
+    table's end gets a place without moving another.
+    """
+    placed = np.zeros(len(table), dtype=np.uint32)
+    # Edges start at different slots, so that remainders do not pile up on slot 0.
+    next_of = {edge: number for number, edge in enumerate(dict.fromkeys(sensor.edge for sensor in table.sensors))}
+    for sensor in table.sensors:
+        placed[sensor.id] = next_of[sensor.edge] % slots
+        next_of[sensor.edge] += 1
+    return placed
+
+
+def read_sensors(path: Path) -> SensorTable:  # noqa: C901 - one check after the other, each with its message
+    """Read and check a sensors table.
+
+    Raises:
+        SensorsError: see the class.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SensorsError(f"{path}: no such sensors table") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SensorsError(f"{path}: cannot be read: {error}") from None
+    rows = list(csv.reader(text.splitlines()))
+    if not rows:
+        raise SensorsError(f"{path}: empty; expected a header starting with sensor,edge")
+    header = [name.strip() for name in rows[0]]
+    for name in REQUIRED:
+        if name not in header:
+            raise SensorsError(f"{path}, line 1: column {name!r} is missing (found {','.join(header)})")
+    for name in header:
+        if name not in REQUIRED + OPTIONAL:
+            raise SensorsError(f"{path}, line 1: unknown column {name!r}; expected {','.join(REQUIRED + OPTIONAL)}")
+    if len(set(header)) != len(header):
+        raise SensorsError(f"{path}, line 1: a column stands twice")
+    sensors: list[Sensor] = []
+    lines: dict[str, int] = {}
+    for line, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise SensorsError(f"{path}, line {line}: found {len(row)} fields, expected {len(header)}")
+        fields = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
+        for name in REQUIRED:
+            if not fields[name]:
+                raise SensorsError(f"{path}, line {line}: {name} is empty")
+        if fields["sensor"] in lines:
+            first = lines[fields["sensor"]]
+            raise SensorsError(f"{path}, line {line}: sensor {fields['sensor']!r} stands already in line {first}")
+        lines[fields["sensor"]] = line
+        numbers = {name: _number(path, line, name, fields.get(name, "")) for name in OPTIONAL[2:]}
+        if numbers["min"] > numbers["max"]:
+            raise SensorsError(f"{path}, line {line}: min = {numbers['min']} is greater than max = {numbers['max']}")
+        sensors.append(
+            Sensor(
+                id=len(sensors),
+                name=fields["sensor"],
+                edge=fields["edge"],
+                group=fields.get("group", ""),
+                unit=fields.get("unit", ""),
+                interval_s=numbers["interval_s"],
+                max_age_s=numbers["max_age_s"],
+                threshold=numbers["threshold"],
+                minimum=numbers["min"],
+                maximum=numbers["max"],
+                rate=numbers["rate"],
+            )
+        )
+    if not sensors:
+        raise SensorsError(f"{path}: no sensors below the header")
+    return SensorTable(tuple(sensors))
+
+
+def _number(path: Path, line: int, name: str, cell: str) -> float:
+    if not cell:
+        return math.nan
+    try:
+        value = float(cell)
+    except ValueError:
+        raise SensorsError(f"{path}, line {line}: {name}: found {cell!r}, expected a number") from None
+    if math.isinf(value) or (name in ("interval_s", "max_age_s", "rate") and not value > 0):
+        raise SensorsError(f"{path}, line {line}: {name}: found {cell!r}, expected a finite number above zero")
+    return value

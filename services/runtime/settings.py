@@ -1,0 +1,318 @@
+"""The one configuration: ``tsunagi.toml``, every value overridable by an environment variable.
+
+``[kafka] servers`` is ``TSUNAGI_KAFKA__SERVERS`` in the environment (two underscores between section and key; lists and
+tables as JSON). Nothing is read at import; a service calls `load` once and passes the frozen result on.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+MICROSECONDS = 1_000_000
+
+CONFIG_VARIABLE = "TSUNAGI_CONFIG"
+DEFAULT_CONFIG = "tsunagi.toml"
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message names file, key, what was found and what was expected."""
+
+
+class Section(BaseModel):
+    """A table of the file: frozen, and a key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Kafka(Section):
+    """Where the log is."""
+
+    servers: str = Field("127.0.0.1:9092", description="bootstrap servers, host:port, comma-separated")
+    prefix: str = Field("", description="put before every topic's name", pattern=r"^[A-Za-z0-9._-]*$")
+    group_prefix: str = Field("tsunagi", description="put before every consumer group's name")
+    topics: Literal["create", "check"] = Field("create", description="make missing topics, or only check them")
+    replication: Count = Field(1, description="replication factor of topics that we create")
+    retention_s: Positive = Field(7 * 86400.0, description="how long tuples, recovered and results are kept")
+    username: str = Field("", description="SASL user; the mechanism and the protocol go into options")
+    password: SecretStr = Field(SecretStr(""), description="SASL password; better given as TSUNAGI_KAFKA__PASSWORD")
+    options: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="any librdkafka option, passed on as it stands"
+    )
+
+
+class Steps(Section):
+    """How event time is cut (in readings of the nominal interval, as sensors' people speak of it)."""
+
+    interval_s: Positive = Field(1.0, description="nominal time between two readings of a sensor")
+    window: Count = Field(10, description="readings in a window")
+    slide: Count = Field(2, description="readings between two windows; one step")
+    aggregate: Literal["mean", "sum", "min", "max", "last"] = Field(
+        "mean", description="what becomes of the readings in a window: mean, sum, min, max or last"
+    )
+    grace_s: Positive = Field(0.5, description="how long a step waits for an edge that has gone silent")
+    max_skew_s: Positive = Field(2.0, description="largest clock difference between edges that is waited for")
+    max_ahead_s: Positive = Field(
+        5.0,
+        description="a batch whose event time is further ahead of the time the log appended it goes to dead-letters",
+    )
+    max_gap_s: Positive = Field(
+        600.0, description="a longer time without any edge is skipped, not filled in step by step"
+    )
+
+    @property
+    def slide_us(self) -> int:
+        """Length of a step in microseconds."""
+        return round(self.slide * self.interval_s * MICROSECONDS)
+
+    @property
+    def slide_s(self) -> float:
+        """Length of a step in seconds."""
+        return self.slide_us / MICROSECONDS
+
+    @property
+    def window_us(self) -> int:
+        """Length of a window in microseconds."""
+        return round(self.window * self.interval_s * MICROSECONDS)
+
+    @property
+    def max_gap_steps(self) -> int:
+        """`max_gap_s` in whole steps, at least 1."""
+        return max(1, round(self.max_gap_s * MICROSECONDS / self.slide_us))
+
+    @property
+    def max_skew_steps(self) -> int:
+        """`max_skew_s` in whole steps, rounded up."""
+        return -(-round(self.max_skew_s * MICROSECONDS) // self.slide_us)
+
+    @model_validator(mode="after")
+    def _whole_windows(self) -> Steps:
+        if self.slide > self.window:
+            raise ValueError(f"slide = {self.slide} is greater than window = {self.window}: readings would be lost")
+        return self
+
+
+class Slots(Section):
+    """Units of work: partitions of `tuples`, fixed when the topics are made."""
+
+    count: Count = Field(2, description="slots, and partitions of tuples and recovered")
+
+
+class Operator(Section):
+    """One operator of the chain; `use` names it, the other keys are its own."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    use: str = Field(description="select | project | aggregate | recover, or module:Class of your own")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The operator's own keys."""
+        return dict(self.model_extra or {})
+
+
+class Query(Section):
+    """What a slot computes, first to last."""
+
+    operators: tuple[Operator, ...] = Field(
+        (Operator(use="recover"),),
+        description="tables with `use`: select | project | aggregate | recover, or module:Class",
+    )
+    range_s: Positive = Field(60.0, description="the range of q1 and q2")
+
+
+class Standby(Section):
+    """A-SAS: how the slots' secondaries stand by."""
+
+    batch_size: Annotated[int, Field(ge=1)] | Literal["inf"] = Field(
+        100,
+        description="B in tuples: the secondary reads the log when it holds B; 1 = active standby, inf = never before",
+    )
+    heartbeat_s: Positive = Field(0.1, description="interval of heartbeats")
+    detect_s: Positive = Field(0.75, description="silence of the primary after which it counts as dead")
+    ack_s: Positive = Field(0.25, description="interval of Level-0- and Level-1-Acks")
+    context_s: Positive = Field(1.0, description="least time between two contexts of a slot")
+    context_bytes: Count = Field(
+        262_144, description="a context above this size is not written; the slot replays instead"
+    )
+    poll_s: Positive = Field(0.05, description="how often a secondary asks for the log's end")
+
+    @property
+    def batch_tuples(self) -> float:
+        """B as a number; infinity for upstream backup."""
+        return float(self.batch_size)
+
+    @model_validator(mode="after")
+    def _detectable(self) -> Standby:
+        if self.detect_s < 3 * self.heartbeat_s:
+            raise ValueError(f"detect_s = {self.detect_s} is less than three heartbeats of {self.heartbeat_s} s")
+        return self
+
+
+class Recovery(Section):
+    """Filling in what dead edges lost."""
+
+    model: str = Field("", description="model file to put in force; empty = values pass through as `unmodelled`")
+    store: Path = Field(Path("out/models"), description="directory of models that every worker sees")
+    eps: Positive = Field(1.0, description="tolerated error, in each sensor's standard deviations")
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(0.9, description="probability with which the bound must hold")
+
+
+class Results(Section):
+    """What leaves the system."""
+
+    format: Literal["blocks", "json"] = Field(
+        "blocks", description="blocks: protobuf ResultBlock; json: a row a message"
+    )
+
+
+class Spark(Section):
+    """The aggregation job."""
+
+    master: str = Field("local[*]", description="Spark master URL")
+    cores: Count = Field(2, description="P-SORT cores; partitions of results")
+    checkpoint: Path = Field(
+        Path("out/checkpoint"), description="directory for checkpoint and state, seen by all Spark workers"
+    )
+    trigger_s: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="least time between batches; 0 = as fast as they come"
+    )
+    max_offsets: Count = Field(20_000, description="records of `recovered` in one batch at most")
+    wait_s: Positive = Field(30.0, description="how long the frontier waits for a slot that gives nothing")
+    unknown_group: str = Field("ungrouped", description="group of sensors without one in the sensors table")
+    memory: str = Field("512m", description="heap of the driver")
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="any Spark option")
+
+
+class Scaler(Section):
+    """How many workers, and who starts them."""
+
+    workers: Count = Field(3, description="gateway workers kept alive: primaries, secondaries and idle ones")
+    launcher: Literal["none", "local"] = Field("local", description="who starts a worker that is missing")
+    boot_s: Positive = Field(20.0, description="a launched worker that has not reported by then is started again")
+    dead_s: Positive = Field(2.0, description="silence after which the scaler plans without a worker")
+
+
+class Metrics(Section):
+    """Prometheus metrics, /healthz and /readyz of every service."""
+
+    host: str = Field("127.0.0.1", description="address that every service listens on")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="0 = any free port, shown by `tsunagi status`")
+
+
+class Source(Section):
+    """Where an edge reads."""
+
+    kind: Literal["csv"] = Field("csv", description="csv: a file, replayed in time")
+    path: Path = Field(Path("data/guangzhou.csv"), description="the CSV to replay")
+    speed: Positive = Field(
+        1.0, description="rows a nominal interval: 10 = ten times as fast as the data's own interval_s"
+    )
+    origin_us: int = Field(0, description="event time of the first row, microseconds; 0 = the start of the first edge")
+    when_behind: Literal["skip", "send"] = Field(
+        "skip", description="after a pause, skip the rows whose time is over (a live source), or send them late"
+    )
+    first_row: Annotated[int, Field(ge=0)] = Field(0, description="replay from this row on")
+
+
+class Settings(BaseSettings):
+    """Everything a service may be told."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix="TSUNAGI_",
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    state: Path = Field(Path("out/run"), description="directory for process files, logs, spools and source positions")
+    sensors: Path = Field(Path("data/guangzhou-sensors.csv"), description="the sensors table")
+    kafka: Kafka = Kafka()
+    steps: Steps = Steps()
+    slots: Slots = Slots()
+    query: Query = Query()
+    standby: Standby = Standby()
+    recovery: Recovery = Recovery()
+    results: Results = Results()
+    spark: Spark = Spark()
+    scaler: Scaler = Scaler()
+    metrics: Metrics = Metrics()
+    source: Source = Source()
+
+    @field_validator("state", "sensors")
+    @classmethod
+    def _expand(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic-settings'
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file over defaults; `init` carries the file's name."""
+        return (env_settings, init_settings)
+
+
+def load(path: Path | str | None = None) -> Settings:
+    """Read the configuration.
+
+    Args:
+        path: the file; None = ``$TSUNAGI_CONFIG``, or ``tsunagi.toml`` if there is one, else defaults alone.
+
+    Raises:
+        ConfigError: naming the file, the key, what was found and what was expected.
+    """
+    named = path if path is not None else os.environ.get(CONFIG_VARIABLE)
+    file = Path(named) if named else Path(DEFAULT_CONFIG)
+    if not file.exists():
+        if named:
+            raise ConfigError(f"{file}: no such configuration file")
+        table: dict[str, Any] = {}
+    else:
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file}: not valid TOML: {error}") from None
+    _refuse_unknown_variables()
+    try:
+        return Settings(**table)
+    except ValidationError as error:
+        lines = []
+        for item in error.errors():
+            key = ".".join(str(part) for part in item["loc"])
+            found = "" if item["type"] == "missing" else f" (found {item['input']!r:.80})"
+            hint = "unknown key" if item["type"] == "extra_forbidden" else item["msg"]
+            lines.append(f"{file}: [{key}] {hint}{found}")
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _refuse_unknown_variables() -> None:
+    """A mistyped variable would otherwise be ignored in silence."""
+    sections = Settings.model_fields
+    for variable in os.environ:
+        if not variable.startswith("TSUNAGI_") or variable == CONFIG_VARIABLE:
+            continue
+        section, _, key = variable.removeprefix("TSUNAGI_").lower().partition("__")
+        field = sections.get(section)
+        known = field is not None
+        if field is not None and key:
+            model = field.annotation
+            keys = model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
+            known = key.partition("__")[0] in keys
+        if not known:
+            raise ConfigError(f"environment variable {variable}: no such setting; see tsunagi.toml for the names")
+
+
+__all__ = ["ConfigError", "Settings", "load"]

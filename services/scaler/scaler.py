@@ -1,0 +1,161 @@
+"""The scaler on the log: writes the placement once, the first plan, and a new secondary after every takeover.
+
+`plan` says wishes; nothing here is needed for a takeover itself, and a second scaler started by mistake does no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from services.runtime import columns, metrics
+from services.runtime.clock import Clock
+from services.runtime.heartbeat import Heartbeats
+from services.runtime.log import HEARTBEATS, PLAN, Log, LogError, Position, Record
+from services.runtime.messages import VERSION, Assignment, Heartbeat, Placement, Plan
+from services.runtime.sensors import SensorsError, SensorTable, place
+from services.runtime.settings import Settings
+from services.scaler.crew import Crew
+from services.scaler.launcher import make_launcher
+from services.scaler.planner import Planner
+from services.standby.detector import Detector
+
+READ_S = 0.05
+IDLE_READS = 40
+PATIENCE_S = 8.0
+NODE = "scaler"
+
+
+class Scaler:
+    """One scaler process."""
+
+    def __init__(
+        self, settings: Settings, table: SensorTable, log: Log, clock: Clock, logger: Any, config: Path | None = None
+    ) -> None:
+        self._settings = settings
+        self._table = table
+        self._clock = clock
+        self._logger = logger
+        self._fatal: LogError | None = None
+        self._serial = 0
+        self._placement: Placement | None = None
+        incarnation = time.time_ns()
+        self.detector = Detector(NODE, incarnation, settings.standby.heartbeat_s)
+        self.heartbeats = Heartbeats(
+            log, NODE, "scaler", settings.standby.heartbeat_s, lambda _beat: None, incarnation=incarnation
+        )
+        scaler = settings.scaler
+        self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
+        self._producer = log.producer()
+        self._reader = log.reader()
+        plan_first, plan_end = self._reader.range(PLAN, 0)
+        _, beats_end = self._reader.range(HEARTBEATS, 0)
+        self._reader.assign([Position(PLAN, 0, plan_first), Position(HEARTBEATS, 0, beats_end)])
+        self._read_plan(plan_first, plan_end)
+        self._place()
+        self.crew = Crew(
+            scaler.workers, scaler.boot_s, PATIENCE_S, make_launcher(settings, config), logger, clock.monotonic()
+        )
+
+    def start(self) -> None:
+        """Begin to send heartbeats."""
+        self.heartbeats.start()
+
+    def close(self) -> None:
+        """Stop in good order."""
+        self.heartbeats.leaving = True
+        self.heartbeats.close()
+        self._producer.flush(2.0)
+        self._producer.close()
+        self._reader.close()
+
+    def step(self) -> None:
+        """One turn: read what came, write the wishes that follow.
+
+        Raises:
+            LogError: a wish could not be written.
+        """
+        for record in self._reader.read(500, READ_S):
+            self._dispatch(record)
+        now = self._clock.monotonic()
+        for assignment in self.planner.decide(now):
+            self._logger.info(
+                "plan",
+                slot=assignment.slot,
+                owner=assignment.owner,
+                secondary=assignment.secondary,
+                reason=assignment.reason,
+            )
+            self._write(f"assignment/{assignment.slot}", Plan(version=VERSION, assignment=assignment))
+            self.planner.on_assignment(assignment)
+        alive = self.planner.alive(now)
+        metrics.WORKERS.labels(state="alive").set(len(alive))
+        metrics.WORKERS.labels(state="wanted").set(self._settings.scaler.workers)
+        if self.detector.settled(now):
+            self.crew.keep(alive, self.detector.beats(), now)
+        self._producer.poll()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _dispatch(self, record: Record) -> None:
+        try:
+            if record.topic == HEARTBEATS:
+                self.detector.on_heartbeat(Heartbeat.FromString(record.value or b""), self._clock.monotonic())
+            else:
+                self._on_plan(Plan.FromString(record.value or b""))
+        except DecodeError as error:
+            metrics.DEAD_LETTERS.labels(topic=record.topic, reason="unreadable").inc()
+            self._logger.warning("unreadable record", topic=record.topic, offset=record.offset, detail=str(error))
+
+    def _on_plan(self, plan: Plan) -> None:
+        kind = plan.WhichOneof("body")
+        if kind == "assignment":
+            self.planner.on_assignment(Assignment.FromString(plan.assignment.SerializeToString()))
+        elif kind == "placement" and plan.placement.serial > self._serial:
+            self._serial = plan.placement.serial
+            self._placement = plan.placement
+
+    def _read_plan(self, seen: int, end: int) -> None:
+        idle = 0
+        while seen < end and idle < IDLE_READS:
+            records = self._reader.read(500, READ_S)
+            idle = 0 if records else idle + 1
+            for record in records:
+                self._dispatch(record)
+                if record.topic == PLAN:
+                    seen = record.offset + 1
+
+    def _place(self) -> None:
+        """Write the placement: the first one, or one for a table that has grown."""
+        known = self._placement
+        placed = place(self._table, self._settings.slots.count)
+        if known is not None:
+            before = columns.sensors(known.slot)
+            if len(before) > len(self._table) or known.table_sha256 != self._table.digest(len(before)):
+                raise SensorsError(
+                    f"the sensors table contradicts the plan: {len(before)} sensors have been placed under other names or "
+                    f"edges; the table ({len(self._table)} sensors) may only grow at its end"
+                )
+            if len(before) == len(self._table):
+                return
+            placed = placed.copy()
+            placed[: len(before)] = before
+        self._serial += 1
+        placement = Placement(
+            serial=self._serial,
+            slots=self._settings.slots.count,
+            slot=columns.pack_sensors(placed),
+            table_sha256=self._table.digest(),
+        )
+        self._logger.info("placement", sensors=len(placed), slots=self._settings.slots.count)
+        self._write("placement", Plan(version=VERSION, placement=placement))
+
+    def _write(self, key: str, plan: Plan) -> None:
+        def delivered(error: LogError | None, _offset: int) -> None:
+            if error is not None:
+                self._fatal = error
+
+        self._producer.send(PLAN, 0, key.encode(), plan.SerializeToString(), delivered)

@@ -1,0 +1,11 @@
+"""A secondary: the gateway's host under another name. Which slots it stands by for, the plan says; what it owns, the logs."""
+
+from __future__ import annotations
+
+from services.gateway import service
+from services.runtime.settings import Settings
+
+
+def run(settings: Settings, node: str) -> int:
+    """Run a worker until it is told to stop; see `services.gateway.service.run`."""
+    return service.run(settings, node, service="secondary")

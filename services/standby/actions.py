@@ -1,0 +1,123 @@
+"""What a replica asks of its shell. The shell does it on Kafka, the simulator on an in-memory log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.gateway.slot import Output
+from services.runtime.messages import Ack, LogRecord
+
+
+@dataclass(frozen=True, slots=True)
+class AskEnd:
+    """Ask for (first, end) of the slot's log; answer with `on_end`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read the records [offset, upto); answer with `on_fetched`, in one or several parts."""
+
+    offset: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadContext:
+    """Read the context at this offset of `contexts`; answer with `on_context`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTail:
+    """Read the key of the last record of `recovered`; answer with `on_tail`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Read the slot's log from here on and hand over what comes with `on_records`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unfollow:
+    """Stop following."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append a control record to the slot's log; it may get lost, but must not arrive late."""
+
+    record: LogRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Write outputs in this order, gap-free; report each with `on_delivered`."""
+
+    outputs: tuple[Output, ...]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveContext:
+    """Append to `contexts`; report with `on_context_saved`."""
+
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SendAck:
+    """Write an acknowledgement."""
+
+    ack: Ack
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Send a heartbeat now and wait until the log has it: the next records may be the last this process sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A takeover is complete: for logs and metrics. Times in seconds.
+
+    Attributes:
+        detect_s: last sign of the old owner -> suspicion.
+        promote_s: suspicion -> own promotion read back.
+        catch_up_s: promotion read back -> everything processed that the log held then.
+    """
+
+    epoch: int
+    reason: str
+    old_owner: str
+    detect_s: float
+    promote_s: float
+    catch_up_s: float
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth a line in the log."""
+
+    event: str
+    detail: str
+
+
+Action = (
+    AskEnd
+    | Fetch
+    | ReadContext
+    | ReadTail
+    | Follow
+    | Unfollow
+    | Append
+    | Emit
+    | SaveContext
+    | SendAck
+    | Announce
+    | Takeover
+    | Note
+)

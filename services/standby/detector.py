@@ -1,0 +1,135 @@
+"""Failure detection without false alarms from one's own troubles (DESIGN section 3).
+
+Nobody is suspected on a timer alone. The detector keeps one heartbeat of its own in flight, and counts another node's
+silence only
+
+- while its own heartbeats come back (the last one less than two intervals ago),
+- after at least two of its own have come back, in log order, since the other's last, and
+- not for 1 s after a gap in its own.
+
+A broker that stalls, a network that is down or cores that are saturated silence both alike, and nobody is accused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.runtime.messages import Heartbeat, SlotBeat
+
+SETTLE_S = 1.0
+OWN_BACK_INTERVALS = 2.0
+GAP_INTERVALS = 4.0
+MIN_OWN_BACK = 2
+MIN_STALL_S = 1.0
+STALL_RECORDS = 50.0
+
+OWNING = frozenset({"primary", "promoting"})
+
+
+@dataclass(slots=True)
+class _Seen:
+    at: float
+    own_count: int
+    beat: SlotBeat | None = None
+    incarnation: int = 0
+
+
+class Detector:
+    """Watches every node of the heartbeats topic, in log order. Times are monotonic seconds of the caller's clock."""
+
+    def __init__(self, node: str, incarnation: int, interval_s: float) -> None:
+        self._node = node
+        self._incarnation = incarnation
+        self._interval_s = interval_s
+        self._own_last: float | None = None
+        self._own_count = 0
+        self._hold_until = 0.0
+        self._nodes: dict[str, _Seen] = {}
+        self._beats: dict[str, Heartbeat] = {}
+        self._slots: dict[tuple[str, int], _Seen] = {}
+        self._announced: dict[tuple[int, int], tuple[int, int]] = {}  # (slot, epoch) -> records [from, until)
+        self.gaps = 0
+
+    def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
+        """Take in one heartbeat as read from the log."""
+        if beat.node == self._node and beat.incarnation == self._incarnation:
+            if self._own_last is not None and now - self._own_last > GAP_INTERVALS * self._interval_s:
+                self.gaps += 1
+                self._hold_until = now + SETTLE_S
+            self._own_last = now
+            self._own_count += 1
+            return
+        known = self._nodes.get(beat.node)
+        if known is not None and beat.incarnation < known.incarnation:
+            return  # a late one of a process that has been replaced
+        self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
+        self._beats[beat.node] = beat
+        for slot_beat in beat.slots:
+            if slot_beat.role in OWNING and not beat.leaving:
+                self._slots[beat.node, slot_beat.slot] = _Seen(now, self._own_count, slot_beat, beat.incarnation)
+                if slot_beat.busy_until > slot_beat.busy_offset >= 0:
+                    self._announced[slot_beat.slot, slot_beat.epoch] = slot_beat.busy_offset, slot_beat.busy_until
+                else:
+                    self._announced.pop((slot_beat.slot, slot_beat.epoch), None)
+
+    def connected(self, now: float) -> bool:
+        """Return whether our own heartbeats come back, that is, whether we may judge others at all."""
+        return self._own_last is not None and now - self._own_last < OWN_BACK_INTERVALS * self._interval_s
+
+    def settled(self, now: float) -> bool:
+        """Return whether our own heartbeats come back and no gap in them was less than 1 s ago."""
+        return self.connected(now) and now >= self._hold_until
+
+    def beat(self, node: str) -> Heartbeat | None:
+        """Return the last heartbeat of another node."""
+        return self._beats.get(node)
+
+    def beats(self) -> dict[str, Heartbeat]:
+        """Return the last heartbeat of every other node."""
+        return self._beats
+
+    def age(self, node: str, now: float) -> float:
+        """Return the seconds since a node's last heartbeat, whoever is to blame; infinite if never heard."""
+        seen = self._nodes.get(node)
+        return float("inf") if seen is None else now - seen.at
+
+    def silence(self, node: str, now: float) -> float:
+        """Return for how long a node has been silent, seconds; 0 while we may not judge, infinite if never heard."""
+        seen = self._nodes.get(node)
+        if seen is None:
+            return float("inf") if self.settled(now) else 0.0
+        return self._count(seen.at, seen.own_count, now)
+
+    def owner_silence(self, node: str, slot: int, since: float, now: float) -> float:
+        """Return for how long the owner of a slot has not claimed it, seconds; 0 while we may not judge.
+
+        A node that lives but does not claim the slot (started anew, or fallen) is as silent about it as a dead one.
+
+        Args:
+            since: when the watch began; earlier silence does not count.
+        """
+        seen = self._slots.get((node, slot))
+        if seen is None:
+            return self._count(since, self._own_count - MIN_OWN_BACK, now)
+        return self._count(max(seen.at, since), seen.own_count, now)
+
+    def owner_beat(self, node: str, slot: int) -> SlotBeat | None:
+        """Return what the owner last said of the slot."""
+        seen = self._slots.get((node, slot))
+        return None if seen is None else seen.beat
+
+    def announced(self, slot: int, epoch: int) -> tuple[int, int] | None:
+        """Return the records [from, until) that the owner of an epoch announced last and never reported survived."""
+        return self._announced.get((slot, epoch))
+
+    def stalled(self, node: str, slot: int) -> bool:
+        """Return whether the owner's loop is on one record for far longer than its records cost."""
+        beat = self.owner_beat(node, slot)
+        if beat is None or beat.busy_offset < 0:
+            return False
+        return beat.busy_us / 1e6 > max(MIN_STALL_S, STALL_RECORDS * beat.record_us / 1e6)
+
+    def _count(self, at: float, own_count: int, now: float) -> float:
+        if not self.settled(now) or self._own_count - own_count < MIN_OWN_BACK:
+            return 0.0
+        return now - at

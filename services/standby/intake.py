@@ -1,0 +1,101 @@
+"""What a replica has read of its slot's log and not processed yet (A-SAS: the input part).
+
+Records are scanned for ownership the moment they are read, long before they are processed: who owns the slot is known
+from the end of what was read, and a Quarantine is known before the record that it names is reached.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from services.gateway.slot import Parsed, parse
+from services.runtime.log import Record
+from services.runtime.messages import Level1Ack
+from services.standby.ownership import Register
+
+RECORD_OVERHEAD_BYTES = 70
+"""Of a record on the wire, beside its value."""
+
+WEIGHT = 0.05
+"""Of a new measurement in a running mean."""
+
+
+class Intake:
+    """The part of a slot's log between `position` (processed) and `next` (read).
+
+    Attributes:
+        scan: ownership as of `next`.
+        end: the log's end, as last heard.
+        oldest_step: of the batches read while nobody owned the slot.
+        level1: the newest Level-1-Ack known: where the state can be had without what stands before.
+    """
+
+    def __init__(self, tuples_per_record: float) -> None:
+        self.scan = Register()
+        self.backlog: deque[tuple[Record, Parsed]] = deque()
+        self.next = 0
+        self.end = 0
+        self.oldest_step: int | None = None
+        self.level1: Level1Ack | None = None
+        self.read_bytes = 0
+        self.pulls = 0
+        self.jumps = 0
+        self.trimmed = 0
+        self.tuples_per_record = tuples_per_record
+        self._bytes_per_record = 16.0 * tuples_per_record + RECORD_OVERHEAD_BYTES
+
+    def take_in(self, records: Iterable[Record]) -> None:
+        """Keep what was read, in log order; what was read before is passed over."""
+        for record in records:
+            if record.offset < self.next:
+                continue
+            parsed = parse(record)
+            message = parsed[0]
+            if message is not None:
+                self.scan.read(record.offset, message)
+                if self.scan.epoch == 0 and message.WhichOneof("body") == "batch":
+                    step = message.batch.step
+                    self.oldest_step = step if self.oldest_step is None else min(step, self.oldest_step)
+            size = len(record.value or b"")
+            self.read_bytes += size
+            self._bytes_per_record += WEIGHT * (size + RECORD_OVERHEAD_BYTES - self._bytes_per_record)
+            self.backlog.append((record, parsed))
+            self.next = record.offset + 1
+
+    def jump(self, position: int, register: Register) -> None:
+        """Go on from a context."""
+        self.trimmed += max(0, position - self.next)
+        self.jumps += 1
+        self.scan = register.copy()
+        self.backlog.clear()
+        self.next = position
+
+    def on_level1(self, ack: Level1Ack) -> None:
+        """Take in a Level-1-Ack: the greatest of the newest epoch counts."""
+        known = self.level1
+        if known is None or (ack.epoch, ack.offset) > (known.epoch, known.offset):
+            self.level1 = ack
+
+    def jump_place(self, first: int, *, blank: bool = False) -> int | None:
+        """Return where in `contexts` to go on from if that is better than reading on, else None.
+
+        It is when what stands before has been deleted (`first` is the first offset kept), when there is no state yet, or
+        when the context is smaller than what would have to be read.
+        """
+        level1 = self.level1
+        if level1 is None or level1.offset <= self.next:
+            return None
+        skipped = min(level1.offset, self.end) - self.next
+        if blank or first > self.next or level1.context_bytes < skipped * self._bytes_per_record:
+            return level1.context_offset
+        return None
+
+    def held_tuples(self, first: int) -> float:
+        """Return how many tuples the upstream's output queue holds for us: from the resume point or `next` to the end."""
+        start = self.next if self.jump_place(first) is None or self.level1 is None else self.level1.offset
+        return max(0, self.end - start) * self.tuples_per_record
+
+    def measure_tuples(self, tuples: float) -> None:
+        """Take in the number of tuples of one record."""
+        self.tuples_per_record += WEIGHT * (tuples - self.tuples_per_record)

@@ -1,0 +1,162 @@
+"""The primary's side of a slot: gap-free outputs, acknowledgements, resume contexts and control records (algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from services.gateway.closer import Closer
+from services.gateway.operators import Frame
+from services.gateway.slot import Output, Slot
+from services.runtime.log import RECOVERED
+from services.runtime.messages import (
+    VERSION,
+    Ack,
+    EdgeOut,
+    Level0Ack,
+    Level1Ack,
+    LogRecord,
+    ModelChange,
+    SlotSettings,
+    TupleBatch,
+)
+from services.runtime.names import Name
+from services.runtime.settings import Settings
+from services.standby import actions as act
+from services.standby.ownership import Register
+from services.standby.queue import PendingQueue
+from services.standby.wish import Wish
+
+READ_BACK_S = 1.0
+"""A control record that has not come back by then is written again."""
+
+
+class Primary:
+    """Made when a replica becomes the primary, dropped when it reads of its fall.
+
+    Args:
+        tail: name of the last record of `recovered` when it took over: nothing up to it is written again.
+    """
+
+    def __init__(self, slot: int, node: str, settings: Settings, tail: Name, now: float) -> None:
+        self.pending = PendingQueue()
+        self.pending.last = tail
+        self.emitted = 0
+        self.side_counts: dict[str, int] = {}
+        self._slot_id = slot
+        self._node = node
+        self._settings = settings
+        self._tail = tail
+        self._closer = Closer(settings.steps, now)
+        self._ack_at = now
+        self._context_at = now
+        self._saving: tuple[int, Name, int] | None = None  # a context on its way: (position, last name, bytes)
+        self._resume: Level1Ack | None = None  # saved; acknowledged once the outputs before it are
+        self._sent_level0 = -1
+        self._sent_level1 = -1
+        self._wished_at: dict[str, float] = {}
+
+    def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
+        """Write what is not in `recovered` yet."""
+        wanted = tuple(output for output in outputs if output.topic != RECOVERED or output.name > self._tail)
+        if not wanted:
+            return []
+        self.pending.sent(wanted)
+        for output in wanted:
+            if isinstance(output.body, Frame):
+                self.emitted += 1
+            else:
+                reason = f"{output.topic}/{output.body.reason}"
+                self.side_counts[reason] = self.side_counts.get(reason, 0) + 1
+        return [act.Emit(wanted, generation)]
+
+    def on_batch(self, batch: TupleBatch, now: float) -> None:
+        """Take note of a batch that was processed."""
+        self._closer.on_batch(batch.edge, batch.step, now)
+
+    def on_leaving(self, edge: str, step: int, now: float) -> None:
+        """An edge has stopped in good order after this step."""
+        self._closer.on_leaving(edge, step, now)
+
+    def on_context_saved(self, place: int, scan: Register) -> None:
+        """The broker has the context that was to be saved, at this place."""
+        if self._saving is None:
+            return
+        position, name, size = self._saving
+        self._saving = None
+        self._resume = Level1Ack(
+            slot=self._slot_id,
+            node=self._node,
+            epoch=scan.epoch,
+            generation=scan.generation,
+            offset=position,
+            context_offset=place,
+            last_offset=name.offset,
+            last_index=name.index,
+            context_bytes=size,
+        )
+
+    def decide(self, slot: Slot, wish: Wish, now: float, *, connected: bool) -> list[act.Action]:
+        """Write what only the owner may: settings, model, edges out, steps moved on. Call it only when caught up."""
+        epoch = slot.register.epoch
+        if slot.settings.hash != wish.config.hash:
+            if not self._may_write("settings", now):
+                return []
+            settings = SlotSettings(epoch=epoch, hash=wish.config.hash, text=wish.config.text())
+            return [act.Append(LogRecord(version=VERSION, settings=settings))]
+        todo: list[act.Action] = []
+        if slot.model_sha256 != wish.model_sha256 and self._may_write("model", now):
+            model = ModelChange(epoch=epoch, sha256=wish.model_sha256)
+            todo.append(act.Append(LogRecord(version=VERSION, model=model)))
+        if slot.book is None:
+            return todo
+        for decision in self._closer.decide(slot.book, now, connected=connected):
+            decision.epoch = epoch
+            if isinstance(decision, EdgeOut):
+                todo.append(act.Append(LogRecord(version=VERSION, edge_out=decision)))
+            else:
+                todo.append(act.Append(LogRecord(version=VERSION, punctuation=decision)))
+        return todo
+
+    def acknowledge(self, slot: Slot, scan: Register, now: float, *, caught_up: bool) -> list[act.Action]:
+        """Level-0- and Level-1-Acks at their interval (algorithm 1, lines 12-15), resume contexts at theirs."""
+        todo = self._save_context(slot, now) if caught_up else []
+        if now - self._ack_at < self._settings.standby.ack_s:
+            return todo
+        self._ack_at = now
+        floor = self.pending.floor(slot.position)
+        if floor > self._sent_level0:
+            self._sent_level0 = floor
+            level0 = Level0Ack(
+                slot=self._slot_id,
+                node=self._node,
+                epoch=scan.epoch,
+                generation=scan.generation,
+                offset=floor,
+                last_offset=self.pending.last.offset,
+                last_index=self.pending.last.index,
+            )
+            todo.append(act.SendAck(Ack(version=VERSION, level0=level0)))
+        if self._resume is not None and self._sent_level1 < self._resume.offset <= floor:
+            self._sent_level1 = self._resume.offset
+            todo.append(act.SendAck(Ack(version=VERSION, level1=self._resume)))
+        return todo
+
+    def _save_context(self, slot: Slot, now: float) -> list[act.Action]:
+        standby = self._settings.standby
+        if now - self._context_at < standby.context_s or self._saving is not None or slot.book is None:
+            return []
+        self._context_at = now
+        if self._resume is not None and slot.position <= self._resume.offset:
+            return []
+        value = slot.context().SerializeToString()
+        if len(value) > standby.context_bytes:
+            return [act.Note("context too large", f"{len(value)} bytes, limit {standby.context_bytes}: not written")]
+        self._saving = slot.position, slot.last_name, len(value)
+        return [act.SaveContext(value)]
+
+    def _may_write(self, what: str, now: float) -> bool:
+        if now - self._wished_at.get(what, -math.inf) < READ_BACK_S:
+            return False
+        self._wished_at[what] = now
+        return True

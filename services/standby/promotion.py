@@ -1,0 +1,88 @@
+"""What a promotion remembers from the first suspicion until everything missed has been caught up with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.standby import actions as act
+from services.standby.detector import Detector
+
+PARTS = 8
+"""Parts into which a backlog is cut after a predecessor's death, each announced before it is processed."""
+
+NARROW_PARTS = 64
+"""The same for records that the predecessor had announced when it died."""
+
+DEATHS = frozenset({"silent", "stalled", "restart"})
+"""Reasons that say the old owner is gone."""
+
+
+@dataclass(slots=True)
+class Promotion:
+    """One attempt to become a slot's primary. Times are monotonic seconds.
+
+    Attributes:
+        reason: plan | move | silent | stalled | restart.
+        epoch: of the old owner, as known when the promotion began.
+        detect_s: last sign of the old owner -> suspicion.
+        claimed: the epoch claimed, 0 = not yet.
+        deadline: a claim (or quarantine) not read back by then is given up.
+        catch_up_to: what the log held when the claim was read back.
+        announced: records below this offset may be processed; None = no announcement is needed.
+        suspects: records [from, until) that the old owner announced and did not report survived.
+        proven: two owners in a row died on that one record.
+    """
+
+    reason: str
+    old_owner: str
+    epoch: int
+    began: float
+    detect_s: float
+    claimed: int = 0
+    deadline: float = 0.0
+    owned_at: float = 0.0
+    catch_up_to: int = 0
+    records: int = 0
+    announced: int | None = None
+    suspects: tuple[int, int] | None = None
+    proven: bool = False
+
+    def gather_evidence(self, detector: Detector, slot: int) -> None:
+        """Ask what the dead announced.
+
+        A primary in full run announces nothing, so its death proves nothing: two in a row that were announced do, the
+        second on that record alone.
+        """
+        if self.reason not in DEATHS:
+            return
+        last = detector.announced(slot, self.epoch)
+        self.suspects = last
+        before = detector.announced(slot, self.epoch - 1)
+        if last is not None and before is not None and last[1] - last[0] == 1:
+            self.proven = before[0] <= last[0] < before[1]
+
+    def next_part(self, first: int, backlog: int) -> int:
+        """Return how many records from offset `first` on are announced together.
+
+        Few announcements, since each costs a round trip; one record alone where the old owner is known to have died.
+        """
+        if self.suspects is None:
+            return max(1, -(-backlog // PARTS))
+        lo, hi = self.suspects
+        if first < lo:
+            return lo - first
+        if first < hi:
+            return max(1, -(-(hi - lo) // NARROW_PARTS))
+        return backlog
+
+    def report(self, epoch: int, now: float) -> act.Takeover:
+        """Return the figures of a finished takeover."""
+        return act.Takeover(
+            epoch=epoch,
+            reason=self.reason,
+            old_owner=self.old_owner,
+            detect_s=self.detect_s,
+            promote_s=self.owned_at - self.began,
+            catch_up_s=now - self.owned_at,
+            records=self.records,
+        )

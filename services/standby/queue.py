@@ -1,0 +1,80 @@
+"""The two output queues of A-SAS: the secondary's, trimmed by Level-0-Acks, and the primary's, trimmed by the broker.
+
+Algorithm 2 of the A-SAS paper, lines 9-11 and 15-16: a secondary keeps what it computed silently until the downstream is
+known to have it, and sends the rest when it takes over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from services.gateway.slot import Output
+from services.runtime.log import RECOVERED
+from services.runtime.names import NO_NAME, Name
+
+
+class SilentQueue:
+    """Outputs that were computed but not written."""
+
+    def __init__(self) -> None:
+        self._outputs: deque[Output] = deque()
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def add(self, outputs: Iterable[Output]) -> None:
+        """Keep outputs, in the order of names."""
+        self._outputs.extend(outputs)
+
+    def trim(self, offset: int) -> None:
+        """Forget the outputs of inputs below `offset`: the downstream has them."""
+        while self._outputs and self._outputs[0].name.offset < offset:
+            self._outputs.popleft()
+
+    def take(self, tail: Name) -> list[Output]:
+        """Return, and forget, all that is still to be written when `tail` is the last name in `recovered`.
+
+        Records of other topics have no common tail; they are written again, and readers drop them by name.
+        """
+        outputs = [output for output in self._outputs if output.topic != RECOVERED or output.name > tail]
+        self._outputs.clear()
+        return outputs
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._outputs.clear()
+
+
+class PendingQueue:
+    """Outputs that were handed to the producer and are not acknowledged by the broker yet."""
+
+    def __init__(self) -> None:
+        self._names: deque[tuple[Name, str]] = deque()
+        self._delivered: set[tuple[Name, str]] = set()
+        self.last = NO_NAME  # the last name of `recovered` that is acknowledged without a gap
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def sent(self, outputs: Iterable[Output]) -> None:
+        """Take note of outputs handed over, in the order of names."""
+        self._names.extend((output.name, output.topic) for output in outputs)
+
+    def delivered(self, name: Name, topic: str) -> None:
+        """Take note of an acknowledgement, in whatever order the topics give them."""
+        self._delivered.add((name, topic))
+        while self._names and self._names[0] in self._delivered:
+            entry = self._names.popleft()
+            self._delivered.discard(entry)
+            if entry[1] == RECOVERED:
+                self.last = entry[0]
+
+    def floor(self, position: int) -> int:
+        """Return the offset below which every input's outputs are acknowledged, `position` inputs being processed."""
+        return self._names[0][0].offset if self._names else position
+
+    def clear(self) -> None:
+        """Forget everything (another node writes now)."""
+        self._names.clear()
+        self._delivered.clear()

@@ -1,0 +1,541 @@
+"""One slot on one node: standby, promotion, primary (A-SAS, algorithms 1 and 2) without I/O.
+
+A replica is a plain object. Records, acknowledgements and a clock go in; actions come out of `step` and are answered by the
+`on_...` methods. The gateway's host runs it on Kafka, the simulator on an in-memory log under virtual time.
+
+Stages
+    START    build the state once: the newest context and what follows it
+    WATCH    standby: read the log by batches of B tuples, process silently what the primary has survived, watch it
+    SURVEY   suspicion or wish: read the log to its end, without processing
+    CLAIM    own promotion appended; reading until it, or somebody else's, comes back
+    TAIL     owner by the log: asking for the last name in `recovered`
+    BURY     owner: two owners died on one record; reading until its Quarantine comes back
+    OWN      primary
+
+Only what is read back from the slot's log changes who owns it. A node that reads of its fall is a standby again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import Enum
+
+from services.gateway.slot import LoadModel, Output, Slot
+from services.recovery.model import ModelError
+from services.runtime.log import Record
+from services.runtime.messages import (
+    VERSION,
+    Ack,
+    Context,
+    Level0Ack,
+    LogRecord,
+    Ownership,
+    Quarantine,
+    SlotBeat,
+)
+from services.runtime.names import NO_NAME, Name
+from services.runtime.settings import Settings
+from services.standby import actions as act
+from services.standby.detector import Detector
+from services.standby.intake import Intake
+from services.standby.ownership import Register
+from services.standby.primary import Primary
+from services.standby.promotion import DEATHS, Promotion
+from services.standby.queue import SilentQueue
+from services.standby.wish import Wish
+
+CHUNK = 500
+"""Records processed between two looks at the clock, at most."""
+
+CHUNK_S = 0.1
+"""Time between two looks at the clock, by the measured cost of a record."""
+
+READ_BACK_S = 1.0
+"""A claim that has not come back by then is given up; if the suspicion stands, another follows."""
+
+RETRY_S = 0.2
+
+
+class Stage(Enum):
+    """See the module."""
+
+    START = "rebuilding"
+    WATCH = "standby"
+    SURVEY = "promoting"
+    CLAIM = "claiming"
+    TAIL = "taking over"
+    BURY = "burying"
+    OWN = "primary"
+
+
+_BEAT_ROLE = {Stage.START: "rebuilding", Stage.WATCH: "standby", Stage.OWN: "primary"}
+
+
+class Replica:
+    """The state of one slot on one node. All times are monotonic seconds of the caller's clock."""
+
+    def __init__(
+        self,
+        slot: int,
+        node: str,
+        wish: Wish,
+        settings: Settings,
+        detector: Detector,
+        load_model: LoadModel,
+        new_generation: Callable[[], int],
+        now: float,
+    ) -> None:
+        self.slot_id = slot
+        self.node = node
+        self.wish = wish
+        self.stage = Stage.START
+        self.slot = Slot(slot, load_model)
+        self.intake = Intake(max(1.0, len(wish.config.sensors) / max(1, len(set(wish.config.edges)))))
+        self.silent = SilentQueue()
+        self.primary: Primary | None = None
+        self.fault = ""
+        self.processed = 0
+        self.record_s = 0.0
+        self.busy: tuple[int, int, float] | None = None  # the loop is on (from, announced until, since)
+        self.batch_tuples = settings.standby.batch_tuples
+        self._settings = settings
+        self._detector = detector
+        self._load_model = load_model
+        self._new_generation = new_generation
+        self._level0: Level0Ack | None = None
+        self._known_epoch = 0
+        self._known_owner = ""
+        self._since = now
+        self._asked: float | None = None  # when the outstanding request was made
+        self._retry_at = 0.0
+        self._poll_at = 0.0
+        self._promotion: Promotion | None = None
+        self._after_context: Stage = Stage.WATCH
+        self._target = 0
+        self._tail = NO_NAME
+        self._us = 0
+
+    # ---- what it says of itself --------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> str:
+        """primary | standby | promoting | rebuilding."""
+        return _BEAT_ROLE.get(self.stage, "promoting")
+
+    @property
+    def scan(self) -> Register:
+        """Ownership as of the end of what was read."""
+        return self.intake.scan
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch known."""
+        return max(self.scan.epoch, self._known_epoch)
+
+    @property
+    def owner(self) -> str:
+        """The owner of the newest epoch known."""
+        return self.scan.owner if self.scan.epoch >= self._known_epoch else self._known_owner
+
+    @property
+    def lag(self) -> int:
+        """Records from the position to the log's end, as far as known."""
+        return max(0, max(self.intake.end, self.intake.next) - self.slot.position)
+
+    def unready(self) -> str:
+        """Return "" if the replica owns the slot or could take it over now, else why not."""
+        if self.fault:
+            return self.fault
+        if self.stage is Stage.START:
+            return "building its state"
+        if self.slot.settings.hash and self.slot.settings.hash != self.wish.config.hash:
+            return "its settings differ from those in the slot's log"
+        return ""
+
+    def beat(self, now: float) -> SlotBeat:
+        """Return its part of the heartbeat."""
+        busy = self.busy
+        reason = self.unready()
+        return SlotBeat(
+            slot=self.slot_id,
+            role=self.role,
+            epoch=self.epoch,
+            position=self.slot.position,
+            busy_offset=-1 if busy is None else busy[0],
+            busy_until=-1 if busy is None or busy[1] == busy[0] else busy[1],
+            busy_us=0 if busy is None else round((now - busy[2]) * 1e6),
+            ready=not reason,
+            reason=reason,
+            step=self.slot.cursor - 1,
+            record_us=self.record_s * 1e6,
+            batch_size=0 if math.isinf(self.batch_tuples) else int(self.batch_tuples),
+            lag=self.lag,
+        )
+
+    # ---- the clock ---------------------------------------------------------------------------------------------
+
+    def step(self, now: float, now_us: int) -> list[act.Action]:
+        """Do what is due; return what the shell has to do."""
+        self._us = now_us
+        if self.stage is Stage.OWN:
+            return self._own(now)
+        if self._asked is not None or now < self._retry_at:
+            return []
+        if self.stage is Stage.START:
+            return self._ask(now, act.AskEnd())
+        if self.stage is Stage.WATCH:
+            return self._watch(now)
+        promotion = self._promotion
+        assert promotion is not None  # noqa: S101 - every other stage has one
+        if self.stage is Stage.SURVEY:
+            return self._ask(now, act.AskEnd())
+        if self.stage in (Stage.CLAIM, Stage.BURY):
+            if now > promotion.deadline:
+                if self.stage is Stage.BURY:
+                    return self._bury(promotion, now)
+                return self._give_up(now, "the claim did not come back")
+            return self._ask(now, act.AskEnd())
+        return self._ask(now, act.ReadTail())
+
+    def _ask(self, now: float, action: act.Action) -> list[act.Action]:
+        self._asked = now
+        return [action]
+
+    # ---- answers -----------------------------------------------------------------------------------------------
+
+    def on_failed(self, now: float) -> None:
+        """The outstanding request failed (the log did not answer): try again a little later."""
+        self._asked = None
+        self._retry_at = now + RETRY_S
+
+    def on_end(self, first: int, end: int, now: float) -> list[act.Action]:
+        """Answer to `AskEnd`."""
+        self._asked = None
+        self.intake.end = end
+        if end < max(self.intake.next, self.slot.position):
+            # Names hold only while offsets do (DESIGN section 2): no outputs on a log that lost its end.
+            self.fault = f"the log ends at {end}, but this node has read up to {self.intake.next}: it lost records"
+            self._retry_at = now + 1.0
+            return []
+        if self.stage is Stage.WATCH:
+            return self._pull(first, end, now)
+        if self.stage is Stage.START or self.stage is Stage.SURVEY:
+            self._target = end
+            place = self.intake.jump_place(first, blank=self.slot.position == 0)
+            if place is not None:
+                self._after_context = self.stage
+                return self._ask(now, act.ReadContext(place))
+            return self._start_reading(first, now)
+        return self._fetch_to(end, now)
+
+    def _start_reading(self, first: int, now: float) -> list[act.Action]:
+        if first > self.intake.next:
+            self.fault = f"retention has passed the resume point: the log begins at {first}, needed from {self.intake.next}"
+            self._retry_at = now + 1.0
+            return []
+        self.fault = ""
+        if self.stage is Stage.START:
+            self.stage = Stage.WATCH
+            self._since = now
+            return []
+        return self._fetch_to(self._target, now)
+
+    def on_context(self, context: Context | None, first: int, now: float) -> list[act.Action]:
+        """Answer to `ReadContext`; None = there is none at that place any more."""
+        self._asked = None
+        if context is None:
+            self.intake.level1 = None
+            return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
+        slot = Slot(self.slot_id, self._load_model)
+        try:
+            slot.restore(context)
+        except ModelError as error:
+            self.fault = str(error)
+            self._retry_at = now + 1.0
+            return []
+        self.slot = slot
+        self.intake.jump(slot.position, slot.register)
+        self.silent.clear()
+        if self._after_context is Stage.WATCH:
+            return self._fetch_to(self.intake.end, now)
+        return self._start_reading(min(first, self.intake.next), now)
+
+    def on_fetched(self, records: list[Record], now: float) -> list[act.Action]:
+        """Answer to `Fetch`."""
+        self._asked = None
+        self._take_in(records)
+        if self.stage is Stage.WATCH:
+            return []
+        if self.intake.next < self._target:
+            return self._fetch_to(self._target, now)
+        promotion = self._promotion
+        if promotion is None:
+            return []
+        if self.stage is Stage.SURVEY:
+            return self._claim(promotion, now)
+        if self.stage is Stage.CLAIM and self.scan.epoch >= promotion.claimed:
+            if self.scan.owner != self.node or self.scan.epoch > promotion.claimed:
+                return self._give_up(now, f"{self.scan.owner} was first")
+            promotion.owned_at = now
+            promotion.catch_up_to = self.intake.next
+            self.stage = Stage.TAIL
+            return self._ask(now, act.ReadTail())
+        if self.stage is Stage.BURY:
+            if self.scan.owner != self.node:
+                return self._give_up(now, f"{self.scan.owner} took over")
+            if promotion.suspects is not None and promotion.suspects[0] in self.scan.quarantined:
+                return self._become_primary(promotion, now)
+        return []
+
+    def on_tail(self, generation: int, name: Name, now: float) -> list[act.Action]:
+        """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty)."""
+        self._asked = None
+        promotion = self._promotion
+        if self.stage is not Stage.TAIL or promotion is None:
+            return []
+        self._tail = name if generation == self.scan.generation else NO_NAME
+        if promotion.proven and promotion.suspects is not None and self._tail.offset < promotion.suspects[0]:
+            return self._bury(promotion, now)
+        return self._become_primary(promotion, now)
+
+    def on_records(self, records: list[Record], now: float) -> list[act.Action]:
+        """What came of following the log."""
+        self._take_in(records)
+        if self.stage is Stage.OWN and self.scan.owner != self.node:
+            return self._fall(now)
+        return []
+
+    def on_delivered(self, name: Name, topic: str) -> None:
+        """The broker has an output."""
+        if self.primary is not None:
+            self.primary.pending.delivered(name, topic)
+
+    def on_context_saved(self, place: int) -> None:
+        """The broker has the context that was to be saved, at this place."""
+        if self.primary is not None:
+            self.primary.on_context_saved(place, self.scan)
+
+    def on_ack(self, ack: Ack, now: float) -> None:
+        """An acknowledgement of this slot: the greatest of the newest epoch counts."""
+        kind = ack.WhichOneof("body")
+        if kind == "level0":
+            if ack.level0.node == "spark":
+                return
+            self._learn(ack.level0.epoch, ack.level0.node, now)
+            old = self._level0
+            if old is None or (ack.level0.epoch, ack.level0.offset) > (old.epoch, old.offset):
+                self._level0 = ack.level0
+                self.silent.trim(ack.level0.offset)
+        elif kind == "level1":
+            self._learn(ack.level1.epoch, ack.level1.node, now)
+            self.intake.on_level1(ack.level1)
+
+    def on_leaving(self, edge: str, step: int, now: float) -> None:
+        """An edge has stopped in good order."""
+        if self.primary is not None:
+            self.primary.on_leaving(edge, step, now)
+
+    # ---- standby -----------------------------------------------------------------------------------------------
+
+    def _watch(self, now: float) -> list[act.Action]:
+        owner = self.owner
+        beat = self._detector.owner_beat(owner, self.slot_id) if owner else None
+        if beat is not None:
+            self._learn(beat.epoch, owner, now)
+            self._process_silently(beat.position)
+        if not self.unready():
+            if self.epoch == 0:
+                if self.wish.owner == self.node and self._detector.settled(now):
+                    return self._begin("plan", 0.0, now)
+            elif owner == self.node:
+                silence = self._detector.owner_silence(owner, self.slot_id, self._since, now)
+                if silence > self._settings.standby.detect_s:
+                    return self._begin("restart", silence, now)
+            else:
+                silence = self._detector.owner_silence(owner, self.slot_id, self._since, now)
+                if silence > self._settings.standby.detect_s:
+                    return self._begin("silent", silence, now)
+                if self._detector.stalled(owner, self.slot_id) and self._detector.settled(now):
+                    return self._begin("stalled", silence, now)
+                if self.wish.move and self.wish.owner == self.node and self._detector.settled(now):
+                    return self._begin("move", 0.0, now)
+        if now >= self._poll_at and self._detector.connected(now):
+            self._poll_at = now + self._settings.standby.poll_s
+            return self._ask(now, act.AskEnd())
+        return []
+
+    def _pull(self, first: int, end: int, now: float) -> list[act.Action]:
+        """Read the range when it holds B tuples; what a Level-1-Ack trimmed before is not counted and not read."""
+        if end <= self.intake.next or self.intake.held_tuples(first) < self.batch_tuples:
+            return []
+        place = self.intake.jump_place(first)
+        if place is not None:
+            self._after_context = Stage.WATCH
+            return self._ask(now, act.ReadContext(place))
+        return self._fetch_to(end, now)
+
+    def _fetch_to(self, end: int, now: float) -> list[act.Action]:
+        self._target = end
+        if end <= self.intake.next:
+            return self.on_fetched([], now) if self.stage is not Stage.WATCH else []
+        self.intake.pulls += 1
+        return self._ask(now, act.Fetch(self.intake.next, end))
+
+    def _take_in(self, records: list[Record]) -> None:
+        self.intake.take_in(records)
+        self.slot.register.quarantined |= self.scan.quarantined
+
+    def _process_silently(self, upto: int) -> None:
+        """Process what the primary has survived: a record that killed it must not kill its secondary as well."""
+        done = 0
+        while self.intake.backlog and self.intake.backlog[0][0].offset < upto and done < self._chunk():
+            outputs = self._apply()
+            if outputs is None:
+                return
+            self.silent.add(outputs)
+            done += 1
+        if done and self._level0 is not None:
+            self.silent.trim(self._level0.offset)
+
+    def _learn(self, epoch: int, owner: str, now: float) -> None:
+        if epoch > self.epoch:
+            self._known_epoch, self._known_owner = epoch, owner
+            self._since = now
+
+    # ---- promotion ---------------------------------------------------------------------------------------------
+
+    def _begin(self, reason: str, silence: float, now: float) -> list[act.Action]:
+        owner = self.owner
+        promotion = Promotion(reason, owner, self.epoch, now, silence)
+        promotion.gather_evidence(self._detector, self.slot_id)
+        self._promotion = promotion
+        self.stage = Stage.SURVEY
+        return [
+            act.Note("promotion begins", f"{reason}: owner {owner!r}, epoch {self.epoch}"),
+            *self._ask(now, act.AskEnd()),
+        ]
+
+    def _claim(self, promotion: Promotion, now: float) -> list[act.Action]:
+        if self.scan.epoch > promotion.epoch and self.scan.owner != promotion.old_owner:
+            return self._give_up(now, f"{self.scan.owner} owns it since epoch {self.scan.epoch}")
+        promotion.claimed = self.scan.epoch + 1
+        promotion.deadline = now + READ_BACK_S
+        self.stage = Stage.CLAIM
+        claim = Ownership(
+            epoch=promotion.claimed,
+            node=self.node,
+            generation=self.scan.generation or self._new_generation(),
+            first_step=self._first_step(),
+            settings_hash=self.wish.config.hash,
+        )
+        return [act.Append(LogRecord(version=VERSION, ownership=claim))]
+
+    def _first_step(self) -> int:
+        """The first step of a new slot: the oldest that an edge has sent, unless its clock is far off ours."""
+        clock_step = self._us // self.wish.config.slide_us + 1
+        oldest = self.intake.oldest_step
+        reach = self._settings.steps.max_skew_steps + round(10 / self._settings.steps.slide_s)
+        if oldest is not None and clock_step - reach <= oldest <= clock_step:
+            return oldest
+        return clock_step
+
+    def _give_up(self, now: float, why: str) -> list[act.Action]:
+        self._promotion = None
+        self.stage = Stage.WATCH
+        self._since = now
+        self._poll_at = now
+        return [act.Note("promotion given up", why)]
+
+    def _bury(self, promotion: Promotion, now: float) -> list[act.Action]:
+        self.stage = Stage.BURY
+        promotion.deadline = now + READ_BACK_S
+        offset = promotion.suspects[0] if promotion.suspects is not None else -1
+        letter = Quarantine(epoch=self.scan.epoch, offset=offset)
+        return [
+            act.Note("quarantine", f"two owners died on the record at offset {offset}"),
+            act.Append(LogRecord(version=VERSION, quarantine=letter)),
+        ]
+
+    def _become_primary(self, promotion: Promotion, now: float) -> list[act.Action]:
+        self.stage = Stage.OWN
+        self._known_epoch, self._known_owner = self.scan.epoch, self.node
+        self.primary = Primary(self.slot_id, self.node, self._settings, self._tail, now)
+        promotion.records = len(self.intake.backlog)
+        emit = self.primary.emit(self.silent.take(self._tail), self.scan.generation)
+        return [act.Follow(self.intake.next), *emit]
+
+    # ---- primary -----------------------------------------------------------------------------------------------
+
+    def _own(self, now: float) -> list[act.Action]:
+        primary, promotion = self.primary, self._promotion
+        assert primary is not None  # noqa: S101 - made when the stage was entered
+        if promotion is not None and promotion.reason in DEATHS and self.intake.backlog:
+            first = self.intake.backlog[0][0].offset
+            if promotion.announced is None or first >= promotion.announced:
+                return self._announce(promotion, first, now)
+        todo = primary.emit(self._process(primary, promotion, now), self.scan.generation)
+        if promotion is not None and self.slot.position >= promotion.catch_up_to:
+            todo.append(promotion.report(self.scan.epoch, now))
+            self._promotion = None
+            if promotion.announced is not None:
+                self.busy = None
+                todo.append(act.Announce())  # survived: nobody must hold these records against them
+        caught_up = not self.intake.backlog
+        if caught_up:
+            self.busy = None
+            todo += primary.decide(self.slot, self.wish, now, connected=self._detector.connected(now))
+        todo += primary.acknowledge(self.slot, self.scan, now, caught_up=caught_up)
+        return todo
+
+    def _announce(self, promotion: Promotion, first: int, now: float) -> list[act.Action]:
+        """After a predecessor's death, say which records come next before processing them (DESIGN section 2)."""
+        promotion.announced = min(first + promotion.next_part(first, len(self.intake.backlog)), self.intake.next)
+        self.busy = (first, promotion.announced, now)
+        return [act.Announce()]
+
+    def _process(self, primary: Primary, promotion: Promotion | None, now: float) -> list[Output]:
+        outputs: list[Output] = []
+        until = None if promotion is None else promotion.announced
+        done = 0
+        while self.intake.backlog and done < self._chunk() and (until is None or self.intake.backlog[0][0].offset < until):
+            record, (message, _, _) = self.intake.backlog[0]
+            if until is None:
+                self.busy = (record.offset, record.offset, now)
+            made = self._apply()
+            if made is None:
+                break
+            outputs += made
+            if message is not None and message.WhichOneof("body") == "batch":
+                primary.on_batch(message.batch, now)
+                self.intake.measure_tuples(len(message.batch.value) / 8)
+            done += 1
+        return outputs
+
+    def _apply(self) -> list[Output] | None:
+        """Process the next record; None = not yet, since this node lacks a model that the log names."""
+        record, parsed = self.intake.backlog[0]
+        try:
+            outputs = self.slot.apply(record, parsed)
+        except ModelError as error:
+            self.fault = str(error)
+            return None
+        self.fault = ""
+        self.intake.backlog.popleft()
+        self.processed += 1
+        return outputs
+
+    def _chunk(self) -> int:
+        """Return how many records fit between two looks at the clock."""
+        return CHUNK if self.record_s * CHUNK <= CHUNK_S else max(1, int(CHUNK_S / self.record_s))
+
+    def _fall(self, now: float) -> list[act.Action]:
+        """Another node owns the slot: be its secondary, so that nobody is left unwatched."""
+        self.stage = Stage.WATCH
+        self._promotion = None
+        self.primary = None
+        self.busy = None
+        self.silent.clear()
+        self._since = now
+        self._poll_at = now
+        return [act.Note("deposed", f"{self.scan.owner} owns the slot since epoch {self.scan.epoch}"), act.Unfollow()]

@@ -1,0 +1,23 @@
+"""What a node would compute for a slot if it owned it, and what the plan wishes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.gateway.config import SlotConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Made from the settings, the placement and the slot's assignment.
+
+    Attributes:
+        model_sha256: "" = no model.
+        owner: node that the plan names as owner.
+        move: the plan wishes a handover although the present owner lives.
+    """
+
+    config: SlotConfig
+    model_sha256: str = ""
+    owner: str = ""
+    move: bool = False

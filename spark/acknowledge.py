@@ -1,0 +1,61 @@
+"""The Level-0-Ack of A-SAS: what this job has consumed of `recovered`, a few bytes a slot after every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.runtime.log import ACKS, Log, LogError, Producer
+from services.runtime.messages import VERSION, Ack, Level0Ack
+from spark.frontier import Mark
+
+NODE = "spark"
+
+
+def level0(slot: int, mark: Mark) -> tuple[bytes, bytes]:
+    """Return (key, value) of the acknowledgement of everything up to a mark."""
+    ack = Ack(
+        version=VERSION,
+        level0=Level0Ack(
+            slot=slot,
+            node=NODE,
+            epoch=mark.epoch,
+            generation=mark.generation,
+            offset=mark.read_to,
+            last_offset=mark.last_offset,
+            last_index=mark.last_index,
+        ),
+    )
+    return f"{slot}/level0/{NODE}".encode(), ack.SerializeToString()
+
+
+class Acknowledger:
+    """Writes Level-0-Acks to `acks`. One that is lost does no harm: the next says more."""
+
+    def __init__(self, log: Log) -> None:
+        self._producer: Producer = log.producer(durable=True)
+        self._errors: list[LogError] = []
+
+    def write(self, marks: Mapping[int, Mark]) -> None:
+        """Acknowledge the slots' marks.
+
+        Raises:
+            LogError: an earlier acknowledgement was refused.
+        """
+        for slot, mark in sorted(marks.items()):
+            key, value = level0(slot, mark)
+            try:
+                self._producer.send(ACKS, 0, key, value, self._delivered)
+            except BufferError:
+                break
+        self._producer.poll(0)
+        if self._errors:
+            raise LogError(f"acknowledgements could not be delivered: {self._errors[0]}")
+
+    def close(self) -> None:
+        """Wait a moment for what is queued."""
+        self._producer.flush(1.0)
+        self._producer.close()
+
+    def _delivered(self, error: LogError | None, offset: int) -> None:
+        if error is not None:
+            self._errors.append(error)

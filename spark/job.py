@@ -1,0 +1,328 @@
+"""One batch: decide, run the one action, keep what came of it, acknowledge.
+
+What the driver decides before a batch (layout, slots left behind) stands in `before-N` before anything runs, so that a
+batch that is run again after a crash decides the same. What came of it stands in `after-N`; batch N + 1 begins from there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pyspark.sql import DataFrame
+
+from services.runtime import metrics
+from services.runtime.log import Log
+from services.runtime.placement import PlacementReader
+from services.runtime.sensors import SensorTable, read_sensors
+from services.runtime.settings import Settings
+from spark.acknowledge import Acknowledger
+from spark.blocks import SQL, Counters
+from spark.frontier import NEVER, Mark, Waiting
+from spark.layout import Layout, make_layout, same
+from spark.queries import span_steps
+from spark.state import KEPT, StateError, Store
+from spark.tasks import REPORT_SQL, BatchContext, decoding, ordering
+
+
+class StoppedError(Exception):
+    """The job was asked to stop; the batch has not begun."""
+
+
+@dataclass
+class Standing:
+    """Where the job stands after a batch.
+
+    Attributes:
+        batch: the batch; -1 = before the first.
+        marks: by slot.
+        delivered: by group of the layout.
+        totals: counts since the checkpoint was empty.
+    """
+
+    batch: int = -1
+    marks: dict[int, Mark] = field(default_factory=dict)
+    delivered: list[int] = field(default_factory=list)
+    silent_s: dict[int, float] = field(default_factory=dict)
+    layout: int = 0
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `of` reads."""
+        return {
+            "batch": self.batch,
+            "marks": {str(slot): mark for slot, mark in self.marks.items()},
+            "delivered": self.delivered,
+            "silent_s": {str(slot): seconds for slot, seconds in self.silent_s.items()},
+            "layout": self.layout,
+            "totals": self.totals,
+        }
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> Standing:
+        """Read from JSON."""
+        return Standing(
+            batch=fields["batch"],
+            marks={int(slot): Mark.of(mark) for slot, mark in fields["marks"].items()},
+            delivered=list(fields["delivered"]),
+            silent_s={int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()},
+            layout=fields["layout"],
+            totals=dict(fields["totals"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What holds for one batch."""
+
+    layout: Layout
+    overdue: frozenset[int]
+    silent_s: dict[int, float]
+
+
+class Job:
+    """The function that `foreachBatch` calls.
+
+    Args:
+        stopping: asked before a batch begins.
+
+    Attributes:
+        standing: after the last batch.
+        failure: the error that ended the query, as it was raised here.
+    """
+
+    def __init__(
+        self, settings: Settings, log: Log, store: Store, stopping: Callable[[], bool], query: Callable[[], str]
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._stopping = stopping
+        self._query = query
+        self._placements = PlacementReader(log)
+        self._acknowledger = Acknowledger(log)
+        self._logger = structlog.get_logger("tsunagi.spark")
+        self._id = ""
+        self._layout: Layout | None = None
+        self._table: tuple[float, SensorTable] | None = None
+        self._began_s: float | None = None
+        self._overdue: frozenset[int] = frozenset()
+        wait_s = settings.spark.wait_s
+        self._waiting = Waiting(wait_s, cap_s=max(wait_s / 3, 2 * settings.steps.slide_s))
+        self.standing = Standing()
+        self.failure: Exception | None = None
+
+    def placed(self) -> bool:
+        """Return whether there is a placement to begin with.
+
+        Raises:
+            SensorsError, LayoutError: it cannot be used with the sensors table.
+        """
+        placement = self._placements.latest()
+        if placement is None:
+            return False
+        make_layout(self._sensors(), placement, self._settings.spark.cores, self._settings.spark.unknown_group)
+        return True
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._acknowledger.close()
+        self._placements.close()
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Run one batch.
+
+        Raises:
+            StoppedError: asked to stop.
+            StateError, LogError, LayoutError: see there.
+        """
+        try:
+            if self._stopping():
+                raise StoppedError
+            self._run(frame, batch)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _run(self, frame: DataFrame, batch: int) -> None:
+        began_s = time.monotonic()
+        if not self._id:
+            self._id = self._query()
+            self._store.write_json("query.json", {"id": self._id})
+        before = self._before(batch)
+        decision = self._decide(batch, before, began_s)
+        self._began_s = began_s
+        decided_s = time.monotonic()
+        settings = self._settings
+        context = BatchContext(
+            query=self._id,
+            batch=batch,
+            checkpoint=str(self._store.root.parent.absolute()),
+            layout=decision.layout.serial,
+            marks=before.marks,
+            delivered=tuple(before.delivered),
+            overdue=decision.overdue,
+            slide_us=settings.steps.slide_us,
+            span=span_steps(settings.query.range_s, settings.steps.slide_us),
+            form=settings.results.format,
+            kafka=settings.kafka,
+        )
+        reports = act(frame, context, settings.spark.cores)
+        acted_s = time.monotonic()
+        self.standing = self._after(batch, before, decision, reports)
+        self._store.write_json(f"driver/after-{batch}", self.standing.as_json())
+        self._acknowledger.write(self.standing.marks)
+        self._clean(batch, decision.layout.serial)
+        ended_s = time.monotonic()
+        metrics.SPARK_BATCH_S.observe(ended_s - began_s)
+        self._logger.debug(
+            "batch",
+            batch=batch,
+            rows=sum(report["rows"] for report in reports),
+            blocks=sum(report["blocks"] for report in reports),
+            carried=sum(report["carried"] for report in reports),
+            decide_s=round(decided_s - began_s, 4),
+            act_s=round(acted_s - decided_s, 4),
+            keep_s=round(ended_s - acted_s, 4),
+            cores=[report["seconds"] for report in reports],
+        )
+
+    def _before(self, batch: int) -> Standing:
+        if batch == 0:
+            return Standing()
+        if self.standing.batch == batch - 1:
+            return self.standing
+        return Standing.of(self._store.read_json(f"driver/after-{batch - 1}"))
+
+    def _decide(self, batch: int, before: Standing, now_s: float) -> Decision:
+        """Decide, or find what was decided for this batch when it ran before."""
+        found = self._store.find(f"driver/before-{batch}")
+        if found is not None:
+            fields = json.loads(found)
+            layout = self._load_layout(fields["layout"])
+            silent_s = {int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()}
+            decision = Decision(layout, frozenset(fields["overdue"]), silent_s)
+        else:
+            layout = self._newest_layout(before.layout)
+            self._waiting.silent_s = dict(before.silent_s)
+            last_step = {
+                slot: before.marks.get(slot, Mark()).step for slot in range(layout.slots) if layout.held[:, slot].any()
+            }
+            gone_s = 0.0 if self._began_s is None else now_s - self._began_s
+            overdue = self._waiting.elapse(gone_s, last_step)
+            decision = Decision(layout, overdue, dict(self._waiting.silent_s))
+            self._store.write_json(
+                f"driver/before-{batch}",
+                {
+                    "layout": layout.serial,
+                    "overdue": sorted(overdue),
+                    "silent_s": {str(slot): seconds for slot, seconds in decision.silent_s.items()},
+                },
+            )
+        for slot in sorted(decision.overdue - self._overdue):
+            self._logger.warning("slot left behind", slot=slot, silent_s=round(decision.silent_s[slot], 1), batch=batch)
+        self._overdue = decision.overdue
+        return decision
+
+    def _newest_layout(self, serial: int) -> Layout:
+        """Return the layout in force, with what placement and sensors table have added."""
+        current = self._load_layout(serial) if serial else None
+        placement = self._placements.latest()
+        if placement is None:
+            if current is None:
+                raise StateError("no placement on plan")
+            return current
+        wanted = make_layout(
+            self._sensors(), placement, self._settings.spark.cores, self._settings.spark.unknown_group, current
+        )
+        if current is not None and same(current, wanted):
+            return current
+        self._store.write(f"layouts/{wanted.serial}", wanted.dump())
+        self._layout = wanted
+        self._logger.info("layout", serial=wanted.serial, placement=wanted.placement, sensors=len(wanted))
+        return wanted
+
+    def _load_layout(self, serial: int) -> Layout:
+        if self._layout is None or self._layout.serial != serial:
+            self._layout = Layout.load(self._store.read(f"layouts/{serial}"))
+        return self._layout
+
+    def _sensors(self) -> SensorTable:
+        """Read the sensors table, again when the file has changed."""
+        path = self._settings.sensors
+        changed_s = path.stat().st_mtime if path.exists() else 0.0
+        if self._table is None or self._table[0] != changed_s:
+            self._table = (changed_s, read_sensors(path))
+        return self._table[1]
+
+    def _after(self, batch: int, before: Standing, decision: Decision, reports: list[dict[str, Any]]) -> Standing:
+        cores = {report["core"]: report for report in reports}
+        if set(cores) != set(range(self._settings.spark.cores)):
+            raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
+        marks = dict(before.marks)
+        silent_s = dict(decision.silent_s)
+        totals = Counters(**{name: before.totals.get(name, 0) for name in Counters().as_dict()})
+        came = Counters()
+        for text, fields in cores[0]["slots"].items():  # every core was told all marks and counts
+            slot = int(text)
+            mark = Mark.of(fields["mark"])
+            if mark.step != marks.get(slot, Mark()).step:
+                silent_s[slot] = 0.0
+                if slot in decision.overdue:
+                    self._logger.info("slot counts again", slot=slot, step=mark.step, batch=batch)
+            marks[slot] = mark
+            came.add(Counters(**fields["counters"]))
+        totals.add(came)
+        delivered = [NEVER] * len(decision.layout.groups)
+        for report in reports:
+            for group, step in report["delivered"].items():
+                delivered[int(group)] = step
+        sent = {name: sum(report[name] for report in reports) for name in ("rows", "blocks")}
+        _count(came, sent, delivered, decision.layout)
+        if came.dead_records or came.late_records:
+            self._logger.warning("set aside", batch=batch, dead=came.dead_records, late_rows=came.late_rows)
+        sums = {f"sent_{name}": before.totals.get(f"sent_{name}", 0) + count for name, count in sent.items()}
+        return Standing(batch, marks, delivered, silent_s, decision.layout.serial, totals.as_dict() | sums)
+
+    def _clean(self, batch: int, layout: int) -> None:
+        self._store.remove(f"driver/before-{batch - KEPT}")
+        self._store.remove(f"driver/after-{batch - KEPT}")
+        if layout > KEPT:
+            self._store.remove(f"layouts/{layout - KEPT}")
+
+
+def act(frame: DataFrame, context: BatchContext, cores: int) -> list[dict[str, Any]]:
+    """Run the batch's one action: decode, hand blocks to the cores, order and send; return the cores' reports."""
+    done = (
+        frame.coalesce(cores)
+        .mapInArrow(decoding(context), SQL)
+        .repartitionById(cores, "core")
+        .mapInArrow(ordering(context), REPORT_SQL)
+        .collect()
+    )
+    return [json.loads(row["report"]) for row in done]
+
+
+def query_id(checkpoint: Path) -> str:
+    """Return the id that Spark gave the query of a checkpoint; empty = the checkpoint is new."""
+    path = checkpoint / "metadata"
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path}: Spark's checkpoint is damaged: {error}; empty the checkpoint") from error
+
+
+def _count(came: Counters, sent: dict[str, int], delivered: list[int], layout: Layout) -> None:
+    metrics.SPARK_ROWS.inc(sent["rows"])
+    metrics.SPARK_BLOCKS.inc(sent["blocks"])
+    metrics.SPARK_LATE_ROWS.inc(came.late_rows)
+    metrics.SPARK_REPEATS.inc(came.repeats)
+    for group, step in zip(layout.groups, delivered, strict=True):
+        if step != NEVER:
+            metrics.FRONTIER_STEP.labels(group).set(step)

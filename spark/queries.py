@@ -1,0 +1,106 @@
+"""q1..q3 of the P-SORT paper's figure 1, for every reading (istream):
+
+    q1 = readings of the sensor in the last minute, q2 = those above the sensor's threshold, q3 = q2 / q1
+
+A minute is `[query] range_s`; the window of a reading at t is (t - range, t]. Per sensor only running counts are kept;
+readings that expire are read back from the batch that brought them, so that a batch's cost does not grow with the minute.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from services.runtime.columns import Floats, Sensors
+from spark.layout import Flags, Ints
+
+
+class Readings(NamedTuple):
+    """Readings as the counts need them: uint32[n], int64[n], bool[n]."""
+
+    sensor: Sensors
+    step: Ints
+    above: Flags
+
+
+class Counted(NamedTuple):
+    """Answers for each reading: int64[n], int64[n], float64[n]."""
+
+    q1: Ints
+    q2: Ints
+    q3: Floats
+
+
+def span_steps(range_s: float, slide_us: int) -> int:
+    """Return how many steps a minute has: step j counts at step k iff k - span < j <= k, which is (t - range, t]."""
+    range_us = round(range_s * 1_000_000)
+    return max(1, -(-range_us // slide_us))
+
+
+def above_threshold(mean: Floats, threshold: Floats) -> Flags:
+    """Return bool[n]: mean > threshold; a threshold of NaN is never passed."""
+    return np.asarray(mean > threshold, dtype=np.bool_)
+
+
+def count_minute(new: Readings, expiring: Readings, count: Ints, above: Ints, span: int) -> Counted:
+    """Answer q1..q3 for new readings.
+
+    Args:
+        new: readings to answer, any order, at most one of a sensor in a step, all later than what `count` holds.
+        expiring: those readings behind `count` that may leave the minute while `new` is answered (more do no harm).
+        count, above: int64[sensors], readings in the minute before `new`, and those above the threshold.
+        span: steps in a minute.
+    """
+    if not len(new.sensor):
+        nothing = np.zeros(0, dtype=np.int64)
+        return Counted(nothing, nothing, np.zeros(0))
+    old_least = int(expiring.step.min()) if len(expiring.step) else int(new.step.min())
+    base = min(old_least, int(new.step.min()))
+    width = int(new.step.max()) - base + 2  # one value below `base` stands for "before all"
+    new_key = new.sensor.astype(np.int64) * width + (new.step - base + 1)
+    order = np.argsort(new_key, kind="stable")
+    key = new_key[order]
+    gone_key = new.sensor[order].astype(np.int64) * width + np.maximum(new.step[order] - span - base + 1, 0)
+    first = np.searchsorted(key, (key // width) * width)
+    rank = np.arange(len(key))
+    passed = np.concatenate(([0], np.cumsum(new.above[order])))
+    gone = np.searchsorted(key, gone_key, side="right")
+    q1 = count[new.sensor[order]] + (rank + 1 - first) - (gone - first)
+    q2 = above[new.sensor[order]] + (passed[rank + 1] - passed[first]) - (passed[gone] - passed[first])
+    if len(expiring.sensor):
+        old_key = expiring.sensor.astype(np.int64) * width + (expiring.step - base + 1)
+        old_order = np.argsort(old_key, kind="stable")
+        old_key = old_key[old_order]
+        old_passed = np.concatenate(([0], np.cumsum(expiring.above[old_order])))
+        old_first = np.searchsorted(old_key, (key // width) * width)
+        old_gone = np.searchsorted(old_key, gone_key, side="right")
+        q1 -= old_gone - old_first
+        q2 -= old_passed[old_gone] - old_passed[old_first]
+    back = np.empty_like(order)
+    back[order] = rank
+    q1, q2 = q1[back], q2[back]
+    return Counted(q1, q2, q2 / q1)
+
+
+def shift_counts(
+    count: Ints, above: Ints, new: Readings, expired: Readings, last_step: Ints, span: int
+) -> tuple[Ints, Ints, Flags]:
+    """Move the counts on to each sensor's last delivered step.
+
+    Args:
+        expired: the old readings that have left the minute, exactly.
+        last_step: int64[sensors], each sensor's group's last delivered step.
+
+    Returns:
+        (count, above, which of `new` are still in the minute).
+    """
+    size = len(count)
+    alive = new.step > last_step[new.sensor] - span
+    moved = count.copy()
+    moved += np.bincount(new.sensor[alive], minlength=size).astype(np.int64)
+    moved -= np.bincount(expired.sensor, minlength=size).astype(np.int64)
+    moved_above = above.copy()
+    moved_above += np.bincount(new.sensor[alive & new.above], minlength=size).astype(np.int64)
+    moved_above -= np.bincount(expired.sensor[expired.above], minlength=size).astype(np.int64)
+    return moved, moved_above, np.asarray(alive, dtype=np.bool_)

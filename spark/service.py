@@ -1,0 +1,201 @@
+"""`tsunagi spark run`: session, query, signals."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+
+import structlog
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from services.runtime.health import HealthServer
+from services.runtime.heartbeat import Heartbeats
+from services.runtime.kafka import KafkaLog
+from services.runtime.log import RECOVERED, RESULTS, LogError, OffsetLostError
+from services.runtime.logs import configure
+from services.runtime.loop import StopFlag
+from services.runtime.messages import Heartbeat
+from services.runtime.settings import ConfigError, Settings
+from spark.acknowledge import NODE
+from spark.job import Job, Standing, StoppedError, query_id
+from spark.session import source, start_session
+from spark.state import StateError, Store
+
+_POLL_S = 0.2
+_IDLE_S = 0.02
+_STOP_S = 30.0
+
+
+def run(settings: Settings) -> int:
+    """Run the job until SIGTERM or SIGINT; return the exit code.
+
+    Raises:
+        ConfigError, SensorsError, LayoutError: what was configured cannot be used.
+        LogError: the broker does not answer, a topic is missing or too narrow, or retention passed the checkpoint.
+        StateError: the checkpoint is in use, damaged or cannot be written.
+    """
+    logger = configure("spark", node=NODE)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    log = KafkaLog(settings.kafka, client_id="tsunagi-spark")
+    store = Store(settings.spark.checkpoint)
+    state = {"ready": False, "reason": "starting"}
+
+    def ready() -> tuple[bool, str]:
+        return bool(state["ready"]), str(state["reason"])
+
+    with StopFlag() as stop:
+        check_topics(log, settings)
+        try:
+            lock = store.lock()
+            store.prepare(settings.spark.cores)
+        except (OSError, StateError) as error:
+            raise CheckpointError(f"[spark] checkpoint = {settings.spark.checkpoint}: {error}") from error
+        with lock:
+            standing = begin(store, settings)
+            check_offsets(log, standing)
+            health = HealthServer(settings.metrics.host, settings.metrics.port, ready)
+            job = Job(settings, log, store, stop.is_set, lambda: query_id(settings.spark.checkpoint))
+            job.standing = standing
+
+            def fill(beat: Heartbeat) -> None:
+                beat.step = max((mark.step for mark in job.standing.marks.values()), default=0)
+
+            beats = Heartbeats(log, NODE, "spark", settings.standby.heartbeat_s, fill)
+            beats.metrics_port = health.port
+            beats.start()
+            try:
+                logger.info(
+                    "starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch, port=health.port
+                )
+                state["reason"] = "waiting for a placement on plan"
+                if wait_for_placement(job, stop):
+                    state["reason"] = "starting Spark"
+                    _run_query(settings, job, stop, state)
+                beats.leaving = True
+            finally:
+                beats.close()
+                job.close()
+                health.close()
+    logger.info("stopped", batch=job.standing.batch)
+    return 0
+
+
+class CheckpointError(ConfigError):
+    """The checkpoint directory cannot be used."""
+
+
+def check_topics(log: KafkaLog, settings: Settings) -> None:
+    """Check the topics before Spark starts, which takes longer and explains less.
+
+    Raises:
+        LogError: the broker does not answer, or a topic is missing or has too few partitions.
+    """
+    for topic, expected in ((RECOVERED, settings.slots.count), (RESULTS, settings.spark.cores)):
+        found = log.partitions(topic)
+        if found < expected:
+            raise LogError(
+                f"topic {settings.kafka.prefix}{topic}: found {found} partitions, expected at least {expected} "
+                f"({'[slots] count' if topic == RECOVERED else '[spark] cores'})"
+            )
+
+
+def check_offsets(log: KafkaLog, standing: Standing) -> None:
+    """Check that `recovered` still holds what comes next.
+
+    Raises:
+        OffsetLostError: it does not.
+    """
+    reader = log.reader()
+    try:
+        for slot, mark in sorted(standing.marks.items()):
+            first, end = reader.range(RECOVERED, slot)
+            if not first <= mark.read_to <= end:
+                why = "retention has passed the checkpoint" if mark.read_to < first else "the topic was made anew"
+                raise OffsetLostError(
+                    f"{RECOVERED}/{slot}: the checkpoint goes on at offset {mark.read_to}, the log has {first}..{end}: {why}; "
+                    "empty the checkpoint to start from what there is"
+                )
+    finally:
+        reader.close()
+
+
+def begin(store: Store, settings: Settings) -> Standing:
+    """Find where the job stands; state of another query (an emptied checkpoint) is cleared away."""
+    found = query_id(settings.spark.checkpoint)
+    owner = store.find("query.json")
+    mine = owner is not None and store.read_json("query.json")["id"] == found
+    if not mine:
+        if found and (settings.spark.checkpoint / "commits").exists() and any(_batches(settings, "commits")):
+            raise StateError(f"{store.root}: state is missing; restore it, or empty the checkpoint to start anew")
+        store.clear()
+        store.prepare(settings.spark.cores)
+        return Standing()
+    last = max(_batches(settings, "commits"), default=-1)
+    if last < 0:
+        return Standing()
+    return Standing.of(store.read_json(f"driver/after-{last}"))
+
+
+def wait_for_placement(job: Job, stop: StopFlag) -> bool:
+    """Wait until the scaler has written a placement; return False when asked to stop before."""
+    logger = structlog.get_logger("tsunagi.spark")
+    told = False
+    while not job.placed():
+        if not told:
+            logger.info("waiting for a placement on plan")
+            told = True
+        if stop.wait(_POLL_S):
+            return False
+    return not stop.is_set()
+
+
+def _run_query(settings: Settings, job: Job, stop: StopFlag, state: dict[str, object]) -> None:
+    session = start_session(settings)
+    logger = structlog.get_logger("tsunagi.spark")
+    try:
+        writer = (
+            source(session, settings)
+            .writeStream.foreachBatch(job)
+            .option("checkpointLocation", str(settings.spark.checkpoint.absolute()))
+            .queryName("tsunagi")
+        )
+        if settings.spark.trigger_s > 0:
+            writer = writer.trigger(processingTime=f"{settings.spark.trigger_s} seconds")
+        query = writer.start()
+        state.update(ready=True, reason="")
+        logger.info("query started", pid=os.getpid(), cores=settings.spark.cores)
+        _watch(query, job, stop)
+    finally:
+        state.update(ready=False, reason="stopped")
+        session.stop()
+
+
+def _watch(query: StreamingQuery, job: Job, stop: StopFlag) -> None:
+    """Wait for the query's end, or end it between two batches."""
+    try:
+        while not stop.is_set():
+            if not query.isActive:
+                query.awaitTermination()  # raises what ended it
+                return
+            stop.wait(_POLL_S)
+        # A batch that begins now raises StoppedError; when none begins the query is idle and can be stopped.
+        deadline_s = time.monotonic() + _STOP_S
+        while query.isActive and time.monotonic() < deadline_s:
+            if not query.status["isTriggerActive"]:
+                query.stop()
+                return
+            time.sleep(_IDLE_S)
+        query.stop()
+    except StreamingQueryException:
+        if isinstance(job.failure, StoppedError):
+            return
+        if job.failure is not None:
+            raise job.failure from None
+        raise
+
+
+def _batches(settings: Settings, kind: str) -> list[int]:
+    path = settings.spark.checkpoint / kind
+    return [int(item.name) for item in path.glob("*") if item.name.isdigit()] if path.exists() else []

@@ -1,0 +1,113 @@
+"""The Spark session and the source, with the options that the design has measured (DESIGN sections 5 and 7)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from services.runtime.log import RECOVERED
+from services.runtime.settings import ConfigError, Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+JARS = ROOT / ".cache" / "jars" / "spark"
+SOURCE_PREFIX = "kafka."
+"""Keys of `[spark] options` that begin so go to the Kafka source, the others to the session."""
+
+_COMMIT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
+    """Return the session's options; `[spark] options` has the last word.
+
+    Raises:
+        ConfigError: the connector's jars are missing.
+    """
+    found = sorted(jars.glob("*.jar"))
+    if not any(path.name.startswith("spark-sql-kafka") for path in found):
+        raise ConfigError(f"no Spark connector in {jars}; run `make setup`")
+    options = {
+        "spark.app.name": "tsunagi",
+        "spark.jars": ",".join(str(path) for path in found),
+        "spark.driver.memory": settings.spark.memory,
+        # C1 only: the jobs are short, and compiling them well costs more than it saves.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.shuffle.partitions": str(settings.spark.cores),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+        "spark.sql.streaming.checkpointFileManagerClass": _COMMIT_MANAGER,
+        "spark.sql.streaming.minBatchesToRetain": "4",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.streaming.stopTimeout": "20000",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.locality.wait": "0",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+        "spark.log.structuredLogging.enabled": "true",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.stage.maxConsecutiveAttempts": "1",
+    }
+    if not settings.spark.master.startswith("local"):
+        del options["spark.driver.bindAddress"], options["spark.driver.host"]
+    options |= {
+        name: _text(value) for name, value in settings.spark.options.items() if not name.startswith(SOURCE_PREFIX)
+    }
+    return options
+
+
+def start_session(settings: Settings, jars: Path = JARS) -> SparkSession:
+    """Start Spark; its Python workers are this Python and import this code.
+
+    Raises:
+        ConfigError: see `session_options`.
+    """
+    options = session_options(settings, jars)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    builder = SparkSession.builder.master(settings.spark.master)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def source(session: SparkSession, settings: Settings) -> DataFrame:
+    """Return the stream of `recovered`: key, value, partition, offset."""
+    kafka = settings.kafka
+    options: dict[str, str] = {
+        "kafka.bootstrap.servers": kafka.servers,
+        "subscribe": kafka.prefix + RECOVERED,
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+        "maxOffsetsPerTrigger": str(settings.spark.max_offsets),
+        "groupIdPrefix": f"{kafka.group_prefix}-spark",
+        "kafka.reconnect.backoff.ms": "20",
+        "kafka.reconnect.backoff.max.ms": "200",
+        # A broker that is away for a while is waited for; the checkpoint says where to go on.
+        "kafka.request.timeout.ms": "10000",
+        "kafka.default.api.timeout.ms": "120000",
+        "kafkaConsumer.pollTimeoutMs": "120000",
+    }
+    if kafka.username:
+        mechanism = str(kafka.options.get("sasl.mechanism", kafka.options.get("sasl.mechanisms", "PLAIN")))
+        module = "scram.ScramLoginModule" if mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+        secret = kafka.password.get_secret_value().replace("\\", "\\\\").replace('"', '\\"')
+        options |= {
+            "kafka.security.protocol": str(kafka.options.get("security.protocol", "SASL_PLAINTEXT")).upper(),
+            "kafka.sasl.mechanism": mechanism,
+            "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.{module} required "
+            f'username="{kafka.username}" password="{secret}";',
+        }
+    options |= {name: _text(value) for name, value in settings.spark.options.items() if name.startswith(SOURCE_PREFIX)}
+    return session.readStream.format("kafka").options(**options).load().select("key", "value", "partition", "offset")
+
+
+def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a value of the configuration, not a switch
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,74 @@
+"""Fault schedules: what happens when, drawn from a seed."""
+
+from __future__ import annotations
+
+from tests.simulation.world import EDGES, SLOTS, WORKERS, World
+
+KINDS = (
+    "kill-owner",
+    "kill-inside",
+    "kill-any",
+    "pause-owner",
+    "pause-any",
+    "cut-owner",
+    "cut-any",
+    "broker",
+    "edge",
+    "cut-edge",
+    "clock",
+    "scaler",
+    "kill-pair",
+)
+
+
+def run_schedule(world: World, faults: int) -> None:
+    """Start, let it settle, strike `faults` times, heal, let it settle again."""
+    rng = world.rng
+    world.run(4.0)
+    for _ in range(faults):
+        _strike(world, rng.choice(KINDS))
+        world.run(rng.uniform(0.05, 2.0))
+    world.heal_all()
+    world.run(9.0)
+
+
+def _strike(world: World, kind: str) -> None:
+    rng = world.rng
+    owner = world.owner(rng.randrange(SLOTS)) or WORKERS[0]
+    anybody = rng.choice(WORKERS)
+    if kind == "kill-owner":
+        world.kill(owner)
+    elif kind == "kill-inside":
+        world.kill_inside(rng.choice((owner, anybody)), rng.randrange(12))
+    elif kind == "kill-any":
+        world.kill(anybody)
+    elif kind == "kill-pair":
+        world.kill(owner)
+        world.kill(anybody)
+    elif kind in ("pause-owner", "pause-any"):
+        name = owner if kind == "pause-owner" else anybody
+        world.pause(name, paused=True)
+        world.run(rng.uniform(0.1, 3.0))
+        world.pause(name, paused=False)
+    elif kind in ("cut-owner", "cut-any"):
+        name = owner if kind == "cut-owner" else anybody
+        world.cut_off(name)
+        world.run(rng.uniform(0.1, 3.0))
+        world.join(name)
+    elif kind == "broker":
+        world.broker(up=False)
+        world.run(rng.uniform(0.1, 4.0))
+        world.broker(up=True)
+    elif kind == "edge":
+        world.kill_edge(rng.randrange(EDGES), rng.uniform(0.2, 3.0))
+    elif kind == "cut-edge":
+        name = world.edges[rng.randrange(EDGES)].name
+        world.cut_off(name)
+        world.run(rng.uniform(0.1, 2.0))
+        world.join(name)
+    elif kind == "clock":
+        node = world.nodes[anybody]
+        node.clock.skew_us = rng.randrange(-600_000_000, 600_000_000)
+        world.note(f"clock of {anybody} off by {node.clock.skew_us / 1e6:.0f} s")
+    elif kind == "scaler":
+        world.kill("scaler")

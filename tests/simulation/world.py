@@ -1,0 +1,332 @@
+"""A whole Tsunagi in virtual time: the real worker hosts and the real scaler on the log in memory, with simulated edges.
+
+Everything random hangs on one seed, so that a failing run replays from it. Faults are drawn by `schedule`, and may strike
+between any two actions of a replica, inside a promotion too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import structlog
+
+from services.gateway.host import Host
+from services.runtime import log as topics
+from services.runtime.clock import ManualClock
+from services.runtime.columns import pack_floats, pack_sensors
+from services.runtime.log import LogError, Producer
+from services.runtime.messages import VERSION, Heartbeat, LogRecord, TupleBatch
+from services.runtime.sensors import Sensor, SensorTable, place
+from services.runtime.settings import Operator, Query, Scaler as ScalerSettings, Settings, Slots, Standby, Steps
+from services.runtime.testing import MemoryClient, MemoryLog, Network
+from services.scaler.scaler import Scaler
+from services.standby import actions as act
+
+TICK_S = 0.01
+EDGES = 4
+SENSORS = 3
+SLOTS = 2
+WORKERS = ("gw-1", "gw-2", "sec-1", "idle-1")
+
+_silent = structlog.wrap_logger(structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)])
+
+
+class Killed(Exception):  # noqa: N818 - not an error: the fault itself
+    """The process is gone, in the middle of whatever it did."""
+
+
+@dataclass
+class NodeClock:
+    """A node's own clock: intervals are everybody's, the time of day may be off."""
+
+    base: ManualClock
+    skew_us: int = 0
+
+    def monotonic(self) -> float:
+        return self.base.monotonic()
+
+    def now_us(self) -> int:
+        return self.base.now_us() + self.skew_us
+
+    def sleep(self, seconds: float) -> None:
+        del seconds
+
+
+@dataclass
+class Node:
+    """A worker (or the scaler): what is left of it after faults."""
+
+    name: str
+    client: MemoryClient
+    clock: NodeClock
+    made: Any = None
+    paused: bool = False
+    beat_at: float = 0.0
+    restart_at: float | None = 0.0
+    crash_after: int | None = None
+
+
+@dataclass
+class SimEdge:
+    """Publishes one batch a step and slot, in order, as `services.edge` does; values are a function of sensor and step."""
+
+    name: str
+    client: MemoryClient
+    sensors: dict[int, list[int]]  # by slot
+    producer: Producer | None = None
+    next_step: int = 0
+    incarnation: int = 0
+    alive_from: float = 0.0
+    paused: bool = False
+    sent: set[tuple[int, int]] = field(default_factory=set)  # (slot, step)
+
+
+def value(sensor: int, step: int) -> float:
+    """What a sensor reads."""
+    return 10.0 * sensor + np.sin(step / 7 + sensor)
+
+
+class World:
+    """One run. `log`, `nodes` and `edges` are there for the checker."""
+
+    def __init__(self, seed: int, *, batch_size: int | str = 20, operators: tuple[dict[str, Any], ...] = ()) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.clock = ManualClock()
+        self.events: list[tuple[float, str]] = []
+        edges = [f"edge-{i + 1}" for i in range(EDGES)]
+        self.table = SensorTable(
+            tuple(Sensor(i, f"s{i}", edges[i % EDGES]) for i in range(EDGES * SENSORS))
+        )
+        chain = operators or ({"use": "recover"}, {"use": "aggregate", "function": "sum", "window": 3})
+        self.settings = Settings(
+            steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5),
+            slots=Slots(count=SLOTS),
+            standby=Standby(batch_size=batch_size, context_s=0.5),  # type: ignore[arg-type]
+            scaler=ScalerSettings(workers=len(WORKERS), launcher="none"),
+            query=Query(operators=tuple(Operator(**options) for options in chain)),
+        )
+        layout = {topic: 1 for topic in topics.TOPICS} | dict.fromkeys(
+            (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), SLOTS
+        )
+        self.network = Network(
+            produce_s=(0.0005, 0.004), ack_s=(0.0005, 0.003), fetch_s=(0.0, 0.01), reconnect_s=(0.02, 0.4), ghost=0.3
+        )
+        self.log = MemoryLog(self.clock, layout, network=self.network, rng=random.Random(seed + 1))
+        slot_of = place(self.table, SLOTS)
+        self.edges = [
+            SimEdge(
+                name,
+                self.log.client(name),
+                {
+                    slot: [s.id for s in self.table.of_edge(name) if slot_of[s.id] == slot]
+                    for slot in range(SLOTS)
+                    if any(slot_of[s.id] == slot for s in self.table.of_edge(name))
+                },
+            )
+            for name in edges
+        ]
+        self.nodes = {name: Node(name, self.log.client(name), NodeClock(self.clock)) for name in WORKERS}
+        self.scaler = Node("scaler", self.log.client("scaler"), NodeClock(self.clock))
+        self.broker_up = True
+        self.cut: set[str] = set()
+
+    # ---- time --------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    @property
+    def step_now(self) -> int:
+        return self.clock.now_us() // self.settings.steps.slide_us
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        until = self.now + seconds
+        while self.now < until:
+            self.clock.advance(TICK_S)
+            self.tick()
+
+    def tick(self) -> None:
+        """One turn of everybody, in random order."""
+        for edge in self.edges:
+            self._turn_edge(edge)
+        nodes = [*self.nodes.values(), self.scaler]
+        self.rng.shuffle(nodes)
+        for node in nodes:
+            self._turn(node)
+
+    def _turn(self, node: Node) -> None:
+        if node.paused:
+            return
+        if node.made is None:
+            if node.restart_at is None or self.now < node.restart_at:
+                return
+            with contextlib.suppress(LogError):
+                self._boot(node)
+            if node.made is None:
+                return
+        try:
+            if self.now - node.beat_at >= self.settings.standby.heartbeat_s:
+                node.beat_at = self.now
+                node.made.heartbeats.send()
+            node.made.step()
+        except Killed:
+            self.note(f"{node.name} died between two actions")
+            self._bury(node)
+        except LogError as error:
+            self.note(f"{node.name} ended: {error}")
+            self._bury(node)
+
+    def _boot(self, node: Node) -> None:
+        try:
+            if node is self.scaler:
+                node.made = Scaler(self.settings, self.table, node.client, node.clock, _silent)
+            else:
+                host = Host(self.settings, node.name, self.table, node.client, node.clock, _silent)
+                host.incarnation = host.heartbeats.incarnation
+                self._arm(node, host)
+                node.made = host
+        except LogError:
+            node.client.crash()
+            raise
+        node.beat_at = 0.0
+        self.note(f"{node.name} started")
+
+    def _arm(self, node: Node, host: Host) -> None:
+        carried_out = host._do  # noqa: SLF001 - the fault strikes inside
+
+        def do(replica: Any, action: act.Action) -> list[act.Action]:
+            if node.crash_after is not None:
+                node.crash_after -= 1
+                if node.crash_after < 0:
+                    node.crash_after = None
+                    raise Killed
+            return carried_out(replica, action)
+
+        host._do = do  # type: ignore[method-assign]  # noqa: SLF001
+
+    def _bury(self, node: Node) -> None:
+        node.client.crash()
+        node.made = None
+        node.paused = False
+        node.crash_after = None
+        node.restart_at = self.now + self.rng.uniform(0.3, 3.0)
+
+    # ---- edges -------------------------------------------------------------------------------------------------
+
+    def _turn_edge(self, edge: SimEdge) -> None:
+        if self.now < edge.alive_from or edge.paused:
+            return
+        if edge.producer is None:
+            edge.producer = edge.client.producer()
+            edge.incarnation = int(self.now * 1e9) + 1
+            edge.next_step = self.step_now + 1
+        while edge.next_step <= self.step_now:
+            step = edge.next_step
+            for slot, ids in edge.sensors.items():
+                batch = TupleBatch(
+                    edge=edge.name,
+                    incarnation=edge.incarnation,
+                    step=step,
+                    event_time_us=step * self.settings.steps.slide_us,
+                    sensor=pack_sensors(ids),
+                    value=pack_floats([value(sensor, step) for sensor in ids]),
+                    count=pack_sensors([10] * len(ids)),
+                )
+                edge.sent.add((slot, step))
+                record = LogRecord(version=VERSION, batch=batch)
+                edge.producer.send(topics.TUPLES, slot, edge.name.encode(), record.SerializeToString())
+            edge.next_step += 1
+        edge.producer.poll()
+
+    # ---- faults ------------------------------------------------------------------------------------------------
+
+    def note(self, event: str) -> None:
+        """Keep a line for the report of a failing run."""
+        self.events.append((round(self.now, 3), event))
+
+    def owner(self, slot: int) -> str:
+        """Return who owns a slot by its log."""
+        epoch, owner = 0, ""
+        for record in self.log.records(topics.TUPLES, slot):
+            message = LogRecord.FromString(record.value or b"")
+            if message.WhichOneof("body") == "ownership" and message.ownership.epoch == epoch + 1:
+                epoch, owner = message.ownership.epoch, message.ownership.node
+        return owner
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        node = self.nodes.get(name, self.scaler)
+        if node.made is not None:
+            self.note(f"kill {name}")
+            self._bury(node)
+
+    def kill_inside(self, name: str, actions: int) -> None:
+        """SIGKILL after so many more actions."""
+        node = self.nodes[name]
+        if node.made is not None:
+            self.note(f"kill {name} after {actions} actions")
+            node.crash_after = actions
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        """SIGSTOP, SIGCONT."""
+        node = self.nodes[name]
+        if node.made is not None or not paused:
+            self.note(f"{'stop' if paused else 'continue'} {name}")
+            node.paused = paused and node.made is not None
+
+    def cut_off(self, name: str) -> None:
+        """Partition one node from the log."""
+        if name not in self.cut:
+            self.note(f"cut off {name}")
+            self.cut.add(name)
+            self.log.partition_client(name)
+
+    def join(self, name: str) -> None:
+        """Heal it."""
+        if name in self.cut:
+            self.note(f"join {name}")
+            self.cut.discard(name)
+            self.log.heal(name)
+
+    def broker(self, *, up: bool) -> None:
+        """Stop or start the broker."""
+        if up != self.broker_up:
+            self.note(f"broker {'up' if up else 'down'}")
+            self.broker_up = up
+            (self.log.start if up else self.log.stop)()
+
+    def kill_edge(self, number: int, down_s: float) -> None:
+        """SIGKILL an edge; it comes back."""
+        edge = self.edges[number]
+        self.note(f"kill {edge.name} for {down_s:.2f} s")
+        if edge.producer is not None:
+            edge.client.crash()
+            edge.producer = None
+        edge.alive_from = self.now + down_s
+
+    def heal_all(self) -> None:
+        """End every fault; the dead start again."""
+        self.broker(up=True)
+        for name in list(self.cut):
+            self.join(name)
+        for node in [*self.nodes.values(), self.scaler]:
+            node.paused = False
+            node.crash_after = None
+            node.clock.skew_us = 0
+            if node.made is None and node.restart_at is not None:
+                node.restart_at = min(node.restart_at, self.now)
+
+    def last_beats(self) -> dict[str, Heartbeat]:
+        """Return every node's last heartbeat."""
+        beats = {}
+        for record in self.log.records(topics.HEARTBEATS):
+            beat = Heartbeat.FromString(record.value or b"")
+            beats[beat.node] = beat
+        return beats

@@ -1,0 +1,80 @@
+"""What the job refuses before Spark starts, on a real broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.kafka.broker import Broker
+from services.runtime.kafka import KafkaLog
+from services.runtime.log import RECOVERED, LogError, OffsetLostError, Position
+from services.runtime.settings import ConfigError, Kafka, Settings, Spark
+from spark.frontier import Mark
+from spark.job import Standing
+from spark.service import begin, check_offsets, check_topics
+from spark.session import session_options
+from spark.state import StateError, Store
+from tests.spark.world import FIRST_STEP, World, write_records, write_table
+
+
+def settings_of(broker: Broker, tmp_path: Path, prefix: str, cores: int = 2) -> Settings:
+    write_table(tmp_path / "sensors.csv")
+    return Settings(
+        sensors=tmp_path / "sensors.csv",
+        kafka=Kafka(servers=broker.servers, prefix=prefix),
+        spark=Spark(cores=cores, checkpoint=tmp_path / "checkpoint"),
+    )
+
+
+def test_topics_that_are_missing_or_too_narrow(broker: Broker, tmp_path: Path) -> None:
+    settings = settings_of(broker, tmp_path, "narrow.")
+    log = KafkaLog(settings.kafka)
+    with pytest.raises(LogError, match=r"topic narrow.recovered: found 0 partitions, expected at least 2 .\[slots\] count"):
+        check_topics(log, settings)
+    log.ensure_topics(settings)
+    check_topics(log, settings)
+    with pytest.raises(LogError, match=r"topic narrow.results: found 2 partitions, expected at least 3 .\[spark\] cores"):
+        check_topics(log, settings_of(broker, tmp_path, "narrow.", cores=3))
+
+
+def test_retention_past_the_checkpoint_and_a_topic_made_anew(broker: Broker, tmp_path: Path) -> None:
+    settings = settings_of(broker, tmp_path, "retention.")
+    log = KafkaLog(settings.kafka)
+    log.ensure_topics(settings)
+    from services.runtime.sensors import read_sensors
+
+    world = World(settings, read_sensors(settings.sensors))
+    write_records(log, [(1, *world.record(1, FIRST_STEP + step)) for step in range(10)])
+    check_offsets(log, Standing(marks={1: Mark(read_to=4)}))
+    log.delete_records([Position(RECOVERED, 1, 6)])
+    with pytest.raises(OffsetLostError, match=r"recovered/1: .* offset 4, the log has 6..10: retention has passed"):
+        check_offsets(log, Standing(marks={1: Mark(read_to=4)}))
+    with pytest.raises(OffsetLostError, match="made anew"):
+        check_offsets(log, Standing(marks={1: Mark(read_to=11)}))
+
+
+def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
+    settings = settings_of(broker, tmp_path, "stateless.")
+    checkpoint = settings.spark.checkpoint
+    store = Store(checkpoint)
+    store.prepare(2)
+    assert begin(store, settings) == Standing()
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits" / "7").write_text("v1\n{}")
+    (checkpoint / "metadata").write_text('{"id": "q"}')
+    with pytest.raises(StateError, match="state is missing"):
+        begin(store, settings)
+    store.write_json("query.json", {"id": "q"})
+    with pytest.raises(StateError, match="driver/after-7: state is missing"):
+        begin(store, settings)
+    store.write_json("driver/after-7", Standing(batch=7, marks={0: Mark(step=5)}).as_json())
+    assert begin(store, settings).marks[0].step == 5
+    (checkpoint / "metadata").write_text("{")
+    with pytest.raises(StateError, match="Spark's checkpoint is damaged"):
+        begin(store, settings)
+
+
+def test_missing_jars_are_named(broker: Broker, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no Spark connector in .*; run `make setup`"):
+        session_options(settings_of(broker, tmp_path, ""), jars=tmp_path)

@@ -1,0 +1,78 @@
+"""Figures and report of the small world."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.demo import charts
+from services.demo.check import Checked, check
+from services.demo.figures import finite, latency_figures, latency_rows, recovered_figures, silence_s, takeovers
+from tests.unit.demo import small_world
+from tests.unit.demo.small_world import SmallWorld
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> SmallWorld:
+    return small_world.make(tmp_path)
+
+
+@pytest.fixture
+def checked(small: SmallWorld) -> Checked:
+    return check(small.collected(), small.world)
+
+
+def test_recovered_figures(small: SmallWorld, checked: Checked) -> None:
+    figures = recovered_figures(checked.delivery, small.world, 0.9)
+    truth = small.world.truth
+    missed = [(n, s) for n in range(small_world.DEAD[1], small_world.DEAD[2]) for s in (4, 5, 6, 7)]
+    missed += [(small_world.LATE_STEP, s) for s in (1, 3)]
+    off = np.array([truth.values[:, s].mean() - truth.values[n, s] for n, s in missed])
+    unit = np.array([small.world.scale[s] for _, s in missed])
+    assert figures["values"] == len(missed)
+    assert figures["rmse"] == pytest.approx(np.sqrt((off**2).mean()))
+    assert figures["nrmse"] == pytest.approx(np.sqrt(((off / unit) ** 2).mean()))
+    assert figures["coverage"] == pytest.approx((np.abs(off) <= 1.7 * 0.4).mean())
+
+
+def test_takeovers_carry_their_owners_figures(small: SmallWorld, checked: Checked) -> None:
+    (found,) = takeovers(checked, small.collected(), small.world.steps.slide_us)
+    assert (found["slot"], found["epoch"], found["from"], found["to"], found["cause"]) == (
+        0,
+        2,
+        "gw-1",
+        "sec-1",
+        "kill",
+    )
+    assert (found["detect_s"], found["promote_s"], found["catch_up_s"]) == (0.5, 0.01, 0.02)
+    assert found["silence_s"] == 0.0
+
+
+def test_silence_is_the_longest_gap_less_the_step(checked: Checked) -> None:
+    outputs = list(checked.outputs[0])
+    slide_us = small_world.STEPS.slide_us
+    later = [*outputs[:10], *(replace(item, written_us=item.written_us + 700_000) for item in outputs[10:])]
+    assert silence_s(later, 0, 1 << 62, slide_us) == pytest.approx(0.7)
+    assert silence_s(later, outputs[10].written_us + 700_000, 1 << 62, slide_us) == 0.0
+    assert silence_s(later[:1], 0, 1 << 62, slide_us) is None
+
+
+def test_latency_is_from_the_last_input_to_the_reader(small: SmallWorld, checked: Checked) -> None:
+    at_s, latencies_s = latency_rows(checked, small.world.truth, small.reads)
+    assert len(at_s) == checked.findings.rows_out
+    assert latency_figures(latencies_s)["p50"] == pytest.approx(0.004)
+    assert latency_figures(np.empty(0))["p50"] is None
+
+
+def test_charts_are_svg(small: SmallWorld, checked: Checked) -> None:
+    figure = charts.recovered_chart(checked, small.world, small_world.ORIGIN_US)
+    assert figure is not None
+    assert charts.svg(figure).startswith("<svg")
+
+
+def test_what_json_cannot_hold_becomes_null() -> None:
+    assert json.dumps(finite({"a": float("nan"), 1: [float("inf"), 2.0]})) == '{"a": null, "1": [null, 2.0]}'

@@ -1,0 +1,116 @@
+"""Processes with pid files: what is signalled is what was started, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from services.local import processes
+from services.local.processes import Process, ProcessError
+
+SLEEP = (sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)")
+STUBBORN = (
+    sys.executable,
+    "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)",
+)
+# A child in a process group of its own, as Spark's Python daemon makes one.
+CHILD = "import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(60)"
+PARENT = (sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])")
+
+
+def started(state: Path, command: tuple[str, ...], node: str = "n1") -> tuple[Process, str]:
+    """Start a command and wait for its first line."""
+    process = processes.spawn(state, node, "worker", command, dict(os.environ))
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        text = processes.log_file(state, node).read_text()
+        if text.endswith("\n"):
+            return process, text.strip()
+        time.sleep(0.01)
+    raise AssertionError("it did not start")
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_start_find_stop(tmp_path: Path) -> None:
+    process, _ = started(tmp_path, SLEEP)
+    assert processes.find(tmp_path, "n1") == process
+    assert processes.list_processes(tmp_path) == [process]
+    assert processes.alive(process)
+    with pytest.raises(ProcessError, match=f"n1 runs already .pid {process.pid}"):
+        processes.spawn(tmp_path, "n1", "worker", SLEEP, dict(os.environ))
+    assert processes.terminate([process]) == []
+    assert not processes.alive(process)
+    processes.forget(tmp_path, "n1")
+    assert processes.find(tmp_path, "n1") is None
+
+
+def test_a_pid_that_is_somebody_elses_is_never_signalled(tmp_path: Path) -> None:
+    process, _ = started(tmp_path, SLEEP)
+    stale = replace(process, node="old", created=process.created - 3600)
+    assert not processes.alive(stale)
+    assert not processes.send_signal(stale, signal.SIGKILL)
+    assert not processes.kill(stale)
+    assert processes.terminate([stale]) == []
+    assert processes.alive(process)
+    processes.kill(process)
+    assert gone(process.pid)
+
+
+def test_what_does_not_stop_is_killed(tmp_path: Path) -> None:
+    process, _ = started(tmp_path, STUBBORN)
+    assert processes.terminate([process], timeout_s=0.1) == [process]
+    assert gone(process.pid)
+
+
+def test_a_stopped_process_is_killed(tmp_path: Path) -> None:
+    process, _ = started(tmp_path, SLEEP)
+    processes.send_signal(process, signal.SIGSTOP)
+    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
+    assert processes.terminate([process], timeout_s=0.1) == [process]
+    assert gone(process.pid)
+
+
+def test_the_whole_session_is_killed(tmp_path: Path) -> None:
+    process, child = started(tmp_path, PARENT)
+    assert len(processes.members(process)) == 2
+    processes.kill(process)
+    assert gone(process.pid)
+    assert gone(int(child))
+
+
+def test_what_a_dead_leader_left_behind_is_killed(tmp_path: Path) -> None:
+    process, child = started(tmp_path, PARENT)
+    processes.kill(process, session=False)
+    assert gone(process.pid)
+    assert psutil.pid_exists(int(child))
+    processes.terminate([process])
+    assert gone(int(child))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", json.dumps({"node": "n1"}), json.dumps({"node": "n1", "pid": "x"})])
+def test_a_damaged_pid_file_is_no_process(tmp_path: Path, text: str) -> None:
+    processes.pid_file(tmp_path, "n1").parent.mkdir()
+    processes.pid_file(tmp_path, "n1").write_text(text)
+    assert processes.find(tmp_path, "n1") is None
+    assert processes.list_processes(tmp_path) == []

@@ -1,0 +1,140 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from services.recovery.estimation import _groups, _outages, _try, estimate
+from services.recovery.filter import Recovery
+from services.recovery.model import Model, ModelError
+from services.runtime.columns import Floats
+
+
+def factor_history(
+    steps: int, n: int, rng: np.random.Generator, *, persistence: float = 0.9, own: float = 0.4
+) -> Floats:
+    """One common autoregression that all sensors follow, and one of each sensor's own."""
+    x = np.zeros((steps, n + 1))
+    for step in range(1, steps):
+        x[step] = persistence * x[step - 1] + np.sqrt(1 - persistence**2) * rng.normal(size=n + 1)
+    history: Floats = 50 + 10 * np.arange(1, n + 1) * (x[:, :1] + own * x[:, 1:])
+    return history
+
+
+def names(n: int) -> list[str]:
+    return [f"s{i}" for i in range(n)]
+
+
+def test_short_histories_of_many_sensors_can_be_fitted():
+    rng = np.random.default_rng(0)
+    history = factor_history(60, 40, rng)
+    model, report = estimate(history, names(40), edges=[f"e{i % 4}" for i in range(40)])
+    assert report.transition == "diagonal"
+    assert report.nrmse < min(report.last_value_nrmse, report.mean_nrmse)
+    assert report.nugget == 0.0
+    assert report.masked_steps == 20
+    assert model.names == tuple(names(40))
+    assert model.about["shrinkage"] == report.shrinkage
+    assert [level for level, _ in model.calibration] == [0.5, 0.8, 0.9, 0.95, 0.99]
+    assert all(factor >= 1 for _, factor in model.calibration)
+
+
+def test_the_same_history_gives_the_same_bytes():
+    history = factor_history(30, 5, np.random.default_rng(1))
+    assert Model.fit(history, names(5)).to_bytes() == Model.fit(history, names(5)).to_bytes()
+
+
+def test_a_long_history_of_a_coupled_process_gets_a_full_transition():
+    rng = np.random.default_rng(2)
+    n, steps = 3, 120
+    ring = 0.95 * np.roll(np.eye(n), 1, axis=0)  # each sensor shows what its neighbour showed a step before
+    x = np.zeros((steps, n))
+    for step in range(1, steps):
+        x[step] = ring @ x[step - 1] + 0.3 * rng.normal(size=n)
+    model, report = estimate(x, names(n), edges=names(n))
+    assert report.transition == "full"
+    np.testing.assert_allclose(model.F, ring, atol=0.25)
+
+
+def test_constant_and_silent_sensors_are_named():
+    history = factor_history(60, 8, np.random.default_rng(3))
+    history[:, 1] = 7.0
+    history[:, 3] = np.nan
+    history[:, 5] = 0.0
+    history[:57, 6] = np.inf
+    model, report = estimate(history, names(8))
+    assert report.left_out == ("s3", "s6")
+    assert report.constant == ("s1", "s5")
+    assert model.names == ("s0", "s1", "s2", "s4", "s5", "s7")
+    row = model.mean.copy()
+    row[[1, 4]] = np.nan
+    recovered = Recovery(model).step(row)
+    assert recovered.mean[1] == pytest.approx(7.0, abs=0.1)
+    assert recovered.mean[4] == pytest.approx(0.0, abs=1e-6)
+    assert (recovered.sd[[1, 4]] > 0).all()
+
+
+def test_a_sensor_that_moves_only_late_does_not_break_the_trial():
+    history = factor_history(60, 8, np.random.default_rng(4))
+    history[:45, 2] = 5.0
+    history[:45, 4] = np.nan
+    model, report = estimate(history, names(8))
+    assert report.left_out == report.constant == ()
+    assert np.isfinite(report.nrmse)
+    assert all(1 <= factor < 20 for _, factor in model.calibration)
+
+
+def test_gaps_are_borne():
+    rng = np.random.default_rng(5)
+    history = factor_history(60, 8, rng)
+    gaps = history.copy()
+    gaps[rng.random(gaps.shape) < 0.2] = np.nan
+    gaps[15:30, ::4] = np.nan
+    _, report = estimate(gaps, names(8))
+    assert report.missing_share == pytest.approx(np.isnan(gaps).mean(), abs=1e-6)
+    assert report.nrmse < min(report.last_value_nrmse, report.mean_nrmse)
+
+
+def test_one_edge_and_one_sensor():
+    history = factor_history(60, 3, np.random.default_rng(6))
+    _, report = estimate(history, names(3), edges=["e"] * 3)
+    assert report.masked_values > 0
+    model, _ = estimate(history[:, :1], ["a"])
+    assert len(model) == 1
+
+
+def test_trial_outages_are_what_the_filter_would_have_given():
+    n = 8
+    history = factor_history(30, n, np.random.default_rng(7))
+    model = Model.fit(history, names(n))
+    history[5, 3] = np.nan  # no truth, no score; the trial holds the value before
+    held = history.copy()
+    held[5, 3] = history[4, 3]
+    groups = _groups(None, n)
+    errors, sds = [], []
+    for group in groups:
+        for start, length in zip(*_outages(len(history)), strict=True):
+            recovery = Recovery(replace(model, calibration=()))
+            recovery.step(held[start])
+            for at in range(start + 1, min(start + 1 + length, len(history))):
+                lost = held[at].copy()
+                lost[group] = np.nan
+                estimate_ = recovery.step(lost)
+                scored = group[np.isfinite(history[at, group])]
+                errors.append(((history[at] - estimate_.mean) / model.scale)[scored])
+                sds.append((estimate_.sd / model.scale)[scored])
+    trial = _try(model, history, groups)
+    np.testing.assert_allclose(np.sort(trial.error), np.sort(np.concatenate(errors)), atol=1e-9)
+    np.testing.assert_allclose(np.sort(trial.sd), np.sort(np.concatenate(sds)), atol=1e-9)
+
+
+def test_nothing_to_fit():
+    with pytest.raises(ModelError, match="found 5 steps, expected at least 12"):
+        estimate(np.zeros((5, 2)), ["a", "b"])
+    with pytest.raises(ModelError, match="no sensor has 4 readings"):
+        estimate(np.full((20, 2), np.nan), ["a", "b"])
+    with pytest.raises(ModelError, match=r"found shape \(20, 2\), expected \(steps, 1\)"):
+        estimate(np.zeros((20, 2)), ["a"])
+    with pytest.raises(ModelError, match="found 1 edges for 2 sensors"):
+        estimate(np.zeros((20, 2)), ["a", "b"], edges=["e"])
+    with pytest.raises(ModelError, match="twice"):
+        estimate(np.zeros((20, 2)), ["a", "a"])

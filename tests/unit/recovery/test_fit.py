@@ -1,0 +1,180 @@
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.recovery.filter import Recovery
+from services.recovery.fit import fit_csv, read_history, windows
+from services.recovery.model import ModelError
+from services.runtime.columns import Floats
+from services.runtime.messages import EXACT
+from services.runtime.sensors import Sensor, SensorTable, place, read_sensors
+from services.runtime.settings import Steps
+
+DATA = Path(__file__).parents[3] / "data"
+NAN = math.nan
+
+
+def aggregate_plainly(values: Floats, steps: Steps, max_age_rows: Floats) -> Floats:
+    """Each window on its own, reading by reading."""
+    how: dict[str, Callable[[list[float]], float]] = {
+        "mean": lambda cells: sum(cells) / len(cells),
+        "sum": sum,
+        "min": min,
+        "max": max,
+        "last": lambda cells: cells[-1],
+    }
+    result = []
+    for end in range(steps.window, len(values) + 1, steps.slide):
+        row = []
+        for sensor in range(values.shape[1]):
+            cells = [(at, v) for at, v in enumerate(values[:end, sensor]) if not math.isnan(v)]
+            inside = [v for at, v in cells if at >= end - steps.window]
+            if inside:
+                row.append(how[steps.aggregate](inside))
+            elif cells and end - 1 - cells[-1][0] < max_age_rows[sensor]:
+                row.append(cells[-1][1])
+            else:
+                row.append(NAN)
+        result.append(row)
+    return np.array(result)
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "sum", "min", "max", "last"])
+@pytest.mark.parametrize(("window", "slide"), [(10, 2), (3, 3), (4, 1), (1, 1)])
+def test_windows_are_those_of_an_edge(aggregate, window, slide):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(57, 3))
+    values[rng.random(values.shape) < 0.6] = NAN
+    values[20:40, 1:] = NAN
+    steps = Steps(window=window, slide=slide, aggregate=aggregate)
+    ages = np.array([NAN, NAN, 15.0])
+    np.testing.assert_allclose(windows(values, steps, ages), aggregate_plainly(values, steps, ages), rtol=1e-12)
+
+
+def test_windows_need_whole_windows():
+    assert windows(np.zeros((9, 2)), Steps()).shape == (0, 2)
+    assert windows(np.zeros((10, 2)), Steps()).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("time\n2020-01-01T00:00:00Z\n", "empty"),
+        ("a,b\n", "no readings below the header"),
+        ("a,b,a\n1,2,3\n", "line 1: sensor 'a' stands twice"),
+        ("a,,b\n1,2,3\n", "line 1: column 2 has no sensor name"),
+        ("a,b\n1,2\n1\n", "line 3: found 1 fields, expected 2"),
+        ("a,b\n1,2\n\n1,2,3\n", "line 4: found 3 fields, expected 2"),
+        ("a,b\n1,x7\n", "line 2: b: found 'x7', expected a number or nothing"),
+        ("time,a\n2020-01-01T00:00:00,1\n", "line 2: time: found '2020-01-01T00:00:00' without a zone"),
+        ("time,a\nyesterday,1\n", "line 2: time: found 'yesterday', expected ISO 8601 or epoch seconds"),
+        ("time,a\n10,1\n20,1\n20,1\n", "line 4: time '20' is not later"),
+    ],
+)
+def test_bad_readings_are_named(text, message, tmp_path):
+    file = tmp_path / "bad.csv"
+    file.write_text(text)
+    with pytest.raises(ModelError, match=r"bad\.csv") as caught:
+        read_history(file)
+    assert message in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ModelError, match=r"none\.csv: no such file"):
+        read_history(tmp_path / "none.csv")
+    (tmp_path / "latin.csv").write_bytes(b"a\n\xe9\n")
+    with pytest.raises(ModelError, match=r"latin\.csv: cannot be read"):
+        read_history(tmp_path / "latin.csv")
+
+
+def test_empty_cells_and_both_kinds_of_time(tmp_path):
+    file = tmp_path / "good.csv"
+    file.write_text("\ufefftime,a,b\n1577836800.5,1, \n2020-01-01T00:01:00+00:00,,2\n", encoding="utf-8")
+    history = read_history(file)
+    assert history.names == ("a", "b")
+    np.testing.assert_array_equal(history.values, [[1, NAN], [NAN, 2]])
+    assert history.times == ("1577836800.5", "2020-01-01T00:01:00+00:00")
+
+
+@pytest.fixture
+def small(tmp_path):
+    rng = np.random.default_rng(0)
+    common = np.cumsum(rng.normal(size=(120, 1)), axis=0)
+    values = 20 + common + 0.3 * rng.normal(size=(120, 3))
+    file = tmp_path / "small.csv"
+    file.write_text("a,b,c\n" + "".join(",".join(f"{cell:.3f}" for cell in row) + "\n" for row in values))
+    table = SensorTable(tuple(Sensor(i, name, f"e{i % 2}", unit="K") for i, name in enumerate("abcd")))
+    return file, table
+
+
+def test_fit_says_what_it_used(small):
+    file, table = small
+    model, _ = fit_csv(file, table, Steps(), 0.5)
+    assert model.names == ("a", "b", "c")
+    assert model.about["rows"] == [0, 60]
+    assert model.about["units"] == ["K"] * 3
+    assert model.about["steps"] == 26
+    again, _ = fit_csv(file, table, Steps(), (0, 60))
+    assert again.identity == model.identity
+
+
+def test_fit_leaves_out_implausible_readings(small):
+    file, table = small
+    tight = SensorTable(tuple(replace(sensor, maximum=20.0) for sensor in table.sensors))
+    model, report = fit_csv(file, tight, Steps(), 1.0)
+    assert model.about["outside_range"] > 0
+    assert report.sensors + len(report.left_out) == 3
+
+
+def test_fit_names_what_does_not_fit(small):
+    file, table = small
+    few = SensorTable(table.sensors[:2])
+    with pytest.raises(ModelError, match=r"small\.csv, line 1: sensor 'c' is not in the sensors table"):
+        fit_csv(file, few, Steps())
+    for rows in (0.0, 1.5, (0, 121), (5, 5)):
+        with pytest.raises(ModelError, match=r"small\.csv: rows: found"):
+            fit_csv(file, table, Steps(), rows)
+    with pytest.raises(ModelError, match=r"small\.csv, rows 0 to 12: history: found 2 steps"):
+        fit_csv(file, table, Steps(), 0.1)
+
+
+def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
+    """Fitted on the first 40 % of the rows; then each edge is down for 30 steps at a time in the rest."""
+    table = read_sensors(DATA / "guangzhou-sensors.csv")
+    history = read_history(DATA / "guangzhou.csv")
+    chosen = np.flatnonzero(place(table, 6) == 0)  # one of six slots: the whole takes seconds
+    part = SensorTable(tuple(table.sensors[i] for i in chosen))
+    file = tmp_path / "part.csv"
+    lines = [",".join(part.sensors[k].name for k in range(len(part)))]
+    lines += [",".join(str(cell) for cell in row) for row in history.values[:, chosen]]
+    file.write_text("\n".join(lines))
+    steps = Steps()
+    model, _ = fit_csv(file, part, steps, 0.4)
+    rest = windows(history.values[200:, chosen], steps)
+    sd = rest.std(axis=0)
+    edges = np.array([sensor.edge for sensor in part.sensors])
+    errors, lasts, means, inside = [], [], [], []
+    for edge in part.edges:
+        recovery, lost, last = Recovery(model), edges == edge, rest[0]
+        for step, truth in enumerate(rest):
+            row = truth.copy()
+            if step % 31:
+                row[lost] = NAN
+            else:
+                last = truth
+            estimate = recovery.step(row)
+            hidden = estimate.quality != EXACT
+            errors.append(((estimate.mean - truth) / sd)[hidden])
+            lasts.append(((last - truth) / sd)[hidden])
+            means.append(((model.mean - truth) / sd)[hidden])
+            inside.append((np.abs(estimate.mean - truth) <= estimate.bound)[hidden])
+    nrmse, last_nrmse, mean_nrmse = (np.sqrt(np.mean(np.concatenate(e) ** 2)) for e in (errors, lasts, means))
+    assert nrmse < 0.6
+    assert last_nrmse > 1.2
+    assert mean_nrmse > 0.9
+    assert 0.85 <= np.mean(np.concatenate(inside)) <= 0.96

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.runtime.clock import ManualClock
+from services.runtime.columns import pack_floats, pack_octets, pack_sensors
+from services.runtime.log import RESULTS, LogError, OffsetLostError
+from services.runtime.messages import ResultBlock
+from services.runtime.results import Results, Row
+from services.runtime.sensors import read_sensors
+from services.runtime.settings import Results as ResultsSection
+from services.runtime.settings import Settings
+from services.runtime.testing import MemoryLog
+
+US = 2_000_000
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog(ManualClock(), {RESULTS: 2})
+
+
+def settings(form: str) -> Settings:
+    return Settings(results=ResultsSection(format=form))
+
+
+def a_block(group: str, step: int, count: int = 3) -> ResultBlock:
+    values = np.arange(count) + step
+    return ResultBlock(
+        version=1,
+        query="readings",
+        group=group,
+        step=step,
+        event_time_us=step * US,
+        appended_us=step * US + 5,
+        sensor=pack_sensors(np.arange(count)),
+        mean=pack_floats(values),
+        sd=pack_floats(values * 0),
+        quality=pack_octets([n % 4 for n in range(count)]),
+        bound=pack_floats(values * 0 + 0.25),
+        q1=pack_sensors(np.arange(count) + 4),
+        q2=pack_sensors(np.arange(count)),
+        q3=pack_floats(np.arange(count) / (np.arange(count) + 4)),
+    )
+
+
+def write(log: MemoryLog, partition: int, block: ResultBlock) -> None:
+    key = f"readings/{block.group}/{block.step}".encode()
+    log.append(RESULTS, partition, key, block.SerializeToString())
+
+
+def write_rows(log: MemoryLog, partition: int, group: str, step: int, ids: list[int]) -> None:
+    for number in ids:
+        row = {
+            "version": 1, "query": "readings", "group": group, "step": step, "time": "", "time_us": step * US,
+            "appended_us": 9, "sensor": f"s{number}", "id": number, "unit": "K", "value": number / 2, "sd": None,
+            "quality": "bounded", "bound": 0.5, "q1": 2, "q2": 1, "q3": 0.5,
+        }  # fmt: skip
+        log.append(RESULTS, partition, b"", json.dumps(row).encode())
+
+
+def test_blocks_come_in_order_and_repeats_are_dropped(log: MemoryLog) -> None:
+    for step in (1, 2, 3, 2, 3, 4, 1):
+        write(log, 0, a_block("g", step))
+    for step in (3, 4):
+        write(log, 1, a_block("h", step))
+    with Results(log, settings("blocks")) as results:
+        found = list(results.blocks())
+        assert [block.step for block in found if block.group == "g"] == [1, 2, 3, 4]
+        assert [block.step for block in found if block.group == "h"] == [3, 4]
+        assert results.duplicates == 3
+        assert results.duplicates_of == {"g": 3}
+        assert list(results.blocks()) == []
+        write(log, 1, a_block("h", 5))
+        assert [block.step for block in results.blocks()] == [5]
+
+
+def test_rows_are_named_by_the_table(log: MemoryLog, tmp_path: Path) -> None:
+    path = tmp_path / "sensors.csv"
+    path.write_text("sensor,edge,unit\nfirst,e,K\nsecond,e,V\n")
+    write(log, 0, a_block("g", 10))
+    with Results(log, settings("blocks"), read_sensors(path)) as results:
+        rows = list(results.rows())
+    assert [row.sensor for row in rows] == ["first", "second", "2"]
+    assert [row.unit for row in rows] == ["K", "V", ""]
+    assert [row.quality for row in rows] == ["exact", "bounded", "unbounded"]
+    assert rows[1] == Row("readings", "g", 10, rows[0].time, "second", "V", 11.0, 0.0, "bounded", 0.25, 5, 1, 0.2)
+    assert rows[0].time.isoformat() == "1970-01-01T00:00:20+00:00"
+
+
+def test_latency_is_by_the_readers_clock(log: MemoryLog) -> None:
+    write(log, 0, a_block("g", 10))
+    with Results(log, settings("blocks"), now_us=lambda: 10 * US + 5 + 750_000) as results:
+        assert [block.latency_s for block in results.blocks()] == [0.75]
+
+
+def test_from_the_end_and_following(log: MemoryLog) -> None:
+    write(log, 0, a_block("g", 1))
+    with Results(log, settings("blocks"), start="end") as results:
+        for step in (2, 3):
+            write(log, 0, a_block("g", step))
+        seen: list[int] = []
+        for block in results.blocks(follow=True, stopping=lambda: len(seen) == 3):
+            seen.append(block.step)
+            if block.step == 3:
+                write(log, 0, a_block("g", 4))
+    assert seen == [2, 3, 4]
+
+
+def test_json_rows_become_blocks_and_repeats_are_dropped_row_by_row(log: MemoryLog) -> None:
+    write_rows(log, 0, "g", 1, [0, 1, 2])
+    write_rows(log, 0, "g", 2, [0])
+    with Results(log, settings("json")) as results:
+        assert [(block.step, block.sensor.tolist()) for block in results.blocks()] == [(1, [0, 1, 2]), (2, [0])]
+        write_rows(log, 0, "g", 2, [0, 1, 2])  # sent again from the beginning of the step
+        write_rows(log, 0, "g", 3, [5])
+        found = list(results.blocks())
+        assert [(block.step, block.sensor.tolist()) for block in found] == [(2, [1, 2]), (3, [5])]
+        assert results.duplicates == 1
+        assert found[0].q1.tolist() == [2, 2]
+        assert found[0].mean.tolist() == [0.5, 1.0]
+        assert np.isnan(found[0].sd).all()
+        assert next(found[0].rows()).quality == "bounded"
+
+
+@pytest.mark.parametrize("value", [None, b"\xff\xff", b"", ResultBlock(version=2).SerializeToString()])
+def test_unreadable_blocks_are_counted_and_passed(log: MemoryLog, value: bytes | None) -> None:
+    log.append(RESULTS, 1, b"", value)
+    write(log, 1, a_block("g", 1))
+    broken = a_block("g", 2)
+    broken.mean = broken.mean[:-1]
+    write(log, 1, broken)
+    with Results(log, settings("blocks")) as results:
+        assert [block.step for block in results.blocks()] == [1]
+        assert results.unreadable_count == 2
+        assert [(item.partition, item.offset) for item in results.unreadable] == [(1, 0), (1, 2)]
+        assert "column mean: found 23 bytes, expected 24" in results.unreadable[1].detail
+
+
+@pytest.mark.parametrize("value", [None, b"{", b"[]", b'{"version": 1}'])
+def test_unreadable_rows_are_counted_and_passed(log: MemoryLog, value: bytes | None) -> None:
+    log.append(RESULTS, 0, b"", value)
+    write_rows(log, 0, "g", 1, [0])
+    with Results(log, settings("json")) as results:
+        assert [len(block) for block in results.blocks()] == [1]
+        assert results.unreadable_count == 1
+
+
+def test_an_empty_step_is_a_block_without_rows(log: MemoryLog) -> None:
+    write(log, 0, a_block("g", 1, count=0))
+    with Results(log, settings("blocks")) as results:
+        (block,) = results.blocks()
+    assert len(block) == 0
+    assert list(block.rows()) == []
+
+
+def test_no_topic_and_lost_records_are_named(log: MemoryLog) -> None:
+    with pytest.raises(LogError, match="results"):
+        Results(MemoryLog(ManualClock(), {}), settings("blocks"))
+    for step in range(4):
+        write(log, 0, a_block("g", step))
+    with Results(log, settings("blocks")) as results:
+        log.truncate(RESULTS, 0, 2)
+        with pytest.raises(OffsetLostError):
+            list(results.blocks())

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.runtime.sensors import SensorsError, place, read_sensors
+
+
+def table(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = tmp_path / "sensors.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def test_all_columns_are_read(tmp_path: Path) -> None:
+    header = "sensor,edge,group,unit,interval_s,max_age_s,threshold,min,max,rate\n"
+    sensors = read_sensors(table(tmp_path, header + "s1, e1 ,g1,km/h,2,30,50.5,0,120,0.5\ns2,e2,,,,,,,,\n"))
+    first, second = sensors.sensors
+    assert (first.id, first.name, first.edge, first.group, first.unit) == (0, "s1", "e1", "g1", "km/h")
+    assert (first.interval_s, first.max_age_s, first.threshold) == (2.0, 30.0, 50.5)
+    assert (first.minimum, first.maximum, first.rate) == (0.0, 120.0, 0.5)
+    assert second.id == 1
+    assert second.group == ""
+    assert math.isnan(second.max_age_s)
+
+
+def test_two_columns_are_enough_in_any_order_and_with_a_byte_order_mark(tmp_path: Path) -> None:
+    sensors = read_sensors(table(tmp_path, "edge,sensor\r\ne2,b\r\n\r\ne1,a\r\n", "utf-8-sig"))
+    assert [(sensor.id, sensor.name, sensor.edge) for sensor in sensors.sensors] == [(0, "b", "e2"), (1, "a", "e1")]
+    assert sensors.edges == ("e1", "e2")
+    assert [sensor.name for sensor in sensors.of_edge("e2")] == ["b"]
+    assert sensors.ids(["a", "unknown"]) == {"a": 1}
+    assert len(sensors) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty; expected a header"),
+        ("sensor,edge\n", "no sensors below the header"),
+        ("sensor,group\na,g\n", "line 1: column 'edge' is missing (found sensor,group)"),
+        ("sensor,edge,colour\na,e,red\n", "line 1: unknown column 'colour'"),
+        ("sensor,edge,unit,unit\na,e,m,m\n", "line 1: a column stands twice"),
+        ("sensor,edge\na,e\nb\n", "line 3: found 1 fields, expected 2"),
+        ("sensor,edge\na,\n", "line 2: edge is empty"),
+        ("sensor,edge\na,e\nb,e\na,f\n", "line 4: sensor 'a' stands already in line 2"),
+        ("sensor,edge,threshold\na,e,high\n", "line 2: threshold: found 'high', expected a number"),
+        ("sensor,edge,threshold\na,e,inf\n", "line 2: threshold: found 'inf'"),
+        ("sensor,edge,max_age_s\na,e,0\n", "line 2: max_age_s: found '0', expected a finite number above zero"),
+        ("sensor,edge,min,max\na,e,2,1\n", "line 2: min = 2.0 is greater than max = 1.0"),
+    ],
+)
+def test_bad_table_is_refused_with_file_line_found_and_expected(tmp_path: Path, text: str, said: str) -> None:
+    path = table(tmp_path, text)
+    with pytest.raises(SensorsError) as caught:
+        read_sensors(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SensorsError, match="no such sensors table"):
+        read_sensors(tmp_path / "none.csv")
+    with pytest.raises(SensorsError, match="cannot be read"):
+        read_sensors(table(tmp_path, "sensor,edge\nä,e\n", "latin-1"))
+
+
+def test_digest_stays_when_the_table_grows_at_its_end(tmp_path: Path) -> None:
+    short = read_sensors(table(tmp_path, "sensor,edge\na,e\nb,f\n"))
+    grown = read_sensors(table(tmp_path, "sensor,edge\na,e\nb,f\nc,e\n"))
+    moved = read_sensors(table(tmp_path, "sensor,edge\nb,f\na,e\n"))
+    assert grown.digest(2) == short.digest()
+    assert grown.digest() != short.digest()
+    assert moved.digest() != short.digest()
+
+
+def test_every_slot_gets_sensors_of_every_edge(tmp_path: Path) -> None:
+    rows = "".join(f"s{number},e{number % 3}\n" for number in range(24))
+    placed = place(read_sensors(table(tmp_path, "sensor,edge\n" + rows)), 4)
+    assert placed.dtype == np.uint32
+    for edge in range(3):
+        assert np.bincount(placed[edge::3], minlength=4).tolist() == [2, 2, 2, 2]
+
+
+def test_placement_spreads_remainders_and_keeps_places_when_the_table_grows(tmp_path: Path) -> None:
+    rows = "".join(f"s{number},e{number}\n" for number in range(6))
+    small = place(read_sensors(table(tmp_path, "sensor,edge\n" + rows)), 3)
+    assert np.bincount(small).tolist() == [2, 2, 2]
+    grown = place(read_sensors(table(tmp_path, "sensor,edge\n" + rows + "new,e0\n")), 3)
+    assert grown[:6].tolist() == small.tolist()

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from services.runtime import example
+from services.runtime.settings import ConfigError, Settings, load
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "tsunagi.toml.example"
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import os
+
+    for variable in list(os.environ):
+        if variable.startswith("TSUNAGI_"):
+            monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_example_is_what_the_settings_say() -> None:
+    assert EXAMPLE.read_text(encoding="utf-8") == example.document(), "run `make docs`"
+
+
+def test_example_loads_to_exactly_the_defaults() -> None:
+    assert load(EXAMPLE) == Settings()
+
+
+def test_example_lists_every_key() -> None:
+    table = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
+    assert table.keys() == Settings.model_fields.keys()
+    for name, field in Settings.model_fields.items():
+        model = field.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            assert table[name].keys() == model.model_fields.keys()
+            assert all(key.description for key in model.model_fields.values()), f"[{name}]: a key has no description"
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    settings = load()
+    assert settings.kafka.servers == "127.0.0.1:9092"
+    assert settings.steps.slide_us == 2_000_000
+    assert settings.steps.window_us == 10_000_000
+    assert settings.steps.slide_s == 2.0
+    assert settings.steps.max_skew_steps == 1
+
+
+def test_file_in_the_directory_or_named_by_the_variable_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tsunagi.toml").write_text("[slots]\ncount = 3\n", encoding="utf-8")
+    assert load().slots.count == 3
+    monkeypatch.setenv("TSUNAGI_CONFIG", str(written(tmp_path, "[slots]\ncount = 5\n")))
+    assert load().slots.count == 5
+
+
+def test_environment_wins_over_the_file_and_keeps_its_other_keys(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = written(tmp_path, '[kafka]\nservers = "a:1"\nprefix = "p."\n')
+    monkeypatch.setenv("TSUNAGI_KAFKA__SERVERS", "b:2")
+    monkeypatch.setenv("TSUNAGI_STANDBY__BATCH_SIZE", "inf")
+    monkeypatch.setenv("TSUNAGI_QUERY__OPERATORS", '[{"use": "select", "where": "x"}]')
+    settings = load(path)
+    assert settings.kafka.servers == "b:2"
+    assert settings.kafka.prefix == "p."
+    assert settings.standby.batch_tuples == float("inf")
+    assert settings.query.operators[0].use == "select"
+    assert settings.query.operators[0].options == {"where": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[kafka]\nserver = 'a:1'\n", ["kafka.server", "unknown key", "'a:1'"]),
+        ("[kafak]\nservers = 'a:1'\n", ["kafak", "unknown key"]),
+        ("[slots]\ncount = 0\n", ["slots.count", "greater than or equal to 1", "found 0"]),
+        ("[slots]\ncount = 'many'\n", ["slots.count", "integer", "'many'"]),
+        ("[steps]\nwindow = 2\nslide = 3\n", ["steps", "slide = 3 is greater than window = 2"]),
+        ("[standby]\ndetect_s = 0.2\n", ["standby", "less than three heartbeats"]),
+        ("[recovery]\ndelta = 1.0\n", ["recovery.delta", "less than 1"]),
+        ("[kafka]\nprefix = 'a b'\n", ["kafka.prefix", "'a b'"]),
+        ("[results]\nformat = 'xml'\n", ["results.format", "'blocks' or 'json'", "'xml'"]),
+        ("[kafka\n", ["not valid TOML"]),
+    ],
+)
+def test_bad_value_is_refused_with_file_key_found_and_expected(tmp_path: Path, text: str, said: list[str]) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    for part in [str(path), *said]:
+        assert part in str(caught.value)
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, "[slots]\ncount = 0\n[kafka]\nreplication = -1\n"))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_named_file_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TSUNAGI_CONFIG", "none.toml")
+    with pytest.raises(ConfigError, match=r"none\.toml: no such configuration file"):
+        load()
+
+
+@pytest.mark.parametrize("variable", ["TSUNAGI_KAFAK__SERVERS", "TSUNAGI_KAFKA__SERVER", "TSUNAGI_SERVERS"])
+def test_mistyped_variable_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "x")
+    with pytest.raises(ConfigError, match=variable):
+        load()
+
+
+def test_settings_are_frozen_and_hide_the_password(tmp_path: Path) -> None:
+    settings = load(written(tmp_path, '[kafka]\nusername = "u"\npassword = "hunter2"\n'))
+    assert "hunter2" not in repr(settings)
+    assert settings.kafka.password.get_secret_value() == "hunter2"
+    with pytest.raises(ValidationError):
+        settings.kafka.prefix = "x"  # type: ignore[misc]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark.frontier import NEVER, Waiting, frontiers
+
+
+def brute_force(held, last_step, counted) -> list[int]:
+    found = []
+    for group in held:
+        slots = [slot for slot, holds in enumerate(group) if holds]
+        waiting = [last_step[slot] for slot in slots if counted[slot]]
+        everybody = [last_step[slot] for slot in slots]
+        found.append(min(waiting) if waiting else max(everybody, default=NEVER))
+    return found
+
+
+@given(st.data())
+def test_frontiers_are_the_least_of_the_slots_that_count(data) -> None:
+    groups, slots = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
+    held = np.array(
+        data.draw(st.lists(st.lists(st.booleans(), min_size=slots, max_size=slots), min_size=groups, max_size=groups))
+    )
+    steps = data.draw(st.lists(st.integers(-5, 50) | st.just(NEVER), min_size=slots, max_size=slots))
+    counted = data.draw(st.lists(st.booleans(), min_size=slots, max_size=slots))
+    found = frontiers(held, np.array(steps, dtype=np.int64), np.array(counted))
+    assert found.tolist() == brute_force(held, steps, counted)
+
+
+def test_a_silent_slot_is_waited_for_and_then_left_behind() -> None:
+    waiting = Waiting(wait_s=30, cap_s=10)
+    steps = {0: 5, 1: 3}
+    assert [waiting.elapse(1, steps) for _ in range(29)] == [frozenset()] * 29
+    assert waiting.elapse(1, {0: 6, 1: 3}) == {1}
+    assert waiting.elapse(1, {0: 7, 1: 3}) == {1}
+    waiting.delivered(1)
+    assert waiting.elapse(1, {0: 7, 1: 4}) == frozenset()
+
+
+def test_a_slot_that_owes_nothing_is_not_silent() -> None:
+    waiting = Waiting(wait_s=30, cap_s=100)
+    assert waiting.elapse(60, {0: 5, 1: 5}) == frozenset()
+    assert waiting.elapse(60, {0: 5, 1: 5}) == frozenset()
+    assert waiting.elapse(60, {0: 6, 1: 5}) == {1}
+
+
+def test_a_time_in_which_nobody_delivered_counts_little() -> None:
+    waiting = Waiting(wait_s=30, cap_s=10)
+    assert waiting.elapse(3600, {0: 5, 1: 3}) == frozenset()
+    assert waiting.silent_s[1] == 10
+
+
+def test_a_slot_that_never_gave_anything_is_waited_for_likewise() -> None:
+    waiting = Waiting(wait_s=3, cap_s=10)
+    assert waiting.elapse(2, {0: 5, 1: NEVER}) == frozenset()
+    assert waiting.elapse(2, {0: 5, 1: NEVER}) == {1}
+    assert Waiting(wait_s=3, cap_s=10).elapse(9, {0: NEVER, 1: NEVER}) == frozenset()
+
+
+def test_a_clock_that_steps_back_counts_as_no_time() -> None:
+    waiting = Waiting(wait_s=3, cap_s=10)
+    waiting.elapse(-5, {0: 5, 1: 3})
+    assert waiting.silent_s[1] == 0
