@@ -302,20 +302,20 @@ def replay(slots: tuple[int, ...]) -> None:
 
 
 @cli.command()
-@click.option("--data", type=_FILE, required=True, help="CSV of readings.")
+@click.argument("history", type=_FILE)
 @click.option("--sensors", type=_FILE, help="The sensors table [default: the configured one].")
 @click.option("--rows", default=1.0, show_default=True, help="Share of the rows, from the first, to fit to.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where the model goes.")
-def fit(data: Path, sensors: Path | None, rows: float, out: Path) -> None:
-    """Fit a recovery model to a CSV.
+def fit(history: Path, sensors: Path | None, rows: float, out: Path) -> None:
+    """Fit a recovery model to HISTORY, a CSV of readings.
 
-    Example: tsunagi fit --data data/guangzhou.csv --rows 0.4 --out out/model.bin
+    Example: tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin
     """
     from services.recovery.fit import fit_csv
     from services.runtime.sensors import read_sensors
 
     settings = _settings()
-    model, report = fit_csv(data, read_sensors(sensors or settings.sensors), settings.steps, rows)
+    model, report = fit_csv(history, read_sensors(sensors or settings.sensors), settings.steps, rows)
     out.parent.mkdir(parents=True, exist_ok=True)
     click.echo(f"{out}: {len(model)} sensors, sha256 {model.save(out)}")
     click.echo(str(report))

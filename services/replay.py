@@ -48,6 +48,7 @@ class Comparison:
     Attributes:
         outputs: outputs computed again; compared: those of them that `recovered` has.
         pending: outputs that `recovered` does not have yet, all after its last one.
+        unreadable: records of `recovered` that are no outputs; Spark has put them into dead-letters.
         differences: one line each; `differing` counts all, the first ones are kept.
         largest_sd: the largest difference of a value, in standard deviations of its sensor.
     """
@@ -56,6 +57,7 @@ class Comparison:
     compared: int = 0
     pending: int = 0
     repeats: int = 0
+    unreadable: int = 0
     differing: int = 0
     largest_sd: float = 0.0
     differences: list[str] = field(default_factory=list)
@@ -126,6 +128,8 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             if _refused(batch, appended_us, config, edges, cursor):
                 index += 1  # it went to `late` or `dead-letters` under this name
                 continue
+            if all(edge["last"] == -math.inf for edge in edges.values()):
+                cursor = max(cursor, batch.step - config.max_skew_steps)
             edges[batch.edge]["last"] = batch.step
             edges[batch.edge]["out"] = _NEVER
             opened.setdefault(batch.step, {})[batch.edge] = batch
@@ -204,7 +208,11 @@ def compare(
     result.outputs = len(expected)
     seen: set[Name] = set()
     for record in recovered:
-        generation, _, name = unpack_key(record.key)
+        found = _output(record)
+        if found is None:
+            result.unreadable += 1
+            continue
+        generation, name, message = found
         place = f"recovered, offset {record.offset}, name {tuple(name)}"
         result.repeats += name in seen
         seen.add(name)
@@ -214,7 +222,7 @@ def compare(
         elif item.generation != generation:
             result.differ(f"{place}: generation {generation}, expected {item.generation}")
         else:
-            _compare_one(place, item.frame, Recovered.FromString(record.value or b""), scale or {}, result)
+            _compare_one(place, item.frame, message, scale or {}, result)
     last = max(seen, default=None)
     for name in expected:
         if name in seen:
@@ -224,6 +232,16 @@ def compare(
         else:
             result.pending += 1
     return result
+
+
+def _output(record: Record) -> tuple[int, Name, Recovered] | None:
+    """Return (generation, name, message); None = no output, but what somebody else wrote there."""
+    try:
+        generation, _, name = unpack_key(record.key)
+        message = Recovered.FromString(record.value or b"")
+    except (ValueError, DecodeError):
+        return None
+    return None if message.version > VERSION else (generation, name, message)
 
 
 def _compare_one(place: str, frame: Frame, found: Recovered, scale: Mapping[int, float], result: Comparison) -> None:
@@ -271,12 +289,12 @@ def replay_slots(settings: Settings, slots: Sequence[int], tell: Callable[[str],
             )
     code = 0
     for slot in slots or range(count):
-        result = replay_slot(
-            read_partition(source, TUPLES, slot), read_partition(source, RECOVERED, slot), settings.recovery.store
-        )
+        recovered = read_partition(source, RECOVERED, slot)  # first: what it has, the log has by then as well
+        result = replay_slot(read_partition(source, TUPLES, slot), recovered, settings.recovery.store)
         tell(
             f"slot {slot}: {result.outputs} outputs computed again, {result.compared} compared, "
-            f"{result.repeats} repeats, {result.pending} not written yet, {result.differing} differences, "
+            f"{result.repeats} repeats, {result.pending} not written yet, {result.unreadable} unreadable, "
+            f"{result.differing} differences, "
             f"largest difference of a value {result.largest_sd:.2g} standard deviations"
         )
         for line in result.differences:

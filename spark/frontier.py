@@ -1,8 +1,8 @@
 """The frontier: up to which step the results of a group are complete.
 
-A slot emits every step once and in order, whether or not its edges are alive. So a step of a group is complete when every
-slot that holds sensors of the group has delivered that step or a later one; nobody guesses a watermark. A slot that gives
-nothing is waited for a set time and then left behind (DESIGN section 5).
+A slot emits every step once and in order, whether or not its edges are alive. So a step of a group is complete when
+every slot that holds sensors of the group has delivered that step or a later one; nobody guesses a watermark. A slot
+that gives nothing is waited for a set time and then left behind (DESIGN section 5).
 """
 
 from __future__ import annotations

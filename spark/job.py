@@ -1,7 +1,7 @@
 """One batch: decide, run the one action, keep what came of it, acknowledge.
 
 What the driver decides before a batch (layout, slots left behind) stands in `before-N` before anything runs, so that a
-batch that is run again after a crash decides the same. What came of it stands in `after-N`; batch N + 1 begins from there.
+batch that is run again after a crash decides the same. What came of it stands in `after-N`; batch N + 1 begins there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from services.runtime import metrics
-from services.runtime.log import Log
+from services.runtime.log import RECOVERED, Log
 from services.runtime.placement import PlacementReader
 from services.runtime.sensors import SensorTable, read_sensors
 from services.runtime.settings import Settings
@@ -27,7 +27,7 @@ from spark.frontier import NEVER, Mark, Waiting
 from spark.layout import Layout, make_layout, same
 from spark.queries import span_steps
 from spark.state import KEPT, StateError, Store
-from spark.tasks import REPORT_SQL, BatchContext, decoding, ordering
+from spark.tasks import REPORT_SQL, BatchContext, decoding, ordering, warming
 
 
 class StoppedError(Exception):
@@ -104,6 +104,7 @@ class Job:
         self._stopping = stopping
         self._query = query
         self._placements = PlacementReader(log)
+        self._ends = log.reader()
         self._acknowledger = Acknowledger(log)
         self._logger = structlog.get_logger("tsunagi.spark")
         self._id = ""
@@ -132,6 +133,7 @@ class Job:
         """Let go of the connections."""
         self._acknowledger.close()
         self._placements.close()
+        self._ends.close()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run one batch.
@@ -141,12 +143,15 @@ class Job:
             StateError, LogError, LayoutError: see there.
         """
         try:
-            if self._stopping():
-                raise StoppedError
+            self._go_on()
             self._run(frame, batch)
         except Exception as error:
             self.failure = error
             raise
+
+    def _go_on(self) -> None:
+        if self._stopping():
+            raise StoppedError
 
     def _run(self, frame: DataFrame, batch: int) -> None:
         began_s = time.monotonic()
@@ -213,7 +218,9 @@ class Job:
                 slot: before.marks.get(slot, Mark()).step for slot in range(layout.slots) if layout.held[:, slot].any()
             }
             gone_s = 0.0 if self._began_s is None else now_s - self._began_s
-            overdue = self._waiting.elapse(gone_s, last_step)
+            overdue = frozenset(
+                slot for slot in self._waiting.elapse(gone_s, last_step) if not self._unread(slot, before)
+            )
             decision = Decision(layout, overdue, dict(self._waiting.silent_s))
             self._store.write_json(
                 f"driver/before-{batch}",
@@ -227,6 +234,13 @@ class Job:
             self._logger.warning("slot left behind", slot=slot, silent_s=round(decision.silent_s[slot], 1), batch=batch)
         self._overdue = decision.overdue
         return decision
+
+    def _unread(self, slot: int, before: Standing) -> bool:
+        """Return whether the slot has given more than was read: then this job is behind, not the slot."""
+        if self._ends.range(RECOVERED, slot)[1] <= before.marks.get(slot, Mark()).read_to:
+            return False
+        self._waiting.delivered(slot)
+        return True
 
     def _newest_layout(self, serial: int) -> Layout:
         """Return the layout in force, with what placement and sensors table have added."""
@@ -305,6 +319,13 @@ def act(frame: DataFrame, context: BatchContext, cores: int) -> list[dict[str, A
         .collect()
     )
     return [json.loads(row["report"]) for row in done]
+
+
+def warm(session: SparkSession, settings: Settings) -> None:
+    """Start the Python workers and load what a batch needs, before the first batch has to wait for it."""
+    stage, cores = warming(settings.kafka), settings.spark.cores
+    frame = session.range(0, cores, numPartitions=cores)
+    frame.mapInArrow(stage, SQL).repartitionById(cores, "core").mapInArrow(stage, SQL).collect()
 
 
 def query_id(checkpoint: Path) -> str:

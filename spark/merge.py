@@ -1,8 +1,8 @@
 """What one P-SORT core does in a batch: merge what was carried with what came, take what is complete, order it.
 
 A core holds whole groups (P-SORT basic), so its order is final and nothing is merged between cores. A row's place is
-(step, group, sensor), which no two rows share; so the outcome does not depend on the order in which blocks arrived, nor on
-how the records were cut into batches.
+(step, group, sensor), which no two rows share; so the outcome does not depend on the order in which blocks arrived, nor
+on how the records were cut into batches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """P-SORT: which core works on which sensor, so that results come out in time order where order is asked for.
 
-OPK (operator partition key, here the sensor): rows of different OPKs may be worked on apart. SPK (sorting partition key,
-here the sensors table's group): results are in time order within one SPK. A core that holds a whole SPK orders it alone;
-an SPK that is cut over several cores has to be merged afterwards. Source: Katsunuma, Imaki, Nishizawa, Fujiwara,
+OPK (operator partition key, here the sensor): rows of different OPKs may be worked on apart. SPK (sorting partition
+key, here the sensors table's group): results are in time order within one SPK. A core that holds a whole SPK orders it
+alone; an SPK that is cut over several cores has to be merged afterwards. Source: Katsunuma, Imaki, Nishizawa, Fujiwara,
 DEIM 2010, sections 3.2 (basic), 3.3 (optimised), 3.3.4 (loads that differ), figure 8, table 1.
 """
 
@@ -115,7 +115,7 @@ def _basic(members: Mapping[Spk, list[Opk]], rate_of: Mapping[Opk, float], cores
 def _optimised(members: Mapping[Spk, list[Opk]], rate_of: Mapping[Opk, float], cores: int) -> dict[Opk, int]:
     """Find the least cap under which best-fit decreasing places everything; section 3.3.2, steps 1-3."""
     total = sum(rate_of.values())
-    low = max(total / cores, max(rate_of.values()))
+    low = max(total / cores, *rate_of.values())
     unit = next(iter(rate_of.values()))
     if all(rate == unit for rate in rate_of.values()):
         low = math.ceil(low / unit * (1 - _SLACK)) * unit  # the paper's step 1: sensors / cores, rounded up

@@ -1,7 +1,7 @@
 """Sending: what a task of Spark appends to Kafka, in order and without gaps.
 
-A block is named by data, (query, group, step), and its bytes depend on data alone. So whatever is run again sends the same
-under the same names, and a reader that drops repeats by name needs no transaction.
+A block is named by data, (query, group, step), and its bytes depend on data alone. So whatever is run again sends the
+same under the same names, and a reader that drops repeats by name needs no transaction.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _made: dict[str, Publisher] = {}
 
 
 def publisher(settings: Kafka) -> Publisher:
-    """Return this process's publisher; Spark's Python workers live longer than a batch, and a producer takes time to make."""
+    """Return this process's publisher: Spark's Python workers outlive a batch, and a producer takes time to make."""
     key = settings.model_dump_json()
     if key not in _made:
         _made[key] = Publisher(KafkaLog(settings, client_id="tsunagi-spark-core"))

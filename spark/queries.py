@@ -1,9 +1,9 @@
-"""q1..q3 of the P-SORT paper's figure 1, for every reading (istream):
+"""The queries q1..q3 of the P-SORT paper's figure 1, for every reading (istream).
 
     q1 = readings of the sensor in the last minute, q2 = those above the sensor's threshold, q3 = q2 / q1
 
 A minute is `[query] range_s`; the window of a reading at t is (t - range, t]. Per sensor only running counts are kept;
-readings that expire are read back from the batch that brought them, so that a batch's cost does not grow with the minute.
+readings that expire are read back from the batch that brought them, so a batch's cost does not grow with the minute.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from services.runtime.loop import StopFlag
 from services.runtime.messages import Heartbeat
 from services.runtime.settings import ConfigError, Settings
 from spark.acknowledge import NODE
-from spark.job import Job, Standing, StoppedError, query_id
+from spark.job import Job, Standing, StoppedError, query_id, warm
 from spark.session import source, start_session
 from spark.state import StateError, Store
 
@@ -66,13 +66,9 @@ def run(settings: Settings) -> int:
             beats.metrics_port = health.port
             beats.start()
             try:
-                logger.info(
-                    "starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch, port=health.port
-                )
-                state["reason"] = "waiting for a placement on plan"
-                if wait_for_placement(job, stop):
-                    state["reason"] = "starting Spark"
-                    _run_query(settings, job, stop, state)
+                logger.info("starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch)
+                job.placed()  # what cannot be used is said before Spark starts
+                _run_query(settings, job, stop, state)
                 beats.leaving = True
             finally:
                 beats.close()
@@ -114,8 +110,8 @@ def check_offsets(log: KafkaLog, standing: Standing) -> None:
             if not first <= mark.read_to <= end:
                 why = "retention has passed the checkpoint" if mark.read_to < first else "the topic was made anew"
                 raise OffsetLostError(
-                    f"{RECOVERED}/{slot}: the checkpoint goes on at offset {mark.read_to}, the log has {first}..{end}: {why}; "
-                    "empty the checkpoint to start from what there is"
+                    f"{RECOVERED}/{slot}: the checkpoint goes on at offset {mark.read_to}, the log has {first}..{end}: "
+                    f"{why}; empty the checkpoint to start from what there is"
                 )
     finally:
         reader.close()
@@ -152,9 +148,13 @@ def wait_for_placement(job: Job, stop: StopFlag) -> bool:
 
 
 def _run_query(settings: Settings, job: Job, stop: StopFlag, state: dict[str, object]) -> None:
-    session = start_session(settings)
     logger = structlog.get_logger("tsunagi.spark")
+    session = start_session(settings)
     try:
+        warm(session, settings)
+        state["reason"] = "waiting for a placement on plan"
+        if not wait_for_placement(job, stop):
+            return
         writer = (
             source(session, settings)
             .writeStream.foreachBatch(job)

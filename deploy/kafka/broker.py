@@ -53,6 +53,9 @@ _JVM = (
     "-Dlog4j2.configurationFile=log4j2.properties",
 )
 
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""Kept: a broker may outlive its `Broker` object, and Python warns of children that are dropped while they run."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Running:
@@ -234,6 +237,7 @@ class Broker:
                 start_new_session=True,
                 env=os.environ | {"LC_ALL": "C.UTF-8"},
             )
+        _STARTED.append(self._child)
         record = {
             "pid": self._child.pid,
             "started_s": psutil.Process(self._child.pid).create_time(),
@@ -258,17 +262,21 @@ class Broker:
 
     def _process(self) -> psutil.Process | None:
         """Return the running broker, and never another process that was given its id since."""
-        if self._child is not None and self._child.poll() is not None:
-            return None  # also reaps it
+        child = self._child
+        ended = child is not None and child.poll() is not None  # `poll` also reaps it
         running = self._recorded()
         if running is None:
             return None
+        ours = child is not None and child.pid == running.pid
+        if ours and ended:
+            return None
         try:
             process = psutil.Process(running.pid)
-            same = (
+            # A child that is not reaped keeps its id. Just after its start a process has no command line yet.
+            same = ours or (
                 abs(process.create_time() - running.started_s) < _START_TOLERANCE_S
                 and process.status() != psutil.STATUS_ZOMBIE
-                and "kafka.Kafka" in process.cmdline()
+                and (not process.cmdline() or "kafka.Kafka" in process.cmdline())
                 and Path(process.cwd()) == self.directory
             )
         except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -23,6 +23,7 @@ _PORT = (
 _CAUSES = (
     ("No space left on device", "the disk of {directory} is full; free at least 200 MB there, then start again"),
     ("Disk quota exceeded", "the disk quota of {directory} is used up; free at least 200 MB there, then start again"),
+    ("File too large", "{directory} has no room: a file may not grow further (ulimit -f, or the file system's limit)"),
     ("Read-only file system", "{directory} is on a read-only file system"),
     ("Input/output error", "the disk of {directory} reports input/output errors"),
     ("Address already in use", "port {port} (or the controller's, {controller_port}) is in use; " + _PORT),

@@ -76,7 +76,7 @@ def rate_chart(
     bin_s = _BIN_STEPS * world.steps.slide_us / 1e6
     edges = np.arange(0.0, end_s + 2 + bin_s, bin_s)
     usual = 0.0
-    for slot, outputs in sorted(checked.outputs.items()):
+    for slot, outputs in sorted(checked.outputs.items(), reverse=True):  # the slot whose owners are killed on top
         at = np.array([(output.written_us - origin_us) / 1e6 for output in outputs])
         rows = np.array([len(output.sensor) for output in outputs])
         counts, _ = np.histogram(at, bins=edges, weights=rows)
@@ -88,6 +88,7 @@ def rate_chart(
             (outage.to_us - origin_us) / 1e6,
             color="#e5e7eb",
             lw=0,
+            zorder=0,
             label=f"{outage.edge} down",
         )
     _mark(axis, origin_us, kills)

@@ -114,7 +114,7 @@ def run(plan: Plan) -> int:
     config.write_text(to_toml(configuration(inputs, out, port, model, 0)), encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(config)
     settings = load(config)
-    with Stage(console, LEAD_S + inputs.stream_s) as stage, _stopping(settings, config) as system, _interruptible():
+    with Stage(console, LEAD_S + inputs.stream_s) as stage, _interruptible(), _stopping(settings, config) as system:
         system.tell = stage.say
         system.start_broker()
         system.make_topics()
@@ -197,7 +197,12 @@ def _stopping(settings: Settings, config: Path) -> Iterator[System]:
     try:
         yield system
     finally:
-        system.stop()
+        before = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            system.stop()
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.gateway.steps import StepBook
+from services.gateway.steps import NEVER, NOT_YET, StepBook
 from services.runtime.messages import EdgeOut, Punctuation
 from services.runtime.settings import Steps
 
@@ -69,8 +69,8 @@ class Closer:
             self._since = max(self._since, now + RECONNECT_S + DRAIN_SHARE * gap_s)
         if book.cursor != self._cursor:
             self._cursor, self._cursor_at = book.cursor, now
-        if now < self._since:
-            return []
+        if now < self._since or all(edge.last_step == NOT_YET for edge in book.edges.values()):
+            return []  # (a slot that no edge has ever fed has nothing to go on from, and nothing to recover)
         decisions: list[EdgeOut | Punctuation] = []
         patience_s = self._steps.slide_s + self._steps.grace_s
         others_done = book.due(book.cursor)
@@ -89,13 +89,34 @@ class Closer:
             )
             if silent or gone or behind:
                 from_step = max(book.cursor, book.edges[name].last_step + 1)
-                asked_step, asked_at = self._asked.get(name, (-1, 0.0))
-                if asked_step != from_step or now - asked_at > REPEAT_S:
-                    self._asked[name] = (from_step, now)
+                if self._may_ask(name, from_step, now):
                     decisions.append(EdgeOut(edge=name, from_step=from_step))
+        decisions += self._take_back(book, now, patience_s)
         if not waiting and not others_done:
             decisions += self._all_silent(book, now)
         return decisions
+
+    def _take_back(self, book: StepBook, now: float, patience_s: float) -> list[EdgeOut | Punctuation]:
+        """Wait again for an edge that is out, but talks of steps only just closed.
+
+        A batch for an open step takes its edge back by itself; without this, an edge whose batches always come a little
+        after the others' would find every step closed, for ever.
+        """
+        decisions: list[EdgeOut | Punctuation] = []
+        for name, edge in book.edges.items():
+            heard = self._heard.get(name)
+            if edge.out_from == NEVER or heard is None or heard.leaving or now - heard.at > patience_s:
+                continue
+            if heard.step + self._steps.max_skew_steps >= book.cursor and self._may_ask(name, NEVER, now):
+                decisions.append(EdgeOut(edge=name, from_step=NEVER))
+        return decisions
+
+    def _may_ask(self, name: str, from_step: int, now: float) -> bool:
+        asked_step, asked_at = self._asked.get(name, (-1, 0.0))
+        if asked_step == from_step and now - asked_at <= REPEAT_S:
+            return False
+        self._asked[name] = (from_step, now)
+        return True
 
     def _all_silent(self, book: StepBook, now: float) -> list[EdgeOut | Punctuation]:
         """Move the steps on although no edge lives, at most one step a slide."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ FORMAT = 1
 """Raised when the meaning of the log changes, so that two releases never compute one slot differently in silence."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SlotConfig:
     """Everything that a slot's outputs depend on and that is not a tuple.
 
@@ -27,6 +28,7 @@ class SlotConfig:
         edges: the edge of each.
         slide_us: length of a step.
         max_ahead_us: a batch whose event time is further ahead of the time at which the log appended it is refused.
+        max_skew_steps: edges' clocks may differ by so many steps: a slot begins that long before the first batch.
         max_gap_steps: when all edges jump forward by more steps than this, the steps between are skipped, not computed.
         operators: the chain, first to last, each {"use": kind, ...its options}.
         eps: tolerated error in each sensor's standard deviations.
@@ -39,6 +41,7 @@ class SlotConfig:
     edges: tuple[str, ...]
     slide_us: int
     max_ahead_us: int
+    max_skew_steps: int
     max_gap_steps: int
     operators: tuple[dict[str, Any], ...]
     eps: float
@@ -57,6 +60,7 @@ class SlotConfig:
             edges=tuple(row.edge for row in rows),
             slide_us=settings.steps.slide_us,
             max_ahead_us=round(settings.steps.max_ahead_s * 1e6),
+            max_skew_steps=settings.steps.max_skew_steps,
             max_gap_steps=settings.steps.max_gap_steps,
             operators=tuple({"use": item.use, **item.options} for item in settings.query.operators),
             eps=settings.recovery.eps,
@@ -67,9 +71,9 @@ class SlotConfig:
         """Return the canonical JSON."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
-    @property
+    @cached_property
     def hash(self) -> str:
-        """SHA-256 of the text."""
+        """SHA-256 of the text; a replica compares it at every turn."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     @classmethod

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.message import DecodeError
+from structlog.stdlib import BoundLogger
 
 from services.gateway.config import SlotConfig
 from services.gateway.gauges import Gauges
+from services.gateway.operators import build_chain
 from services.gateway.slot import Output
 from services.recovery.model import Model
 from services.recovery.store import load_from_store, publish
@@ -36,9 +37,19 @@ from services.runtime.log import (
     Position,
     Record,
 )
-from services.runtime.messages import Ack, Assignment, Context, Heartbeat, Placement, Plan
+from services.runtime.messages import (
+    Ack,
+    Assignment,
+    Context,
+    Heartbeat,
+    LogRecord,
+    Placement,
+    Plan,
+    Recovered,
+)
 from services.runtime.names import NO_NAME, Name, unpack_key
-from services.runtime.sensors import SensorTable, SensorsError
+from services.runtime.reading import read_message
+from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings
 from services.standby import actions as act
 from services.standby.detector import Detector
@@ -63,7 +74,9 @@ class Host:
         log: the cluster, as this node sees it.
     """
 
-    def __init__(self, settings: Settings, node: str, table: SensorTable, log: Log, clock: Clock, logger: Any) -> None:
+    def __init__(
+        self, settings: Settings, node: str, table: SensorTable, log: Log, clock: Clock, logger: BoundLogger
+    ) -> None:
         self.settings = settings
         self.node = node
         self.table = table
@@ -202,20 +215,21 @@ class Host:
     def _dispatch(self, record: Record) -> None:
         """Take in a record of heartbeats, acks or plan; one that cannot be read is counted and passed over."""
         now = self._clock.monotonic()
-        try:
-            if record.topic == HEARTBEATS:
-                beat = Heartbeat.FromString(record.value or b"")
+        if record.topic == HEARTBEATS:
+            beat = read_message(Heartbeat, record, self._logger)
+            if beat is not None:
                 self.detector.on_heartbeat(beat, now)
                 if beat.role == "edge" and beat.leaving:
                     for replica in self.replicas.values():
                         replica.on_leaving(beat.node, beat.step, now)
-            elif record.topic == ACKS:
-                self._on_ack(Ack.FromString(record.value or b""), now)
-            elif record.topic == PLAN:
-                self._on_plan(Plan.FromString(record.value or b""))
-        except DecodeError as error:
-            metrics.DEAD_LETTERS.labels(topic=record.topic, reason="unreadable").inc()
-            self._logger.warning("unreadable record", topic=record.topic, offset=record.offset, detail=str(error))
+        elif record.topic == ACKS:
+            ack = read_message(Ack, record, self._logger)
+            if ack is not None:
+                self._on_ack(ack, now)
+        elif record.topic == PLAN:
+            plan = read_message(Plan, record, self._logger)
+            if plan is not None:
+                self._on_plan(plan)
 
     def _on_ack(self, ack: Ack, now: float) -> None:
         kind = ack.WhichOneof("body")
@@ -241,11 +255,7 @@ class Host:
             if self._placement is not None and plan.placement.serial <= self._placement.serial:
                 return
             placed = columns.sensors(plan.placement.slot)
-            if len(placed) > len(self.table) or plan.placement.table_sha256 != self.table.digest(len(placed)):
-                raise SensorsError(
-                    f"the sensors table contradicts the plan: the placement was made for {len(placed)} sensors with other "
-                    f"names or edges; the table ({len(self.table)} sensors) may only grow at its end"
-                )
+            self.table.check_placed(len(placed), plan.placement.table_sha256)
             self._placement = plan.placement
         elif kind == "assignment":
             known = self._assignments.get(plan.assignment.slot)
@@ -269,8 +279,10 @@ class Host:
                 del self.replicas[slot]
             return
         placed = columns.sensors(self._placement.slot)
+        config = SlotConfig.make(self.settings, self.table, placed, slot)
+        build_chain(config, None)  # an operator that cannot be made must not get into a slot's log
         wish = Wish(
-            config=SlotConfig.make(self.settings, self.table, placed, slot),
+            config=config,
             model_sha256=self._model_sha256,
             owner=assignment.owner,
             move=assignment.reason == "move",
@@ -300,10 +312,12 @@ class Host:
                 replica.fault = str(error)
                 replica.on_failed(self._clock.monotonic())
             except LogError as error:
-                self._logger.debug("log did not answer", slot=replica.slot_id, action=type(action).__name__, detail=str(error))
+                self._logger.debug(
+                    "log did not answer", slot=replica.slot_id, action=type(action).__name__, detail=str(error)
+                )
                 replica.on_failed(self._clock.monotonic())
 
-    def _do(self, replica: Replica, action: act.Action) -> list[act.Action]:  # noqa: PLR0911, C901 - one case an action
+    def _do(self, replica: Replica, action: act.Action) -> list[act.Action]:  # noqa: C901 - one case an action
         slot = replica.slot_id
         match action:
             case act.AskEnd():
@@ -338,7 +352,7 @@ class Host:
             case act.SaveContext(value):
                 metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
                 metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
-                self._send(CONTEXTS, slot, str(slot).encode(), value, lambda offset: replica.on_context_saved(offset))
+                self._send(CONTEXTS, slot, str(slot).encode(), value, replica.on_context_saved)
             case act.SendAck(ack):
                 level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
                 key = f"{slot}/{level}/{self.node}".encode()
@@ -352,7 +366,7 @@ class Host:
         return []
 
     def _read_range(self, position: Position, upto: int) -> list[Record]:
-        """Read [position.offset, upto): assigned for the time of the pull only, or the client would go on prefetching."""
+        """Read [position.offset, upto); assigned for that time only, or the client would go on prefetching."""
         records: list[Record] = []
         idle = 0
         self._pull.assign([position])
@@ -375,14 +389,20 @@ class Host:
         return Context.FromString(records[0].value or b"")
 
     def _read_tail(self, slot: int) -> tuple[int, Name]:
+        """Return the last name in `recovered`; what is no output of this slot, but a stranger's, names nothing."""
         first, end = self._ask.range(RECOVERED, slot)
-        if end <= first:
-            return 0, NO_NAME
-        records = self._read_range(Position(RECOVERED, slot, end - 1), end)
-        if not records:
-            raise LogError(f"{RECOVERED}/{slot}: nothing came of {end - 1}")
-        generation, _, name = unpack_key(records[-1].key)
-        return generation, name
+        count = 1
+        while end > first:
+            begin = max(first, end - count)
+            records = self._read_range(Position(RECOVERED, slot, begin), end)
+            if not records:
+                raise LogError(f"{RECOVERED}/{slot}: nothing came of {begin}..{end}")
+            for record in reversed(records):
+                found = _named(record)
+                if found is not None:
+                    return found
+            end, count = begin, MAX_RECORDS
+        return 0, NO_NAME
 
     def _emit(self, replica: Replica, output: Output, generation: int) -> None:
         key, value = output.encode(replica.slot_id, generation)
@@ -390,9 +410,7 @@ class Host:
         name, topic = output.name, output.topic
         self._send(topic, partition, key, value, lambda _offset: replica.on_delivered(name, topic))
 
-    def _send(
-        self, topic: str, partition: int, key: bytes, value: bytes, done: Callable[[int], None] | None
-    ) -> None:
+    def _send(self, topic: str, partition: int, key: bytes, value: bytes, done: Callable[[int], None] | None) -> None:
         """Write gap-free: a full queue is waited for, a failed delivery ends the process."""
 
         def delivered(error: LogError | None, offset: int) -> None:
@@ -438,6 +456,17 @@ class Host:
         return load_from_store(self.settings.recovery.store, sha256)
 
 
-def _text(record: Any) -> str:
+def _text(record: LogRecord) -> str:
     text = str(record).replace("\n", " ")
-    return text if len(text) < 200 else text[:200] + "..."  # noqa: PLR2004
+    return text if len(text) < 200 else text[:200] + "..."
+
+
+def _named(record: Record) -> tuple[int, Name] | None:
+    """Return (generation, name) of an output; None = it is none."""
+    try:
+        generation, slot, name = unpack_key(record.key)
+        message = Recovered.FromString(record.value or b"")
+    except (ValueError, DecodeError):
+        return None
+    named = (message.generation, message.slot, message.offset, message.index)
+    return (generation, name) if named == (generation, slot, *name) else None

@@ -3,8 +3,8 @@
 Every operator can write down its whole state between two frames (`context`) and go on from it (`restore`). The law that
 each is tested by: from the start, or restored at any step boundary, the same frames follow.
 
-An operator of one's own is any class with this interface, named in `[query]` as ``use = "module:Class"``; it is made with
-the operator's other keys as keyword arguments, after the slot's configuration.
+An operator of one's own is any class with this interface, named in `[query]` as ``use = "module:Class"``; it is made
+with the operator's other keys as keyword arguments, after the slot's configuration.
 """
 
 from __future__ import annotations
@@ -102,21 +102,28 @@ class Project(Stateless):
     def __init__(self, config: SlotConfig, *, sensors: Sequence[str]) -> None:
         wanted = set(sensors)
         self._ids = np.array(
-            [sensor for sensor, name in zip(config.sensors, config.names, strict=True) if name in wanted], dtype=np.uint32
+            [sensor for sensor, name in zip(config.sensors, config.names, strict=True) if name in wanted],
+            dtype=np.uint32,
         )
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         return (frame.keep(np.isin(frame.sensor, self._ids)),)
 
 
-_AGGREGATES: dict[str, Callable[..., Floats]] = {"sum": np.nansum, "mean": np.nanmean, "min": np.nanmin, "max": np.nanmax}
+_AGGREGATES: dict[str, Callable[..., Floats]] = {
+    "sum": np.nansum,
+    "mean": np.nanmean,
+    "min": np.nanmin,
+    "max": np.nanmax,
+}
 
 
 class Aggregate:
     """Aggregates each sensor over the last `window` steps, every `slide` steps.
 
     The values of one sensor in successive steps are correlated in an unknown way, so the standard deviation given for a
-    sum is the sum of the standard deviations: an upper bound whatever the correlation. Quality is the worst in the window.
+    sum is the sum of the standard deviations: an upper bound whatever the correlation. Quality is the worst in the
+    window.
     """
 
     def __init__(self, config: SlotConfig, *, function: str = "mean", window: int = 10, slide: int = 1) -> None:
@@ -199,6 +206,7 @@ class Recover:
             self._filter.restore(context)
 
 
+_LEAVE_ROWS_OUT = frozenset({"select", "project", "aggregate"})
 _KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": Aggregate, "recover": Recover}
 
 
@@ -209,6 +217,12 @@ class Chain:
         self._config = config
         self._sensor = np.array(config.sensors, dtype=np.uint32)
         self._kinds = [str(options["use"]) for options in config.operators]
+        if "recover" in self._kinds and set(self._kinds[: self._kinds.index("recover")]) & _LEAVE_ROWS_OUT:
+            found = ", ".join(self._kinds)
+            raise OperatorError(
+                f"[query] operators: found {found}; expected recover before select, project and aggregate, since it "
+                "cannot tell a row that they left out from one that was lost"
+            )
         self._operators = [_make(config, dict(options), model) for options in config.operators]
 
     def set_model(self, model: Model | None) -> None:
@@ -245,7 +259,9 @@ def _make(config: SlotConfig, options: dict[str, Any], model: Model | None) -> O
     if made is None:
         module, colon, name = kind.partition(":")
         if not colon:
-            raise OperatorError(f"[query] operators: found use = {kind!r}, expected {', '.join(_KINDS)} or module:Class")
+            raise OperatorError(
+                f"[query] operators: found use = {kind!r}, expected {', '.join(_KINDS)} or module:Class"
+            )
         try:
             made = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:

@@ -1,8 +1,8 @@
 """A slot: a deterministic function of its log (DESIGN section 2, "The slot's log decides").
 
-Records in, outputs out, each named by the record that caused it. Primary, secondary and whoever rebuilds a slot run this
-same object over the same records and reach the same state and the same outputs; what they do with the outputs is the
-replica's business.
+Records in, outputs out, each named by the record that caused it. Primary, secondary and whoever rebuilds a slot run
+this same object over the same records and reach the same state and the same outputs; what they do with the outputs is
+the replica's business.
 """
 
 from __future__ import annotations
@@ -120,11 +120,15 @@ class Slot:
         return self.book.cursor if self.book is not None else NOT_YET
 
     def apply(self, record: Record, parsed: Parsed | None = None) -> list[Output]:
-        """Take in the next record of the log (parsed before or not); return what follows from it, in the order of names."""
-        self.position = record.offset + 1
+        """Take in the next record of the log; return what follows from it, in the order of names."""
+        outputs = self._outputs(record, parsed or parse(record))
+        self.position = record.offset + 1  # last: a heartbeat sent meanwhile must not say that the record is survived
+        return outputs
+
+    def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
         if record.offset in self.register.quarantined:
             return [self._dead(record, 0, "quarantined", "two owners died on this record")]
-        message, reason, detail = parsed or parse(record)
+        message, reason, detail = parsed
         if message is None:
             return [self._dead(record, 0, reason, detail)]
         if not self.register.read(record.offset, message):
@@ -177,7 +181,8 @@ class Slot:
         """
         if context.version > VERSION or context.slot != self.slot:
             raise ValueError(
-                f"context: found version {context.version} of slot {context.slot}, expected at most {VERSION} of {self.slot}"
+                f"context: found version {context.version} of slot {context.slot}, "
+                f"expected at most {VERSION} of {self.slot}"
             )
         self.register = Register(
             epoch=context.epoch,

@@ -1,7 +1,7 @@
 """When a step closes: a deterministic function of the slot's log (DESIGN section 2, "Step").
 
-A slot emits one frame a step whether or not its edges are alive. Step `cursor` closes once no edge is waited for at it and
-something says that its time has come: an edge that has delivered it or a later one, or the owner's Punctuation.
+A slot emits one frame a step whether or not its edges are alive. Step `cursor` closes once no edge is waited for at it
+and something says that its time has come: an edge that has delivered it or a later one, or the owner's Punctuation.
 """
 
 from __future__ import annotations
@@ -94,6 +94,9 @@ class StepBook:
             return "closed"
         if batch.step <= edge.last_step:
             return "duplicate"
+        if all(other.last_step == NOT_YET for other in self.edges.values()):
+            # The slot's very first batch: what was before it, nobody will ever send.
+            self.cursor = max(self.cursor, batch.step - self.config.max_skew_steps)
         edge.last_step = batch.step
         edge.out_from = NEVER
         self.open.setdefault(batch.step, {})[batch.edge] = batch

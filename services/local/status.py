@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -102,9 +103,9 @@ def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
 
 def print_status(status: Mapping[str, Any], console: Console) -> None:
     """Print it as tables."""
-    slots = Table(title="slots", title_justify="left")
-    for name in ("slot", "owner", "epoch", "position", "lag", "step", "secondary", "its lag", "B", "Spark's lag"):
-        slots.add_column(name, justify="left" if name in ("owner", "secondary") else "right")
+    slots = Table(title="slots", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("slot", "owner", "epoch", "offset", "lag", "step", "secondary", "behind", "B", "Spark behind"):
+        slots.add_column(name, justify="left" if name in ("owner", "secondary") else "right", no_wrap=True)
     for item in status["slots"]:
         secondary = item["secondary"] or "[red]none[/red]"
         if item["secondary"] and not item["secondary_ready"]:
@@ -114,7 +115,7 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
         slots.add_row(*(str(cell) for cell in owner + others))
     console.print(slots)
     alive = {item["node"]: item["alive"] for item in status["processes"]}
-    nodes = Table(title="nodes", title_justify="left")
+    nodes = Table(title="nodes", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("node", "role", "pid", "process", "heartbeat", "metrics port", "slots"):
         nodes.add_column(name, justify="right" if name in ("pid", "heartbeat", "metrics port") else "left")
     for item in status["nodes"]:

@@ -21,13 +21,17 @@ from services.local.topics import make_topics, tool_log
 from services.runtime.kafka import client_options
 from services.runtime.log import RECOVERED
 from services.runtime.sensors import read_sensors
-from services.runtime.settings import Settings
+from services.runtime.settings import Settings, Source
 
 READY_S = 90.0
 CONSUMING_S = 30.0
+SHIPPED_SPEED = 600
+"""The shipped readings are ten minutes apart; so fast, they come every second, as [steps] interval_s has it."""
+
+SPEED_VARIABLE = "TSUNAGI_SOURCE__SPEED"
 LOCAL = ("127.0.0.1", "localhost")
-# Who is stopped first: what feeds the others last stays readable longest.
-_ORDER = ("edge", "spark", "worker", "scaler")
+# Who is stopped first; the scaler before the workers, or it would replace them.
+_ORDER = ("edge", "spark", "scaler", "worker")
 _POLL_S = 0.2
 _NEARLY_RECORDS = 20
 
@@ -93,18 +97,24 @@ class System:
     def start_edges(self, edges: Iterable[str] | None = None) -> list[str]:
         """Start the edges of the sensors table, or those given; return their names."""
         names = list(read_sensors(self.settings.sensors).edges if edges is None else edges)
+        variables = {}
+        if self.config is None and self.settings.source == Source():
+            variables[SPEED_VARIABLE] = str(SHIPPED_SPEED)
+            self.tell(
+                f"edges: without a configuration the readings that come with Tsunagi run {SHIPPED_SPEED} times as fast"
+            )
         for name in names:
-            self._start(name, "edge", ["edge", "run", "--edge", name])
+            self._start(name, "edge", ["edge", "run", "--edge", name], variables)
         return names
 
-    def _start(self, node: str, role: str, arguments: list[str]) -> None:
+    def _start(self, node: str, role: str, arguments: list[str], variables: Mapping[str, str] | None = None) -> None:
         running = processes.find(self.settings.state, node)
         if running is not None and processes.alive(running):
             self.tell(f"{node}: runs already (pid {running.pid})")
             return
         if running is not None:
             processes.kill(running)  # what is left of its session: a dead Spark driver's JVM
-        process = processes.start(self.settings, self.config, node, role, arguments)
+        process = processes.start(self.settings, self.config, node, role, arguments, variables)
         self.started.append(process)
         self.tell(f"{node}: started (pid {process.pid})")
 
@@ -182,8 +192,8 @@ class System:
         """Stop everything that pid files name, in order, the broker last; return those that had to be killed."""
         state = self.settings.state
         killed = []
-        found = processes.list_processes(state)
         for role in (*_ORDER, None):
+            found = processes.list_processes(state)
             group = [
                 process for process in found if process.role == role or (role is None and process.role not in _ORDER)
             ]

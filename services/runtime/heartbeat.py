@@ -6,6 +6,7 @@ moment. A stalled loop is therefore visible in the heartbeats (`SlotBeat.busy_us
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -61,10 +62,9 @@ class Heartbeats:
                 pid=os.getpid(),
             )
             self._fill(beat)
-            try:
+            # A full queue: the broker is away, and one more heartbeat would say nothing new.
+            with contextlib.suppress(BufferError):
                 self._producer.send(HEARTBEATS, 0, self.node.encode(), beat.SerializeToString())
-            except BufferError:
-                pass  # the broker is away and 0.5 s of heartbeats are queued: one more would say nothing new
             self._producer.poll(0)
             if wait_s > 0:
                 self._producer.flush(wait_s)

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from structlog.stdlib import BoundLogger
 
 from services.runtime import log as topics
 from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record
@@ -60,7 +61,8 @@ _SHORT: dict[str, Any] = {
     "request.timeout.ms": 500,
     "message.max.bytes": 8_000_000,
 }
-_SLOW_S = 2.0
+_RANGE_S = 2.0
+_ADMIN_S = 10.0
 WAIT_LINE_S = 5.0
 
 # A partition that was just made, or whose leader has just changed, answers so for a moment.
@@ -197,10 +199,10 @@ class KafkaReader:
 
     def range(self, topic: str, partition: int) -> tuple[int, int]:
         place = TopicPartition(self._prefix + topic, partition)
-        deadline = time.monotonic() + _SLOW_S
+        deadline = time.monotonic() + _RANGE_S
         while True:
             try:
-                low, high = self._consumer.get_watermark_offsets(place, timeout=_SLOW_S, cached=False)
+                low, high = self._consumer.get_watermark_offsets(place, timeout=_RANGE_S, cached=False)
             except KafkaException as error:
                 if error.args[0].code() not in _ELECTING or time.monotonic() > deadline:
                     raise LogError(f"{topic}/{partition}: {error}") from error
@@ -240,7 +242,7 @@ class KafkaLog:
     def partitions(self, topic: str) -> int:
         name = self._settings.prefix + topic
         try:
-            metadata = self.admin().list_topics(timeout=_SLOW_S)
+            metadata = self.admin().list_topics(timeout=_ADMIN_S)
         except KafkaException as error:
             raise LogError(f"broker {self._settings.servers}: {error}") from error
         found = metadata.topics.get(name)
@@ -287,13 +289,13 @@ class KafkaLog:
         """Return a topic's configuration as the broker has it."""
         resource = ConfigResource(ResourceType.TOPIC, self._settings.prefix + topic)
         future = self.admin().describe_configs([resource])[resource]
-        return {name: str(entry.value) for name, entry in future.result(timeout=_SLOW_S).items()}
+        return {name: str(entry.value) for name, entry in future.result(timeout=_ADMIN_S).items()}
 
     def delete_records(self, positions: Iterable[Position]) -> None:
         """Delete what stands before the given offsets (retention by hand; ends replay)."""
         places = [TopicPartition(self._settings.prefix + item.topic, item.partition, item.offset) for item in positions]
         for future in self.admin().delete_records(places).values():
-            future.result(timeout=_SLOW_S)
+            future.result(timeout=_ADMIN_S)
 
     def close(self) -> None:
         """Let go of the AdminClient."""
@@ -326,7 +328,7 @@ def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     }
 
 
-def wait_for_topics(log: KafkaLog, settings: Settings, stopped: Callable[[], bool], logger: Any) -> bool:
+def wait_for_topics(log: KafkaLog, settings: Settings, stopped: Callable[[], bool], logger: BoundLogger) -> bool:
     """Wait until the broker answers and every topic is there, making them if `[kafka] topics` says so.
 
     Returns:

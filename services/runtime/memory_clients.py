@@ -165,6 +165,8 @@ class MemoryProducer:
             self._log.settle()
             now_s = self._log.now_s()
             self._expire(now_s)
+            if not self._acks:
+                return 0
             # Answers are those that had come in when the connection broke; the library's own timeouts need none.
             horizon_s = self.connection.horizon(now_s)
             due: list[Answer] = []
@@ -328,6 +330,8 @@ class MemoryReader:
                         continue
                     kept = f"the log has {stored.first}..{stored.end}"
                     raise OffsetLostError(f"{place[0]}/{place[1]}: offset {position} is outside the log: {kept}")
+                if position == stored.end:
+                    continue
                 index = position - stored.first
                 for record in itertools.islice(stored.records, index, index + max_records - len(found)):
                     if record.appended_us > newest_us:

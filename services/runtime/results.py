@@ -1,9 +1,9 @@
 """Reading what leaves the system: results in order within each group, repeats dropped by name.
 
-Works on both forms (`[results] format`): `blocks`, a protobuf ResultBlock for every (query, group, step), and `json`, a
-row a message (docs/results.md). A group always stands in one partition of `results`, in the order of steps; after a
-restart of Spark steps may stand there again, under the names they had, and a reader that remembers the last step of each
-(query, group) drops them.
+Works on both forms (`[results] format`): `blocks`, a protobuf ResultBlock for every (query, group, step), and `json`,
+a row a message (docs/results.md). A group always stands in one partition of `results`, in the order of steps; after a
+restart of Spark steps may stand there again, under the names they had, and a reader that remembers the last step of
+each (query, group) drops them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -66,7 +66,8 @@ class Block:
 
     Attributes:
         event_time_us: of the step.
-        appended_us: the latest append time of the inputs that completed the step; `read_us - appended_us` is the latency.
+        appended_us: the latest append time of the inputs that completed the step; from there to `read_us` is the
+            latency.
         read_us: when this reader got it, by its own clock.
         partition, offset: where it (or its first row) stands in `results`.
         sensor: uint32[n].
@@ -189,7 +190,7 @@ class Results:
             self._next[partition] = end if start == "end" else first
         self._reader.assign(Position(RESULTS, partition, offset) for partition, offset in self._next.items())
 
-    def __enter__(self) -> Results:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -314,7 +315,7 @@ def _parse_row(value: bytes | None) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(row, dict):
-        raise ValueError("found no JSON object")  # noqa: TRY004 - what is on the wire is a value, not a type
+        raise ValueError("found no JSON object")  # noqa: TRY004 - wrong data, no bug
     expected = {
         "version": int,
         "query": str,
@@ -327,7 +328,8 @@ def _parse_row(value: bytes | None) -> dict[str, Any]:
     }
     for name, kind in expected.items():
         if not isinstance(row.get(name), kind):
-            raise ValueError(f"field {name}: found {row.get(name)!r}, expected {kind.__name__}")
+            found = repr(row.get(name))
+            raise ValueError(f"field {name}: found {found}, expected {kind.__name__}")  # noqa: TRY004 - wrong data, no bug
     if not 1 <= row["version"] <= VERSION:
         raise ValueError(f"found version {row['version']}, expected 1..{VERSION}")
     return row

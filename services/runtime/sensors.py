@@ -73,6 +73,18 @@ class SensorTable:
         known = {sensor.name: sensor.id for sensor in self.sensors}
         return {name: known[name] for name in names if name in known}
 
+    def check_placed(self, rows: int, digest: str) -> None:
+        """Check that the first `rows` sensors are those that were placed under this digest.
+
+        Raises:
+            SensorsError: the table shrank, or an old row's name or edge changed.
+        """
+        if rows > len(self) or digest != self.digest(rows):
+            raise SensorsError(
+                f"the sensors table contradicts the plan: {rows} sensors have been placed under other names or edges; "
+                f"the table ({len(self)} sensors) may only grow at its end"
+            )
+
     def digest(self, rows: int | None = None) -> str:
         """Return the SHA-256 of the first `rows` (name, edge) pairs; a table that grew at its end keeps it."""
         text = "".join(f"{sensor.name}\x1f{sensor.edge}\x1e" for sensor in self.sensors[:rows])

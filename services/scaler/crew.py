@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+
+from structlog.stdlib import BoundLogger
 
 from services.scaler.launcher import Launcher
+
+RETRY_S = 1.0
+"""Between two launches when the first one came to nothing."""
 
 
 class Crew:
     """Counts workers alive and booting against the number wanted. Times are monotonic seconds."""
 
-    def __init__(self, wanted: int, boot_s: float, settle_s: float, launcher: Launcher, logger: Any, now: float) -> None:
+    def __init__(
+        self, wanted: int, boot_s: float, settle_s: float, launcher: Launcher, logger: BoundLogger, now: float
+    ) -> None:
         self._wanted = wanted
         self._boot_s = boot_s
         self._launcher = launcher
@@ -29,8 +35,11 @@ class Crew:
             known: all names ever heard; a fresh one is none of them.
         """
         for name, since in list(self._booting.items()):
-            if name in alive or now - since > self._boot_s or not self._launcher.booting(name):
+            if name in alive or now - since > self._boot_s:
                 del self._booting[name]
+            elif not self._launcher.booting(name):
+                del self._booting[name]
+                self._quiet_until = max(self._quiet_until, now + RETRY_S)  # it died at once, and so may the next one
         if now < self._quiet_until:
             return
         while len(alive) + len(self._booting) < self._wanted:
@@ -42,7 +51,7 @@ class Crew:
                 self._launcher.launch(name)
             except Exception as error:  # noqa: BLE001 - a launcher may fail in any way, the scaler must not
                 self._logger.warning("launch failed", node=name, detail=str(error))
-                self._quiet_until = now + 1.0
+                self._quiet_until = now + RETRY_S
                 del self._booting[name]
                 return
 

@@ -130,7 +130,10 @@ class Planner:
 def _owner_of(slot: int, alive: Mapping[str, Heartbeat]) -> str:
     """Return the living worker that says it is the slot's primary, of the greatest epoch; "" = none."""
     claims = [
-        (beat.epoch, name) for name, worker in alive.items() for beat in worker.slots if beat.slot == slot and beat.role == "primary"
+        (beat.epoch, name)
+        for name, worker in alive.items()
+        for beat in worker.slots
+        if beat.slot == slot and beat.role == "primary"
     ]
     return max(claims)[1] if claims else ""
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
-from google.protobuf.message import DecodeError
+from structlog.stdlib import BoundLogger
 
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
 from services.runtime.heartbeat import Heartbeats
 from services.runtime.log import HEARTBEATS, PLAN, Log, LogError, Position, Record
 from services.runtime.messages import VERSION, Assignment, Heartbeat, Placement, Plan
-from services.runtime.sensors import SensorsError, SensorTable, place
+from services.runtime.reading import read_message
+from services.runtime.sensors import SensorTable, place
 from services.runtime.settings import Settings
 from services.scaler.crew import Crew
 from services.scaler.launcher import make_launcher
@@ -33,7 +33,13 @@ class Scaler:
     """One scaler process."""
 
     def __init__(
-        self, settings: Settings, table: SensorTable, log: Log, clock: Clock, logger: Any, config: Path | None = None
+        self,
+        settings: Settings,
+        table: SensorTable,
+        log: Log,
+        clock: Clock,
+        logger: BoundLogger,
+        config: Path | None = None,
     ) -> None:
         self._settings = settings
         self._table = table
@@ -94,21 +100,21 @@ class Scaler:
         alive = self.planner.alive(now)
         metrics.WORKERS.labels(state="alive").set(len(alive))
         metrics.WORKERS.labels(state="wanted").set(self._settings.scaler.workers)
-        if self.detector.settled(now):
+        if self._settings.scaler.launcher != "none" and self.detector.settled(now):
             self.crew.keep(alive, self.detector.beats(), now)
         self._producer.poll()
         if self._fatal is not None:
             raise self._fatal
 
     def _dispatch(self, record: Record) -> None:
-        try:
-            if record.topic == HEARTBEATS:
-                self.detector.on_heartbeat(Heartbeat.FromString(record.value or b""), self._clock.monotonic())
-            else:
-                self._on_plan(Plan.FromString(record.value or b""))
-        except DecodeError as error:
-            metrics.DEAD_LETTERS.labels(topic=record.topic, reason="unreadable").inc()
-            self._logger.warning("unreadable record", topic=record.topic, offset=record.offset, detail=str(error))
+        if record.topic == HEARTBEATS:
+            beat = read_message(Heartbeat, record, self._logger)
+            if beat is not None:
+                self.detector.on_heartbeat(beat, self._clock.monotonic())
+        else:
+            plan = read_message(Plan, record, self._logger)
+            if plan is not None:
+                self._on_plan(plan)
 
     def _on_plan(self, plan: Plan) -> None:
         kind = plan.WhichOneof("body")
@@ -134,11 +140,7 @@ class Scaler:
         placed = place(self._table, self._settings.slots.count)
         if known is not None:
             before = columns.sensors(known.slot)
-            if len(before) > len(self._table) or known.table_sha256 != self._table.digest(len(before)):
-                raise SensorsError(
-                    f"the sensors table contradicts the plan: {len(before)} sensors have been placed under other names or "
-                    f"edges; the table ({len(self._table)} sensors) may only grow at its end"
-                )
+            self._table.check_placed(len(before), known.table_sha256)
             if len(before) == len(self._table):
                 return
             placed = placed.copy()

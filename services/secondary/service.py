@@ -1,4 +1,7 @@
-"""A secondary: the gateway's host under another name. Which slots it stands by for, the plan says; what it owns, the logs."""
+"""A secondary: the gateway's host under another name.
+
+Which slots it stands by for, the plan says; which it owns, the slots' logs.
+"""
 
 from __future__ import annotations
 

@@ -22,6 +22,8 @@ GAP_INTERVALS = 4.0
 MIN_OWN_BACK = 2
 MIN_STALL_S = 1.0
 STALL_RECORDS = 50.0
+REPLACED_S = 5.0
+"""For so long after a process's last heartbeat those of an earlier one of the same name are taken for late."""
 
 OWNING = frozenset({"primary", "promoting"})
 
@@ -60,13 +62,15 @@ class Detector:
             self._own_count += 1
             return
         known = self._nodes.get(beat.node)
-        if known is not None and beat.incarnation < known.incarnation:
-            return  # a late one of a process that has been replaced
+        if known is not None and beat.incarnation < known.incarnation and now - known.at < REPLACED_S:
+            return  # a late one of a process that has been replaced (or, later, one whose clock was set back)
         self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
         self._beats[beat.node] = beat
         for slot_beat in beat.slots:
             if slot_beat.role in OWNING and not beat.leaving:
                 self._slots[beat.node, slot_beat.slot] = _Seen(now, self._own_count, slot_beat, beat.incarnation)
+                if slot_beat.role != "primary":
+                    continue  # whoever is being promoted still names the old owner's epoch, and announces nothing
                 if slot_beat.busy_until > slot_beat.busy_offset >= 0:
                     self._announced[slot_beat.slot, slot_beat.epoch] = slot_beat.busy_offset, slot_beat.busy_until
                 else:

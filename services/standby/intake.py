@@ -80,8 +80,8 @@ class Intake:
     def jump_place(self, first: int, *, blank: bool = False) -> int | None:
         """Return where in `contexts` to go on from if that is better than reading on, else None.
 
-        It is when what stands before has been deleted (`first` is the first offset kept), when there is no state yet, or
-        when the context is smaller than what would have to be read.
+        It is when what stands before has been deleted (`first` is the first offset kept), when there is no state yet,
+        or when the context is smaller than what would have to be read.
         """
         level1 = self.level1
         if level1 is None or level1.offset <= self.next:
@@ -92,7 +92,7 @@ class Intake:
         return None
 
     def held_tuples(self, first: int) -> float:
-        """Return how many tuples the upstream's output queue holds for us: from the resume point or `next` to the end."""
+        """Return how many tuples the output queue of N_u holds for us: from the resume point or `next` on."""
         start = self.next if self.jump_place(first) is None or self.level1 is None else self.level1.offset
         return max(0, self.end - start) * self.tuples_per_record
 

@@ -1,4 +1,4 @@
-"""The primary's side of a slot: gap-free outputs, acknowledgements, resume contexts and control records (algorithm 1)."""
+"""The primary's side of a slot (algorithm 1): outputs, acknowledgements, resume contexts, control records."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ class Primary:
     """Made when a replica becomes the primary, dropped when it reads of its fall.
 
     Args:
+        pending: what the node has sent and does not know to be delivered, from earlier terms as well.
         tail: name of the last record of `recovered` when it took over: nothing up to it is written again.
     """
 
-    def __init__(self, slot: int, node: str, settings: Settings, tail: Name, now: float) -> None:
-        self.pending = PendingQueue()
+    def __init__(self, slot: int, node: str, settings: Settings, pending: PendingQueue, tail: Name, now: float) -> None:
+        self.pending = pending
         self.pending.last = tail
         self.emitted = 0
         self.side_counts: dict[str, int] = {}
@@ -146,9 +147,11 @@ class Primary:
         standby = self._settings.standby
         if now - self._context_at < standby.context_s or self._saving is not None or slot.book is None:
             return []
+        if self._resume is not None and (
+            slot.position <= self._resume.offset or self._sent_level1 < self._resume.offset
+        ):
+            return []  # nothing new, or the last one still waits for its outputs: a newer one would wait for ever
         self._context_at = now
-        if self._resume is not None and slot.position <= self._resume.offset:
-            return []
         value = slot.context().SerializeToString()
         if len(value) > standby.context_bytes:
             return [act.Note("context too large", f"{len(value)} bytes, limit {standby.context_bytes}: not written")]

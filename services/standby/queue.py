@@ -1,7 +1,7 @@
 """The two output queues of A-SAS: the secondary's, trimmed by Level-0-Acks, and the primary's, trimmed by the broker.
 
-Algorithm 2 of the A-SAS paper, lines 9-11 and 15-16: a secondary keeps what it computed silently until the downstream is
-known to have it, and sends the rest when it takes over.
+Algorithm 2 of the A-SAS paper, lines 9-11 and 15-16: a secondary keeps what it computed silently until the downstream
+is known to have it, and sends the rest when it takes over.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ class SilentQueue:
 
 
 class PendingQueue:
-    """Outputs that were handed to the producer and are not acknowledged by the broker yet."""
+    """Outputs that were handed to the producer and are not acknowledged by the broker yet.
+
+    A replica has one over all its terms: what it sent before its fall is still on its way when it is primary again, and
+    must not be acknowledged before it has arrived.
+    """
 
     def __init__(self) -> None:
         self._names: deque[tuple[Name, str]] = deque()
@@ -68,13 +72,8 @@ class PendingQueue:
             entry = self._names.popleft()
             self._delivered.discard(entry)
             if entry[1] == RECOVERED:
-                self.last = entry[0]
+                self.last = max(self.last, entry[0])
 
     def floor(self, position: int) -> int:
         """Return the offset below which every input's outputs are acknowledged, `position` inputs being processed."""
         return self._names[0][0].offset if self._names else position
-
-    def clear(self) -> None:
-        """Forget everything (another node writes now)."""
-        self._names.clear()
-        self._delivered.clear()

@@ -1,7 +1,7 @@
 """One slot on one node: standby, promotion, primary (A-SAS, algorithms 1 and 2) without I/O.
 
-A replica is a plain object. Records, acknowledgements and a clock go in; actions come out of `step` and are answered by the
-`on_...` methods. The gateway's host runs it on Kafka, the simulator on an in-memory log under virtual time.
+A replica is a plain object. Records, acknowledgements and a clock go in; actions come out of `step` and are answered
+by the `on_...` methods. The gateway's host runs it on Kafka, the simulator on an in-memory log under virtual time.
 
 Stages
     START    build the state once: the newest context and what follows it
@@ -23,7 +23,7 @@ from enum import Enum
 
 from services.gateway.slot import LoadModel, Output, Slot
 from services.recovery.model import ModelError
-from services.runtime.log import Record
+from services.runtime.log import DEAD_LETTERS, Record
 from services.runtime.messages import (
     VERSION,
     Ack,
@@ -42,7 +42,7 @@ from services.standby.intake import Intake
 from services.standby.ownership import Register
 from services.standby.primary import Primary
 from services.standby.promotion import DEATHS, Promotion
-from services.standby.queue import SilentQueue
+from services.standby.queue import PendingQueue, SilentQueue
 from services.standby.wish import Wish
 
 CHUNK = 500
@@ -55,6 +55,9 @@ READ_BACK_S = 1.0
 """A claim that has not come back by then is given up; if the suspicion stands, another follows."""
 
 RETRY_S = 0.2
+
+DIFFERS_PATIENCE = 4.0
+"""A secondary whose settings differ from the slot's waits so many times longer: one whose do not comes first."""
 
 
 class Stage(Enum):
@@ -93,6 +96,7 @@ class Replica:
         self.slot = Slot(slot, load_model)
         self.intake = Intake(max(1.0, len(wish.config.sensors) / max(1, len(set(wish.config.edges)))))
         self.silent = SilentQueue()
+        self.pending = PendingQueue()
         self.primary: Primary | None = None
         self.fault = ""
         self.processed = 0
@@ -105,6 +109,8 @@ class Replica:
         self._new_generation = new_generation
         self._level0: Level0Ack | None = None
         self._known_epoch = 0
+        self._vetted_epoch = 0
+        self._term = 0  # the epoch it is, or was last, the primary of
         self._known_owner = ""
         self._since = now
         self._asked: float | None = None  # when the outstanding request was made
@@ -120,7 +126,7 @@ class Replica:
 
     @property
     def role(self) -> str:
-        """primary | standby | promoting | rebuilding."""
+        """Primary | standby | promoting | rebuilding."""
         return _BEAT_ROLE.get(self.stage, "promoting")
 
     @property
@@ -149,9 +155,13 @@ class Replica:
             return self.fault
         if self.stage is Stage.START:
             return "building its state"
-        if self.slot.settings.hash and self.slot.settings.hash != self.wish.config.hash:
+        if self._differs():
             return "its settings differ from those in the slot's log"
         return ""
+
+    def _differs(self) -> bool:
+        """Return whether this node would compute something else than the slot's log says."""
+        return bool(self.slot.settings.hash) and self.slot.settings.hash != self.wish.config.hash
 
     def beat(self, now: float) -> SlotBeat:
         """Return its part of the heartbeat."""
@@ -208,6 +218,9 @@ class Replica:
         """The outstanding request failed (the log did not answer): try again a little later."""
         self._asked = None
         self._retry_at = now + RETRY_S
+        if self.stage is Stage.SURVEY:
+            self.stage = Stage.WATCH  # when the log answers again, the old owner may well have been heard again
+            self._promotion = None
 
     def on_end(self, first: int, end: int, now: float) -> list[act.Action]:
         """Answer to `AskEnd`."""
@@ -219,6 +232,9 @@ class Replica:
             self._retry_at = now + 1.0
             return []
         if self.stage is Stage.WATCH:
+            if first > self.intake.next and self.intake.jump_place(first) is None:
+                return self._start_reading(first, now)  # what it would need is gone: it must not look ready
+            self.fault = ""
             return self._pull(first, end, now)
         if self.stage is Stage.START or self.stage is Stage.SURVEY:
             self._target = end
@@ -231,7 +247,9 @@ class Replica:
 
     def _start_reading(self, first: int, now: float) -> list[act.Action]:
         if first > self.intake.next:
-            self.fault = f"retention has passed the resume point: the log begins at {first}, needed from {self.intake.next}"
+            self.fault = (
+                f"retention has passed the resume point: the log begins at {first}, needed from {self.intake.next}"
+            )
             self._retry_at = now + 1.0
             return []
         self.fault = ""
@@ -254,6 +272,7 @@ class Replica:
             self.fault = str(error)
             self._retry_at = now + 1.0
             return []
+        self.fault = ""
         self.slot = slot
         self.intake.jump(slot.position, slot.register)
         self.silent.clear()
@@ -302,14 +321,13 @@ class Replica:
     def on_records(self, records: list[Record], now: float) -> list[act.Action]:
         """What came of following the log."""
         self._take_in(records)
-        if self.stage is Stage.OWN and self.scan.owner != self.node:
-            return self._fall(now)
+        if self.stage is Stage.OWN and (self.scan.owner != self.node or self.scan.epoch != self._term):
+            return self._fall(now)  # another node, or a newer process of this node's name
         return []
 
     def on_delivered(self, name: Name, topic: str) -> None:
         """The broker has an output."""
-        if self.primary is not None:
-            self.primary.pending.delivered(name, topic)
+        self.pending.delivered(name, topic)
 
     def on_context_saved(self, place: int) -> None:
         """The broker has the context that was to be saved, at this place."""
@@ -343,27 +361,43 @@ class Replica:
         beat = self._detector.owner_beat(owner, self.slot_id) if owner else None
         if beat is not None:
             self._learn(beat.epoch, owner, now)
-            self._process_silently(beat.position)
-        if not self.unready():
-            if self.epoch == 0:
-                if self.wish.owner == self.node and self._detector.settled(now):
-                    return self._begin("plan", 0.0, now)
-            elif owner == self.node:
-                silence = self._detector.owner_silence(owner, self.slot_id, self._since, now)
-                if silence > self._settings.standby.detect_s:
-                    return self._begin("restart", silence, now)
-            else:
-                silence = self._detector.owner_silence(owner, self.slot_id, self._since, now)
-                if silence > self._settings.standby.detect_s:
-                    return self._begin("silent", silence, now)
-                if self._detector.stalled(owner, self.slot_id) and self._detector.settled(now):
-                    return self._begin("stalled", silence, now)
-                if self.wish.move and self.wish.owner == self.node and self._detector.settled(now):
-                    return self._begin("move", 0.0, now)
+            self._process_silently(self._survived(beat))
+        if not self.fault:
+            reason, silence = self._suspect(owner, now)
+            if reason:
+                return self._begin(reason, silence, now)
         if now >= self._poll_at and self._detector.connected(now):
             self._poll_at = now + self._settings.standby.poll_s
             return self._ask(now, act.AskEnd())
         return []
+
+    def _suspect(self, owner: str, now: float) -> tuple[str, float]:
+        """Return ("", _), or why this node should own the slot now and for how long nobody has, seconds."""
+        detector, wish = self._detector, self.wish
+        wished = wish.owner == self.node and detector.settled(now)
+        if not owner and wished:
+            return "plan", 0.0
+        # Before the first owner, the one whom the plan names is waited for as long as an owner that has gone silent.
+        silence = detector.owner_silence(owner or wish.owner, self.slot_id, self._since, now)
+        differs = self._differs()
+        limit_s = self._settings.standby.detect_s * (DIFFERS_PATIENCE if differs else 1.0)
+        if silence > limit_s:
+            return ("plan" if not owner else "restart" if owner == self.node else "silent"), silence
+        if owner == self.node or differs:
+            return "", 0.0
+        if detector.stalled(owner, self.slot_id) and detector.settled(now):
+            return "stalled", silence
+        return ("move" if owner and wish.move and wished else ""), 0.0
+
+    def _survived(self, beat: SlotBeat) -> int:
+        """Return the offset below which the owner has survived every record by processing it.
+
+        A new owner may have passed a record over because it quarantined it. It has read its own Quarantine before it
+        goes on, so its position says nothing until we have read as far as it had.
+        """
+        if self.intake.next >= beat.position + beat.lag:
+            self._vetted_epoch = max(self._vetted_epoch, beat.epoch)
+        return beat.position if self._vetted_epoch >= beat.epoch else 0
 
     def _pull(self, first: int, end: int, now: float) -> list[act.Action]:
         """Read the range when it holds B tuples; what a Level-1-Ack trimmed before is not counted and not read."""
@@ -441,9 +475,10 @@ class Replica:
         return clock_step
 
     def _give_up(self, now: float, why: str) -> list[act.Action]:
+        if self._promotion is None or self.scan.epoch > self._promotion.epoch:
+            self._since = now  # a new owner has all its time; the old one's silence counts on
         self._promotion = None
         self.stage = Stage.WATCH
-        self._since = now
         self._poll_at = now
         return [act.Note("promotion given up", why)]
 
@@ -459,8 +494,9 @@ class Replica:
 
     def _become_primary(self, promotion: Promotion, now: float) -> list[act.Action]:
         self.stage = Stage.OWN
-        self._known_epoch, self._known_owner = self.scan.epoch, self.node
-        self.primary = Primary(self.slot_id, self.node, self._settings, self._tail, now)
+        self._term = self._known_epoch = self.scan.epoch
+        self._known_owner = self.node
+        self.primary = Primary(self.slot_id, self.node, self._settings, self.pending, self._tail, now)
         promotion.records = len(self.intake.backlog)
         emit = self.primary.emit(self.silent.take(self._tail), self.scan.generation)
         return [act.Follow(self.intake.next), *emit]
@@ -498,15 +534,20 @@ class Replica:
         outputs: list[Output] = []
         until = None if promotion is None else promotion.announced
         done = 0
-        while self.intake.backlog and done < self._chunk() and (until is None or self.intake.backlog[0][0].offset < until):
+        while (
+            self.intake.backlog and done < self._chunk() and (until is None or self.intake.backlog[0][0].offset < until)
+        ):
             record, (message, _, _) = self.intake.backlog[0]
             if until is None:
                 self.busy = (record.offset, record.offset, now)
             made = self._apply()
             if made is None:
+                self.busy = None  # it waits for a model: nobody must think that the record killed it
                 break
             outputs += made
-            if message is not None and message.WhichOneof("body") == "batch":
+            # A batch that was refused is no sign of life: an edge whose clock is fast would be waited for, for ever.
+            refused = any(output.topic == DEAD_LETTERS for output in made)
+            if message is not None and message.WhichOneof("body") == "batch" and not refused:
                 primary.on_batch(message.batch, now)
                 self.intake.measure_tuples(len(message.batch.value) / 8)
             done += 1

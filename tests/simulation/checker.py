@@ -1,52 +1,111 @@
 """What must hold after any schedule, in the classes of Jepsen: nothing lost, doubled, reordered or invented.
 
-The log is the truth. Running a slot over its whole log once, in one go, tells which outputs follow from it; what stands in
-`recovered`, with repeats dropped by name as every reader does, must be exactly that.
+The log is the truth. Running a slot over its whole log once, in one go, tells which outputs follow from it; what
+stands in `recovered`, with repeats dropped by name as every reader does, must be exactly that. So that the slot does
+not vouch for itself, the plain loop of `tsunagi replay` must say the same.
 """
 
 from __future__ import annotations
 
-from services.gateway.slot import Slot, parse
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+
+from services.gateway.operators import Frame
+from services.gateway.slot import Output, Slot, parse
+from services.replay import recompute
 from services.runtime import log as topics
-from services.runtime.messages import Ack, LogRecord, Recovered
+from services.runtime.columns import floats
+from services.runtime.log import Record
+from services.runtime.messages import Ack, Context, LogRecord, Recovered
 from services.runtime.names import NO_NAME, Name, unpack_key
 from services.standby.ownership import Register
 from tests.simulation.world import SLOTS, World
 
+FRESH = 4
+"""What follows from the very last records may still be on its way."""
 
-def expected(world: World, slot: int) -> tuple[Slot, dict[tuple[str, Name], bytes]]:
-    """Compute a slot's outputs from its log: (state at the end, (topic, name) -> value)."""
+
+@dataclass
+class Truth:
+    """What follows from a slot's log.
+
+    Attributes:
+        outputs: (topic, name) -> value.
+        frames: what `outputs` holds of `recovered`, before encoding.
+        contexts: position -> the context that a primary must write there, for the positions asked for.
+    """
+
+    state: Slot
+    scan: Register
+    outputs: dict[tuple[str, Name], bytes] = field(default_factory=dict)
+    frames: dict[Name, Frame] = field(default_factory=dict)
+    contexts: dict[int, Context] = field(default_factory=dict)
+
+    def take(self, output: Output) -> None:
+        value = output.encode(self.state.slot, self.state.register.generation)[1]
+        self.outputs[output.topic, output.name] = value
+        if isinstance(output.body, Frame):
+            self.frames[output.name] = output.body
+
+
+def expected(world: World, slot: int) -> Truth:
+    """Compute what must follow from a slot's log."""
     records = world.log.records(topics.TUPLES, slot)
     scan = Register()
     for record in records:
         message, _, _ = parse(record)
         if message is not None:
             scan.read(record.offset, message)
-    state = Slot(slot, lambda sha: (_ for _ in ()).throw(AssertionError(sha)))
+    state = Slot(slot, _no_model)
     state.register.quarantined = set(scan.quarantined)
-    outputs = {}
+    truth = Truth(state, scan)
+    wanted = {Context.FromString(record.value or b"").offset for record in world.log.records(topics.CONTEXTS, slot)}
     for record in records:
         for output in state.apply(record):
-            outputs[output.topic, output.name] = output.encode(slot, state.register.generation)[1]
-    return state, outputs
+            truth.take(output)
+        if state.position in wanted and state.book is not None:
+            truth.contexts[state.position] = state.context()
+    return truth
+
+
+def _no_model(sha256: str) -> None:  # type: ignore[misc]
+    raise AssertionError(f"no schedule puts a model in force, but {sha256} is asked for")
 
 
 def check(world: World) -> list[str]:
     """Return what does not hold; empty = all is well."""
     wrong: list[str] = []
     for slot in range(SLOTS):
-        state, outputs = expected(world, slot)
-        wrong += _recovered(world, slot, outputs)
-        wrong += _side_topics(world, slot, outputs)
-        wrong += _acks(world, slot)
-        wrong += _progress(world, slot, state)
+        truth = expected(world, slot)
+        wrong += _replay(world, slot, truth)
+        wrong += _recovered(world, slot, truth)
+        wrong += _side_topics(world, slot, truth)
+        wrong += _acks(world, slot, truth)
+        wrong += _contexts(world, slot, truth)
+        wrong += _no_false_alarm(world, slot, truth)
+        wrong += _progress(world, slot, truth.state)
+        wrong += _queues(world, slot)
         wrong += _edges(world, slot)
     return wrong
 
 
-def _recovered(world: World, slot: int, outputs: dict[tuple[str, Name], bytes]) -> list[str]:
+def _replay(world: World, slot: int, truth: Truth) -> list[str]:
+    """The plain loop, which shares nothing with the slot but its operators, says the same."""
+    said = {item.name: item.frame for item in recompute(world.log.records(topics.TUPLES, slot), _no_model)}  # type: ignore[arg-type]
+    wrong = [f"slot {slot}: the replay has no output {name}" for name in truth.frames if name not in said]
+    for name, frame in said.items():
+        own = truth.frames.get(name)
+        if own is None or own.step != frame.step or not np.array_equal(own.mean, frame.mean, equal_nan=True):
+            wrong.append(f"slot {slot}: output {name} is not what the replay says")
+    return wrong[:5]
+
+
+def _recovered(world: World, slot: int, truth: Truth) -> list[str]:
     wrong = []
-    wanted = [(name, value) for (topic, name), value in outputs.items() if topic == topics.RECOVERED]
+    wanted = [(name, value) for (topic, name), value in truth.outputs.items() if topic == topics.RECOVERED]
     seen: list[tuple[Name, bytes]] = []
     last = NO_NAME
     for record in world.log.records(topics.RECOVERED, slot):
@@ -55,12 +114,10 @@ def _recovered(world: World, slot: int, outputs: dict[tuple[str, Name], bytes]) 
         if name > last:
             seen.append((name, value))
             last = name
-        elif outputs.get((topics.RECOVERED, name)) != value:
+        elif truth.outputs.get((topics.RECOVERED, name)) != value:
             wrong.append(f"slot {slot}: two outputs of one name {name} differ")
-    missing = [name for name, _ in wanted if name not in {n for n, _ in seen}]
-    # What follows from the very last records may still be on its way.
-    fresh = {name for name, _ in wanted[-4:]}
-    lost = [name for name in missing if name not in fresh]
+    found = {name for name, _ in seen}
+    lost = [name for name, _ in wanted[:-FRESH] if name not in found]
     if lost:
         wrong.append(f"slot {slot}: {len(lost)} outputs lost, first {lost[0]}")
     table = dict(wanted)
@@ -70,12 +127,12 @@ def _recovered(world: World, slot: int, outputs: dict[tuple[str, Name], bytes]) 
         elif table[name] != value:
             wrong.append(f"slot {slot}: output {name} differs from what its log says")
     steps = [Recovered.FromString(value).step for _, value in seen]
-    if steps != sorted(set(steps)):
-        wrong.append(f"slot {slot}: steps doubled or out of order")
+    if steps and steps != list(range(steps[0], steps[0] + len(steps))):
+        wrong.append(f"slot {slot}: steps doubled, left out or out of order")
     return wrong[:5]
 
 
-def _side_topics(world: World, slot: int, outputs: dict[tuple[str, Name], bytes]) -> list[str]:
+def _side_topics(world: World, slot: int, truth: Truth) -> list[str]:
     wrong = []
     for side in (topics.LATE, topics.DEAD_LETTERS):
         found = {}
@@ -83,7 +140,7 @@ def _side_topics(world: World, slot: int, outputs: dict[tuple[str, Name], bytes]
             _, of_slot, name = unpack_key(record.key)
             if of_slot == slot:
                 found[name] = record.value
-        for (topic, name), value in outputs.items():
+        for (topic, name), value in truth.outputs.items():
             if topic == side and found.pop(name, None) != value:
                 wrong.append(f"slot {slot}: {side} lacks {name}")
         if found:
@@ -91,9 +148,12 @@ def _side_topics(world: World, slot: int, outputs: dict[tuple[str, Name], bytes]
     return wrong[:5]
 
 
-def _acks(world: World, slot: int) -> list[str]:
+def _acks(world: World, slot: int, truth: Truth) -> list[str]:
+    """An acknowledgement never goes back, and every output it speaks of stood in its topic before it."""
     wrong = []
     last: dict[tuple[str, int], int] = {}
+    offsets, since_us = _written(world, slot, truth)
+    contexts = {record.offset: record for record in world.log.records(topics.CONTEXTS, slot)}
     for record in world.log.records(topics.ACKS):
         ack = Ack.FromString(record.value or b"")
         kind = str(ack.WhichOneof("body"))
@@ -103,6 +163,58 @@ def _acks(world: World, slot: int) -> list[str]:
         if body.offset < last.get((kind, body.epoch), -1):
             wrong.append(f"slot {slot}: {kind} of epoch {body.epoch} went back to {body.offset}")
         last[kind, body.epoch] = body.offset
+        below = bisect_left(offsets, body.offset)
+        if below and since_us[below - 1] > record.appended_us:
+            wrong.append(f"slot {slot}: {kind} of epoch {body.epoch} up to {body.offset} came before its outputs")
+        if kind == "level1":
+            place = contexts.get(ack.level1.context_offset)
+            if place is None or Context.FromString(place.value or b"").offset != body.offset:
+                wrong.append(f"slot {slot}: the Level-1-Ack up to {body.offset} points to another context")
+    return wrong[:5]
+
+
+def _written(world: World, slot: int, truth: Truth) -> tuple[list[int], list[float]]:
+    """Return offsets of inputs with outputs, ascending, and when all outputs up to there were written."""
+    first: dict[tuple[str, Name], float] = {}
+    places: list[Record] = world.log.records(topics.RECOVERED, slot)
+    for record in [*places, *world.log.records(topics.LATE), *world.log.records(topics.DEAD_LETTERS)]:
+        _, of_slot, name = unpack_key(record.key)
+        if of_slot == slot:
+            first.setdefault((record.topic, name), record.appended_us)
+    names = sorted(truth.outputs, key=lambda item: item[1])
+    times = accumulate((first.get(item, float("inf")) for item in names), max)
+    return [name.offset for _, name in names], list(times)
+
+
+def _contexts(world: World, slot: int, truth: Truth) -> list[str]:
+    """Every context that was ever written holds the whole state, whether or not anybody went on from it."""
+    wrong = []
+    for record in world.log.records(topics.CONTEXTS, slot):
+        context = Context.FromString(record.value or b"")
+        wanted = truth.contexts.get(context.offset)
+        if wanted is None or _plain(context) != _plain(wanted):
+            wrong.append(f"slot {slot}: the context before {context.offset} is not the state there")
+    return wrong[:5]
+
+
+def _plain(context: Context) -> bytes:
+    plain = Context()
+    plain.CopyFrom(context)
+    plain.ClearField("quarantined")  # known from the end of the log here, from what was read there
+    return plain.SerializeToString(deterministic=True)
+
+
+def _no_false_alarm(world: World, slot: int, truth: Truth) -> list[str]:
+    """Whoever was never struck is never deposed, and never held to be gone: an outage of the broker is nobody's fault."""
+    wrong = []
+    if not world.struck.intersection(world.nodes) and truth.scan.epoch != 1:
+        wrong.append(f"slot {slot}: epoch {truth.scan.epoch} although no worker was struck")
+    bodies = [message for record in world.log.records(topics.TUPLES, slot) if (message := parse(record)[0]) is not None]
+    # The first batches of the slot may have been there before its first step was chosen.
+    out = {message.edge_out.edge for message in bodies if message.WhichOneof("body") == "edge_out"}
+    blamed = sorted(out - world.struck)
+    if blamed:
+        wrong.append(f"slot {slot}: {blamed} were not waited for although nothing struck them")
     return wrong
 
 
@@ -120,6 +232,18 @@ def _progress(world: World, slot: int, state: Slot) -> list[str]:
         part.slot == slot and part.role == "standby" and part.ready for beat in beats.values() for part in beat.slots
     ):
         wrong.append(f"slot {slot}: no ready secondary at the end: {roles}")
+    return wrong
+
+
+def _queues(world: World, slot: int) -> list[str]:
+    """No output queue grows without end: of what the downstream has nothing is kept."""
+    wrong = []
+    for node in world.nodes.values():
+        replica = None if node.made is None else node.made.replicas.get(slot)
+        if replica is None or replica.role not in ("standby", "primary"):
+            continue
+        if len(replica.silent) > 100 or len(replica.pending) > 20:
+            wrong.append(f"slot {slot}: {node.name} keeps {len(replica.silent)} + {len(replica.pending)} outputs")
     return wrong
 
 

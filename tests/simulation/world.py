@@ -1,7 +1,8 @@
-"""A whole Tsunagi in virtual time: the real worker hosts and the real scaler on the log in memory, with simulated edges.
+"""A whole Tsunagi in virtual time: the real worker hosts and the real scaler on the log in memory, with simulated
+edges.
 
-Everything random hangs on one seed, so that a failing run replays from it. Faults are drawn by `schedule`, and may strike
-between any two actions of a replica, inside a promotion too.
+Everything random hangs on one seed, so that a failing run replays from it. Faults are drawn by `schedule`, and may
+strike between any two actions of a replica, inside a promotion too.
 """
 
 from __future__ import annotations
@@ -21,18 +22,24 @@ from services.runtime.columns import pack_floats, pack_sensors
 from services.runtime.log import LogError, Producer
 from services.runtime.messages import VERSION, Heartbeat, LogRecord, TupleBatch
 from services.runtime.sensors import Sensor, SensorTable, place
-from services.runtime.settings import Operator, Query, Scaler as ScalerSettings, Settings, Slots, Standby, Steps
+from services.runtime.settings import Operator, Query, Settings, Slots, Standby, Steps
+from services.runtime.settings import Scaler as ScalerSettings
 from services.runtime.testing import MemoryClient, MemoryLog, Network
 from services.scaler.scaler import Scaler
 from services.standby import actions as act
 
 TICK_S = 0.01
+SCALER_TURN_S = 0.045
+"""As long as the scaler waits for records in each of its turns."""
+
 EDGES = 4
 SENSORS = 3
 SLOTS = 2
 WORKERS = ("gw-1", "gw-2", "sec-1", "idle-1")
 
-_silent = structlog.wrap_logger(structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)])
+_silent = structlog.wrap_logger(
+    structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
+)
 
 
 class Killed(Exception):  # noqa: N818 - not an error: the fault itself
@@ -66,13 +73,14 @@ class Node:
     made: Any = None
     paused: bool = False
     beat_at: float = 0.0
+    turn_at: float = 0.0
     restart_at: float | None = 0.0
     crash_after: int | None = None
 
 
 @dataclass
 class SimEdge:
-    """Publishes one batch a step and slot, in order, as `services.edge` does; values are a function of sensor and step."""
+    """Publishes one batch a step and slot, in order, as `services.edge` does."""
 
     name: str
     client: MemoryClient
@@ -91,7 +99,11 @@ def value(sensor: int, step: int) -> float:
 
 
 class World:
-    """One run. `log`, `nodes` and `edges` are there for the checker."""
+    """One run. `log`, `nodes` and `edges` are there for the checker.
+
+    Attributes:
+        struck: nodes and edges that were killed, stopped or cut off.
+    """
 
     def __init__(self, seed: int, *, batch_size: int | str = 20, operators: tuple[dict[str, Any], ...] = ()) -> None:
         self.seed = seed
@@ -99,9 +111,7 @@ class World:
         self.clock = ManualClock()
         self.events: list[tuple[float, str]] = []
         edges = [f"edge-{i + 1}" for i in range(EDGES)]
-        self.table = SensorTable(
-            tuple(Sensor(i, f"s{i}", edges[i % EDGES]) for i in range(EDGES * SENSORS))
-        )
+        self.table = SensorTable(tuple(Sensor(i, f"s{i}", edges[i % EDGES]) for i in range(EDGES * SENSORS)))
         chain = operators or ({"use": "recover"}, {"use": "aggregate", "function": "sum", "window": 3})
         self.settings = Settings(
             steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5),
@@ -110,7 +120,7 @@ class World:
             scaler=ScalerSettings(workers=len(WORKERS), launcher="none"),
             query=Query(operators=tuple(Operator(**options) for options in chain)),
         )
-        layout = {topic: 1 for topic in topics.TOPICS} | dict.fromkeys(
+        layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys(
             (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), SLOTS
         )
         self.network = Network(
@@ -133,6 +143,7 @@ class World:
         self.nodes = {name: Node(name, self.log.client(name), NodeClock(self.clock)) for name in WORKERS}
         self.scaler = Node("scaler", self.log.client("scaler"), NodeClock(self.clock))
         self.broker_up = True
+        self.struck: set[str] = set()
         self.cut: set[str] = set()
 
     # ---- time --------------------------------------------------------------------------------------------------
@@ -162,8 +173,9 @@ class World:
             self._turn(node)
 
     def _turn(self, node: Node) -> None:
-        if node.paused:
+        if node.paused or self.now < node.turn_at:
             return
+        node.turn_at = self.now + (SCALER_TURN_S if node is self.scaler else 0.0)
         if node.made is None:
             if node.restart_at is None or self.now < node.restart_at:
                 return
@@ -199,7 +211,7 @@ class World:
         self.note(f"{node.name} started")
 
     def _arm(self, node: Node, host: Host) -> None:
-        carried_out = host._do  # noqa: SLF001 - the fault strikes inside
+        carried_out = host._do
 
         def do(replica: Any, action: act.Action) -> list[act.Action]:
             if node.crash_after is not None:
@@ -209,7 +221,7 @@ class World:
                     raise Killed
             return carried_out(replica, action)
 
-        host._do = do  # type: ignore[method-assign]  # noqa: SLF001
+        host._do = do  # type: ignore[method-assign]
 
     def _bury(self, node: Node) -> None:
         node.client.crash()
@@ -226,7 +238,8 @@ class World:
         if edge.producer is None:
             edge.producer = edge.client.producer()
             edge.incarnation = int(self.now * 1e9) + 1
-            edge.next_step = self.step_now + 1
+            # What it had sent last it may send again: its note of where it was is older.
+            edge.next_step = self.step_now + 1 - self.rng.choice((0, 0, 1, 2))
         while edge.next_step <= self.step_now:
             step = edge.next_step
             for slot, ids in edge.sensors.items():
@@ -243,7 +256,6 @@ class World:
                 record = LogRecord(version=VERSION, batch=batch)
                 edge.producer.send(topics.TUPLES, slot, edge.name.encode(), record.SerializeToString())
             edge.next_step += 1
-        edge.producer.poll()
 
     # ---- faults ------------------------------------------------------------------------------------------------
 
@@ -265,6 +277,7 @@ class World:
         node = self.nodes.get(name, self.scaler)
         if node.made is not None:
             self.note(f"kill {name}")
+            self.struck.add(name)
             self._bury(node)
 
     def kill_inside(self, name: str, actions: int) -> None:
@@ -272,6 +285,7 @@ class World:
         node = self.nodes[name]
         if node.made is not None:
             self.note(f"kill {name} after {actions} actions")
+            self.struck.add(name)
             node.crash_after = actions
 
     def pause(self, name: str, *, paused: bool) -> None:
@@ -279,12 +293,14 @@ class World:
         node = self.nodes[name]
         if node.made is not None or not paused:
             self.note(f"{'stop' if paused else 'continue'} {name}")
+            self.struck.add(name)
             node.paused = paused and node.made is not None
 
     def cut_off(self, name: str) -> None:
         """Partition one node from the log."""
         if name not in self.cut:
             self.note(f"cut off {name}")
+            self.struck.add(name)
             self.cut.add(name)
             self.log.partition_client(name)
 
@@ -306,6 +322,7 @@ class World:
         """SIGKILL an edge; it comes back."""
         edge = self.edges[number]
         self.note(f"kill {edge.name} for {down_s:.2f} s")
+        self.struck.add(edge.name)
         if edge.producer is not None:
             edge.client.crash()
             edge.producer = None
@@ -314,7 +331,7 @@ class World:
     def heal_all(self) -> None:
         """End every fault; the dead start again."""
         self.broker(up=True)
-        for name in list(self.cut):
+        for name in sorted(self.cut):
             self.join(name)
         for node in [*self.nodes.values(), self.scaler]:
             node.paused = False

@@ -30,11 +30,15 @@ def settings_of(broker: Broker, tmp_path: Path, prefix: str, cores: int = 2) -> 
 def test_topics_that_are_missing_or_too_narrow(broker: Broker, tmp_path: Path) -> None:
     settings = settings_of(broker, tmp_path, "narrow.")
     log = KafkaLog(settings.kafka)
-    with pytest.raises(LogError, match=r"topic narrow.recovered: found 0 partitions, expected at least 2 .\[slots\] count"):
+    with pytest.raises(
+        LogError, match=r"topic narrow.recovered: found 0 partitions, expected at least 2 .\[slots\] count"
+    ):
         check_topics(log, settings)
     log.ensure_topics(settings)
     check_topics(log, settings)
-    with pytest.raises(LogError, match=r"topic narrow.results: found 2 partitions, expected at least 3 .\[spark\] cores"):
+    with pytest.raises(
+        LogError, match=r"topic narrow.results: found 2 partitions, expected at least 3 .\[spark\] cores"
+    ):
         check_topics(log, settings_of(broker, tmp_path, "narrow.", cores=3))
 
 
@@ -76,5 +80,5 @@ def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
 
 
 def test_missing_jars_are_named(broker: Broker, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no Spark connector in .*; run `make setup`"):
+    with pytest.raises(ConfigError, match=r"no Spark connector in .*; run `make setup`"):
         session_options(settings_of(broker, tmp_path, ""), jars=tmp_path)

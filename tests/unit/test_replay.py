@@ -38,13 +38,15 @@ CONFIG = SlotConfig(
     edges=("e1", "e1", "e2", "e3"),
     slide_us=SLIDE_US,
     max_ahead_us=4 * SLIDE_US,
+    max_skew_steps=2,
     max_gap_steps=20,
     operators=({"use": "recover"},),
     eps=1.0,
     delta=0.9,
 )
-HISTORY = np.cumsum(np.random.default_rng(3).normal(size=(200, 4)), axis=0) * 0.1
-MODEL = Model.fit(HISTORY, ["a", "b", "c", "d"])
+COVARIANCE = 0.5 * np.eye(4) + 0.5
+JOINT = np.block([[COVARIANCE, 0.9 * COVARIANCE], [0.9 * COVARIANCE, COVARIANCE]])
+MODEL = Model.from_joint(np.zeros(8), JOINT, ["a", "b", "c", "d"])
 
 
 def load(_sha256: str) -> Model:
@@ -136,7 +138,7 @@ class RandomLog:
         elif kind == "model":
             self.message(model=ModelChange(epoch=epoch, sha256=self.random.choice(["", "aa"])))
         else:
-            place = len(self.records) + self.random.choice([-3, -1])
+            place = max(10, len(self.records) + self.random.choice([-3, -1]))  # not the settings
             self.message(quarantine=Quarantine(epoch=epoch, offset=place))
 
 
@@ -155,9 +157,9 @@ def written(records: list[Record]) -> list[Record]:
     return out
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_the_loop_agrees_with_the_slot(seed: int) -> None:
-    log = RandomLog(seed).write(200)
+    log = RandomLog(seed).write(150)
     recovered = written(log)
     result = compare(recompute(log, load), recovered)
     assert result.differences == []
@@ -189,7 +191,7 @@ def retag(message: Recovered) -> None:
 
 @pytest.fixture
 def log() -> list[Record]:
-    return RandomLog(1).write(200)
+    return RandomLog(1).write(150)
 
 
 @pytest.mark.parametrize("change", [shift(1e-5), retag], ids=["value", "tag"])

@@ -64,9 +64,9 @@ def test_readings_are_read_by_steps(tmp_path: Path) -> None:
 
 
 def test_two_drivers_cannot_have_one_checkpoint(tmp_path: Path) -> None:
-    with Store(tmp_path).lock():
-        with pytest.raises(StateError, match=f"in use by another driver .process {os.getpid()}"):
-            Store(tmp_path).lock()
+    refused = pytest.raises(StateError, match=f"in use by another driver .process {os.getpid()}")
+    with Store(tmp_path).lock(), refused:
+        Store(tmp_path).lock()
     Store(tmp_path).lock().close()
 
 

@@ -1,0 +1,64 @@
+"""What the systems of the e2e tests work on: a stream of correlated signals, its sensors table and a fitted model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from services.recovery.fit import fit_csv
+from services.runtime.sensors import SensorTable, read_sensors
+from services.runtime.settings import Steps
+
+SENSORS, EDGES, GROUPS = 24, 4, 3
+ROWS, FIT_ROWS = 9000, 1200  # 15 minutes: more than any test reads
+STEPS = Steps(interval_s=0.1, window=10, slide=2)
+PLAYED, MARKED = "edge-x", "marked"
+"""An edge, and its one sensor, that a test plays itself: no process runs for it and the CSV does not have it."""
+
+_WAVES, _NOISE = 5, 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Files of a stream."""
+
+    data: Path
+    sensors: Path
+    model: Path
+    table: SensorTable
+
+
+def write_inputs(directory: Path, *, played: bool = False) -> Inputs:
+    """Write the files; the same ones for the same arguments.
+
+    Args:
+        played: whether the table has the edge `PLAYED`.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    data, sensors, model = (directory / name for name in ("data.csv", "sensors.csv", "model.bin"))
+    names = [f"s{number:02d}" for number in range(SENSORS)]
+    values = np.round(_signals(np.random.default_rng(20100310)), 4)
+    lines = [",".join(names), *(",".join(map(str, row)) for row in values.tolist())]
+    data.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = [
+        f"{name},edge-{number % EDGES + 1},group-{number * GROUPS // SENSORS + 1},{values[:, number].mean():.3f}"
+        for number, name in enumerate(names)
+    ]
+    if played:
+        rows.append(f"{MARKED},{PLAYED},group-1,")
+    sensors.write_text("\n".join(["sensor,edge,group,threshold", *rows]) + "\n", encoding="utf-8")
+    table = read_sensors(sensors)
+    fitted, _ = fit_csv(data, table, STEPS, (0, FIT_ROWS))
+    fitted.save(model)
+    return Inputs(data, sensors, model, table)
+
+
+def _signals(chance: np.random.Generator) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Return float64[ROWS, SENSORS]: each sensor a mixture of a few slow waves, and some noise of its own."""
+    seconds = np.arange(ROWS) * STEPS.interval_s
+    periods = chance.uniform(7.0, 60.0, _WAVES)
+    waves = np.sin(2 * np.pi * (seconds[:, None] / periods + chance.uniform(size=_WAVES)))
+    mixed = waves @ chance.normal(size=(_WAVES, SENSORS)) * 4
+    return np.asarray(50.0 + mixed + _NOISE * chance.normal(size=mixed.shape))

@@ -1,0 +1,143 @@
+"""Input that cannot be used: a named error in one line, or a counted outcome that stands somewhere; never a silence."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.kafka.broker import Broker
+from services.local import processes
+from services.local.topics import make_topics, read_partition
+from services.runtime.log import DEAD_LETTERS
+from services.runtime.messages import DeadLetter
+from tests.e2e.stream import Inputs
+from tests.e2e.system import PATIENCE_S, Rig
+
+REFUSED = 2
+
+
+@pytest.fixture
+def rig(tmp_path: Path, broker: Broker, inputs: Inputs, request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """A system that is not started, on files of its own."""
+    prefix = f"{request.node.name[5:40]}.".replace("[", "-").replace("]", "")
+    data, sensors, model = (Path(shutil.copy(path, tmp_path)) for path in (inputs.data, inputs.sensors, inputs.model))
+    copied = Inputs(data, sensors, model, inputs.table)
+    rig = Rig(tmp_path / "system", copied, servers=broker.servers, prefix=prefix)
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
+def run(rig: Rig, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command until it ends by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "services.cli", *arguments],
+        env=os.environ | {"TSUNAGI_CONFIG": str(rig.config)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def damage_model(rig: Rig) -> str:
+    rig.inputs.model.write_bytes(rig.inputs.model.read_bytes()[:-100] + bytes(100))
+    return str(rig.inputs.model)
+
+
+def misspell_key(rig: Rig) -> str:
+    rig.config.write_text(rig.config.read_text().replace("window =", "windw ="))
+    return "[steps.windw] unknown key (found 10)"
+
+
+def wrong_value(rig: Rig) -> str:
+    rig.config.write_text(rig.config.read_text().replace("slide = 2", "slide = 20"))
+    return "slide = 20 is greater than window = 10"
+
+
+def contradict(rig: Rig) -> str:
+    rig.inputs.sensors.write_text(rig.inputs.sensors.read_text().replace("s00,", "s0x,"))
+    return "the sensors table contradicts the data: no column for 's0x'"
+
+
+def tangle(rig: Rig) -> str:
+    lines = rig.inputs.data.read_text().splitlines()
+    lines[7] = "word" + lines[7][lines[7].index(",") :]
+    rig.inputs.data.write_text("\n".join(lines) + "\n")
+    return f"{rig.inputs.data}, line 8, column 's00': found 'word'"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "command"),
+    [
+        (damage_model, "gateway run --node gw-1"),
+        (misspell_key, "gateway run --node gw-1"),
+        (wrong_value, "up"),
+        (contradict, "edge run --edge edge-1"),
+        (tangle, "edge run --edge edge-1"),
+    ],
+)
+def test_what_cannot_be_used_ends_the_command_with_its_name(
+    rig: Rig, spoil: Callable[[Rig], str], command: str
+) -> None:
+    make_topics(rig.settings)
+    place(rig)
+    said = spoil(rig)
+    ended = run(rig, *command.split())
+    assert ended.returncode == REFUSED, ended.stderr
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def place(rig: Rig) -> None:
+    """Let the scaler write the placement, without which an edge waits."""
+    processes.start(rig.settings, rig.config, "scaler", "scaler", ["scaler", "run"])
+    rig.listen()
+    rig.wait(lambda: any(line.get("event") == "placement" for line in rig.lines("scaler")), "a placement")
+
+
+def test_a_column_that_the_table_does_not_have_stands_in_dead_letters(rig: Rig, tmp_path: Path) -> None:
+    make_topics(rig.settings)
+    place(rig)
+    lines = rig.inputs.data.read_text().splitlines()[:41]
+    rig.inputs.data.write_text("\n".join([lines[0] + ",stranger", *(f"{line},7.5" for line in lines[1:])]) + "\n")
+    ended = run(rig, "edge", "run", "--edge", "edge-1")
+    assert ended.returncode == 0, ended.stderr
+    letters = [DeadLetter.FromString(record.value or b"") for record in read_partition(rig.log, DEAD_LETTERS, 0)]
+    assert [(letter.reason, letter.value) for letter in letters] == [("unknown-sensor", b"7.5")]
+    assert b"stranger" in letters[0].key
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(rig: Rig) -> None:
+    make_topics(rig.settings)
+    place(rig)
+    for node in ("gw-1", "sec-1"):  # outputs without readings: a slot goes on whether or not its edges live
+        processes.start(rig.settings, rig.config, node, "worker", ["gateway", "run", "--node", node])
+    with subprocess.Popen(
+        [sys.executable, "-m", "services.cli", "spark", "run"],
+        env=os.environ | {"TSUNAGI_CONFIG": str(rig.config), "PYTHONUNBUFFERED": "1"},
+        stderr=subprocess.PIPE,  # no file: the limit below would hold for a log as well
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    ) as driver:
+        created = psutil.Process(driver.pid).create_time()
+        processes.record(rig.settings.state, processes.Process("spark", "spark", driver.pid, created))
+        try:
+            rig.wait((rig.settings.spark.checkpoint / "commits" / "1").exists, "two batches")
+            resource.prlimit(driver.pid, resource.RLIMIT_FSIZE, (1, 1))  # a full disk, without root
+            _, said = driver.communicate(timeout=PATIENCE_S)
+        finally:
+            processes.kill(rig.process("spark"))
+    assert driver.returncode == 1
+    assert "state cannot be written: File too large" in said
+    assert str(rig.settings.spark.checkpoint) in said

@@ -1,0 +1,169 @@
+"""Edges and owners of slots die, freeze and come back; every row is accounted for after each."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from deploy.kafka.broker import Broker
+from services.gateway.steps import NEVER
+from services.local.fleet import FRESH_S
+from services.replay import replay_slots
+from services.runtime.messages import LogRecord
+from tests.e2e.stream import STEPS, Inputs
+from tests.e2e.system import Rig
+from tests.e2e.verdict import Verdict, parsed, slot_sensors, validate
+
+LOGGER = logging.getLogger(__name__)
+FROZEN_S = 5.0
+_CLOCK_US = 2000  # the log's times are milliseconds
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory, broker: Broker, inputs: Inputs) -> Iterator[Rig]:
+    system = Rig(tmp_path_factory.mktemp("workers"), inputs, servers=broker.servers, prefix="workers.")
+    try:
+        system.start()
+        yield system
+    finally:
+        system.close()
+
+
+def test_a_killed_edge_is_recovered_meanwhile_and_exact_again_afterwards(rig: Rig) -> None:
+    edge = "edge-1"
+    rig.kill_edge(edge)
+    rig.advance()
+    dead_until_us = time.time_ns() // 1000
+    rig.edge_back(edge)
+    rig.advance()
+    verdict = validate(rig)
+    own = slot_sensors(rig, edge)
+    killed_us = rig.down[edge][-1]
+    # Its last batches may have been on their way, and its windows are whole again one window after its return.
+    assert verdict.estimated(own, killed_us + 400_000, dead_until_us) == 1.0
+    last_us = verdict.last_step * 200_000
+    assert verdict.estimated(own, last_us - 1_000_000, last_us) == 0.0
+    assert verdict.error_sd() < 0.5
+    assert {item["edge"] for item in verdict.checked.findings.not_sent if item["steps"]} >= {edge}
+
+
+def test_a_killed_owner_is_replaced_and_the_slot_protected_again(rig: Rig) -> None:
+    rig.wait_protected()
+    kill = rig.kill_owner(0)
+    successor = rig.wait_owner(0, kill.epoch)
+    assert successor != kill.node
+    rig.wait_protected()
+    rig.advance()
+    verdict = validate(rig)
+    assert_taken_over(verdict, 0, kill.node)
+
+
+def test_a_frozen_owner_that_thaws_changes_nothing_and_stands_by_again(rig: Rig) -> None:
+    rig.wait_protected()
+    zombie, epoch = rig.watches[1].owner, rig.watches[1].epoch
+    rig.signal(zombie, signal.SIGSTOP)
+    successor = rig.wait_owner(1, epoch)
+    assert successor != zombie
+    time.sleep(FROZEN_S)  # the fault itself: it stays frozen that long after the takeover
+    thawed_us = time.time_ns() // 1000
+    rig.signal(zombie, signal.SIGCONT)
+
+    def roles() -> list[str]:
+        beat = rig.fleet.beats[zombie]
+        if beat.appended_us < thawed_us or beat.age_s(time.time_ns() // 1000) > FRESH_S:
+            return ["silent"]
+        return [part.role for part in beat.message.slots if part.slot == 1]
+
+    rig.wait(
+        lambda: any(line.get("event") == "deposed" for line in rig.lines(zombie)), "the zombie to read of its fall"
+    )
+    rig.wait(lambda: set(roles()) <= {"standby"}, f"{zombie} to stand by, or to be free")
+    rig.wait_protected()
+    rig.advance()
+    verdict = validate(rig)
+    assert rig.watches[1].owner != zombie
+    assert_taken_over(verdict, 1, zombie)
+    counted, void = control_records(verdict, 1)
+    fell_at = next(owner.offset for owner in verdict.checked.logs[1].owners if owner.epoch == epoch + 1)
+    after = [control for control in counted if control.offset > fell_at]
+    assert [control for control in after if control.writer == zombie] == []
+    assert unjust_outs(verdict, 1) == []
+    LOGGER.info("void in slot 1: %s, of the zombie: %s", len(void), sum(item.writer == zombie for item in void))
+
+
+def test_an_edge_and_the_owner_killed_at_once(rig: Rig) -> None:
+    rig.wait_protected()
+    edge = "edge-2"
+    rig.kill_edge(edge)
+    kill = rig.kill_owner(0)
+    rig.wait_owner(0, kill.epoch)
+    rig.advance()
+    rig.edge_back(edge)
+    rig.wait_protected()
+    rig.advance()
+    verdict = validate(rig)
+    assert_taken_over(verdict, 0, kill.node)
+    verdict.tell()
+
+
+def test_the_outputs_of_every_slot_come_out_again_in_a_replay(rig: Rig) -> None:
+    said: list[str] = []
+    assert replay_slots(rig.settings, (), said.append) == 0, "\n".join(said)
+    assert len(said) == len(rig.watches)
+
+
+def assert_taken_over(verdict: Verdict, slot: int, old_owner: str) -> None:
+    last = [item for item in verdict.takeovers() if item["slot"] == slot][-1]
+    assert last["from"] == old_owner
+    assert last["detect_s"] is not None, "the new owner reported no takeover"
+
+
+class Control(NamedTuple):
+    """A control record, its place and its writer."""
+
+    offset: int
+    record: LogRecord
+    writer: str
+
+
+def control_records(verdict: Verdict, slot: int) -> tuple[list[Control], list[Control]]:
+    """Return the control records of a slot's log that count, and those that are void."""
+    epoch = 0
+    counted: list[Control] = []
+    void: list[Control] = []
+    for record in verdict.logs[slot]:
+        message = parsed(record)
+        kind = None if message is None else message.WhichOneof("body")
+        if message is None or kind is None or kind == "batch":
+            continue
+        valid = getattr(message, kind).epoch == (epoch + 1 if kind == "ownership" else epoch)
+        epoch += valid and kind == "ownership"
+        control = Control(record.offset, message, (record.key or b"").decode().removeprefix("!"))
+        (counted if valid else void).append(control)
+    return counted, void
+
+
+def unjust_outs(verdict: Verdict, slot: int) -> list[tuple[int, str]]:
+    """Return (offset, edge) of the valid EdgeOuts of edges neither silent nor behind, by the log's own times."""
+    valid = {control.offset for control in control_records(verdict, slot)[0]}
+    patience_us = STEPS.slide_us + round(STEPS.grace_s * 1e6)
+    newest: dict[str, tuple[int, int]] = {}  # edge -> (appended, step)
+    found = []
+    for record in verdict.logs[slot]:
+        message = parsed(record)
+        kind = None if message is None else message.WhichOneof("body")
+        if message is not None and kind == "batch":
+            newest[message.batch.edge] = record.appended_us, message.batch.step
+        elif message is not None and kind == "edge_out" and record.offset in valid:
+            out = message.edge_out
+            appended_us, step = newest.get(out.edge, (0, 0))
+            silent = record.appended_us - appended_us >= patience_us - _CLOCK_US
+            behind = step + STEPS.max_skew_steps < out.from_step
+            if out.from_step != NEVER and not silent and not behind:
+                found.append((record.offset, out.edge))
+    return found

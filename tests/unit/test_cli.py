@@ -1,0 +1,70 @@
+"""The command line: help is quick and complete, errors are one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from services.cli import CONFIG_VARIABLE, cli, main
+
+COMMANDS = (
+    "edge",
+    "gateway",
+    "secondary",
+    "scaler",
+    "spark",
+    "up",
+    "status",
+    "down",
+    "results",
+    "demo",
+    "replay",
+    "fit",
+)
+
+
+def test_help_names_every_command() -> None:
+    result = CliRunner().invoke(cli, ["--help"])
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in result.output
+        assert CliRunner().invoke(cli, [name, "--help"]).exit_code == 0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("numpy", "pyspark", "confluent_kafka", "pydantic", "rich")
+    code = f"import sys, services.cli; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "none.toml", "gateway", "run", "--node", "n"], "none.toml: no such configuration file"),
+        (["--config", "bad.toml", "status"], "bad.toml: [kafka.server] unknown key"),
+        (["fit", "d.csv", "--sensors", "s.csv", "--out", "m.bin"], "s.csv, line 1: column 'edge' is missing"),
+        (["gateway", "run"], "Missing option '--node'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    (tmp_path / "bad.toml").write_text('[kafka]\nserver = "x"\n')
+    (tmp_path / "d.csv").write_text("a\n1\n")
+    (tmp_path / "s.csv").write_text("sensor\na\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(CONFIG_VARIABLE, "")  # and put back what `--config` sets
+    monkeypatch.setattr(sys, "argv", ["tsunagi", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
