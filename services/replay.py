@@ -90,10 +90,13 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
     cursor, punctuated = 0, -math.inf
     for record in kept:
         message = _message(record)
-        if message is None or quarantined.get(record.offset, -1) > record.offset:
+        if message is None:
             continue  # one dead letter, no output
         body = message.WhichOneof("body")
-        index = 0
+        buried = quarantined.get(record.offset, -1) > record.offset
+        if buried and (config is None or body not in ("batch", "edge_out", "punctuation")):
+            continue  # the same
+        index = int(buried)  # its dead letter comes first
         batches: list[tuple[TupleBatch, int]] = []
         if body == "ownership":
             if message.ownership.epoch != epoch + 1:
@@ -102,7 +105,12 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
                 generation, first_step = message.ownership.generation, message.ownership.first_step
             epoch += 1
         elif body == "batch":
-            batches = [(message.batch, record.appended_us)]
+            batch = message.batch
+            if buried:  # it says that its edge has delivered, and no more
+                batch = TupleBatch(
+                    edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
+                )
+            batches = [(batch, record.appended_us)]
         elif getattr(message, str(body)).epoch != epoch:
             continue
         elif body == "settings":
@@ -126,7 +134,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             continue
         for batch, appended_us in batches:
             if _refused(batch, appended_us, config, edges, cursor):
-                index += 1  # it went to `late` or `dead-letters` under this name
+                index += not buried  # it went to `late` or `dead-letters` under this name
                 continue
             if all(edge["last"] == -math.inf for edge in edges.values()):
                 cursor = max(cursor, batch.step - config.max_skew_steps)
@@ -141,7 +149,11 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             if opened and min(opened) - cursor > config.max_gap_steps:
                 cursor = min(opened)
                 continue
-            for frame in chain.process(cursor, _values(config, opened.pop(cursor, {}))):
+            delivered = opened.pop(cursor, {})
+            if buried:  # the value to blame may be any of them: all go to dead-letters
+                index += sum(len(batch.sensor) > 0 for batch in delivered.values())
+                delivered = {}
+            for frame in chain.process(cursor, _values(config, delivered)):
                 yield Recomputed(Name(record.offset, index), generation, frame)
                 index += 1
             cursor += 1

@@ -11,23 +11,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from services.runtime import metrics
-from services.runtime.log import RECOVERED, Log
+from services.runtime.log import RECOVERED, Log, LogError, OffsetLostError
 from services.runtime.placement import PlacementReader
 from services.runtime.sensors import SensorTable, read_sensors
 from services.runtime.settings import Settings
 from spark.acknowledge import Acknowledger
-from spark.blocks import SQL, Counters
+from spark.action import act, named
+from spark.blocks import Counters
 from spark.frontier import NEVER, Mark, Waiting
 from spark.layout import Layout, make_layout, same
 from spark.queries import span_steps
 from spark.state import KEPT, StateError, Store
-from spark.tasks import REPORT_SQL, BatchContext, decoding, ordering, warming
+from spark.tasks import BatchContext
+
+Answer = TypeVar("Answer")
 
 
 class StoppedError(Exception):
@@ -146,7 +149,7 @@ class Job:
             self._go_on()
             self._run(frame, batch)
         except Exception as error:
-            self.failure = error
+            self.failure = named(error)
             raise
 
     def _go_on(self) -> None:
@@ -237,7 +240,8 @@ class Job:
 
     def _unread(self, slot: int, before: Standing) -> bool:
         """Return whether the slot has given more than was read: then this job is behind, not the slot."""
-        if self._ends.range(RECOVERED, slot)[1] <= before.marks.get(slot, Mark()).read_to:
+        end = self._patiently(lambda: self._ends.range(RECOVERED, slot)[1])
+        if end <= before.marks.get(slot, Mark()).read_to:
             return False
         self._waiting.delivered(slot)
         return True
@@ -245,7 +249,7 @@ class Job:
     def _newest_layout(self, serial: int) -> Layout:
         """Return the layout in force, with what placement and sensors table have added."""
         current = self._load_layout(serial) if serial else None
-        placement = self._placements.latest()
+        placement = self._patiently(self._placements.latest)
         if placement is None:
             if current is None:
                 raise StateError("no placement on plan")
@@ -259,6 +263,17 @@ class Job:
         self._layout = wanted
         self._logger.info("layout", serial=wanted.serial, placement=wanted.placement, sensors=len(wanted))
         return wanted
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask the log, as long as it takes: a broker that is away for a while does not end the job."""
+        while True:
+            try:
+                return ask()
+            except OffsetLostError:
+                raise
+            except LogError as error:
+                self._go_on()
+                self._logger.warning("the log does not answer; asking again", error=str(error))
 
     def _load_layout(self, serial: int) -> Layout:
         if self._layout is None or self._layout.serial != serial:
@@ -307,25 +322,6 @@ class Job:
         self._store.remove(f"driver/after-{batch - KEPT}")
         if layout > KEPT:
             self._store.remove(f"layouts/{layout - KEPT}")
-
-
-def act(frame: DataFrame, context: BatchContext, cores: int) -> list[dict[str, Any]]:
-    """Run the batch's one action: decode, hand blocks to the cores, order and send; return the cores' reports."""
-    done = (
-        frame.coalesce(cores)
-        .mapInArrow(decoding(context), SQL)
-        .repartitionById(cores, "core")
-        .mapInArrow(ordering(context), REPORT_SQL)
-        .collect()
-    )
-    return [json.loads(row["report"]) for row in done]
-
-
-def warm(session: SparkSession, settings: Settings) -> None:
-    """Start the Python workers and load what a batch needs, before the first batch has to wait for it."""
-    stage, cores = warming(settings.kafka), settings.spark.cores
-    frame = session.range(0, cores, numPartitions=cores)
-    frame.mapInArrow(stage, SQL).repartitionById(cores, "core").mapInArrow(stage, SQL).collect()
 
 
 def query_id(checkpoint: Path) -> str:

@@ -55,9 +55,10 @@ def count_minute(new: Readings, expiring: Readings, count: Ints, above: Ints, sp
     if not len(new.sensor):
         nothing = np.zeros(0, dtype=np.int64)
         return Counted(nothing, nothing, np.zeros(0))
-    old_least = int(expiring.step.min()) if len(expiring.step) else int(new.step.min())
-    base = min(old_least, int(new.step.min()))
-    width = int(new.step.max()) - base + 2  # one value below `base` stands for "before all"
+    # Groups stand at different steps, so readings of one may expire that are newer than all new ones of another.
+    steps = np.concatenate((new.step, expiring.step))
+    base = int(steps.min())
+    width = int(steps.max()) - base + 2  # one value below `base` stands for "before all"
     new_key = new.sensor.astype(np.int64) * width + (new.step - base + 1)
     order = np.argsort(new_key, kind="stable")
     key = new_key[order]

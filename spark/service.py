@@ -19,13 +19,15 @@ from services.runtime.loop import StopFlag
 from services.runtime.messages import Heartbeat
 from services.runtime.settings import ConfigError, Settings
 from spark.acknowledge import NODE
-from spark.job import Job, Standing, StoppedError, query_id, warm
+from spark.action import warm
+from spark.job import Job, Standing, StoppedError, query_id
 from spark.session import source, start_session
 from spark.state import StateError, Store
 
 _POLL_S = 0.2
 _IDLE_S = 0.02
 _STOP_S = 30.0
+_TOPICS_S = 10.0
 
 
 def run(settings: Settings) -> int:
@@ -82,14 +84,19 @@ class CheckpointError(ConfigError):
     """The checkpoint directory cannot be used."""
 
 
-def check_topics(log: KafkaLog, settings: Settings) -> None:
+def check_topics(log: KafkaLog, settings: Settings, *, wait_s: float = _TOPICS_S) -> None:
     """Check the topics before Spark starts, which takes longer and explains less.
+
+    Args:
+        wait_s: how long a topic that has just been made may take to show itself.
 
     Raises:
         LogError: the broker does not answer, or a topic is missing or has too few partitions.
     """
+    deadline_s = time.monotonic() + wait_s
     for topic, expected in ((RECOVERED, settings.slots.count), (RESULTS, settings.spark.cores)):
-        found = log.partitions(topic)
+        while (found := log.partitions(topic)) == 0 and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
         if found < expected:
             raise LogError(
                 f"topic {settings.kafka.prefix}{topic}: found {found} partitions, expected at least {expected} "
@@ -131,7 +138,10 @@ def begin(store: Store, settings: Settings) -> Standing:
     last = max(_batches(settings, "commits"), default=-1)
     if last < 0:
         return Standing()
-    return Standing.of(store.read_json(f"driver/after-{last}"))
+    standing = Standing.of(store.read_json(f"driver/after-{last}"))
+    for core in range(settings.spark.cores):
+        store.check(f"core-{core}/state-{last}")
+    return standing
 
 
 def wait_for_placement(job: Job, stop: StopFlag) -> bool:

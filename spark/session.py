@@ -13,9 +13,14 @@ from services.runtime.settings import ConfigError, Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS = ROOT / ".cache" / "jars" / "spark"
+ARCHIVE = ROOT / ".cache" / "spark.jsa"
+"""Classes as `spark/archive.py` keeps them for a quicker start; used if it is there."""
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""Java options: say nothing of classes that the archive does not have."""
 SOURCE_PREFIX = "kafka."
 """Keys of `[spark] options` that begin so go to the Kafka source, the others to the session."""
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _COMMIT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -33,7 +38,7 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
         "spark.jars": ",".join(str(path) for path in found),
         "spark.driver.memory": settings.spark.memory,
         # C1 only: the jobs are short, and compiling them well costs more than it saves.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.reuse": "true",
         "spark.sql.shuffle.partitions": str(settings.spark.cores),
@@ -62,13 +67,19 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
     return options
 
 
-def start_session(settings: Settings, jars: Path = JARS) -> SparkSession:
+def start_session(settings: Settings, jars: Path = JARS, *, java_options: str = "") -> SparkSession:
     """Start Spark; its Python workers are this Python and import this code.
+
+    Args:
+        java_options: further options of the driver's JVM; empty = use the archive of classes, if there is one.
 
     Raises:
         ConfigError: see `session_options`.
     """
     options = session_options(settings, jars)
+    if not java_options and ARCHIVE.exists():
+        java_options = f"-XX:SharedArchiveFile={ARCHIVE} {QUIET}"
+    options[_JAVA_OPTIONS] = f"{options[_JAVA_OPTIONS]} {java_options}".strip()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))

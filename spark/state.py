@@ -243,12 +243,20 @@ class Store:
             StateError: it is not there or cannot be read.
         """
         path = self.root / name
+        self.check(name)
         try:
             return path.read_bytes()
-        except FileNotFoundError:
-            raise StateError(f"{path}: state is missing; {_ADVICE}") from None
         except OSError as error:
             raise StateError(f"{path}: state cannot be read: {error.strerror}") from error
+
+    def check(self, name: str) -> None:
+        """Check that one of the files is there.
+
+        Raises:
+            StateError: it is not.
+        """
+        if not (self.root / name).exists():
+            raise StateError(f"{self.root / name}: state is missing; {_ADVICE}")
 
     def find(self, name: str) -> bytes | None:
         """Read one of the files; None = it is not there."""

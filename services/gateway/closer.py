@@ -45,8 +45,10 @@ class Closer:
     def on_batch(self, edge: str, step: int, now: float) -> None:
         """Take note of a batch read from the log, in time or late."""
         heard = self._heard.get(edge)
-        leaving = heard is not None and heard.leaving and step <= heard.step
-        self._heard[edge] = _Heard(now, step, leaving)
+        if heard is not None and heard.leaving and step <= heard.step:
+            heard.at = now  # one of its last, on its way when it left
+        else:
+            self._heard[edge] = _Heard(now, step)
 
     def on_leaving(self, edge: str, step: int, now: float) -> None:
         """Take note that an edge has stopped in good order after this step."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
 from services.gateway.operators import Chain, Frame, build_chain
 from services.gateway.steps import NOT_YET, StepBook
 from services.recovery.model import Model
-from services.runtime.columns import pack_floats, pack_octets, pack_sensors
+from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
 from services.runtime.messages import (
     VERSION,
@@ -127,7 +128,7 @@ class Slot:
 
     def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
         if record.offset in self.register.quarantined:
-            return [self._dead(record, 0, "quarantined", "two owners died on this record")]
+            return self._quarantined(record, parsed)
         message, reason, detail = parsed
         if message is None:
             return [self._dead(record, 0, reason, detail)]
@@ -203,7 +204,39 @@ class Slot:
         self.last_name = Name(context.last_offset, context.last_index)
         self._set_aside = []
 
+    def _quarantined(self, record: Record, parsed: Parsed | None) -> list[Output]:
+        """Pass over a record on which owners died; what it closes closes without values.
+
+        The value to blame need not be its own: it may have waited in an open step that this record was the last to come
+        for, and would kill whoever closes that step by the next record.
+        """
+        outputs = [self._dead(record, 0, "quarantined", "two owners died on this record")]
+        message, _, _ = parsed or parse(record)
+        kind = None if message is None else message.WhichOneof("body")
+        if message is None or self.book is None or self.chain is None:
+            return outputs
+        if kind == "batch":
+            batch = message.batch
+            self.book.accept(
+                TupleBatch(
+                    edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
+                ),
+                record.appended_us,
+            )
+        elif kind == "edge_out" and self.register.read(record.offset, message):
+            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step)
+        elif kind == "punctuation" and self.register.read(record.offset, message):
+            self.book.punctuate(message.punctuation.step)
+        for closed in self.book.close():
+            outputs += [
+                self._dead_batch(record, len(outputs) + index, batch)
+                for index, batch in enumerate(batch for batch in closed.batches if batch.sensor)
+            ]
+            self._emit(record, closed.step, np.full_like(closed.values, np.nan), outputs)
+        return outputs
+
     def _batch(self, record: Record, batch: TupleBatch, outputs: list[Output]) -> None:
+        batch.offset = record.offset
         if self.book is None:
             self._set_aside.append((batch, record.appended_us))
             return
@@ -249,13 +282,32 @@ class Slot:
         if self.book is None or self.chain is None:
             return
         for closed in self.book.close():
-            for frame in self.chain.process(closed.step, closed.values):
-                output = self._output(record, len(outputs), RECOVERED, frame)
-                outputs.append(output)
-                self.last_name = output.name
+            self._emit(record, closed.step, closed.values, outputs)
+
+    def _emit(self, record: Record, step: int, values: Floats, outputs: list[Output]) -> None:
+        assert self.chain is not None  # noqa: S101 - callers have checked; for the type checker
+        for frame in self.chain.process(step, values):
+            output = self._output(record, len(outputs), RECOVERED, frame)
+            outputs.append(output)
+            self.last_name = output.name
 
     def _output(self, record: Record, index: int, topic: str, body: Frame | Late | DeadLetter) -> Output:
         return Output(Name(record.offset, index), topic, self.register.epoch, record.appended_us, body)
+
+    def _dead_batch(self, record: Record, index: int, batch: TupleBatch) -> Output:
+        """Set aside a batch that waited in a step which a quarantined record has closed."""
+        self.counts["quarantined"] = self.counts.get("quarantined", 0) + 1
+        letter = DeadLetter(
+            version=VERSION,
+            topic=TUPLES,
+            partition=self.slot,
+            offset=batch.offset,
+            reason="quarantined",
+            detail=f"in a step that the record at offset {record.offset}, on which two owners died, has closed",
+            key=batch.edge.encode(),
+            value=LogRecord(version=VERSION, batch=batch).SerializeToString()[:MAX_LETTER_BYTES],
+        )
+        return self._output(record, index, DEAD_LETTERS, letter)
 
     def _dead(self, record: Record, index: int, reason: str, detail: str) -> Output:
         self.counts[reason] = self.counts.get(reason, 0) + 1

@@ -40,6 +40,7 @@ class ClosedStep:
 
     step: int
     values: Floats
+    batches: tuple[TupleBatch, ...] = ()
 
 
 @dataclass(slots=True)
@@ -130,7 +131,9 @@ class StepBook:
                     self.skipped += first - self.cursor
                     self.cursor = first
                     continue
-            closed.append(ClosedStep(self.cursor, self._assemble(self.open.pop(self.cursor, {}))))
+            batches = self.open.pop(self.cursor, {})
+            in_order = tuple(batches[edge] for edge in sorted(batches))
+            closed.append(ClosedStep(self.cursor, self._assemble(batches), in_order))
             self.cursor += 1
         return closed
 

@@ -79,6 +79,11 @@ class Primary:
         """An edge has stopped in good order after this step."""
         self._closer.on_leaving(edge, step, now)
 
+    @property
+    def saving(self) -> bool:
+        """Whether a context is on its way."""
+        return self._saving is not None
+
     def on_context_saved(self, place: int, scan: Register) -> None:
         """The broker has the context that was to be saved, at this place."""
         if self._saving is None:

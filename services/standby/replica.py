@@ -110,6 +110,8 @@ class Replica:
         self._level0: Level0Ack | None = None
         self._known_epoch = 0
         self._vetted_epoch = 0
+        self._lost_saves = 0
+        self._blocked = False  # the next record names a model that this node lacks
         self._term = 0  # the epoch it is, or was last, the primary of
         self._known_owner = ""
         self._since = now
@@ -234,7 +236,8 @@ class Replica:
         if self.stage is Stage.WATCH:
             if first > self.intake.next and self.intake.jump_place(first) is None:
                 return self._start_reading(first, now)  # what it would need is gone: it must not look ready
-            self.fault = ""
+            if not self._blocked:
+                self.fault = ""
             return self._pull(first, end, now)
         if self.stage is Stage.START or self.stage is Stage.SURVEY:
             self._target = end
@@ -273,6 +276,7 @@ class Replica:
             self._retry_at = now + 1.0
             return []
         self.fault = ""
+        self._blocked = False
         self.slot = slot
         self.intake.jump(slot.position, slot.register)
         self.silent.clear()
@@ -331,7 +335,9 @@ class Replica:
 
     def on_context_saved(self, place: int) -> None:
         """The broker has the context that was to be saved, at this place."""
-        if self.primary is not None:
+        if self._lost_saves:
+            self._lost_saves -= 1  # of a term that is over; contexts arrive in the order in which they were sent
+        elif self.primary is not None:
             self.primary.on_context_saved(place, self.scan)
 
     def on_ack(self, ack: Ack, now: float) -> None:
@@ -560,8 +566,10 @@ class Replica:
             outputs = self.slot.apply(record, parsed)
         except ModelError as error:
             self.fault = str(error)
+            self._blocked = True
             return None
         self.fault = ""
+        self._blocked = False
         self.intake.backlog.popleft()
         self.processed += 1
         return outputs
@@ -572,6 +580,7 @@ class Replica:
 
     def _fall(self, now: float) -> list[act.Action]:
         """Another node owns the slot: be its secondary, so that nobody is left unwatched."""
+        self._lost_saves += self.primary is not None and self.primary.saving
         self.stage = Stage.WATCH
         self._promotion = None
         self.primary = None

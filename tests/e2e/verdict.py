@@ -26,6 +26,7 @@ from tests.e2e.stream import STEPS
 from tests.e2e.system import SLOTS, Rig
 
 LOGGER = logging.getLogger(__name__)
+_ATTEMPTS = 10
 Which = Callable[[TupleBatch], bool]
 
 
@@ -217,6 +218,18 @@ def _world(rig: Rig, last_step: int) -> World:
         restart_us=0,
         scale=scale,
     )
+
+
+def wait_exact(rig: Rig, edges: Collection[str], judged: Callable[[], Verdict]) -> Verdict:
+    """Go on until all values of these edges in the last second were measured; return what `judged` says then."""
+    ids = set().union(*(slot_sensors(rig, edge) for edge in edges))
+    for _ in range(_ATTEMPTS):
+        rig.advance()
+        verdict = judged()
+        last_us = verdict.last_step * STEPS.slide_us
+        if verdict.estimated(ids, last_us - 1_000_000, last_us) == 0.0:
+            return verdict
+    raise AssertionError(rig.report(f"values of {', '.join(edges)} are still recovered"))
 
 
 def slot_sensors(rig: Rig, edge: str) -> set[int]:

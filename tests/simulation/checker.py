@@ -15,14 +15,18 @@ import numpy as np
 
 from services.gateway.operators import Frame
 from services.gateway.slot import Output, Slot, parse
+from services.recovery.model import Model
 from services.replay import recompute
 from services.runtime import log as topics
-from services.runtime.columns import floats
 from services.runtime.log import Record
 from services.runtime.messages import Ack, Context, LogRecord, Recovered
 from services.runtime.names import NO_NAME, Name, unpack_key
 from services.standby.ownership import Register
 from tests.simulation.world import SLOTS, World
+
+SLACK_S = 1.0
+SETTLED_S = 4.0
+"""After so long every slot has an owner."""
 
 FRESH = 4
 """What follows from the very last records may still be on its way."""
@@ -71,7 +75,7 @@ def expected(world: World, slot: int) -> Truth:
     return truth
 
 
-def _no_model(sha256: str) -> None:  # type: ignore[misc]
+def _no_model(sha256: str) -> Model:
     raise AssertionError(f"no schedule puts a model in force, but {sha256} is asked for")
 
 
@@ -86,6 +90,7 @@ def check(world: World) -> list[str]:
         wrong += _acks(world, slot, truth)
         wrong += _contexts(world, slot, truth)
         wrong += _no_false_alarm(world, slot, truth)
+        wrong += _on_time(world, slot)
         wrong += _progress(world, slot, truth.state)
         wrong += _queues(world, slot)
         wrong += _edges(world, slot)
@@ -94,7 +99,7 @@ def check(world: World) -> list[str]:
 
 def _replay(world: World, slot: int, truth: Truth) -> list[str]:
     """The plain loop, which shares nothing with the slot but its operators, says the same."""
-    said = {item.name: item.frame for item in recompute(world.log.records(topics.TUPLES, slot), _no_model)}  # type: ignore[arg-type]
+    said = {item.name: item.frame for item in recompute(world.log.records(topics.TUPLES, slot), _no_model)}
     wrong = [f"slot {slot}: the replay has no output {name}" for name in truth.frames if name not in said]
     for name, frame in said.items():
         own = truth.frames.get(name)
@@ -205,17 +210,30 @@ def _plain(context: Context) -> bytes:
 
 
 def _no_false_alarm(world: World, slot: int, truth: Truth) -> list[str]:
-    """Whoever was never struck is never deposed, and never held to be gone: an outage of the broker is nobody's fault."""
+    """Whoever was not struck is never deposed nor held to be gone: an outage of the broker is nobody's fault."""
     wrong = []
     if not world.struck.intersection(world.nodes) and truth.scan.epoch != 1:
         wrong.append(f"slot {slot}: epoch {truth.scan.epoch} although no worker was struck")
     bodies = [message for record in world.log.records(topics.TUPLES, slot) if (message := parse(record)[0]) is not None]
-    # The first batches of the slot may have been there before its first step was chosen.
     out = {message.edge_out.edge for message in bodies if message.WhichOneof("body") == "edge_out"}
     blamed = sorted(out - world.struck)
     if blamed:
         wrong.append(f"slot {slot}: {blamed} were not waited for although nothing struck them")
     return wrong
+
+
+def _on_time(world: World, slot: int) -> list[str]:
+    """While workers and broker live, a step waits for a dead edge no longer than a slide and the grace."""
+    if world.struck.intersection({*world.nodes, "broker"}):
+        return []
+    steps = world.settings.steps
+    limit_us = (2 * steps.slide_s + steps.grace_s + SLACK_S) * 1e6
+    late = []
+    for record in world.log.records(topics.RECOVERED, slot):
+        message = Recovered.FromString(record.value or b"")
+        if message.event_time_us > world.began_us + SETTLED_S * 1e6:
+            late += [message.step] * (record.appended_us - message.event_time_us > limit_us)
+    return [f"slot {slot}: {len(late)} steps came too late, first {late[0]}"] if late else []
 
 
 def _progress(world: World, slot: int, state: Slot) -> list[str]:
@@ -236,14 +254,18 @@ def _progress(world: World, slot: int, state: Slot) -> list[str]:
 
 
 def _queues(world: World, slot: int) -> list[str]:
-    """No output queue grows without end: of what the downstream has nothing is kept."""
+    """Of what the downstream has nothing is kept, so no output queue grows without end."""
     wrong = []
     for node in world.nodes.values():
         replica = None if node.made is None else node.made.replicas.get(slot)
         if replica is None or replica.role not in ("standby", "primary"):
             continue
-        if len(replica.silent) > 100 or len(replica.pending) > 20:
-            wrong.append(f"slot {slot}: {node.name} keeps {len(replica.silent)} + {len(replica.pending)} outputs")
+        level0 = replica._level0
+        kept = [output.name for output in replica.silent.take(NO_NAME)]
+        if level0 is not None and kept and kept[0].offset < level0.offset:
+            wrong.append(f"slot {slot}: {node.name} keeps {kept[0]}, acknowledged up to {level0.offset}")
+        if len(replica.pending) > 20:
+            wrong.append(f"slot {slot}: {node.name} takes {len(replica.pending)} outputs for undelivered")
     return wrong
 
 

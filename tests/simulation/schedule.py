@@ -15,18 +15,27 @@ KINDS = (
     "broker",
     "edge",
     "cut-edge",
+    "repeat-edge",
     "clock",
     "scaler",
     "kill-pair",
+    "cut-writing",
 )
 
+OF_BROKER = ("broker", "broker", "broker", "edge", "cut-edge", "clock", "scaler")
+"""Strikes that no worker may be blamed for."""
 
-def run_schedule(world: World, faults: int) -> None:
-    """Start, let it settle, strike `faults` times, heal, let it settle again."""
+OF_EDGES = ("edge", "edge", "cut-edge", "repeat-edge", "clock", "scaler")
+"""Strikes that no worker and no broker has a part in: the steps must go on in time."""
+
+
+def run_schedule(world: World, faults: int | None = None) -> None:
+    """Start, let it settle, strike `faults` times (None = by the seed), heal, let it settle again."""
     rng = world.rng
+    kinds = {1: OF_BROKER, 5: OF_EDGES}.get(world.seed % 8, KINDS)
     world.run(4.0)
-    for _ in range(faults):
-        _strike(world, rng.choice(KINDS))
+    for _ in range(1 + world.seed % 7 if faults is None else faults):
+        _strike(world, rng.choice(kinds))
         world.run(rng.uniform(0.05, 2.0))
     world.heal_all()
     world.run(9.0)
@@ -60,12 +69,27 @@ def _strike(world: World, kind: str) -> None:
         world.run(rng.uniform(0.1, 4.0))
         world.broker(up=True)
     elif kind == "edge":
-        world.kill_edge(rng.randrange(EDGES), rng.uniform(0.2, 3.0))
+        world.kill_edge(rng.randrange(EDGES), rng.uniform(0.2, 5.0))
     elif kind == "cut-edge":
         name = world.edges[rng.randrange(EDGES)].name
         world.cut_off(name)
         world.run(rng.uniform(0.1, 2.0))
         world.join(name)
+    elif kind == "repeat-edge":
+        # Steps are open, since one edge is away, when another starts anew and sends its last ones again.
+        number = rng.randrange(EDGES)
+        name = world.edges[number].name
+        world.cut_off(name)
+        world.run(rng.uniform(0.2, 0.6))
+        world.kill_edge((number + 1) % EDGES, rng.uniform(0.0, 0.1), repeats=True)
+        world.run(rng.uniform(0.0, 1.0))
+        world.join(name)
+    elif kind == "cut-writing":
+        # An edge is down, so the owner has something to write; what is on its way may arrive long after its fall.
+        world.kill_edge(rng.randrange(EDGES), rng.uniform(0.5, 3.0))
+        world.cut_off_writing(owner)
+        world.run(rng.uniform(1.0, 3.0))
+        world.join(owner)
     elif kind == "clock":
         node = world.nodes[anybody]
         node.clock.skew_us = rng.randrange(-600_000_000, 600_000_000)

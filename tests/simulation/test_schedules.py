@@ -12,13 +12,12 @@ from tests.simulation.world import World
 
 SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "120"))
 FIRST = int(os.environ.get("TSUNAGI_SIMULATION_SEED", "1"))
-BATCHES: tuple[int | str, ...] = (1, 20, 100, "inf")
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SCHEDULES))
 def test_schedule(seed: int) -> None:
-    world = World(seed, batch_size=BATCHES[seed % len(BATCHES)])
-    run_schedule(world, faults=1 + seed % 7)
+    world = World.of_seed(seed)
+    run_schedule(world)
     wrong = check(world)
     history = "\n".join(f"  {at:8.3f} {event}" for at, event in world.events)
     assert not wrong, f"seed {seed}: {wrong}\n{history}"

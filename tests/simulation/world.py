@@ -8,11 +8,11 @@ strike between any two actions of a replica, inside a promotion too.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import structlog
 
 from services.gateway.host import Host
@@ -36,6 +36,8 @@ EDGES = 4
 SENSORS = 3
 SLOTS = 2
 WORKERS = ("gw-1", "gw-2", "sec-1", "idle-1")
+BATCHES: tuple[int | str, ...] = (1, 20, 100, "inf")
+"""B of the secondaries, by seed."""
 
 _silent = structlog.wrap_logger(
     structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
@@ -76,6 +78,7 @@ class Node:
     turn_at: float = 0.0
     restart_at: float | None = 0.0
     crash_after: int | None = None
+    cut_writing: bool = False
 
 
 @dataclass
@@ -90,25 +93,27 @@ class SimEdge:
     incarnation: int = 0
     alive_from: float = 0.0
     paused: bool = False
+    repeats: bool = False
     sent: set[tuple[int, int]] = field(default_factory=set)  # (slot, step)
 
 
 def value(sensor: int, step: int) -> float:
     """What a sensor reads."""
-    return 10.0 * sensor + np.sin(step / 7 + sensor)
+    return 10.0 * sensor + math.sin(step / 7 + sensor)
 
 
 class World:
     """One run. `log`, `nodes` and `edges` are there for the checker.
 
     Attributes:
-        struck: nodes and edges that were killed, stopped or cut off.
+        struck: nodes and edges that were killed, stopped or cut off; "broker" if it was stopped.
     """
 
     def __init__(self, seed: int, *, batch_size: int | str = 20, operators: tuple[dict[str, Any], ...] = ()) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.clock = ManualClock()
+        self.began_us = self.clock.now_us()
         self.events: list[tuple[float, str]] = []
         edges = [f"edge-{i + 1}" for i in range(EDGES)]
         self.table = SensorTable(tuple(Sensor(i, f"s{i}", edges[i % EDGES]) for i in range(EDGES * SENSORS)))
@@ -116,7 +121,7 @@ class World:
         self.settings = Settings(
             steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5),
             slots=Slots(count=SLOTS),
-            standby=Standby(batch_size=batch_size, context_s=0.5),  # type: ignore[arg-type]
+            standby=Standby(batch_size=batch_size, context_s=0.5),
             scaler=ScalerSettings(workers=len(WORKERS), launcher="none"),
             query=Query(operators=tuple(Operator(**options) for options in chain)),
         )
@@ -124,7 +129,12 @@ class World:
             (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), SLOTS
         )
         self.network = Network(
-            produce_s=(0.0005, 0.004), ack_s=(0.0005, 0.003), fetch_s=(0.0, 0.01), reconnect_s=(0.02, 0.4), ghost=0.3
+            # Every third run on a slow network: then much is on its way whenever something breaks.
+            produce_s=(0.0005, 0.12 if seed % 3 == 0 else 0.004),
+            ack_s=(0.0005, 0.08 if seed % 3 == 0 else 0.003),
+            fetch_s=(0.0, 0.01),
+            reconnect_s=(0.02, 0.4),
+            ghost=0.5,
         )
         self.log = MemoryLog(self.clock, layout, network=self.network, rng=random.Random(seed + 1))
         slot_of = place(self.table, SLOTS)
@@ -145,6 +155,11 @@ class World:
         self.broker_up = True
         self.struck: set[str] = set()
         self.cut: set[str] = set()
+
+    @classmethod
+    def of_seed(cls, seed: int) -> World:
+        """Return the world of a seed: the secondaries' B goes with it too."""
+        return cls(seed, batch_size=BATCHES[seed % len(BATCHES)])
 
     # ---- time --------------------------------------------------------------------------------------------------
 
@@ -219,7 +234,11 @@ class World:
                 if node.crash_after < 0:
                     node.crash_after = None
                     raise Killed
-            return carried_out(replica, action)
+            todo = carried_out(replica, action)
+            if node.cut_writing and isinstance(action, act.Append):
+                node.cut_writing = False
+                self.cut_off(node.name)
+            return todo
 
         host._do = do  # type: ignore[method-assign]
 
@@ -238,8 +257,9 @@ class World:
         if edge.producer is None:
             edge.producer = edge.client.producer()
             edge.incarnation = int(self.now * 1e9) + 1
-            # What it had sent last it may send again: its note of where it was is older.
-            edge.next_step = self.step_now + 1 - self.rng.choice((0, 0, 1, 2))
+            # It goes on with the present, or from its note of where it was, which is a little old.
+            noted = max(edge.next_step - self.rng.choice((1, 2)), self.step_now - 20)
+            edge.next_step = noted if edge.repeats else self.step_now + 1
         while edge.next_step <= self.step_now:
             step = edge.next_step
             for slot, ids in edge.sensors.items():
@@ -304,6 +324,10 @@ class World:
             self.cut.add(name)
             self.log.partition_client(name)
 
+    def cut_off_writing(self, name: str) -> None:
+        """Partition one node from the log right after it has sent its next control record."""
+        self.nodes[name].cut_writing = True
+
     def join(self, name: str) -> None:
         """Heal it."""
         if name in self.cut:
@@ -315,12 +339,14 @@ class World:
         """Stop or start the broker."""
         if up != self.broker_up:
             self.note(f"broker {'up' if up else 'down'}")
+            self.struck.add("broker")
             self.broker_up = up
             (self.log.start if up else self.log.stop)()
 
-    def kill_edge(self, number: int, down_s: float) -> None:
-        """SIGKILL an edge; it comes back."""
+    def kill_edge(self, number: int, down_s: float, *, repeats: bool = False) -> None:
+        """SIGKILL an edge; it comes back, and sends its last steps again if it `repeats` itself."""
         edge = self.edges[number]
+        edge.repeats = repeats or self.rng.random() < 0.3
         self.note(f"kill {edge.name} for {down_s:.2f} s")
         self.struck.add(edge.name)
         if edge.producer is not None:
@@ -336,6 +362,7 @@ class World:
         for node in [*self.nodes.values(), self.scaler]:
             node.paused = False
             node.crash_after = None
+            node.cut_writing = False
             node.clock.skew_us = 0
             if node.made is None and node.restart_at is not None:
                 node.restart_at = min(node.restart_at, self.now)

@@ -33,7 +33,7 @@ def test_topics_that_are_missing_or_too_narrow(broker: Broker, tmp_path: Path) -
     with pytest.raises(
         LogError, match=r"topic narrow.recovered: found 0 partitions, expected at least 2 .\[slots\] count"
     ):
-        check_topics(log, settings)
+        check_topics(log, settings, wait_s=0)
     log.ensure_topics(settings)
     check_topics(log, settings)
     with pytest.raises(
@@ -73,6 +73,10 @@ def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(StateError, match="driver/after-7: state is missing"):
         begin(store, settings)
     store.write_json("driver/after-7", Standing(batch=7, marks={0: Mark(step=5)}).as_json())
+    with pytest.raises(StateError, match="core-0/state-7: state is missing; restore it, or empty the checkpoint"):
+        begin(store, settings)
+    for core in range(2):
+        store.write(f"core-{core}/state-7", b"")
     assert begin(store, settings).marks[0].step == 5
     (checkpoint / "metadata").write_text("{")
     with pytest.raises(StateError, match="Spark's checkpoint is damaged"):

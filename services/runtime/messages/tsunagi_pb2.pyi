@@ -39,7 +39,7 @@ class LogRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
-    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count")
+    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class TupleBatch(_message.Message):
     SENSOR_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     edge: str
     incarnation: int
     step: int
@@ -54,7 +55,8 @@ class TupleBatch(_message.Message):
     sensor: bytes
     value: bytes
     count: bytes
-    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ...) -> None: ...
+    offset: int
+    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class Ownership(_message.Message):
     __slots__ = ("epoch", "node", "generation", "first_step", "settings_hash")

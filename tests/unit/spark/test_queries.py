@@ -60,6 +60,13 @@ def test_counts_over_batches_are_the_plain_ones(rows, flags, cuts, span) -> None
         before = now
 
 
+def test_what_expires_of_one_group_may_be_newer_than_what_is_new_of_another() -> None:
+    new = readings([(1, 100, True)])
+    expiring = readings([(0, 101, True)])
+    found = count_minute(new, expiring, np.array([1, 0]), np.array([1, 0]), 5)
+    assert (found.q1.tolist(), found.q2.tolist()) == ([1], [1])
+
+
 NOTHING = -(2**61)
 
 

@@ -1,0 +1,226 @@
+"""Protocol bugs planted in the real objects, to prove that the schedules and the checker find such bugs.
+
+Each is a context manager that patches one method of the code under test while a schedule runs. The checker runs
+afterwards, on the code as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from services.gateway.closer import Closer
+from services.gateway.host import Host
+from services.gateway.slot import Output, Slot
+from services.gateway.steps import StepBook
+from services.runtime.log import Record
+from services.runtime.messages import Ack, Level0Ack, LogRecord, SlotSettings, TupleBatch
+from services.runtime.names import Name
+from services.standby import actions as act
+from services.standby.detector import Detector
+from services.standby.intake import Intake
+from services.standby.ownership import Register
+from services.standby.primary import Primary
+from services.standby.queue import PendingQueue, SilentQueue
+from services.standby.replica import Replica
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+_on_tail = Replica.on_tail
+_read = Register.read
+_acknowledge = Primary.acknowledge
+_trim = SilentQueue.trim
+_accept = StepBook.accept
+_settings = Slot._settings
+_decide = Closer.decide
+_jump = Intake.jump
+_do = Host._do
+_take_in = Intake.take_in
+_on_records = Replica.on_records
+_context = Slot.context
+
+
+def _begins_after_its_own(self: Replica, generation: int, name: Name, now: float) -> list[act.Action]:
+    """The new owner takes what it has computed itself for written."""
+    return _on_tail(self, generation, max(name, self.slot.last_name), now)
+
+
+def _ownership_without_epoch(self: Register, offset: int, record: LogRecord) -> bool:
+    if record.WhichOneof("body") == "ownership":
+        self.epoch = record.ownership.epoch - 1
+    return _read(self, offset, record)
+
+
+def _void_counts(self: Register, offset: int, record: LogRecord) -> bool:
+    kind = record.WhichOneof("body")
+    return _read(self, offset, record) or kind in ("edge_out", "punctuation")
+
+
+def _floor(self: PendingQueue, position: int) -> int:
+    return position
+
+
+def _level1_early(self: Primary, *args: Any, **options: Any) -> list[act.Action]:
+    todo = _acknowledge(self, *args, **options)
+    if self._resume is not None and self._sent_level1 < self._resume.offset:
+        self._sent_level1 = self._resume.offset
+        todo.append(act.SendAck(Ack(version=1, level1=self._resume)))
+    return todo
+
+
+def _context_saved_at_once(self: Primary, slot: Slot, now: float) -> list[act.Action]:
+    """Points to the place after the last context, which the next one will perhaps get."""
+    todo = _save_context(self, slot, now)
+    if todo and self._saving is not None:
+        position, name, size = self._saving
+        self._saving = position + 1, name, size
+    return todo
+
+
+_save_context = Primary._save_context
+
+
+def _trim_nothing(self: SilentQueue, offset: int) -> None:
+    del offset
+
+
+def _trim_too_far(self: SilentQueue, offset: int) -> None:
+    _trim(self, offset + 12)
+
+
+def _take_nothing(self: SilentQueue, tail: Name) -> list[Output]:
+    self.clear()
+    return []
+
+
+def _no_open_batches(self: StepBook) -> list[TupleBatch]:
+    return []
+
+
+def _duplicates_count(self: StepBook, batch: TupleBatch, appended_us: int) -> str:
+    edge = self.edges.get(batch.edge)
+    if edge is not None and self.cursor <= batch.step <= edge.last_step:
+        self.open.setdefault(batch.step, {})[batch.edge] = batch
+        return ""
+    return _accept(self, batch, appended_us)
+
+
+def _not_readmitted(self: StepBook, batch: TupleBatch, appended_us: int) -> str:
+    edge = self.edges.get(batch.edge)
+    before = None if edge is None else edge.out_from
+    reason = _accept(self, batch, appended_us)
+    if edge is not None and before is not None:
+        edge.out_from = before
+    return reason
+
+
+def _set_aside_lost(self: Slot, record: Record, settings: SlotSettings, outputs: list[Output]) -> None:
+    self._set_aside.clear()
+    _settings(self, record, settings, outputs)
+
+
+def _goes_on(self: Replica, now: float) -> list[act.Action]:
+    return []
+
+
+def _count_alone(self: Detector, at: float, own_count: int, now: float) -> float:
+    return now - at
+
+
+def _true(self: Detector, now: float) -> bool:
+    return True
+
+
+def _always_connected(self: Closer, book: StepBook, now: float, *, connected: bool) -> list[Any]:
+    return _decide(self, book, now, connected=True)
+
+
+def _jump_without_replay(self: Intake, position: int, register: Register) -> None:
+    _jump(self, position, register)
+    self.next = max(position, self.end)
+
+
+def _follow_one_late(self: Host, replica: Replica, action: act.Action) -> list[act.Action]:
+    if isinstance(action, act.Follow):
+        action = replace(action, offset=action.offset + 1)
+    return _do(self, replica, action)
+
+
+def _fetch_one_less(self: Intake, records: Iterable[Record]) -> None:
+    """Takes a record that was read twice for a new one."""
+    kept = list(records)
+    if kept and 0 < kept[0].offset == self.next:
+        self.next += 1
+    _take_in(self, kept)
+
+
+def _first_claim_wins_not(self: Register, offset: int, record: LogRecord) -> bool:
+    """The last of several claims to one epoch wins."""
+    if record.WhichOneof("body") == "ownership" and record.ownership.epoch == self.epoch > 0:
+        self.epoch -= 1
+    return _read(self, offset, record)
+
+
+def _edges_forgotten(self: StepBook) -> list[Any]:
+    return []
+
+
+def _epoch_of_the_claim(self: Primary, slot: Slot, wish: Any, now: float, *, connected: bool) -> list[act.Action]:
+    """Control records carry the epoch to come, as if nobody had to read his own promotion back."""
+    todo = _primary_decide(self, slot, wish, now, connected=connected)
+    for action in todo:
+        if isinstance(action, act.Append) and action.record.WhichOneof("body") == "edge_out":
+            action.record.edge_out.epoch += 1
+    return todo
+
+
+_primary_decide = Primary.decide
+
+
+def _level0_of_position(self: Replica, ack: Ack, now: float) -> None:
+    """The secondary trims by what the primary has read, not by what its downstream has."""
+    if ack.WhichOneof("body") == "level0":
+        ahead = Level0Ack()
+        ahead.CopyFrom(ack.level0)
+        ahead.offset = max(ahead.offset, self.slot.position)
+        ack = Ack(version=1, level0=ahead)
+    _on_ack(self, ack, now)
+
+
+_on_ack = Replica.on_ack
+
+
+def _plant(target: type, method: str, bug: Any) -> Plant:
+    return partial(patch.object, target, method, bug)
+
+
+PLANTED: dict[str, Plant] = {
+    "a new owner begins after the wrong name": _plant(Replica, "on_tail", _begins_after_its_own),
+    "an ownership counts whatever its epoch": _plant(Register, "read", _ownership_without_epoch),
+    "the last of several claims wins": _plant(Register, "read", _first_claim_wins_not),
+    "a void control record counts": _plant(Register, "read", _void_counts),
+    "a control record carries another epoch": _plant(Primary, "decide", _epoch_of_the_claim),
+    "an ack claims outputs that are on their way": _plant(PendingQueue, "floor", _floor),
+    "a Level-1-Ack does not wait for its outputs": _plant(Primary, "acknowledge", _level1_early),
+    "a Level-1-Ack names another position": _plant(Primary, "_save_context", _context_saved_at_once),
+    "the silent queue is not trimmed": _plant(SilentQueue, "trim", _trim_nothing),
+    "the silent queue is trimmed too far": _plant(SilentQueue, "trim", _trim_too_far),
+    "the silent queue is trimmed by what was read": _plant(Replica, "on_ack", _level0_of_position),
+    "a new owner forgets its silent queue": _plant(SilentQueue, "take", _take_nothing),
+    "a context lacks the open batches": _plant(StepBook, "open_batches", _no_open_batches),
+    "a context lacks the edges": _plant(StepBook, "edge_states", _edges_forgotten),
+    "a duplicate counts": _plant(StepBook, "accept", _duplicates_count),
+    "an edge that is out stays out": _plant(StepBook, "accept", _not_readmitted),
+    "what was set aside is lost": _plant(Slot, "_settings", _set_aside_lost),
+    "a deposed primary goes on": _plant(Replica, "_fall", _goes_on),
+    "silence counts while one's own heartbeats stay away": _plant(Detector, "_count", _count_alone),
+    "an outage of the broker is held against the edges": _plant(Closer, "decide", _always_connected),
+    "a jump to a context without replay": _plant(Intake, "jump", _jump_without_replay),
+    "a primary follows its log from one record late": _plant(Host, "_do", _follow_one_late),
+    "a reader passes a record over": _plant(Intake, "take_in", _fetch_one_less),
+}
+"""What is wrong -> how it is planted."""

@@ -1,0 +1,177 @@
+"""A slot of five sensors on three edges, and logs for it with everything in them that may stand in one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from services.gateway.config import SlotConfig
+from services.gateway.slot import Slot
+from services.recovery.model import Model, ModelError
+from services.runtime.columns import pack_floats, pack_sensors
+from services.runtime.log import TUPLES, Record
+from services.runtime.messages import (
+    VERSION,
+    EdgeOut,
+    LogRecord,
+    ModelChange,
+    Ownership,
+    Punctuation,
+    Quarantine,
+    SlotSettings,
+    TupleBatch,
+)
+from services.runtime.names import Name
+
+SLOT = 3
+GENERATION = 77
+SLIDE_US = 200_000
+FIRST = 1000
+EDGES = ("e1", "e2", "e3")
+SENSORS = {"e1": [0, 2], "e2": [3], "e3": [5, 8]}
+NAMES = ("a", "b", "c", "d", "e")
+
+_COVARIANCE = 0.4 * np.eye(5) + 0.6
+MODEL = Model.from_joint(
+    np.zeros(10), np.block([[_COVARIANCE, 0.9 * _COVARIANCE], [0.9 * _COVARIANCE, _COVARIANCE]]), list(NAMES)
+)
+
+
+def load(sha256: str) -> Model:
+    if sha256 != "aa":
+        raise ModelError(f"{sha256}: no such model")
+    return MODEL
+
+
+def make_config(*operators: dict[str, Any], **changes: Any) -> SlotConfig:
+    fields: dict[str, Any] = {
+        "slot": SLOT,
+        "sensors": (0, 2, 3, 5, 8),
+        "names": NAMES,
+        "edges": ("e1", "e1", "e2", "e3", "e3"),
+        "slide_us": SLIDE_US,
+        "max_ahead_us": 4 * SLIDE_US,
+        "max_skew_steps": 0,
+        "max_gap_steps": 20,
+        "operators": operators,
+        "eps": 1.0,
+        "delta": 0.9,
+    }
+    return SlotConfig(**(fields | changes))
+
+
+def batch(edge: str, step: int, values: dict[int, float] | None = None, incarnation: int = 1) -> TupleBatch:
+    given = {sensor: float(step) for sensor in SENSORS[edge]} if values is None else values
+    return TupleBatch(
+        edge=edge,
+        incarnation=incarnation,
+        step=step,
+        event_time_us=step * SLIDE_US,
+        sensor=pack_sensors(sorted(given)),
+        value=pack_floats([given[sensor] for sensor in sorted(given)]),
+        count=pack_sensors([1] * len(given)),
+    )
+
+
+class Writer:
+    """Appends records to a log; the append time follows the step of the last batch unless `now_us` is set."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.now_us = FIRST * SLIDE_US
+
+    def raw(self, value: bytes | None) -> Record:
+        record = Record(TUPLES, SLOT, len(self.records), self.now_us, b"key", value)
+        self.records.append(record)
+        return record
+
+    def add(self, **body: Any) -> Record:
+        return self.raw(LogRecord(version=VERSION, **body).SerializeToString())
+
+    def batch(self, edge: str, step: int, values: dict[int, float] | None = None, incarnation: int = 1) -> Record:
+        return self.add(batch=batch(edge, step, values, incarnation))
+
+    def own(self, epoch: int, node: str = "n1", generation: int = GENERATION, first_step: int = FIRST) -> Record:
+        return self.add(ownership=Ownership(epoch=epoch, node=node, generation=generation, first_step=first_step))
+
+    def settings(self, config: SlotConfig, epoch: int = 1) -> Record:
+        return self.add(settings=SlotSettings(epoch=epoch, hash=config.hash, text=config.text()))
+
+    def out(self, edge: str, from_step: int, epoch: int = 1) -> Record:
+        return self.add(edge_out=EdgeOut(epoch=epoch, edge=edge, from_step=from_step))
+
+    def punctuation(self, step: int, epoch: int = 1) -> Record:
+        return self.add(punctuation=Punctuation(epoch=epoch, step=step))
+
+    def model(self, sha256: str, epoch: int = 1) -> Record:
+        return self.add(model=ModelChange(epoch=epoch, sha256=sha256))
+
+    def quarantine(self, offset: int, epoch: int = 1) -> Record:
+        return self.add(quarantine=Quarantine(epoch=epoch, offset=offset))
+
+
+def owned(config: SlotConfig) -> Writer:
+    """Return a log whose slot is owned and set."""
+    writer = Writer()
+    writer.own(1)
+    writer.settings(config)
+    return writer
+
+
+def random_log(seed: int, config: SlotConfig, turns: int = 60) -> list[Record]:
+    """Write a log: late and repeated batches, restarts, silence, jumps, zombies' records, models, quarantines."""
+    draw = random.Random(seed)
+    writer = Writer()
+    writer.batch("e1", FIRST)
+    writer.own(1)
+    writer.batch("e2", FIRST, incarnation=2)
+    writer.settings(config)
+    epoch = 1
+    step = dict.fromkeys(EDGES, FIRST)
+    for _ in range(turns):
+        edge = min(step, key=lambda name: step[name]) if draw.random() < 0.8 else draw.choice(EDGES)
+        chance = draw.random()
+        if chance < 0.62:
+            values = {sensor: draw.gauss(0, 1) for sensor in SENSORS[edge] if draw.random() < 0.9}
+            writer.batch(edge, step[edge], values, incarnation=draw.choice((2, 2, 2, 3, 1)))
+            jump = draw.choice((1, 1, 1, 1, 1, 2, 30))
+            step[edge] += jump
+            writer.now_us += jump * SLIDE_US // 3
+        elif chance < 0.70:
+            writer.batch(edge, step[edge] - draw.randint(1, 3), incarnation=3)
+        elif chance < 0.74:
+            writer.raw(draw.choice((b"\xff", b"", None, LogRecord(version=VERSION + 1).SerializeToString())))
+        elif chance < 0.82:
+            writer.out(edge, step[edge], epoch + draw.choice((0, 0, -1)))
+        elif chance < 0.87:
+            writer.punctuation(max(step.values()), epoch + draw.choice((0, 1)))
+        elif chance < 0.91:
+            writer.own(epoch + draw.choice((0, 1)), "n2", generation=1)
+            epoch += (
+                writer.records[-1].value
+                == LogRecord(
+                    version=VERSION,
+                    ownership=Ownership(epoch=epoch + 1, node="n2", generation=1, first_step=FIRST),
+                ).SerializeToString()
+            )
+        elif chance < 0.95:
+            writer.model(draw.choice(("", "aa")), epoch)
+        elif chance < 0.98:
+            writer.quarantine(len(writer.records) + draw.randint(-2, 4), epoch)
+        else:
+            writer.settings(config, epoch)
+    return writer.records
+
+
+Encoded = list[tuple[str, Name, bytes]]
+
+
+def play(slot: Slot, records: list[Record]) -> Encoded:
+    """Apply records; return (topic, name, value) of what follows."""
+    return [
+        (output.topic, output.name, output.encode(slot.slot, slot.register.generation)[1])
+        for record in records
+        for output in slot.apply(record)
+    ]

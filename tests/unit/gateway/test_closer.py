@@ -1,0 +1,227 @@
+"""Whom the owner stops waiting for, and when; time is the test's."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from services.gateway.closer import DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
+from services.gateway.steps import NEVER, StepBook
+from services.runtime.messages import EdgeOut, Punctuation
+from services.runtime.settings import Steps
+from tests.unit.gateway.small_slot import EDGES, FIRST, batch, make_config
+
+LATER_US = 1 << 60
+STEPS = Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5, max_skew_s=0.6)
+SLIDE_S = 0.2
+PATIENCE_S = 0.7
+TICK_S = 0.05
+
+
+class Owner:
+    """A slot's owner, its clock and its edges; decisions are read back at once unless `deaf`."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.book = StepBook(make_config(slide_us=STEPS.slide_us, max_skew_steps=STEPS.max_skew_steps), FIRST)
+        self.closer = Closer(STEPS, self.now)
+        self.connected = True
+        self.deaf = False
+        self.decided: list[tuple[float, EdgeOut | Punctuation]] = []
+        self.closed: list[int] = []
+        self._began = self.now
+
+    @property
+    def step(self) -> int:
+        return FIRST + round((self.now - self._began) / SLIDE_S)
+
+    def deliver(self, edge: str, step: int) -> str:
+        reason = self.book.accept(batch(edge, step), LATER_US)
+        self.closer.on_batch(edge, step, self.now)
+        self.closed += [item.step for item in self.book.close()]
+        return reason
+
+    def tick(self) -> None:
+        self.now = round(self.now + TICK_S, 6)
+        for decision in self.closer.decide(self.book, self.now, connected=self.connected):
+            self.decided.append((round(self.now - self._began, 3), decision))
+            if self.deaf:
+                continue
+            if isinstance(decision, EdgeOut):
+                self.book.edge_out(decision.edge, decision.from_step)
+            else:
+                self.book.punctuate(decision.step)
+            self.closed += [item.step for item in self.book.close()]
+
+    def run(self, seconds: float, shifts: dict[str, int], *, sent: bool = True) -> None:
+        """Let time pass; each edge delivers a step a slide, `shifts` steps ahead of (or behind) the clock."""
+        for _ in range(round(seconds / TICK_S)):
+            before = self.step
+            self.tick()
+            if self.step != before and sent:
+                for edge, shift in shifts.items():
+                    self.deliver(edge, self.step + shift)
+
+    @property
+    def outs(self) -> list[tuple[float, str, int]]:
+        return [(at, item.edge, item.from_step) for at, item in self.decided if isinstance(item, EdgeOut)]
+
+    @property
+    def punctuations(self) -> list[tuple[float, int]]:
+        return [(at, item.step) for at, item in self.decided if isinstance(item, Punctuation)]
+
+
+ALL = dict.fromkeys(EDGES, 0)
+LEFT = dict.fromkeys(("e1", "e2"), 0)
+
+
+def settled() -> Owner:
+    owner = Owner()
+    owner.run(2.0, ALL)
+    assert owner.decided == []
+    return owner
+
+
+def test_nothing_is_decided_while_all_deliver() -> None:
+    owner = settled()
+    assert owner.closed[-1] == owner.step
+
+
+def test_a_silent_edge_is_waited_for_a_slide_and_the_grace() -> None:
+    owner = settled()
+    last = owner.step
+    owner.run(PATIENCE_S - 3 * TICK_S, LEFT)
+    assert owner.outs == []
+    owner.run(3 * TICK_S, LEFT)
+    ((_, edge, from_step),) = owner.outs
+    assert (edge, from_step) == ("e3", last + 1)
+    assert owner.closed[-1] >= last + 3
+    owner.run(1.0, LEFT)
+    assert len(owner.decided) == 1
+
+
+def test_an_edge_that_comes_back_is_waited_for_again() -> None:
+    owner = settled()
+    owner.run(2.0, LEFT)
+    owner.deliver("e3", owner.step + 1)
+    assert owner.book.edges["e3"].out_from == NEVER
+    owner.run(1.0, ALL)
+    assert len(owner.decided) == 1
+
+
+def test_an_edge_that_leaves_in_good_order_is_out_at_once() -> None:
+    owner = settled()
+    owner.closer.on_leaving("e3", owner.step, owner.now)
+    left_at = owner.step
+    owner.run(SLIDE_S, LEFT)
+    owner.tick()
+    assert [(edge, from_step) for _, edge, from_step in owner.outs] == [("e3", left_at + 1)]
+
+
+def test_batches_on_their_way_when_it_left_are_still_waited_for() -> None:
+    owner = settled()
+    owner.closer.on_leaving("e3", owner.step + 2, owner.now)
+    owner.run(2 * SLIDE_S, LEFT)
+    assert owner.outs == []
+    owner.deliver("e3", owner.step - 1)
+    owner.deliver("e3", owner.step)
+    owner.run(SLIDE_S, LEFT)
+    owner.tick()
+    assert [edge for _, edge, _ in owner.outs] == ["e3"]
+
+
+def test_a_new_process_of_an_edge_that_left_is_waited_for() -> None:
+    owner = settled()
+    owner.closer.on_leaving("e3", owner.step, owner.now)
+    owner.deliver("e3", owner.step + 1)
+    owner.run(1.0, ALL)
+    assert owner.outs == []
+
+
+def test_a_slow_clock_within_the_skew_is_waited_for() -> None:
+    owner = settled()
+    owner.run(3.0, {"e1": 0, "e2": 0, "e3": -STEPS.max_skew_steps})
+    assert owner.decided == []
+    assert owner.closed[-1] == owner.step - STEPS.max_skew_steps
+
+
+def test_a_slow_clock_beyond_the_skew_is_not() -> None:
+    owner = settled()
+    owner.run(3.0, {"e1": 0, "e2": 0, "e3": -STEPS.max_skew_steps - 4})
+    assert {edge for _, edge, _ in owner.outs} == {"e3"}
+    assert owner.closed[-1] == owner.step
+
+
+def test_a_fast_clock_expels_nobody() -> None:
+    owner = settled()
+    owner.run(3.0, {"e1": 3, "e2": 0, "e3": 0})
+    assert owner.decided == []
+    assert owner.closed[-1] == owner.step
+
+
+def test_an_edge_out_whose_batches_come_a_little_late_is_taken_back() -> None:
+    owner = settled()
+    owner.run(2.0, LEFT)
+    owner.run(3.0, {"e1": 0, "e2": 0, "e3": -1})
+    assert owner.book.edges["e3"].out_from == NEVER
+    assert owner.closed[-1] == owner.step - 1
+
+
+def test_nothing_is_decided_while_not_connected_and_the_edges_get_time_afterwards() -> None:
+    owner = settled()
+    owner.connected = False
+    owner.run(5.0, ALL, sent=False)
+    assert owner.decided == []
+    owner.connected = True
+    owner.run(RECONNECT_S + DRAIN_SHARE * 5.0 + PATIENCE_S - TICK_S, ALL, sent=False)
+    assert owner.decided == []
+    owner.run(3 * TICK_S, ALL, sent=False)
+    assert {edge for _, edge, _ in owner.outs} == set(EDGES)
+
+
+def test_edges_that_drain_their_spools_in_that_time_are_not_judged() -> None:
+    owner = settled()
+    first = owner.step + 1
+    owner.connected = False
+    owner.run(5.0, ALL, sent=False)
+    owner.connected = True
+    owner.run(1.0, ALL, sent=False)
+    for edge in EDGES:
+        for step in range(first, owner.step + 1):
+            assert owner.deliver(edge, step) == ""
+    owner.run(2.0, ALL)
+    assert owner.decided == []
+
+
+def test_when_all_are_silent_the_steps_go_on_at_most_one_a_slide() -> None:
+    owner = settled()
+    before = len(owner.closed)
+    owner.run(4.0, {})
+    assert {edge for _, edge, _ in owner.outs} == set(EDGES)
+    assert [step for _, step in owner.punctuations] == owner.closed[before:]
+    times = [at for at, _ in owner.punctuations]
+    assert len(times) > 10
+    assert all(late - early > SLIDE_S - 1e-6 for early, late in pairwise(times))
+
+
+def test_a_slot_that_no_edge_has_ever_fed_stands_still() -> None:
+    owner = Owner()
+    owner.run(5.0, {})
+    assert owner.decided == []
+
+
+def test_what_does_not_come_back_is_written_again() -> None:
+    owner = settled()
+    owner.deaf = True
+    owner.run(PATIENCE_S + 2 * REPEAT_S + 0.2, LEFT)
+    assert len(owner.outs) == 3
+    assert len({(edge, from_step) for _, edge, from_step in owner.outs}) == 1
+
+
+def test_a_new_owner_gives_every_edge_its_time_again() -> None:
+    owner = settled()
+    owner.run(0.5, LEFT)
+    owner.closer = Closer(STEPS, owner.now)
+    owner.run(PATIENCE_S - TICK_S, LEFT)
+    assert owner.decided == []
+    owner.run(3 * TICK_S, LEFT)
+    assert [edge for _, edge, _ in owner.outs] == ["e3"]

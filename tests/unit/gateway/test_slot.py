@@ -1,0 +1,252 @@
+"""What a slot makes of its log, record by record."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.gateway.slot import MAX_LETTER_BYTES, Slot
+from services.gateway.steps import NOT_YET
+from services.recovery.model import ModelError
+from services.runtime.columns import floats, octets, sensors
+from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
+from services.runtime.messages import (
+    EXACT,
+    UNMODELLED,
+    VERSION,
+    Context,
+    DeadLetter,
+    Late,
+    LogRecord,
+    Recovered,
+)
+from services.runtime.names import NO_NAME, Name
+from tests.unit.gateway.small_slot import (
+    EDGES,
+    FIRST,
+    GENERATION,
+    SLIDE_US,
+    SLOT,
+    Writer,
+    load,
+    make_config,
+    owned,
+    play,
+    random_log,
+)
+
+
+def letters(found: list[tuple[str, Name, bytes]]) -> list[DeadLetter]:
+    return [DeadLetter.FromString(value) for topic, _, value in found if topic == DEAD_LETTERS]
+
+
+def test_a_closed_step_is_one_record_named_by_the_batch_that_closed_it() -> None:
+    writer = owned(make_config())
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+    ((topic, name, value),) = play(Slot(SLOT, load), writer.records)
+    message = Recovered.FromString(value)
+    assert (topic, name) == (RECOVERED, Name(4, 0))
+    assert (message.version, message.slot, message.generation) == (VERSION, SLOT, GENERATION)
+    assert (message.offset, message.index, message.epoch) == (4, 0, 1)
+    assert (message.step, message.event_time_us) == (FIRST, FIRST * SLIDE_US)
+    assert message.appended_us == writer.records[4].appended_us
+    assert sensors(message.sensor).tolist() == [0, 2, 3, 5, 8]
+    assert floats(message.mean).tolist() == [FIRST] * 5
+    assert set(octets(message.quality).tolist()) == {EXACT}
+
+
+def test_a_record_is_written_even_when_no_sensor_has_a_value() -> None:
+    writer = owned(make_config())
+    for edge in EDGES:
+        writer.batch(edge, FIRST, {})
+    ((_, _, value),) = play(Slot(SLOT, load), writer.records)
+    message = Recovered.FromString(value)
+    assert message.step == FIRST
+    assert message.mean == message.sensor == b""
+
+
+def test_names_of_one_input_count_up_over_all_topics() -> None:
+    writer = Writer()
+    writer.batch("e1", FIRST)
+    writer.batch("e1", FIRST)  # a repeat, still set aside
+    writer.batch("e2", FIRST)
+    writer.batch("e3", FIRST + 1)
+    writer.own(1)
+    settings = writer.settings(make_config())
+    found = play(Slot(SLOT, load), writer.records)
+    assert [(topic, name) for topic, name, _ in found] == [
+        (LATE, Name(settings.offset, 0)),
+        (RECOVERED, Name(settings.offset, 1)),
+    ]
+    assert Late.FromString(found[0][2]).reason == "duplicate"
+
+
+def test_what_was_set_aside_is_judged_by_its_own_append_time() -> None:
+    writer = Writer()
+    writer.batch("e1", FIRST + 6)
+    writer.now_us += 100 * SLIDE_US
+    writer.own(1)
+    writer.settings(make_config())
+    (letter,) = letters(play(Slot(SLOT, load), writer.records))
+    assert letter.reason == "ahead"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_names_increase_without_gaps_within_an_input(seed: int) -> None:
+    found = play(Slot(SLOT, load), random_log(seed, make_config({"use": "recover"})))
+    names = [name for _, name, _ in found]
+    assert names == sorted(set(names))
+    by_offset: dict[int, list[int]] = {}
+    for name in names:
+        by_offset.setdefault(name.offset, []).append(name.index)
+    assert all(indices == list(range(len(indices))) for indices in by_offset.values())
+    assert any(topic == LATE for topic, _, _ in found)
+    assert any(topic == DEAD_LETTERS for topic, _, _ in found)
+
+
+def test_a_control_record_of_another_epoch_changes_nothing() -> None:
+    writer = owned(make_config())
+    for step in (FIRST, FIRST + 1):
+        writer.batch("e1", step)
+        writer.batch("e2", step)
+    slot = Slot(SLOT, load)
+    play(slot, writer.records)
+    writer.own(2, "n2")
+    done = len(writer.records) - 1
+    for epoch in (1, 3):
+        writer.out("e3", FIRST, epoch)
+        writer.punctuation(FIRST + 1, epoch)
+        writer.settings(make_config(eps=2.0), epoch)
+        writer.model("aa", epoch)
+        writer.quarantine(len(writer.records) + 1, epoch)
+    assert play(slot, writer.records[done:]) == []
+    assert slot.register.void == 10
+    assert (slot.settings.hash, slot.model_sha256) == (make_config().hash, "")
+    writer.out("e3", FIRST, 2)
+    assert len(play(slot, writer.records[-1:])) == 2
+
+
+def test_a_quarantined_record_is_passed_over_and_written_down_once() -> None:
+    writer = owned(make_config())
+    bad = writer.batch("e1", FIRST)
+    writer.quarantine(bad.offset)
+    writer.quarantine(bad.offset - 1)
+    slot = Slot(SLOT, load)
+    slot.register.quarantined = {bad.offset}  # whoever is promoted has read on to the end
+    (letter,) = letters(play(slot, writer.records))
+    assert (letter.reason, letter.offset, letter.partition) == ("quarantined", bad.offset, SLOT)
+    assert letter.value == bad.value
+    book = slot.book
+    assert book is not None
+    assert book.edges["e1"].last_step == FIRST  # it has delivered, whatever it was
+
+
+def test_what_waited_in_a_step_that_a_quarantined_record_closes_is_set_aside_with_it() -> None:
+    writer = owned(make_config())
+    waiting = [writer.batch(edge, FIRST) for edge in EDGES[:-1]]
+    last = writer.batch(EDGES[-1], FIRST)
+    writer.quarantine(last.offset)
+    slot = Slot(SLOT, load)
+    slot.register.quarantined = {last.offset}
+    outputs = play(slot, writer.records)
+    aside = letters(outputs)
+    assert {letter.reason for letter in aside} == {"quarantined"}
+    assert [letter.offset for letter in aside] == [last.offset, *(record.offset for record in waiting)]
+    assert [name for _, name, _ in outputs] == [Name(last.offset, index) for index in range(len(EDGES) + 1)]
+    assert LogRecord.FromString(aside[1].value).batch.edge == EDGES[0]
+    assert slot.cursor == FIRST + 1
+
+
+def test_a_quarantine_behind_its_record_has_no_effect() -> None:
+    writer = owned(make_config())
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+    before = play(Slot(SLOT, load), writer.records)
+    writer.quarantine(2)
+    assert play(Slot(SLOT, load), writer.records) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\xff\xff", "unreadable"),
+        (b"", "unreadable"),
+        (None, "unreadable"),
+        (LogRecord(version=VERSION + 1).SerializeToString(), "version"),
+    ],
+)
+def test_a_record_that_cannot_be_read_goes_to_dead_letters(value: bytes | None, reason: str) -> None:
+    writer = owned(make_config())
+    writer.raw(value)
+    (letter,) = letters(play(Slot(SLOT, load), writer.records))
+    assert letter.reason == reason
+    assert letter.value == (value or b"")
+    assert letter.key == b"key"
+
+
+def test_a_letter_holds_at_most_64_kib_of_its_record() -> None:
+    writer = owned(make_config())
+    writer.raw(b"\xff" * (MAX_LETTER_BYTES + 1))
+    (letter,) = letters(play(Slot(SLOT, load), writer.records))
+    assert len(letter.value) == MAX_LETTER_BYTES
+
+
+def test_late_batches_and_dead_letters_say_why() -> None:
+    writer = owned(make_config())
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+    closed = writer.batch("e1", FIRST)
+    writer.add(batch={"edge": "e7", "step": FIRST})
+    found = play(Slot(SLOT, load), writer.records)[1:]
+    late = Late.FromString(found[0][2])
+    assert (late.reason, late.offset, late.cursor, late.batch.edge) == ("closed", closed.offset, FIRST + 1, "e1")
+    (letter,) = letters(found)
+    assert letter.reason == "unknown-edge"
+    assert "e7" in letter.detail
+
+
+def test_a_model_that_the_node_lacks_leaves_the_record_to_be_processed_again() -> None:
+    writer = owned(make_config({"use": "recover"}))
+    slot = Slot(SLOT, load)
+    play(slot, writer.records)
+    record = writer.model("missing")
+    with pytest.raises(ModelError):
+        slot.apply(record)
+    assert slot.position == record.offset  # or a heartbeat would say that the record is done
+    assert slot.model_sha256 == ""
+
+
+def test_the_model_that_is_in_force_tags_the_values() -> None:
+    writer = owned(make_config({"use": "recover"}))
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+    writer.model("aa")
+    for edge in EDGES:
+        writer.batch(edge, FIRST + 1)
+    qualities = [
+        set(octets(Recovered.FromString(value).quality).tolist())
+        for _, _, value in play(Slot(SLOT, load), writer.records)
+    ]
+    assert qualities == [{UNMODELLED}, {EXACT}]
+
+
+def test_new_settings_keep_the_open_steps_and_the_edges() -> None:
+    writer = owned(make_config())
+    writer.batch("e1", FIRST)
+    writer.batch("e2", FIRST)
+    writer.settings(make_config({"use": "select", "at_least": 0.0}))
+    writer.batch("e3", FIRST)
+    assert [name for _, name, _ in play(Slot(SLOT, load), writer.records)] == [Name(5, 0)]
+
+
+def test_a_slot_without_settings_has_no_context_and_one_of_another_slot_is_refused() -> None:
+    slot = Slot(SLOT, load)
+    assert slot.cursor == NOT_YET
+    with pytest.raises(ValueError, match="no context"):
+        slot.context()
+    play(slot, owned(make_config()).records)
+    assert slot.last_name == NO_NAME
+    with pytest.raises(ValueError, match=f"slot {SLOT}, expected at most {VERSION} of 9"):
+        Slot(9, load).restore(slot.context())
+    with pytest.raises(ValueError, match="found version 2"):
+        Slot(SLOT, load).restore(Context(version=VERSION + 1, slot=SLOT))

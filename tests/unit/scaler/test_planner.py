@@ -1,0 +1,183 @@
+"""The wishes of the scaler, from heartbeats alone; time is the test's."""
+
+from __future__ import annotations
+
+from services.runtime.messages import Assignment, Heartbeat, SlotBeat
+from services.scaler.planner import Planner
+from services.standby.detector import Detector
+
+DEAD_S = 2.0
+PATIENCE_S = 8.0
+
+
+class Fleet:
+    """Workers by name, each with the roles it says it has; what is wished is read back at once."""
+
+    def __init__(self, slots: int = 2, workers: int = 3) -> None:
+        self.now = 0.0
+        self.detector = Detector("scaler", 1, 0.1)
+        self.planner = Planner(slots, workers, DEAD_S, PATIENCE_S, self.detector)
+        self.alive: dict[str, dict[int, tuple[str, int]]] = {}
+        self.written: list[Assignment] = []
+
+    def run(self, seconds: float, *, own: bool = True) -> None:
+        for _ in range(round(seconds / 0.1)):
+            self.now += 0.1
+            if own:
+                self.detector.on_heartbeat(Heartbeat(node="scaler", incarnation=1), self.now)
+            for name, roles in self.alive.items():
+                parts = [SlotBeat(slot=slot, role=role, epoch=epoch) for slot, (role, epoch) in roles.items()]
+                beat = Heartbeat(node=name, role="worker", incarnation=1, slots=parts)
+                self.detector.on_heartbeat(beat, self.now)
+            for assignment in self.planner.decide(self.now):
+                self.written.append(assignment)
+                self.planner.on_assignment(assignment)
+
+    def follow(self, epoch: int = 1) -> None:
+        """Let every living worker do what is wished."""
+        for slot, wish in self.planner.assignments.items():
+            if wish.owner in self.alive:
+                self.alive[wish.owner][slot] = ("primary", epoch)
+            if wish.secondary in self.alive:
+                self.alive[wish.secondary][slot] = ("standby", epoch)
+
+    def plan(self) -> dict[int, tuple[str, str]]:
+        return {slot: (wish.owner, wish.secondary) for slot, wish in self.planner.assignments.items()}
+
+
+def started(slots: int = 2, names: str = "abc") -> Fleet:
+    fleet = Fleet(slots, len(names))
+    fleet.alive = {name: {} for name in names}
+    fleet.run(1.0)
+    fleet.follow()
+    fleet.run(1.0)
+    return fleet
+
+
+def test_the_first_plan_spreads_owners_and_secondaries() -> None:
+    fleet = started(slots=4, names="abcd")
+    plan = fleet.plan()
+    assert sorted(owner for owner, _ in plan.values()) == list("abcd")
+    assert sorted(secondary for _, secondary in plan.values()) == list("abcd")
+    assert all(owner != secondary for owner, secondary in plan.values())
+    assert {wish.reason for wish in fleet.written} == {"first"}
+    assert [wish.serial for wish in fleet.written] == [1, 2, 3, 4]
+
+
+def test_it_waits_for_all_workers_but_not_for_ever() -> None:
+    fleet = Fleet(workers=3)
+    fleet.alive = {"a": {}, "b": {}}
+    fleet.run(PATIENCE_S - 0.5)
+    assert fleet.plan() == {}
+    fleet.run(1.0)
+    assert fleet.plan() == {0: ("a", "b"), 1: ("b", "a")}
+
+
+def test_nothing_is_written_twice() -> None:
+    fleet = started()
+    written = len(fleet.written)
+    fleet.run(5.0)
+    assert len(fleet.written) == written
+
+
+def test_a_slot_that_somebody_owns_already_stays_with_him() -> None:
+    fleet = Fleet(slots=1, workers=3)
+    fleet.alive = {"a": {}, "b": {}, "c": {0: ("primary", 5)}}
+    fleet.run(1.0)
+    assert fleet.plan()[0][0] == "c"
+
+
+def test_it_follows_a_takeover_and_finds_a_new_secondary() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    (idle,) = set("abc") - {owner, secondary}
+    del fleet.alive[owner]
+    fleet.alive[secondary][0] = ("primary", 2)
+    fleet.run(DEAD_S + 1.0)
+    assert fleet.plan()[0] == (secondary, idle)
+    assert fleet.written[-1].reason == "protect"
+
+
+def test_while_the_secondary_lives_its_takeover_is_not_anticipated() -> None:
+    fleet = started(slots=1)
+    before = fleet.plan()[0]
+    del fleet.alive[before[0]]
+    fleet.run(DEAD_S + 3.0)
+    assert fleet.plan()[0] == before
+
+
+def test_a_dead_secondary_is_replaced() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    (idle,) = set("abc") - {owner, secondary}
+    del fleet.alive[secondary]
+    fleet.run(DEAD_S + 0.5)
+    assert fleet.plan()[0] == (owner, idle)
+
+
+def test_with_nobody_left_the_old_secondary_may_come_back() -> None:
+    fleet = started(slots=1, names="ab")
+    owner, secondary = fleet.plan()[0]
+    del fleet.alive[secondary]
+    fleet.run(DEAD_S + 1.0)
+    assert fleet.plan()[0] == (owner, secondary)
+
+
+def test_owner_and_secondary_dead_together_the_slot_is_built_anew() -> None:
+    fleet = started(slots=1, names="abcd")
+    owner, secondary = fleet.plan()[0]
+    del fleet.alive[owner]
+    del fleet.alive[secondary]
+    fleet.run(DEAD_S + 0.5)
+    new = fleet.plan()[0]
+    assert set(new) == set(fleet.alive)
+    assert fleet.written[-1].reason in ("rebuild", "protect")
+
+
+def test_a_deposed_owner_that_lives_is_preferred_as_secondary() -> None:
+    fleet = started(slots=1, names="abcd")
+    owner, secondary = fleet.plan()[0]
+    fleet.alive[owner][0] = ("standby", 2)
+    fleet.alive[secondary][0] = ("primary", 2)
+    fleet.run(1.0)
+    assert fleet.plan()[0] == (secondary, owner)
+
+
+def test_of_two_that_claim_a_slot_the_greater_epoch_is_believed() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    fleet.alive[secondary][0] = ("primary", 2)
+    fleet.run(1.0)
+    assert fleet.plan()[0][0] == secondary
+    assert owner in fleet.alive
+
+
+def test_nothing_is_written_while_our_own_heartbeats_stay_away() -> None:
+    fleet = started(slots=1)
+    written = len(fleet.written)
+    fleet.alive.clear()
+    fleet.run(10.0, own=False)
+    assert len(fleet.written) == written
+
+
+def test_after_a_restart_it_goes_on_from_what_stands_on_plan() -> None:
+    fleet = Fleet(slots=1, workers=2)
+    fleet.planner.on_assignment(Assignment(slot=0, owner="b", secondary="a", serial=41))
+    fleet.planner.on_assignment(Assignment(slot=0, owner="x", secondary="y", serial=40))
+    fleet.alive = {"a": {}, "b": {}, "c": {}}
+    fleet.run(1.0)
+    assert fleet.plan() == {0: ("b", "a")}
+    del fleet.alive["a"]
+    fleet.run(DEAD_S + 0.5)
+    assert fleet.written[-1].serial == 42
+    assert fleet.plan() == {0: ("b", "c")}
+
+
+def test_a_worker_that_leaves_is_planned_without() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    del fleet.alive[secondary]
+    fleet.detector.on_heartbeat(Heartbeat(node=secondary, role="worker", incarnation=1, leaving=True), fleet.now)
+    fleet.run(0.3)
+    assert fleet.plan()[0][1] != secondary
+    assert fleet.plan()[0][0] == owner

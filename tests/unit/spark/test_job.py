@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PythonException
+
+from services.runtime.clock import ManualClock
+from services.runtime.log import ACKS, PLAN, RECOVERED, LogError
+from services.runtime.messages import Ack
+from services.runtime.settings import Settings, Slots, Spark
+from services.runtime.testing import MemoryLog
+from spark.acknowledge import Acknowledger
+from spark.action import named
+from spark.frontier import Mark
+from spark.job import Decision, Job, Standing
+from spark.layout import LayoutError
+from spark.state import StateError, Store
+from tests.spark.world import World, write_table
+
+TRACE = """An exception was thrown from the Python worker.
+Traceback (most recent call last):
+  File "spark/state.py", line 3, in write_atomically
+{}
+
+    at org.apache.spark.Something(Something.scala:1)"""
+
+
+class Place:
+    def __init__(self, directory: Path) -> None:
+        table = write_table(directory / "sensors.csv", sensors=8, groups=2)
+        self.settings = Settings(
+            sensors=directory / "sensors.csv",
+            slots=Slots(count=2),
+            spark=Spark(checkpoint=directory / "checkpoint", wait_s=3),
+        )
+        self.world = World(self.settings, table)
+        self.log = MemoryLog(ManualClock(), {PLAN: 1, RECOVERED: 2, ACKS: 1})
+        self.store = Store(self.settings.spark.checkpoint)
+        self.store.prepare(2)
+
+    def job(self) -> Job:
+        return Job(self.settings, self.log, self.store, lambda: False, lambda: "q")
+
+    def place(self) -> None:
+        self.log.append(PLAN, 0, b"placement", self.world.placement())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def decide(job: Job, batch: int, before: Standing, now_s: float) -> Decision:
+    decision = job._decide(batch, before, now_s)
+    job._began_s = now_s
+    return decision
+
+
+def test_a_workers_error_is_named() -> None:
+    full = named(PythonException(TRACE.format("spark.state.StateError: core-0/state-3: No space left on device")))
+    assert isinstance(full, StateError)
+    assert str(full) == "core-0/state-3: No space left on device"
+    away = named(PythonException(TRACE.format("services.runtime.log.LogError: results could not be delivered")))
+    assert isinstance(away, LogError)
+    assert isinstance(named(PythonException(TRACE.format("spark.layout.LayoutError: x"))), LayoutError)
+    other = PythonException(TRACE.format("ZeroDivisionError: division by zero"))
+    assert named(other) is other
+
+
+def test_it_waits_for_a_placement(place: Place) -> None:
+    job = place.job()
+    assert not job.placed()
+    place.place()
+    assert job.placed()
+
+
+def test_a_replayed_batch_decides_the_same(place: Place) -> None:
+    place.place()
+    job = place.job()
+    before = Standing(batch=0, marks={0: Mark(step=9), 1: Mark(step=5)})
+    decide(job, 1, before, 0.0)
+    before = Standing(batch=1, marks=before.marks, silent_s={1: 2.5}, layout=1)
+    first = decide(job, 2, before, 2.0)
+    assert first.overdue == {1}
+    again = decide(place.job(), 2, before, 0.0)
+    assert again.overdue == {1}
+    assert again.silent_s == first.silent_s
+    assert again.layout.serial == 1
+
+
+def test_a_slot_with_unread_records_is_not_left_behind(place: Place) -> None:
+    place.place()
+    place.log.append(RECOVERED, 1, b"", b"")
+    job = place.job()
+    before = Standing(batch=0, marks={0: Mark(step=9), 1: Mark(step=5)})
+    decide(job, 1, before, 0.0)
+    before = Standing(batch=1, marks=before.marks, silent_s={1: 2.5}, layout=1)
+    decision = decide(job, 2, before, 2.0)
+    assert decision.overdue == frozenset()
+    assert decision.silent_s[1] == 0
+
+
+def test_a_grown_table_is_taken_at_a_batch(place: Place) -> None:
+    place.place()
+    job = place.job()
+    assert decide(job, 0, Standing(), 0.0).layout.serial == 1
+    place.world.table = write_table(place.settings.sensors, sensors=10, groups=2)
+    world = World(place.settings, place.world.table)
+    world.slot_of[:8] = place.world.slot_of
+    assert len(decide(job, 1, Standing(batch=0, layout=1), 1.0).layout) == 8
+    place.log.append(PLAN, 0, b"placement", world.placement())
+    grown = decide(job, 2, Standing(batch=1, layout=1), 2.0).layout
+    assert (grown.serial, len(grown)) == (2, 10)
+    assert decide(place.job(), 3, Standing(batch=2, layout=2), 3.0).layout.serial == 2
+    assert len(decide(place.job(), 1, Standing(batch=0, layout=1), 9.0).layout) == 8
+
+
+def test_reports_become_the_next_standing(place: Place) -> None:
+    place.place()
+    job = place.job()
+    decision = decide(job, 0, Standing(), 0.0)
+    slots = {"0": {"mark": Mark(7, 3, 0, 11, 2, 4), "counters": {"records": 4, "rows": 9}}}
+    reports = [
+        json.loads(json.dumps({"core": core, "slots": slots, "delivered": {str(core): 11}, "rows": 9, "blocks": 1}))
+        for core in (1, 0)
+    ]
+    after = job._after(0, Standing(), decision, reports)
+    assert after.marks[0] == Mark(7, 3, 0, 11, 2, 4)
+    assert after.delivered == [11, 11]
+    assert after.totals["records"] == 4
+    assert after.totals["sent_rows"] == 18
+    assert Standing.of(json.loads(json.dumps(after.as_json()))) == after
+    with pytest.raises(StateError, match=r"cores \[0\] reported, expected 2"):
+        job._after(0, Standing(), decision, reports[1:])
+
+
+def test_acknowledgements_say_how_far_recovered_was_read(place: Place) -> None:
+    acknowledger = Acknowledger(place.log)
+    acknowledger.write({1: Mark(7, 3, 1, 11, 2, 4)})
+    (record,) = place.log.records(ACKS, 0)
+    assert record.key == b"1/level0/spark"
+    ack = Ack.FromString(record.value or b"").level0
+    assert (ack.slot, ack.node, ack.epoch, ack.generation) == (1, "spark", 2, 7)
+    assert (ack.offset, ack.last_offset, ack.last_index) == (4, 3, 1)
+    acknowledger.close()

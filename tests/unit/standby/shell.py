@@ -1,0 +1,235 @@
+"""A replica's shell over a list: it answers at once, and carries out nothing that a test does not ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.gateway.config import SlotConfig
+from services.gateway.slot import Output
+from services.runtime.log import RECOVERED, TUPLES, LogError, Record
+from services.runtime.messages import (
+    VERSION,
+    Ack,
+    Context,
+    Heartbeat,
+    LogRecord,
+    Ownership,
+    Quarantine,
+    SlotBeat,
+    SlotSettings,
+)
+from services.runtime.names import NO_NAME, Name
+from services.runtime.settings import Settings, Standby, Steps
+from services.standby import actions as act
+from services.standby.detector import Detector
+from services.standby.replica import Replica, Stage
+from services.standby.wish import Wish
+from tests.unit.gateway.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT, batch, load, make_config
+
+HEARTBEAT_S = 0.1
+DETECT_S = 0.75
+TICK_S = 0.02
+
+
+def make(*operators: dict[str, Any]) -> SlotConfig:
+    """Return a configuration under which no batch is too far ahead."""
+    return make_config(*operators, max_ahead_us=1 << 50)
+
+
+@dataclass
+class Cluster:
+    """One slot's log and what else is shared."""
+
+    records: list[Record] = field(default_factory=list)
+    recovered: list[Output] = field(default_factory=list)
+    side: list[Output] = field(default_factory=list)
+    contexts: list[Context] = field(default_factory=list)
+    acks: list[Ack] = field(default_factory=list)
+    first: int = 0
+    now: float = 100.0
+    answers: bool = True
+    nodes: list[Node] = field(default_factory=list)
+    killer: int = -1
+
+    @property
+    def now_us(self) -> int:
+        """Well before the first step that a test sends, so that the slot begins with that."""
+        return (FIRST - 50) * SLIDE_US + round((self.now - 100.0) * 1e6)
+
+    @property
+    def end(self) -> int:
+        return len(self.records)
+
+    def append(self, message: LogRecord) -> int:
+        message.version = VERSION
+        self.records.append(Record(TUPLES, SLOT, self.end, self.now_us, b"", message.SerializeToString()))
+        return self.end - 1
+
+    def step(self, step: int, *edges: str) -> None:
+        """Every edge (or these) delivers a step."""
+        for edge in edges or EDGES:
+            self.append(LogRecord(batch=batch(edge, step)))
+
+    def own(self, epoch: int, node: str, settings: SlotConfig | None = None) -> int:
+        claim = Ownership(epoch=epoch, node=node, generation=GENERATION, first_step=FIRST)
+        place = self.append(LogRecord(ownership=claim))
+        if settings is not None:
+            text = SlotSettings(epoch=epoch, hash=settings.hash, text=settings.text())
+            self.append(LogRecord(settings=text))
+        return place
+
+    def quarantine(self, epoch: int, offset: int) -> int:
+        return self.append(LogRecord(quarantine=Quarantine(epoch=epoch, offset=offset)))
+
+    def run(self, seconds: float) -> None:
+        """Let time pass; every node beats at its interval and takes its turns."""
+        until = self.now + seconds
+        while self.now < until - 1e-9:
+            self.now = round(self.now + TICK_S, 6)
+            for node in list(self.nodes):
+                node.beat()
+            for node in list(self.nodes):
+                node.turn()
+
+    def tail(self) -> Name:
+        return self.recovered[-1].name if self.recovered else NO_NAME
+
+
+class Node:
+    """A node with one replica of the slot."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        *,
+        owner: str = "n1",
+        move: bool = False,
+        batch_size: int | str = 1,
+        config: SlotConfig | None = None,
+        incarnation: int = 1,
+        load_model: Any = load,
+        model: str = "",
+        **standby: Any,
+    ) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.incarnation = incarnation
+        self.config = config or make()
+        settings = Settings(
+            steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=60, max_skew_s=0.2),
+            standby=Standby(batch_size=batch_size, **standby),
+        )
+        self.detector = Detector(name, incarnation, HEARTBEAT_S)
+        wish = Wish(self.config, model, owner, move)
+        self.replica = Replica(SLOT, name, wish, settings, self.detector, load_model, lambda: GENERATION, cluster.now)
+        self.follows: int | None = None
+        self.silent = False  # sends no heartbeats
+        self.frozen = False  # takes no turns
+        self.deaf = False  # hears no heartbeats, not even its own
+        self.keeps_outputs = True  # what it emits arrives at once
+        self.way: list[Output] = []  # else it waits here,
+        self.saves: list[Context] = []  # and its contexts here
+        self.notes: list[str] = []
+        self.takeovers: list[act.Takeover] = []
+        self.announced: list[SlotBeat] = []
+        self.fetched: list[tuple[int, int]] = []
+        self._beat_at = 0.0
+        cluster.nodes.append(self)
+        for ack in cluster.acks:
+            self.replica.on_ack(ack, cluster.now)
+
+    def stage(self) -> Stage:
+        return self.replica.stage
+
+    def die(self) -> None:
+        self.cluster.nodes.remove(self)
+
+    def beat(self) -> None:
+        if self.silent or self.frozen or self.cluster.now - self._beat_at < HEARTBEAT_S - 1e-9:
+            return
+        self._beat_at = self.cluster.now
+        self._say()
+
+    def _say(self) -> SlotBeat:
+        part = self.replica.beat(self.cluster.now)
+        heard = Heartbeat(node=self.name, role="worker", incarnation=self.incarnation, slots=[part])
+        for node in self.cluster.nodes:
+            if not node.deaf:
+                node.detector.on_heartbeat(heard, self.cluster.now)
+        return part
+
+    def turn(self) -> None:
+        if self.frozen:
+            return
+        cluster = self.cluster
+        if self.follows is not None and self.follows < cluster.end:
+            records, self.follows = cluster.records[self.follows :], cluster.end
+            self.carry_out(self.replica.on_records(records, cluster.now))
+        self.carry_out(self.replica.step(cluster.now, cluster.now_us))
+
+    def carry_out(self, actions: list[act.Action]) -> None:
+        todo = list(actions)
+        while todo:
+            action = todo.pop(0)
+            try:
+                todo += self.do(action)
+            except LogError:
+                self.replica.on_failed(self.cluster.now)
+
+    def do(self, action: act.Action) -> list[act.Action]:  # noqa: C901 - one case an action
+        cluster, replica, now = self.cluster, self.replica, self.cluster.now
+        if isinstance(action, act.AskEnd | act.Fetch | act.ReadContext | act.ReadTail) and not cluster.answers:
+            raise LogError("the log does not answer")
+        match action:
+            case act.AskEnd():
+                return replica.on_end(cluster.first, cluster.end, now)
+            case act.Fetch(offset, upto):
+                self.fetched.append((offset, upto))
+                return replica.on_fetched(cluster.records[offset:upto], now)
+            case act.ReadContext(offset):
+                found = cluster.contexts[offset] if offset < len(cluster.contexts) else None
+                return replica.on_context(found, cluster.first, now)
+            case act.ReadTail():
+                return replica.on_tail(GENERATION if cluster.recovered else 0, cluster.tail(), now)
+            case act.Follow(offset):
+                self.follows = offset
+            case act.Unfollow():
+                self.follows = None
+            case act.Append(record):
+                if cluster.answers:
+                    cluster.append(record)
+            case act.Emit(outputs, _):
+                self.way += outputs
+                if self.keeps_outputs:
+                    self.deliver()
+            case act.SaveContext(value):
+                self.saves.append(Context.FromString(value))
+                if self.keeps_outputs:
+                    self.save()
+            case act.SendAck(ack):
+                cluster.acks.append(ack)
+                for node in cluster.nodes:
+                    node.replica.on_ack(ack, now)
+            case act.Announce():
+                self.announced.append(self._say())
+            case act.Takeover():
+                self.takeovers.append(action)
+            case act.Note(event, detail):
+                self.notes.append(f"{event}: {detail}")
+        return []
+
+    def save(self) -> None:
+        """Let the contexts that are on their way arrive."""
+        for context in self.saves:
+            self.cluster.contexts.append(context)
+            self.replica.on_context_saved(len(self.cluster.contexts) - 1)
+        self.saves.clear()
+
+    def deliver(self, count: int | None = None) -> None:
+        """Let what is on its way arrive."""
+        arriving, self.way = self.way[:count], [] if count is None else self.way[count:]
+        for output in arriving:
+            (self.cluster.recovered if output.topic == RECOVERED else self.cluster.side).append(output)
+            self.replica.on_delivered(output.name, output.topic)

@@ -1,0 +1,186 @@
+"""Each clause of the rule of suspicion; time is the test's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.runtime.messages import Heartbeat, SlotBeat
+from services.standby.detector import GAP_INTERVALS, MIN_STALL_S, REPLACED_S, SETTLE_S, STALL_RECORDS, Detector
+
+INTERVAL_S = 0.1
+SLOT = 2
+
+
+class Watch:
+    """A node that watches "n1", the owner of one slot."""
+
+    def __init__(self) -> None:
+        self.detector = Detector("me", 7, INTERVAL_S)
+        self.now = 10.0
+        self.sequence = 0
+
+    def own(self, incarnation: int = 7) -> None:
+        self.detector.on_heartbeat(Heartbeat(node="me", incarnation=incarnation), self.now)
+
+    def other(self, node: str = "n1", incarnation: int = 1, *, leaving: bool = False, **part: Any) -> None:
+        fields: dict[str, Any] = {"slot": SLOT, "role": "primary", "epoch": 1, "busy_offset": -1}
+        slots = [SlotBeat(**(fields | part))]
+        beat = Heartbeat(node=node, role="worker", incarnation=incarnation, leaving=leaving, slots=slots)
+        self.detector.on_heartbeat(beat, self.now)
+
+    def run(self, seconds: float, *, own: bool = True, other: bool = True, **part: Any) -> None:
+        for _ in range(round(seconds / INTERVAL_S)):
+            self.now = round(self.now + INTERVAL_S, 6)
+            if other:
+                self.other(**part)
+            if own:
+                self.own()
+
+    def silence(self, since: float = 0.0) -> float:
+        return self.detector.owner_silence("n1", SLOT, since, self.now)
+
+
+@pytest.fixture
+def watch() -> Watch:
+    made = Watch()
+    made.run(2.0)
+    return made
+
+
+def test_a_node_that_beats_is_not_silent(watch: Watch) -> None:
+    assert watch.silence() == 0.0
+    assert watch.detector.silence("n1", watch.now) == 0.0
+    assert watch.detector.age("n1", watch.now) == 0.0
+    assert watch.detector.settled(watch.now)
+
+
+def test_silence_counts_while_our_own_heartbeats_come_back(watch: Watch) -> None:
+    watch.run(0.8, other=False)
+    assert watch.silence() == pytest.approx(0.8)
+    assert watch.detector.silence("n1", watch.now) == pytest.approx(0.8)
+
+
+def test_nothing_counts_while_our_own_stay_away(watch: Watch) -> None:
+    watch.run(3.0, own=False, other=False)
+    assert not watch.detector.connected(watch.now)
+    assert watch.silence() == 0.0
+    assert watch.detector.silence("n1", watch.now) == 0.0
+    assert watch.detector.silence("never heard", watch.now) == 0.0
+
+
+def test_two_of_our_own_must_have_come_back_since(watch: Watch) -> None:
+    watch.other()
+    watch.now += 0.15
+    assert watch.silence() == 0.0
+    watch.own()
+    assert watch.silence() == 0.0
+    watch.now += 0.1
+    watch.own()
+    assert watch.silence() == pytest.approx(0.25)
+
+
+def test_their_order_in_the_log_counts_not_the_time_of_reading(watch: Watch) -> None:
+    # A client that stalled reads everything at once: our own of that time, then the other's.
+    for _ in range(8):
+        watch.own()
+    watch.other()
+    assert watch.silence() == 0.0
+
+
+def test_after_a_gap_in_our_own_nothing_counts_for_a_second(watch: Watch) -> None:
+    watch.run(INTERVAL_S * (GAP_INTERVALS + 1), own=False, other=False)
+    watch.own()
+    assert watch.detector.gaps == 1
+    assert watch.detector.connected(watch.now)
+    watch.run(SETTLE_S - INTERVAL_S, other=False)
+    assert not watch.detector.settled(watch.now)
+    assert watch.silence() == 0.0
+    watch.run(2 * INTERVAL_S, other=False)
+    assert watch.silence() > SETTLE_S
+
+
+def test_a_short_delay_of_our_own_is_no_gap(watch: Watch) -> None:
+    watch.run(INTERVAL_S * (GAP_INTERVALS - 1), own=False, other=False)
+    watch.own()
+    assert watch.detector.gaps == 0
+
+
+def test_a_node_that_lives_but_does_not_claim_the_slot_is_silent_about_it(watch: Watch) -> None:
+    watch.run(1.0, role="standby")
+    assert watch.detector.silence("n1", watch.now) == 0.0
+    assert watch.silence() == pytest.approx(1.0)
+
+
+def test_a_node_that_leaves_claims_nothing(watch: Watch) -> None:
+    watch.run(1.0, leaving=True)
+    assert watch.silence() == pytest.approx(1.0)
+
+
+def test_one_that_is_being_promoted_counts_as_an_owner(watch: Watch) -> None:
+    watch.run(1.0, role="promoting")
+    assert watch.silence() == 0.0
+
+
+def test_silence_before_the_watch_began_does_not_count(watch: Watch) -> None:
+    watch.run(2.0, other=False)
+    assert watch.silence(since=watch.now - 0.5) == pytest.approx(0.5)
+    assert watch.detector.owner_silence("unheard", SLOT, watch.now - 0.3, watch.now) == pytest.approx(0.3)
+
+
+def test_one_never_heard_has_been_silent_for_ever(watch: Watch) -> None:
+    assert watch.detector.silence("unheard", watch.now) == float("inf")
+    assert watch.detector.age("unheard", watch.now) == float("inf")
+    assert watch.detector.beat("unheard") is None
+    assert watch.detector.owner_beat("unheard", SLOT) is None
+
+
+def test_late_heartbeats_of_a_replaced_process_are_passed_over(watch: Watch) -> None:
+    watch.run(0.5, incarnation=5, role="standby")
+    watch.run(0.5, incarnation=1)
+    assert watch.silence() == pytest.approx(1.0)
+
+
+def test_a_process_started_when_the_clock_was_set_back_is_heard_in_the_end(watch: Watch) -> None:
+    watch.run(0.5, incarnation=5)
+    watch.run(REPLACED_S - 0.2, incarnation=3)
+    assert watch.silence() > REPLACED_S - 0.5
+    watch.run(0.4, incarnation=3)
+    assert watch.silence() == 0.0
+
+
+def test_heartbeats_of_our_own_earlier_process_are_another_nodes(watch: Watch) -> None:
+    before = watch.now
+    watch.now += 3.0
+    watch.own(incarnation=6)
+    assert not watch.detector.connected(watch.now)
+    assert watch.detector.age("me", watch.now) == 0.0
+    assert before < watch.now
+
+
+def test_a_loop_on_one_record_for_far_longer_than_its_records_cost_is_stalled(watch: Watch) -> None:
+    cheap, dear = 1000.0, 200_000.0  # microseconds a record
+    assert not watch.detector.stalled("n1", SLOT)
+    watch.other(busy_offset=5, busy_us=round((MIN_STALL_S + 0.1) * 1e6), record_us=cheap)
+    assert watch.detector.stalled("n1", SLOT)
+    watch.other(busy_offset=5, busy_us=round((MIN_STALL_S + 0.1) * 1e6), record_us=dear)
+    assert not watch.detector.stalled("n1", SLOT)
+    watch.other(busy_offset=5, busy_us=round(STALL_RECORDS * dear) + 1, record_us=dear)
+    assert watch.detector.stalled("n1", SLOT)
+    watch.other(busy_offset=-1, busy_us=10**9)
+    assert not watch.detector.stalled("n1", SLOT)
+
+
+def test_what_an_owner_announced_is_known_until_it_reports_that_it_survived(watch: Watch) -> None:
+    watch.other(busy_offset=5, busy_until=9)
+    assert watch.detector.announced(SLOT, 1) == (5, 9)
+    watch.other(busy_offset=7, busy_until=7)
+    assert watch.detector.announced(SLOT, 1) is None
+    assert watch.detector.announced(SLOT, 2) is None
+
+
+def test_what_the_dead_announced_is_not_forgotten_when_another_is_promoted(watch: Watch) -> None:
+    watch.other(busy_offset=5, busy_until=9)
+    watch.other(node="n2", role="promoting", epoch=1)  # it still names the epoch of the dead
+    assert watch.detector.announced(SLOT, 1) == (5, 9)

@@ -1,0 +1,152 @@
+"""What a primary writes beside its outputs, and when."""
+
+from __future__ import annotations
+
+from services.gateway.slot import Output, Slot
+from services.runtime.log import LATE, RECOVERED
+from services.runtime.messages import Context, Late, Level0Ack, Level1Ack
+from services.runtime.names import NO_NAME, Name
+from services.runtime.settings import Settings, Standby
+from services.standby import actions as act
+from services.standby.primary import READ_BACK_S, Primary
+from services.standby.queue import PendingQueue
+from services.standby.wish import Wish
+from tests.unit.gateway.small_slot import EDGES, FIRST, SLOT, Writer, load, make_config, owned, play
+
+
+class Term:
+    """A primary over a slot whose log is at hand."""
+
+    def __init__(self, *, tail: Name = NO_NAME, writer: Writer | None = None, **standby: float) -> None:
+        self.settings = Settings(standby=Standby(**({"ack_s": 0.25, "context_s": 1.0} | standby)))
+        self.primary = Primary(SLOT, "n1", self.settings, PendingQueue(), tail, 0.0)
+        self.slot = Slot(SLOT, load)
+        self.writer = writer or owned(make_config())
+        play(self.slot, self.writer.records)
+
+    def step(self, step: int) -> list[Output]:
+        """Process a step of every edge; return what was emitted."""
+        outputs = []
+        for edge in EDGES:
+            outputs += self.slot.apply(self.writer.batch(edge, step))
+        return [output for action in self.primary.emit(outputs, 7) for output in action.outputs]  # type: ignore[union-attr]
+
+    def acks(self, now: float) -> list[Level0Ack | Level1Ack]:
+        found: list[Level0Ack | Level1Ack] = []
+        for action in self.primary.acknowledge(self.slot, self.slot.register, now, caught_up=True):
+            if isinstance(action, act.SendAck):
+                found.append(action.ack.level0 if action.ack.HasField("level0") else action.ack.level1)
+            elif isinstance(action, act.SaveContext):
+                self.saved = Context.FromString(action.value)
+            elif isinstance(action, act.Note):
+                self.note = action.event
+        return found
+
+
+def test_what_stands_in_recovered_is_not_written_again_but_side_records_are() -> None:
+    term = Term(tail=Name(4, 0))
+    outputs = [
+        Output(Name(4, 0), RECOVERED, 1, 0, Late()),
+        Output(Name(4, 1), LATE, 1, 0, Late(reason="closed")),
+        Output(Name(5, 0), RECOVERED, 1, 0, Late(reason="x")),
+    ]
+    (emit,) = term.primary.emit(outputs, 7)
+    assert isinstance(emit, act.Emit)
+    assert [output.name for output in emit.outputs] == [Name(4, 1), Name(5, 0)]
+    assert term.primary.emit(outputs[:1], 7) == []
+
+
+def test_a_level0_ack_speaks_of_what_has_arrived() -> None:
+    term = Term()
+    (first,) = term.step(FIRST)
+    (second,) = term.step(FIRST + 1)
+    (ack,) = term.acks(0.3)
+    assert (ack.offset, ack.last_offset) == (first.name.offset, -1)
+    term.primary.pending.delivered(first.name, RECOVERED)
+    (ack,) = term.acks(0.6)
+    assert (ack.offset, ack.last_offset, ack.epoch, ack.node) == (second.name.offset, first.name.offset, 1, "n1")
+    term.primary.pending.delivered(second.name, RECOVERED)
+    (ack,) = term.acks(0.9)
+    assert ack.offset == term.slot.position
+    assert term.acks(1.2) == []  # nothing new
+
+
+def test_acks_keep_their_interval() -> None:
+    term = Term()
+    assert len(term.acks(0.3)) == 1
+    term.step(FIRST)
+    term.writer.batch("e1", FIRST + 1)
+    assert term.acks(0.5) == []
+
+
+def test_a_level1_ack_waits_for_the_outputs_before_its_context() -> None:
+    term = Term()
+    (output,) = term.step(FIRST)
+    term.acks(1.1)
+    assert term.saved == term.slot.context()
+    term.primary.on_context_saved(17, term.slot.register)
+    assert all(isinstance(ack, Level0Ack) for ack in term.acks(1.4))
+    term.primary.pending.delivered(output.name, RECOVERED)
+    level1 = [ack for ack in term.acks(1.7) if isinstance(ack, Level1Ack)]
+    assert [(ack.offset, ack.context_offset, ack.last_offset) for ack in level1] == [
+        (term.saved.offset, 17, output.name.offset)
+    ]
+
+
+def test_while_one_waits_no_newer_context_takes_its_place() -> None:
+    term = Term()
+    (output,) = term.step(FIRST)
+    term.acks(1.1)
+    first = term.saved
+    term.primary.on_context_saved(17, term.slot.register)
+    for turn in range(5):  # outputs always take longer to arrive than contexts to come
+        term.step(FIRST + 1 + turn)
+        term.acks(2.2 + 1.1 * turn)
+        assert term.saved is first
+    term.primary.pending.delivered(output.name, RECOVERED)
+    assert any(isinstance(ack, Level1Ack) and ack.offset == first.offset for ack in term.acks(9.0))
+    term.acks(10.1)
+    assert term.saved is not first
+
+
+def test_a_context_is_written_when_something_is_new_and_it_is_small_enough() -> None:
+    term = Term()
+    term.acks(1.1)
+    first = term.saved
+    term.primary.on_context_saved(0, term.slot.register)
+    term.acks(1.5)
+    term.acks(9.0)
+    assert term.saved is first
+    small = Term(context_bytes=10)
+    small.acks(1.1)
+    assert small.note == "context too large"
+    assert not small.primary.saving
+
+
+def kinds(actions: list[act.Action]) -> list[str]:
+    return [str(action.record.WhichOneof("body")) for action in actions if isinstance(action, act.Append)]
+
+
+def test_settings_come_first_then_the_model_and_what_gets_lost_is_written_again() -> None:
+    writer = Writer()
+    writer.own(1)
+    term = Term(writer=writer)
+    wish = Wish(make_config(), "aa")
+    assert kinds(term.primary.decide(term.slot, wish, 0.0, connected=True)) == ["settings"]
+    assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S - 0.1, connected=True)) == []
+    assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S, connected=True)) == ["settings"]
+    play(term.slot, [writer.settings(make_config())])
+    assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S, connected=True)) == ["model"]
+    play(term.slot, [writer.model("aa")])
+    assert kinds(term.primary.decide(term.slot, wish, 9.0, connected=True)) == []
+
+
+def test_control_records_carry_the_epoch_of_their_writer() -> None:
+    term = Term()
+    term.step(FIRST)
+    term.writer.own(2, "n1")
+    play(term.slot, term.writer.records[-1:])
+    actions = term.primary.decide(term.slot, Wish(make_config()), 0.0, connected=True)
+    actions += term.primary.decide(term.slot, Wish(make_config()), 60.0, connected=True)
+    found = [action.record.edge_out for action in actions if isinstance(action, act.Append)]
+    assert [(item.edge, item.epoch) for item in found] == [(edge, 2) for edge in EDGES]

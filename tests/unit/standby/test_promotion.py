@@ -1,0 +1,67 @@
+"""The evidence of the dead, and how a backlog is cut after a death."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.runtime.messages import Heartbeat, SlotBeat
+from services.standby.detector import Detector
+from services.standby.promotion import NARROW_PARTS, PARTS, Promotion
+
+SLOT = 1
+
+
+def detector(announced: dict[int, tuple[int, int]]) -> Detector:
+    made = Detector("me", 1, 0.1)
+    for epoch, (first, until) in announced.items():
+        part = SlotBeat(slot=SLOT, role="primary", epoch=epoch, busy_offset=first, busy_until=until)
+        made.on_heartbeat(Heartbeat(node=f"n{epoch}", incarnation=1, slots=[part]), 0.0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("announced", "suspects", "proven"),
+    [
+        ({}, None, False),
+        ({4: (10, 90)}, None, False),  # the last owner announced nothing
+        ({5: (10, 90)}, (10, 90), False),  # one death proves nothing
+        ({4: (10, 90), 5: (40, 50)}, (40, 50), False),  # many records are not one
+        ({4: (10, 90), 5: (40, 41)}, (40, 41), True),
+        ({4: (10, 40), 5: (40, 41)}, (40, 41), False),  # two deaths on two records
+        ({3: (10, 90), 5: (40, 41)}, (40, 41), False),  # not in a row
+    ],
+)
+def test_two_deaths_in_a_row_on_one_record_prove_it(
+    announced: dict[int, tuple[int, int]], suspects: tuple[int, int] | None, proven: bool
+) -> None:
+    promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
+    promotion.gather_evidence(detector(announced), SLOT)
+    assert (promotion.suspects, promotion.proven) == (suspects, proven)
+
+
+def test_nobody_died_when_a_slot_moves() -> None:
+    promotion = Promotion("move", "n5", 5, 0.0, 0.0)
+    promotion.gather_evidence(detector({4: (10, 90), 5: (40, 41)}), SLOT)
+    assert promotion.suspects is None
+
+
+def test_a_backlog_is_announced_in_a_few_parts() -> None:
+    promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
+    assert promotion.next_part(0, 1000) == 1000 // PARTS
+    assert promotion.next_part(0, 1) == 1
+
+
+def test_where_the_dead_were_the_parts_get_narrow_until_one_record_is_alone() -> None:
+    promotion = Promotion("silent", "n5", 5, 0.0, 1.0, suspects=(100, 100 + 10 * NARROW_PARTS))
+    assert promotion.next_part(40, 5000) == 60
+    assert promotion.next_part(100, 5000) == 10
+    assert promotion.next_part(100 + 10 * NARROW_PARTS, 5000) == 5000
+    promotion.suspects = (100, 110)
+    assert promotion.next_part(103, 5000) == 1
+
+
+def test_the_figures_of_a_takeover() -> None:
+    promotion = Promotion("silent", "n5", 5, began=10.0, detect_s=0.8, owned_at=10.25, records=7)
+    takeover = promotion.report(6, 10.5)
+    assert (takeover.epoch, takeover.reason, takeover.old_owner, takeover.records) == (6, "silent", "n5", 7)
+    assert (takeover.detect_s, takeover.promote_s, takeover.catch_up_s) == (0.8, 0.25, 0.25)

@@ -1,0 +1,82 @@
+"""The output queues of the secondary and of the primary."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gateway.slot import Output
+from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
+from services.runtime.messages import Late
+from services.runtime.names import NO_NAME, Name
+from services.standby.queue import PendingQueue, SilentQueue
+
+
+def output(offset: int, index: int = 0, topic: str = RECOVERED) -> Output:
+    return Output(Name(offset, index), topic, 1, 0, Late())
+
+
+@pytest.fixture
+def silent() -> SilentQueue:
+    queue = SilentQueue()
+    queue.add([output(2), output(4), output(4, 1, LATE), output(4, 2), output(7)])
+    return queue
+
+
+def names(outputs: list[Output]) -> list[tuple[int, int]]:
+    return [(item.name.offset, item.name.index) for item in outputs]
+
+
+def test_trimming_forgets_the_outputs_of_inputs_below_the_offset(silent: SilentQueue) -> None:
+    silent.trim(2)
+    assert len(silent) == 5
+    silent.trim(4)
+    assert len(silent) == 4
+    silent.trim(3)
+    assert names(silent.take(NO_NAME)) == [(4, 0), (4, 1), (4, 2), (7, 0)]
+
+
+def test_taking_gives_what_is_not_in_recovered_and_all_side_records(silent: SilentQueue) -> None:
+    assert names(silent.take(Name(4, 2))) == [(4, 1), (7, 0)]
+    assert len(silent) == 0
+
+
+def test_clearing_forgets_everything(silent: SilentQueue) -> None:
+    silent.clear()
+    assert silent.take(NO_NAME) == []
+
+
+def test_the_floor_is_the_first_input_whose_output_is_on_its_way() -> None:
+    pending = PendingQueue()
+    assert pending.floor(9) == 9
+    pending.sent([output(3), output(5), output(5, 1, DEAD_LETTERS)])
+    assert pending.floor(9) == 3
+    pending.delivered(Name(5, 0), RECOVERED)
+    assert (pending.floor(9), pending.last) == (3, NO_NAME)
+    pending.delivered(Name(3, 0), RECOVERED)
+    assert (pending.floor(9), pending.last) == (5, Name(5, 0))
+    pending.delivered(Name(5, 1), DEAD_LETTERS)
+    assert (pending.floor(9), len(pending)) == (9, 0)
+
+
+def test_what_arrives_from_an_earlier_term_does_not_turn_the_last_name_back() -> None:
+    pending = PendingQueue()
+    pending.sent([output(3)])
+    pending.last = Name(8, 0)
+    pending.delivered(Name(3, 0), RECOVERED)
+    assert pending.last == Name(8, 0)
+
+
+@given(st.permutations(range(8)))
+def test_in_whatever_order_they_arrive_no_gap_is_acknowledged(order: list[int]) -> None:
+    pending = PendingQueue()
+    outputs = [output(place // 2, place % 2, (RECOVERED, LATE)[place % 3 == 2]) for place in range(8)]
+    pending.sent(outputs)
+    arrived = set()
+    for place in order:
+        pending.delivered(outputs[place].name, outputs[place].topic)
+        arrived.add(place)
+        missing = min(set(range(8)) - arrived, default=8)
+        assert pending.floor(99) == (missing // 2 if missing < 8 else 99)
+    assert pending.last == Name(3, 1)

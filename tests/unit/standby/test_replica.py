@@ -1,0 +1,622 @@
+"""A replica through its stages, several of them on one log; time is the test's."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from services.gateway.steps import StepBook
+from services.recovery.model import Model, ModelError
+from services.runtime.log import LATE
+from services.runtime.messages import Heartbeat, LogRecord, ModelChange, Ownership, SlotBeat, TupleBatch
+from services.runtime.names import Name
+from services.standby.replica import DIFFERS_PATIENCE, Stage
+from tests.unit.gateway.small_slot import FIRST, GENERATION, MODEL, SLIDE_US, SLOT, batch
+from tests.unit.standby.shell import DETECT_S, Cluster, Node, make
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def pair(cluster: Cluster, **options: object) -> tuple[Node, Node]:
+    """A primary that runs and its secondary."""
+    n1, n2 = Node(cluster, "n1", **options), Node(cluster, "n2", **options)  # type: ignore[arg-type]
+    cluster.run(1.5)
+    assert (n1.stage(), n2.stage()) == (Stage.OWN, Stage.WATCH)
+    assert n2.replica.unready() == ""
+    return n1, n2
+
+
+def steps(cluster: Cluster) -> list[int]:
+    """Steps in `recovered` as a reader sees them."""
+    seen, last = [], Name(-1, 0)
+    for output in cluster.recovered:
+        if output.name > last:
+            last = output.name
+            seen.append(output.body.step)  # type: ignore[union-attr]
+    return seen
+
+
+def feed(cluster: Cluster, count: int, seconds: float = 0.2) -> None:
+    begin = max([FIRST - 1, *steps(cluster)]) + 1
+    for step in range(begin, begin + count):
+        cluster.step(step)
+        cluster.run(seconds)
+
+
+# ---- the first owner -----------------------------------------------------------------------------------------------
+
+
+def test_the_node_that_the_plan_names_begins_and_the_other_stands_by(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    assert n1.takeovers[0].reason == "plan"
+    assert (n1.replica.epoch, n2.replica.epoch) == (1, 1)
+    assert n2.replica.owner == "n1"
+    assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
+    settings = LogRecord.FromString(cluster.records[1].value or b"").settings
+    assert settings.hash == n1.config.hash
+
+
+def test_the_first_step_is_the_oldest_that_was_sent(cluster: Cluster) -> None:
+    oldest = cluster.now_us // SLIDE_US - 1
+    for step in (oldest, oldest + 1):
+        cluster.step(step)
+    pair(cluster)
+    assert LogRecord.FromString(cluster.records[6].value or b"").ownership.first_step == oldest
+    assert steps(cluster) == [oldest, oldest + 1]
+
+
+def test_a_named_owner_that_never_comes_is_not_waited_for_for_ever(cluster: Cluster) -> None:
+    n2 = Node(cluster, "n2", owner="n1")
+    cluster.run(DETECT_S)
+    assert n2.stage() is Stage.WATCH
+    cluster.run(0.7)
+    assert n2.stage() is Stage.OWN
+    assert n2.takeovers[0].reason == "plan"
+
+
+def test_nobody_begins_before_its_own_heartbeats_come_back(cluster: Cluster) -> None:
+    n1 = Node(cluster, "n1")
+    n1.deaf = True
+    cluster.run(3.0)
+    assert n1.stage() is Stage.WATCH
+    assert cluster.records == []
+
+
+# ---- silence -------------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_primary_is_replaced_and_nothing_is_lost_or_doubled(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    n1.keeps_outputs = False
+    cluster.step(FIRST + 3)
+    cluster.run(0.3)
+    n1.die()
+    cluster.step(FIRST + 4)
+    cluster.run(DETECT_S + 0.2)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.epoch == 2
+    assert steps(cluster) == list(range(FIRST, FIRST + 5))
+    (takeover,) = n2.takeovers
+    assert (takeover.reason, takeover.old_owner, takeover.epoch) == ("silent", "n1", 2)
+    assert DETECT_S < takeover.detect_s < DETECT_S + 0.2
+
+
+def test_late_batches_that_the_dead_did_not_report_are_reported(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    n1.keeps_outputs = False
+    cluster.step(FIRST, "e1")
+    cluster.run(0.3)
+    assert cluster.side == []
+    n1.die()
+    cluster.run(1.2)
+    assert n2.stage() is Stage.OWN
+    assert [(output.topic, output.body.reason) for output in cluster.side] == [(LATE, "closed")]  # type: ignore[union-attr]
+
+
+def test_an_upstream_backup_reads_nothing_before_it_takes_over(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, batch_size="inf")
+    feed(cluster, 3)
+    assert n2.fetched == []
+    n1.die()
+    cluster.run(1.2)
+    assert n2.stage() is Stage.OWN
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 5))
+
+
+def test_a_context_is_taken_instead_of_a_long_read(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, batch_size="inf", context_s=0.2)
+    feed(cluster, 40, 0.06)
+    cluster.run(0.5)
+    assert cluster.contexts
+    n1.die()
+    cluster.run(1.2)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.intake.jumps == 1
+    assert min(first for first, _ in n2.fetched) > 0
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 42))
+
+
+def test_a_secondary_reads_when_it_holds_b_tuples(cluster: Cluster) -> None:
+    _, n2 = pair(cluster, batch_size=30)
+    n2.fetched.clear()
+    feed(cluster, 2)
+    assert n2.fetched == []
+    feed(cluster, 8)
+    assert 1 <= len(n2.fetched) <= 4
+    assert n2.replica.slot.position > 20
+
+
+def test_the_silent_queue_holds_what_the_downstream_does_not_have(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    cluster.run(0.5)
+    assert len(n2.replica.silent) == 0
+    n1.keeps_outputs = False
+    feed(cluster, 1)
+    cluster.step(FIRST + 4)
+    cluster.run(0.6)
+    assert len(n2.replica.silent) == 2
+    n1.deliver(1)
+    cluster.run(0.3)
+    assert len(n2.replica.silent) == 1
+
+
+# ---- claims --------------------------------------------------------------------------------------------------------
+
+
+def test_of_two_claims_the_first_in_the_log_wins(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    n3 = Node(cluster, "n3")
+    cluster.run(1.5)
+    n1.die()
+    cluster.run(1.5)
+    assert sorted(node.stage().name for node in (n2, n3)) == ["OWN", "WATCH"]
+    winner, loser = (n2, n3) if n2.stage() is Stage.OWN else (n3, n2)
+    assert loser.replica.owner == winner.name
+    assert winner.replica.epoch == 2
+    cluster.run(2.0)
+    assert winner.stage() is Stage.OWN
+
+
+def test_a_claim_that_gets_lost_is_given_up_and_made_again_at_once(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    n1.die()
+    lost = 0
+    append = cluster.append
+
+    def lose_the_first(message: LogRecord) -> int:
+        nonlocal lost
+        if message.WhichOneof("body") == "ownership" and not lost:
+            lost = 1
+            return -1
+        return append(message)
+
+    cluster.append = lose_the_first  # type: ignore[method-assign]
+    cluster.run(DETECT_S + 0.2)
+    assert n2.stage() is Stage.CLAIM
+    cluster.run(1.1)
+    assert any("did not come back" in note for note in n2.notes)
+    assert n2.stage() is Stage.OWN  # the old owner's silence counted on
+
+
+def test_a_claim_that_arrives_long_after_it_was_given_up_does_no_harm(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    cluster.append(LogRecord(ownership=Ownership(epoch=2, node="n2", generation=GENERATION)))
+    cluster.run(0.1)
+    assert n1.stage() is Stage.WATCH  # it has been deposed, by somebody who does not know
+    feed(cluster, 1)
+    cluster.run(2.0)
+    assert sorted(node.stage().name for node in (n1, n2)) == ["OWN", "WATCH"]
+    assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
+
+
+def test_a_suspicion_does_not_outlive_an_outage(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    n1.silent = True
+    cluster.answers = False
+    cluster.run(1.2)
+    assert any("promotion begins" in note for note in n2.notes)
+    n1.silent = False
+    cluster.run(0.4)
+    cluster.answers = True
+    cluster.run(1.0)
+    assert (n1.stage(), n2.stage()) == (Stage.OWN, Stage.WATCH)
+    assert n1.replica.epoch == 1
+
+
+def test_an_owner_whom_the_secondary_has_not_heard_of_gets_its_time(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, batch_size="inf")
+    feed(cluster, 1)
+    n1.die()
+    cluster.run(0.5)
+    cluster.own(2, "n9")
+    cluster.run(0.5)
+    assert any("n9 owns it since epoch 2" in note for note in n2.notes)
+    assert n2.replica.epoch == 2
+    cluster.run(0.4)
+    assert n2.stage() is Stage.WATCH
+    cluster.run(0.6)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.epoch == 3
+
+
+# ---- a primary's end -----------------------------------------------------------------------------------------------
+
+
+def test_a_deposed_primary_stands_by_and_can_come_back(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    n1.frozen = True
+    cluster.run(1.5)
+    assert n2.stage() is Stage.OWN
+    feed(cluster, 2)
+    n1.frozen = False
+    cluster.run(0.3)
+    assert n1.stage() is Stage.WATCH
+    assert n1.follows is None
+    assert n1.replica.owner == "n2"
+    cluster.run(0.5)
+    n2.die()
+    cluster.run(1.2)
+    assert n1.stage() is Stage.OWN
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 6))
+
+
+def test_a_zombies_control_records_are_void(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    n1.frozen = True
+    cluster.run(1.5)
+    feed(cluster, 1)
+    cluster.append(LogRecord(edge_out={"epoch": 1, "edge": "e1", "from_step": FIRST}))
+    cluster.append(LogRecord(punctuation={"epoch": 1, "step": FIRST + 50}))
+    cluster.run(0.3)
+    assert n2.replica.slot.register.void == 2
+    assert n2.replica.slot.cursor == FIRST + 3
+
+
+def test_outputs_on_their_way_since_an_earlier_term_are_not_acknowledged(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, context_s=0.2)
+    feed(cluster, 2)
+    n1.keeps_outputs = False
+    cluster.step(FIRST + 2)
+    first_held = cluster.end - 1
+    cluster.run(0.3)
+    assert len(n1.way) == 1
+    n2.die()
+    cluster.own(2, "n9")  # somebody who dies before it writes anything
+    cluster.run(0.1)
+    assert n1.stage() is Stage.WATCH
+    cluster.run(2.0)
+    assert n1.stage() is Stage.OWN
+    assert n1.replica.epoch == 3
+    cluster.run(1.0)
+    floors = [ack.level0.offset or ack.level1.offset for ack in cluster.acks]
+    assert max(floors) <= first_held
+    n1.deliver()
+    cluster.run(0.5)
+    assert max(ack.level0.offset for ack in cluster.acks) > first_held
+
+
+def test_a_context_on_its_way_since_an_earlier_term_is_not_taken_for_a_later_one(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, context_s=0.5)
+    n1.keeps_outputs = False
+    feed(cluster, 1, 0.7)
+    (old,) = n1.saves
+    n2.die()
+    cluster.own(2, "n9")
+    cluster.run(2.0)
+    assert (n1.stage(), n1.replica.epoch) == (Stage.OWN, 3)
+    cluster.step(FIRST + 1)
+    cluster.run(1.0)
+    assert n1.saves[0] is old
+    assert len(n1.saves) == 2
+    n1.deliver()
+    n1.save()
+    cluster.run(0.5)
+    level1 = [ack.level1 for ack in cluster.acks if ack.HasField("level1")]
+    assert level1
+    assert all(cluster.contexts[ack.context_offset].offset == ack.offset for ack in level1)
+
+
+def test_a_newer_process_of_the_same_name_deposes_the_older(cluster: Cluster) -> None:
+    n1, _ = pair(cluster)
+    cluster.own(2, "n1")
+    cluster.run(0.1)
+    assert n1.stage() is Stage.WATCH
+
+
+def test_a_node_started_again_under_its_name_takes_its_slot_back_if_nobody_else_does(cluster: Cluster) -> None:
+    n1 = Node(cluster, "n1")
+    cluster.run(1.5)
+    feed(cluster, 3)
+    n1.die()
+    again = Node(cluster, "n1", incarnation=2)
+    cluster.run(DETECT_S)
+    assert again.stage() is Stage.WATCH
+    cluster.run(1.0)
+    assert again.stage() is Stage.OWN
+    assert again.takeovers[0].reason == "restart"
+    assert again.replica.epoch == 2
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 5))
+
+
+def test_a_planned_move_needs_no_silence(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    wish = n2.replica.wish
+    n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
+    cluster.run(0.2)
+    assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
+    assert n2.takeovers[0].reason == "move"
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 4))
+
+
+def test_a_stalled_primary_is_replaced_although_it_beats(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    n1.replica.busy = (5, 5, cluster.now - 2.0)
+    n1.turn = lambda: None  # type: ignore[method-assign]
+    cluster.run(0.5)
+    assert n2.stage() is Stage.OWN
+    assert n2.takeovers[0].reason == "stalled"
+
+
+# ---- what may be missing -------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_lost_its_end_is_not_written_for(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    del cluster.records[6:]
+    n1.die()
+    cluster.run(0.3)
+    assert "the log ends at 6" in n2.replica.unready()
+    cluster.run(3.0)
+    assert n2.stage() is Stage.WATCH
+
+
+def test_it_is_ready_again_when_the_end_was_only_seen_late(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    lost = cluster.records[6:]
+    del cluster.records[6:]
+    n1.frozen = True
+    cluster.run(0.3)
+    assert n2.replica.unready()
+    cluster.records += lost
+    n1.frozen = False
+    cluster.run(1.5)
+    assert n2.replica.unready() == ""
+
+
+def test_a_start_whose_log_begins_too_late_waits_for_a_context(cluster: Cluster) -> None:
+    n1 = Node(cluster, "n1", context_s=0.2)
+    cluster.run(1.5)
+    feed(cluster, 5)
+    cluster.first = 6
+    acks, cluster.acks = cluster.acks, []
+    n2 = Node(cluster, "n2")
+    cluster.run(0.5)
+    assert "retention has passed the resume point: the log begins at 6, needed from 0" in n2.replica.unready()
+    for ack in acks:
+        n2.replica.on_ack(ack, cluster.now)
+    cluster.run(1.5)
+    assert n2.replica.unready() == ""
+    n1.die()
+    cluster.run(1.2)
+    assert n2.stage() is Stage.OWN
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 7))
+
+
+def test_a_context_that_is_gone_is_done_without(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, batch_size="inf", context_s=0.2)
+    feed(cluster, 40, 0.06)
+    cluster.run(0.5)
+    n1.die()
+    cluster.contexts.clear()
+    cluster.run(1.6)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.intake.jumps == 0
+    feed(cluster, 1)
+    assert steps(cluster) == list(range(FIRST, FIRST + 41))
+
+
+class Store:
+    def __init__(self) -> None:
+        self.models: dict[str, Model] = {}
+
+    def __call__(self, sha256: str) -> Model:
+        if sha256 not in self.models:
+            raise ModelError(f"the store has no {sha256}")
+        return self.models[sha256]
+
+
+def test_a_secondary_without_the_model_is_not_ready_until_it_arrives(cluster: Cluster) -> None:
+    store = Store()
+    config = make({"use": "recover"})
+    n1 = Node(cluster, "n1", config=config, model="aa", load_model=lambda _: MODEL)
+    n2 = Node(cluster, "n2", config=config, model="aa", load_model=store)
+    cluster.run(1.5)
+    feed(cluster, 2)
+    assert "the store has no aa" in n2.replica.unready()
+    n1.frozen = True
+    cluster.run(1.5)
+    assert n2.stage() is Stage.WATCH
+    n1.frozen = False
+    cluster.run(0.5)
+    store.models["aa"] = MODEL
+    cluster.run(0.5)
+    assert n2.replica.unready() == ""
+    n1.die()
+    cluster.run(1.2)
+    assert n2.stage() is Stage.OWN
+
+
+def test_a_primary_without_the_model_waits_acknowledges_nothing_and_is_not_held_to_be_stuck(cluster: Cluster) -> None:
+    store = Store()
+    config = make({"use": "recover"})
+    n1 = Node(cluster, "n1", config=config, load_model=store)
+    cluster.run(1.5)
+    feed(cluster, 2)
+    place = cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="aa")))
+    cluster.step(FIRST + 2)
+    cluster.run(2.0)
+    beat = n1.replica.beat(cluster.now)
+    assert (beat.position, beat.busy_offset, beat.role) == (place, -1, "primary")
+    assert "the store has no aa" in beat.reason
+    assert max(ack.level0.offset for ack in cluster.acks) <= place
+    store.models["aa"] = MODEL
+    cluster.run(0.5)
+    assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
+
+
+# ---- other settings ------------------------------------------------------------------------------------------------
+
+
+def test_a_secondary_of_other_settings_comes_last_but_comes(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    cluster.run(1.0)
+    other = make({"use": "select", "at_least": 0.0})
+    n2.die()
+    n3 = Node(cluster, "n3", config=other)
+    cluster.run(1.0)
+    assert n3.replica.unready() == "its settings differ from those in the slot's log"
+    n1.die()
+    cluster.run(DETECT_S * DIFFERS_PATIENCE - 0.2)
+    assert n3.stage() is Stage.WATCH
+    cluster.run(0.6)
+    assert n3.stage() is Stage.OWN
+    feed(cluster, 2)
+    assert n3.replica.slot.settings.hash == other.hash
+    assert n3.replica.unready() == ""
+    assert steps(cluster) == list(range(FIRST, FIRST + 4))
+
+
+def test_a_whole_fleet_started_with_new_settings_goes_on(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, context_s=0.2)
+    feed(cluster, 5)
+    cluster.run(0.5)
+    n1.die()
+    n2.die()
+    other = make({"use": "select", "at_least": 0.0})
+    again = [Node(cluster, name, config=other, incarnation=2) for name in ("n1", "n2")]
+    cluster.run(6.0)
+    assert sorted(node.stage().name for node in again) == ["OWN", "WATCH"]
+    assert all(node.replica.unready() == "" for node in again)
+
+
+# ---- records that kill ---------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):  # noqa: N818 - the fault itself
+    pass
+
+
+def doomed(node: Node, offset: int) -> Node:
+    """Make a node die on the record at this offset, as on a bug in its code."""
+    replica = node.replica
+
+    def arm() -> None:
+        slot, apply = replica.slot, replica.slot.apply
+
+        def apply_or_die(record: object, parsed: object = None) -> object:
+            if record.offset == offset and offset not in slot.register.quarantined:  # type: ignore[attr-defined]
+                raise Killed
+            return apply(record, parsed)  # type: ignore[arg-type]
+
+        slot.apply = apply_or_die  # type: ignore[assignment,method-assign]
+
+    arm()
+    turn = node.turn
+
+    def turn_or_die() -> None:
+        try:
+            turn()
+        except Killed:
+            node.die()
+
+    node.turn = turn_or_die  # type: ignore[method-assign]
+    return node
+
+
+def test_after_two_announced_deaths_on_one_record_the_third_buries_it(cluster: Cluster) -> None:
+    bad = 2 + 3 * 3 + 1  # after ownership and settings: the second batch of the fourth step
+    nodes = [doomed(Node(cluster, name), bad) for name in ("n1", "n2", "n3", "n4")]
+    cluster.run(1.5)
+    for step in range(FIRST, FIRST + 12):
+        cluster.step(step)
+    assert LogRecord.FromString(cluster.records[bad].value or b"").batch.step == FIRST + 3
+    cluster.run(8.0)
+    assert len(cluster.nodes) == 1
+    (last,) = cluster.nodes
+    assert last.stage() is Stage.OWN
+    assert last.replica.slot.register.quarantined == {bad}
+    assert last.replica.epoch == 4
+    assert [output.body.reason for output in cluster.side] == ["quarantined"]  # type: ignore[union-attr]
+    assert steps(cluster) == list(range(FIRST, FIRST + 12))
+    announced = [
+        (beat.busy_offset, beat.busy_until) for node in nodes for beat in node.announced if beat.busy_until > 0
+    ]
+    assert (bad, bad + 1) in announced
+
+
+def test_a_standby_does_not_process_what_only_a_quarantine_made_survivable(cluster: Cluster) -> None:
+    n2 = Node(cluster, "n2", batch_size=1)
+    cluster.own(1, "n1", make())
+    cluster.step(FIRST)
+    bad = cluster.end
+    cluster.step(FIRST + 1)
+    cluster.own(2, "n3")
+    cluster.run(0.3)
+    doomed(n2, bad)
+    cluster.answers = False  # it has read up to here
+    cluster.quarantine(2, bad)
+    after = cluster.end
+    cluster.step(FIRST + 2)
+    part = SlotBeat(slot=SLOT, role="primary", epoch=2, position=bad + 2, busy_offset=-1, lag=cluster.end - bad - 2)
+    hear(n2, "n3", part)
+    cluster.run(0.3)
+    assert n2 in cluster.nodes
+    assert n2.replica.slot.position <= bad
+    cluster.answers = True
+    hear(n2, "n3", part)
+    cluster.run(0.3)
+    hear(n2, "n3", SlotBeat(slot=SLOT, role="primary", epoch=2, position=after, busy_offset=-1))
+    cluster.run(0.1)
+    assert n2 in cluster.nodes
+    assert n2.replica.slot.position == after
+
+
+def hear(node: Node, sender: str, part: SlotBeat) -> None:
+    node.detector.on_heartbeat(Heartbeat(node=sender, role="worker", incarnation=1, slots=[part]), node.cluster.now)
+
+
+def test_the_position_it_tells_is_never_past_the_record_it_is_on(cluster: Cluster) -> None:
+    n1, _ = pair(cluster)
+    feed(cluster, 1)
+    told: list[int] = []
+    accept = StepBook.accept
+
+    def tell(book: StepBook, item: TupleBatch, appended_us: int) -> str:
+        told.append(n1.replica.beat(cluster.now).position)
+        return accept(book, item, appended_us)
+
+    place = cluster.append(LogRecord(batch=batch("e1", FIRST + 1)))
+    with patch.object(StepBook, "accept", tell):
+        n1.turn()
+    assert told == [place]
