@@ -5,6 +5,7 @@ Its decisions become control records, and take effect for everyone, the owner in
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from services.gateway.steps import NEVER, NOT_YET, StepBook
@@ -12,7 +13,7 @@ from services.runtime.messages import EdgeOut, Punctuation
 from services.runtime.settings import Steps
 
 RECONNECT_S = 1.0
-"""How long after an outage of the broker the edges' clients may need to find it again."""
+"""How long after an outage of the broker the edges' clients may need to find it again, at most."""
 
 DRAIN_SHARE = 0.1
 """Time to drain the edges' spools, as a share of the outage."""
@@ -54,12 +55,15 @@ class Closer:
         """Take note that an edge has stopped in good order after this step."""
         self._heard[edge] = _Heard(now, step, leaving=True)
 
-    def decide(self, book: StepBook, now: float, *, connected: bool) -> list[EdgeOut | Punctuation]:
+    def decide(
+        self, book: StepBook, now: float, *, connected: bool, lost: Collection[str] = ()
+    ) -> list[EdgeOut | Punctuation]:
         """Return the control records to write now (their epoch is the caller's to fill in).
 
         Args:
             connected: the owner's own heartbeats come back. While they do not, the edges' batches may be stuck as well,
                 and nobody is judged; afterwards the edges get the time to reconnect and to drain their spools.
+            lost: edges whose heartbeats have stopped: they are known to be gone, whenever the owner took over.
         """
         if not connected:
             if self._gap_from is None:
@@ -68,7 +72,8 @@ class Closer:
         if self._gap_from is not None:
             gap_s = now - self._gap_from
             self._gap_from = None
-            self._since = max(self._since, now + RECONNECT_S + DRAIN_SHARE * gap_s)
+            reconnect_s = min(RECONNECT_S, gap_s)  # after a short stall no connection is lost
+            self._since = max(self._since, now + reconnect_s + DRAIN_SHARE * gap_s)
         if book.cursor != self._cursor:
             self._cursor, self._cursor_at = book.cursor, now
         if now < self._since or all(edge.last_step == NOT_YET for edge in book.edges.values()):
@@ -81,7 +86,7 @@ class Closer:
             heard = self._heard.get(name)
             last_at = self._since if heard is None else max(heard.at, self._since)
             silent = now - last_at > patience_s
-            gone = heard is not None and heard.leaving and heard.step < book.cursor
+            gone = name in lost or (heard is not None and heard.leaving and heard.step < book.cursor)
             # An edge whose clock is slow talks, but of steps long over; within the allowed skew it is waited for.
             behind = (
                 heard is not None

@@ -11,8 +11,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record
@@ -42,6 +42,7 @@ class Network:
         ghost: probability that a short-lived record caught in flight by `partition_client` is appended after `heal`,
             long after its producer gave it up.
         queue_records: a producer's queue; full = BufferError.
+        produce_to_s: `produce_s` of the topics where it is another: one partition's leader may be slow alone.
     """
 
     produce_s: Range = (0.0, 0.0)
@@ -50,6 +51,7 @@ class Network:
     reconnect_s: Range = (0.0, 0.0)
     ghost: float = 0.0
     queue_records: int = 1_000_000
+    produce_to_s: Mapping[str, Range] = field(default_factory=dict)
 
 
 class Partition:
@@ -258,7 +260,8 @@ class MemoryProducer:
 
     def _put_on_wire(self, lane: Lane, item: Item) -> None:
         start_s = max(self._log.now_s(), self.connection.back_s)
-        lane.last_due_s = item.due_s = max(lane.last_due_s, start_s + self._log.draw(self._log.network.produce_s))
+        delay_s = self._log.network.produce_to_s.get(lane.place[0], self._log.network.produce_s)
+        lane.last_due_s = item.due_s = max(lane.last_due_s, start_s + self._log.draw(delay_s))
 
     def _append_some(self) -> None:
         for lane in self._lanes.values():

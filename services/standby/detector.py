@@ -104,6 +104,10 @@ class Detector:
             return float("inf") if self.settled(now) else 0.0
         return self._count(seen.at, seen.own_count, now)
 
+    def lost(self, node: str, limit_s: float, now: float) -> bool:
+        """Return whether a node was heard once and has been silent for longer than the limit."""
+        return node in self._nodes and self.silence(node, now) > limit_s
+
     def owner_silence(self, node: str, slot: int, since: float, now: float) -> float:
         """Return for how long the owner of a slot has not claimed it, seconds; 0 while we may not judge.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from services.gateway.closer import Closer
 from services.gateway.operators import Frame
@@ -102,7 +102,9 @@ class Primary:
             context_bytes=size,
         )
 
-    def decide(self, slot: Slot, wish: Wish, now: float, *, connected: bool) -> list[act.Action]:
+    def decide(
+        self, slot: Slot, wish: Wish, now: float, *, connected: bool, lost: Collection[str] = ()
+    ) -> list[act.Action]:
         """Write what only the owner may: settings, model, edges out, steps moved on. Call it only when caught up."""
         epoch = slot.register.epoch
         if slot.settings.hash != wish.config.hash:
@@ -116,7 +118,7 @@ class Primary:
             todo.append(act.Append(LogRecord(version=VERSION, model=model)))
         if slot.book is None:
             return todo
-        for decision in self._closer.decide(slot.book, now, connected=connected):
+        for decision in self._closer.decide(slot.book, now, connected=connected, lost=lost):
             decision.epoch = epoch
             if isinstance(decision, EdgeOut):
                 todo.append(act.Append(LogRecord(version=VERSION, edge_out=decision)))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from deploy.kafka.broker import Broker
@@ -22,6 +23,7 @@ from tests.e2e.verdict import Verdict, parsed, slot_sensors, validate, wait_exac
 LOGGER = logging.getLogger(__name__)
 FROZEN_S = 5.0
 _CLOCK_US = 2000  # the log's times are milliseconds
+_DECIDED_US = 2_000_000  # an EdgeOut stands in the log that long after its decision at most
 
 
 @pytest.fixture(scope="module")
@@ -146,21 +148,27 @@ def control_records(verdict: Verdict, slot: int) -> tuple[list[Control], list[Co
 
 
 def unjust_outs(verdict: Verdict, slot: int) -> list[tuple[int, str]]:
-    """Return (offset, edge) of the valid EdgeOuts of edges neither silent nor behind, by the log's own times."""
+    """Return (offset, edge) of the valid EdgeOuts of edges that had been neither silent nor behind, by the log's times.
+
+    A batch may land between the owner's decision and its EdgeOut, so the silence need not reach up to that.
+    """
     valid = {control.offset for control in control_records(verdict, slot)[0]}
     patience_us = STEPS.slide_us + round(STEPS.grace_s * 1e6)
-    newest: dict[str, tuple[int, int]] = {}  # edge -> (appended, step)
+    heard: dict[str, list[int]] = {}
+    newest: dict[str, int] = {}
     found = []
     for record in verdict.logs[slot]:
         message = parsed(record)
         kind = None if message is None else message.WhichOneof("body")
         if message is not None and kind == "batch":
-            newest[message.batch.edge] = record.appended_us, message.batch.step
+            heard.setdefault(message.batch.edge, []).append(record.appended_us)
+            newest[message.batch.edge] = message.batch.step
         elif message is not None and kind == "edge_out" and record.offset in valid:
             out = message.edge_out
-            appended_us, step = newest.get(out.edge, (0, 0))
-            silent = record.appended_us - appended_us >= patience_us - _CLOCK_US
-            behind = step + STEPS.max_skew_steps < out.from_step
-            if out.from_step != NEVER and not silent and not behind:
+            since_us = record.appended_us - patience_us - _DECIDED_US
+            times = [time_us for time_us in heard.get(out.edge, []) if time_us > since_us]
+            gaps = np.diff([since_us, *times, record.appended_us])
+            behind = newest.get(out.edge, 0) + STEPS.max_skew_steps < out.from_step
+            if out.from_step != NEVER and gaps.max() < patience_us - _CLOCK_US and not behind:
                 found.append((record.offset, out.edge))
     return found

@@ -18,7 +18,7 @@ from services.gateway.host import Host
 from services.gateway.slot import Output, Slot
 from services.gateway.steps import StepBook
 from services.runtime.log import Record
-from services.runtime.messages import Ack, Level0Ack, LogRecord, SlotSettings, TupleBatch
+from services.runtime.messages import Ack, LogRecord, SlotSettings, TupleBatch
 from services.runtime.names import Name
 from services.standby import actions as act
 from services.standby.detector import Detector
@@ -39,9 +39,9 @@ _settings = Slot._settings
 _decide = Closer.decide
 _jump = Intake.jump
 _do = Host._do
+_save_context = Primary._save_context
+_primary_decide = Primary.decide
 _take_in = Intake.take_in
-_on_records = Replica.on_records
-_context = Slot.context
 
 
 def _begins_after_its_own(self: Replica, generation: int, name: Name, now: float) -> list[act.Action]:
@@ -72,16 +72,12 @@ def _level1_early(self: Primary, *args: Any, **options: Any) -> list[act.Action]
     return todo
 
 
-def _context_saved_at_once(self: Primary, slot: Slot, now: float) -> list[act.Action]:
-    """Points to the place after the last context, which the next one will perhaps get."""
+def _level1_of_another_position(self: Primary, slot: Slot, now: float) -> list[act.Action]:
     todo = _save_context(self, slot, now)
     if todo and self._saving is not None:
         position, name, size = self._saving
         self._saving = position + 1, name, size
     return todo
-
-
-_save_context = Primary._save_context
 
 
 def _trim_nothing(self: SilentQueue, offset: int) -> None:
@@ -131,10 +127,6 @@ def _count_alone(self: Detector, at: float, own_count: int, now: float) -> float
     return now - at
 
 
-def _true(self: Detector, now: float) -> bool:
-    return True
-
-
 def _always_connected(self: Closer, book: StepBook, now: float, *, connected: bool) -> list[Any]:
     return _decide(self, book, now, connected=True)
 
@@ -150,7 +142,7 @@ def _follow_one_late(self: Host, replica: Replica, action: act.Action) -> list[a
     return _do(self, replica, action)
 
 
-def _fetch_one_less(self: Intake, records: Iterable[Record]) -> None:
+def _passes_one_over(self: Intake, records: Iterable[Record]) -> None:
     """Takes a record that was read twice for a new one."""
     kept = list(records)
     if kept and 0 < kept[0].offset == self.next:
@@ -158,7 +150,7 @@ def _fetch_one_less(self: Intake, records: Iterable[Record]) -> None:
     _take_in(self, kept)
 
 
-def _first_claim_wins_not(self: Register, offset: int, record: LogRecord) -> bool:
+def _last_claim_wins(self: Register, offset: int, record: LogRecord) -> bool:
     """The last of several claims to one epoch wins."""
     if record.WhichOneof("body") == "ownership" and record.ownership.epoch == self.epoch > 0:
         self.epoch -= 1
@@ -178,22 +170,6 @@ def _epoch_of_the_claim(self: Primary, slot: Slot, wish: Any, now: float, *, con
     return todo
 
 
-_primary_decide = Primary.decide
-
-
-def _level0_of_position(self: Replica, ack: Ack, now: float) -> None:
-    """The secondary trims by what the primary has read, not by what its downstream has."""
-    if ack.WhichOneof("body") == "level0":
-        ahead = Level0Ack()
-        ahead.CopyFrom(ack.level0)
-        ahead.offset = max(ahead.offset, self.slot.position)
-        ack = Ack(version=1, level0=ahead)
-    _on_ack(self, ack, now)
-
-
-_on_ack = Replica.on_ack
-
-
 def _plant(target: type, method: str, bug: Any) -> Plant:
     return partial(patch.object, target, method, bug)
 
@@ -201,15 +177,14 @@ def _plant(target: type, method: str, bug: Any) -> Plant:
 PLANTED: dict[str, Plant] = {
     "a new owner begins after the wrong name": _plant(Replica, "on_tail", _begins_after_its_own),
     "an ownership counts whatever its epoch": _plant(Register, "read", _ownership_without_epoch),
-    "the last of several claims wins": _plant(Register, "read", _first_claim_wins_not),
+    "the last of several claims wins": _plant(Register, "read", _last_claim_wins),
     "a void control record counts": _plant(Register, "read", _void_counts),
     "a control record carries another epoch": _plant(Primary, "decide", _epoch_of_the_claim),
     "an ack claims outputs that are on their way": _plant(PendingQueue, "floor", _floor),
     "a Level-1-Ack does not wait for its outputs": _plant(Primary, "acknowledge", _level1_early),
-    "a Level-1-Ack names another position": _plant(Primary, "_save_context", _context_saved_at_once),
+    "a Level-1-Ack names another position": _plant(Primary, "_save_context", _level1_of_another_position),
     "the silent queue is not trimmed": _plant(SilentQueue, "trim", _trim_nothing),
     "the silent queue is trimmed too far": _plant(SilentQueue, "trim", _trim_too_far),
-    "the silent queue is trimmed by what was read": _plant(Replica, "on_ack", _level0_of_position),
     "a new owner forgets its silent queue": _plant(SilentQueue, "take", _take_nothing),
     "a context lacks the open batches": _plant(StepBook, "open_batches", _no_open_batches),
     "a context lacks the edges": _plant(StepBook, "edge_states", _edges_forgotten),
@@ -221,6 +196,6 @@ PLANTED: dict[str, Plant] = {
     "an outage of the broker is held against the edges": _plant(Closer, "decide", _always_connected),
     "a jump to a context without replay": _plant(Intake, "jump", _jump_without_replay),
     "a primary follows its log from one record late": _plant(Host, "_do", _follow_one_late),
-    "a reader passes a record over": _plant(Intake, "take_in", _fetch_one_less),
+    "a reader passes a record over": _plant(Intake, "take_in", _passes_one_over),
 }
 """What is wrong -> how it is planted."""

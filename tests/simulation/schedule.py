@@ -20,6 +20,7 @@ KINDS = (
     "scaler",
     "kill-pair",
     "cut-writing",
+    "cut-writing",
 )
 
 OF_BROKER = ("broker", "broker", "broker", "edge", "cut-edge", "clock", "scaler")

@@ -129,12 +129,14 @@ class World:
             (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), SLOTS
         )
         self.network = Network(
-            # Every third run on a slow network: then much is on its way whenever something breaks.
+            # Every third run on a slow network, every third with outputs that are slow alone: much is on its way then
+            # whenever something breaks.
             produce_s=(0.0005, 0.12 if seed % 3 == 0 else 0.004),
+            produce_to_s=dict.fromkeys((topics.RECOVERED, topics.LATE), (0.01, 0.6)) if seed % 3 == 1 else {},
             ack_s=(0.0005, 0.08 if seed % 3 == 0 else 0.003),
             fetch_s=(0.0, 0.01),
             reconnect_s=(0.02, 0.4),
-            ghost=0.5,
+            ghost=0.8,
         )
         self.log = MemoryLog(self.clock, layout, network=self.network, rng=random.Random(seed + 1))
         slot_of = place(self.table, SLOTS)

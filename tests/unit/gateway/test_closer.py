@@ -178,6 +178,16 @@ def test_nothing_is_decided_while_not_connected_and_the_edges_get_time_afterward
     assert {edge for _, edge, _ in owner.outs} == set(EDGES)
 
 
+def test_short_stalls_do_not_put_off_for_ever_what_is_due() -> None:
+    owner = settled()
+    for _ in range(4):
+        owner.connected = False
+        owner.run(0.2, LEFT)
+        owner.connected = True
+        owner.run(1.2, LEFT)
+    assert [edge for _, edge, _ in owner.outs] == ["e3"]
+
+
 def test_edges_that_drain_their_spools_in_that_time_are_not_judged() -> None:
     owner = settled()
     first = owner.step + 1
@@ -225,3 +235,16 @@ def test_a_new_owner_gives_every_edge_its_time_again() -> None:
     assert owner.decided == []
     owner.run(3 * TICK_S, LEFT)
     assert [edge for _, edge, _ in owner.outs] == ["e3"]
+
+
+def test_an_edge_whose_heartbeats_stopped_is_out_at_once_whenever_the_owner_took_over() -> None:
+    book = StepBook(make_config(), cursor=FIRST)
+    gone, *others = sorted(book.edges)
+    for name in others:
+        book.edges[name].last_step = FIRST
+    book.edges[gone].last_step = FIRST - 1
+    steps = Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5)
+    closer = Closer(steps, now=100.0)
+    assert closer.decide(book, 100.01, connected=True) == []
+    decisions = closer.decide(book, 100.02, connected=True, lost=[gone])
+    assert decisions == [EdgeOut(edge=gone, from_step=FIRST)]
