@@ -80,7 +80,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
     """
     kept = list(records)
     quarantined = _quarantined(kept)
-    epoch, generation, first_step = 0, 0, 0
+    epoch, generation, first_step, claimed_us = 0, 0, 0, 0
     config: SlotConfig | None = None
     chain: Chain | None = None
     model: Model | None = None
@@ -103,6 +103,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
                 continue
             if epoch == 0:
                 generation, first_step = message.ownership.generation, message.ownership.first_step
+                claimed_us = record.appended_us
             epoch += 1
         elif body == "batch":
             batch = message.batch
@@ -114,8 +115,8 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
         elif getattr(message, str(body)).epoch != epoch:
             continue
         elif body == "settings":
-            cursor = first_step if config is None else cursor
-            config = SlotConfig.parse(message.settings.text)
+            before, config = config, SlotConfig.parse(message.settings.text)
+            cursor = min(first_step, claimed_us // config.slide_us + 1) if before is None else cursor
             for name in config.edges:
                 edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER})
             chain = build_chain(config, model)

@@ -60,6 +60,7 @@ READ_S = 1.0
 IDLE_READS = 20
 WARM_S = 1.4
 IDLE_S = 0.02
+PULL_WAIT_S = 0.005
 BUSY_S = 0.001
 BEATS_BACK = 2000
 MAX_RECORDS = 500
@@ -94,7 +95,7 @@ class Host:
         self._outputs = log.producer()
         self._control = log.producer(durable=False)
         self._main = log.reader()
-        self._pull = log.reader()
+        self._pull = log.reader(wait_s=PULL_WAIT_S)
         self._ask = log.reader()
         self.detector = Detector(node, self.incarnation, settings.standby.heartbeat_s)
         self.heartbeats = Heartbeats(

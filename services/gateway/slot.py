@@ -114,6 +114,7 @@ class Slot:
         self._load_model = load_model
         self._model: Model | None = None
         self._set_aside: list[tuple[TupleBatch, int]] = []
+        self._claimed_us = 0  # when the log appended the first owner's claim
 
     @property
     def cursor(self) -> int:
@@ -138,6 +139,8 @@ class Slot:
         outputs: list[Output] = []
         if kind == "batch":
             self._batch(record, message.batch, outputs)
+        elif kind == "ownership" and self.register.epoch == 1:
+            self._claimed_us = record.appended_us
         elif kind == "settings":
             self._settings(record, message.settings, outputs)
         elif kind == "model":
@@ -263,7 +266,9 @@ class Slot:
         config = SlotConfig.parse(settings.text)
         before = self.book
         self.settings, self.config = settings, config
-        cursor = self.register.first_step if before is None else before.cursor
+        # The owner's clock may be fast, and would close all steps up to its time: the log's own clock is the limit.
+        first_step = min(self.register.first_step, self._claimed_us // config.slide_us + 1)
+        cursor = first_step if before is None else before.cursor
         self.book = StepBook(config, cursor, NOT_YET if before is None else before.punctuated)
         if before is not None:
             self.book.restore(before.edge_states(), before.open_batches())

@@ -34,7 +34,6 @@ _READER: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "fetch.error.backoff.ms": 20,
-    "fetch.wait.max.ms": 100,
     "fetch.min.bytes": 1,
     "queued.min.messages": 5000,
     "queued.max.messages.kbytes": 32768,
@@ -235,9 +234,12 @@ class KafkaLog:
     def producer(self, *, durable: bool = True) -> KafkaProducer:
         return KafkaProducer(self._options(_DURABLE if durable else _SHORT), self._settings.prefix)
 
-    def reader(self) -> KafkaReader:
-        group = {"group.id": f"{self._settings.group_prefix}-{self._client_id}"}
-        return KafkaReader(self._options(_READER | group), self._settings.prefix)
+    def reader(self, *, wait_s: float = 0.1) -> KafkaReader:
+        own = {
+            "group.id": f"{self._settings.group_prefix}-{self._client_id}",
+            "fetch.wait.max.ms": round(wait_s * 1000),
+        }
+        return KafkaReader(self._options(_READER | own), self._settings.prefix)
 
     def partitions(self, topic: str) -> int:
         name = self._settings.prefix + topic

@@ -121,8 +121,13 @@ class Log(Protocol):
                 worthless when late (heartbeats, control records).
         """
 
-    def reader(self) -> Reader:
-        """Make a reader."""
+    def reader(self, *, wait_s: float = 0.1) -> Reader:
+        """Make a reader.
+
+        Args:
+            wait_s: how long the log may hold a request that finds nothing. One that follows saves requests by waiting;
+                one that pulls ranges must not find the last, empty request still in its way.
+        """
 
     def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 = no such topic."""

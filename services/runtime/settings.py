@@ -212,9 +212,7 @@ class Source(Section):
 
     kind: Literal["csv"] = Field("csv", description="csv: a file, replayed in time")
     path: Path = Field(Path("data/guangzhou.csv"), description="the CSV to replay")
-    speed: Positive = Field(
-        1.0, description="how many times faster than its own times the data is replayed"
-    )
+    speed: Positive = Field(1.0, description="how many times faster than its own times the data is replayed")
     origin_us: int = Field(0, description="event time of the first row, microseconds; 0 = the start of the first edge")
     when_behind: Literal["skip", "send"] = Field(
         "skip", description="after a pause, skip the rows whose time is over (a live source), or send them late"

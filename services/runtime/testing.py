@@ -33,7 +33,8 @@ class MemoryClient:
         self._log.clients(self.client_id).append(made)
         return made
 
-    def reader(self) -> MemoryReader:
+    def reader(self, *, wait_s: float = 0.1) -> MemoryReader:
+        del wait_s  # virtual time does not pass in a call
         made = MemoryReader(self._log, self.client_id)
         self._log.clients(self.client_id).append(made)
         return made

@@ -28,6 +28,7 @@ class Intake:
         scan: ownership as of `next`.
         end: the log's end, as last heard.
         oldest_step: of the batches read while nobody owned the slot.
+        appended_us: when the log appended the newest record read, 0 = none yet.
         level1: the newest Level-1-Ack known: where the state can be had without what stands before.
     """
 
@@ -37,6 +38,7 @@ class Intake:
         self.next = 0
         self.end = 0
         self.oldest_step: int | None = None
+        self.appended_us = 0
         self.level1: Level1Ack | None = None
         self.read_bytes = 0
         self.pulls = 0
@@ -62,6 +64,7 @@ class Intake:
             self._bytes_per_record += WEIGHT * (size + RECORD_OVERHEAD_BYTES - self._bytes_per_record)
             self.backlog.append((record, parsed))
             self.next = record.offset + 1
+            self.appended_us = record.appended_us
 
     def jump(self, position: int, register: Register) -> None:
         """Go on from a context."""

@@ -472,8 +472,8 @@ class Replica:
         return [act.Append(LogRecord(version=VERSION, ownership=claim))]
 
     def _first_step(self) -> int:
-        """The first step of a new slot: the oldest that an edge has sent, unless its clock is far off ours."""
-        clock_step = self._us // self.wish.config.slide_us + 1
+        """The first step of a new slot: the oldest that an edge has sent, unless its clock is far off the log's."""
+        clock_step = (self.intake.appended_us or self._us) // self.wish.config.slide_us + 1
         oldest = self.intake.oldest_step
         reach = self._settings.steps.max_skew_steps + round(10 / self._settings.steps.slide_s)
         if oldest is not None and clock_step - reach <= oldest <= clock_step:

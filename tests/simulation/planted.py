@@ -127,8 +127,8 @@ def _count_alone(self: Detector, at: float, own_count: int, now: float) -> float
     return now - at
 
 
-def _always_connected(self: Closer, book: StepBook, now: float, *, connected: bool) -> list[Any]:
-    return _decide(self, book, now, connected=True)
+def _always_connected(self: Closer, *args: Any, **options: Any) -> list[Any]:
+    return _decide(self, *args, **(options | {"connected": True}))
 
 
 def _jump_without_replay(self: Intake, position: int, register: Register) -> None:
@@ -161,9 +161,9 @@ def _edges_forgotten(self: StepBook) -> list[Any]:
     return []
 
 
-def _epoch_of_the_claim(self: Primary, slot: Slot, wish: Any, now: float, *, connected: bool) -> list[act.Action]:
+def _epoch_to_come(self: Primary, *args: Any, **options: Any) -> list[act.Action]:
     """Control records carry the epoch to come, as if nobody had to read his own promotion back."""
-    todo = _primary_decide(self, slot, wish, now, connected=connected)
+    todo = _primary_decide(self, *args, **options)
     for action in todo:
         if isinstance(action, act.Append) and action.record.WhichOneof("body") == "edge_out":
             action.record.edge_out.epoch += 1
@@ -179,7 +179,7 @@ PLANTED: dict[str, Plant] = {
     "an ownership counts whatever its epoch": _plant(Register, "read", _ownership_without_epoch),
     "the last of several claims wins": _plant(Register, "read", _last_claim_wins),
     "a void control record counts": _plant(Register, "read", _void_counts),
-    "a control record carries another epoch": _plant(Primary, "decide", _epoch_of_the_claim),
+    "a control record carries another epoch": _plant(Primary, "decide", _epoch_to_come),
     "an ack claims outputs that are on their way": _plant(PendingQueue, "floor", _floor),
     "a Level-1-Ack does not wait for its outputs": _plant(Primary, "acknowledge", _level1_early),
     "a Level-1-Ack names another position": _plant(Primary, "_save_context", _level1_of_another_position),

@@ -6,6 +6,8 @@ from tests.simulation.world import EDGES, SLOTS, WORKERS, World
 
 KINDS = (
     "kill-owner",
+    "kill-sending",
+    "kill-sending",
     "kill-inside",
     "kill-any",
     "pause-owner",
@@ -48,6 +50,14 @@ def _strike(world: World, kind: str) -> None:
     anybody = rng.choice(WORKERS)
     if kind == "kill-owner":
         world.kill(owner)
+    elif kind == "kill-sending":
+        # Outputs are on their way, and the secondary has heard how far the owner had come.
+        for _ in range(100):
+            if world.sending(owner):
+                break
+            world.run(0.01)
+        world.run(0.11)
+        world.kill(owner)
     elif kind == "kill-inside":
         world.kill_inside(rng.choice((owner, anybody)), rng.randrange(12))
     elif kind == "kill-any":
@@ -69,7 +79,25 @@ def _strike(world: World, kind: str) -> None:
         world.broker(up=False)
         world.run(rng.uniform(0.1, 4.0))
         world.broker(up=True)
-    elif kind == "edge":
+    elif kind == "cut-writing":
+        # An edge is down, so the owner has something to write; what is on its way may arrive long after its fall.
+        world.kill_edge(rng.randrange(EDGES), rng.uniform(0.5, 3.0))
+        world.cut_off_writing(owner)
+        world.run(rng.uniform(1.0, 3.0))
+        world.join(owner)
+    elif kind == "clock":
+        node = world.nodes[anybody]
+        node.clock.skew_us = rng.randrange(-600_000_000, 600_000_000)
+        world.note(f"clock of {anybody} off by {node.clock.skew_us / 1e6:.0f} s")
+    elif kind == "scaler":
+        world.kill("scaler")
+    else:
+        _strike_edge(world, kind)
+
+
+def _strike_edge(world: World, kind: str) -> None:
+    rng = world.rng
+    if kind == "edge":
         world.kill_edge(rng.randrange(EDGES), rng.uniform(0.2, 5.0))
     elif kind == "cut-edge":
         name = world.edges[rng.randrange(EDGES)].name
@@ -85,15 +113,3 @@ def _strike(world: World, kind: str) -> None:
         world.kill_edge((number + 1) % EDGES, rng.uniform(0.0, 0.1), repeats=True)
         world.run(rng.uniform(0.0, 1.0))
         world.join(name)
-    elif kind == "cut-writing":
-        # An edge is down, so the owner has something to write; what is on its way may arrive long after its fall.
-        world.kill_edge(rng.randrange(EDGES), rng.uniform(0.5, 3.0))
-        world.cut_off_writing(owner)
-        world.run(rng.uniform(1.0, 3.0))
-        world.join(owner)
-    elif kind == "clock":
-        node = world.nodes[anybody]
-        node.clock.skew_us = rng.randrange(-600_000_000, 600_000_000)
-        world.note(f"clock of {anybody} off by {node.clock.skew_us / 1e6:.0f} s")
-    elif kind == "scaler":
-        world.kill("scaler")

@@ -89,6 +89,8 @@ class SimEdge:
     client: MemoryClient
     sensors: dict[int, list[int]]  # by slot
     producer: Producer | None = None
+    beats: Producer | None = None
+    beat_at: float = 0.0
     next_step: int = 0
     incarnation: int = 0
     alive_from: float = 0.0
@@ -129,10 +131,10 @@ class World:
             (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), SLOTS
         )
         self.network = Network(
-            # Every third run on a slow network, every third with outputs that are slow alone: much is on its way then
+            # A third of the runs on a slow network, the others with outputs that are slow alone: much is on its way
             # whenever something breaks.
             produce_s=(0.0005, 0.12 if seed % 3 == 0 else 0.004),
-            produce_to_s=dict.fromkeys((topics.RECOVERED, topics.LATE), (0.01, 0.6)) if seed % 3 == 1 else {},
+            produce_to_s=dict.fromkeys((topics.RECOVERED, topics.LATE), (0.01, 0.6)) if seed % 3 else {},
             ack_s=(0.0005, 0.08 if seed % 3 == 0 else 0.003),
             fetch_s=(0.0, 0.01),
             reconnect_s=(0.02, 0.4),
@@ -153,6 +155,9 @@ class World:
             for name in edges
         ]
         self.nodes = {name: Node(name, self.log.client(name), NodeClock(self.clock)) for name in WORKERS}
+        if seed % 5 == 0:  # a worker's time of day may be off from the start
+            for node in self.nodes.values():
+                node.clock.skew_us = self.rng.randrange(-600_000_000, 600_000_000)
         self.scaler = Node("scaler", self.log.client("scaler"), NodeClock(self.clock))
         self.broker_up = True
         self.struck: set[str] = set()
@@ -256,8 +261,9 @@ class World:
     def _turn_edge(self, edge: SimEdge) -> None:
         if self.now < edge.alive_from or edge.paused:
             return
-        if edge.producer is None:
+        if edge.producer is None or edge.beats is None:
             edge.producer = edge.client.producer()
+            edge.beats = edge.client.producer(durable=False)
             edge.incarnation = int(self.now * 1e9) + 1
             # It goes on with the present, or from its note of where it was, which is a little old.
             noted = max(edge.next_step - self.rng.choice((1, 2)), self.step_now - 20)
@@ -278,6 +284,11 @@ class World:
                 record = LogRecord(version=VERSION, batch=batch)
                 edge.producer.send(topics.TUPLES, slot, edge.name.encode(), record.SerializeToString())
             edge.next_step += 1
+        if self.now - edge.beat_at >= self.settings.standby.heartbeat_s:
+            edge.beat_at = self.now
+            beat = Heartbeat(node=edge.name, role="edge", incarnation=edge.incarnation, step=edge.next_step - 1)
+            edge.beats.send(topics.HEARTBEATS, 0, edge.name.encode(), beat.SerializeToString())
+            edge.beats.poll()
 
     # ---- faults ------------------------------------------------------------------------------------------------
 
@@ -293,6 +304,11 @@ class World:
             if message.WhichOneof("body") == "ownership" and message.ownership.epoch == epoch + 1:
                 epoch, owner = message.ownership.epoch, message.ownership.node
         return owner
+
+    def sending(self, name: str) -> bool:
+        """Return whether a worker has outputs on their way."""
+        made = self.nodes[name].made
+        return made is not None and any(len(replica.pending) for replica in made.replicas.values())
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -353,7 +369,7 @@ class World:
         self.struck.add(edge.name)
         if edge.producer is not None:
             edge.client.crash()
-            edge.producer = None
+            edge.producer = edge.beats = None
         edge.alive_from = self.now + down_s
 
     def heal_all(self) -> None:

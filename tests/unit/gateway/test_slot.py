@@ -250,3 +250,13 @@ def test_a_slot_without_settings_has_no_context_and_one_of_another_slot_is_refus
         Slot(9, load).restore(slot.context())
     with pytest.raises(ValueError, match="found version 2"):
         Slot(SLOT, load).restore(Context(version=VERSION + 1, slot=SLOT))
+
+
+def test_an_owner_whose_clock_is_fast_does_not_close_the_present() -> None:
+    writer = Writer()
+    writer.own(1, first_step=FIRST + 3000)
+    writer.settings(make_config())
+    for edge in EDGES:
+        writer.batch(edge, FIRST + 1)
+    (output,) = play(Slot(SLOT, load), writer.records)
+    assert output[0] == RECOVERED
