@@ -233,3 +233,29 @@ class Node:
         for output in arriving:
             (self.cluster.recovered if output.topic == RECOVERED else self.cluster.side).append(output)
             self.replica.on_delivered(output.name, output.topic)
+
+
+def pair(cluster: Cluster, **options: object) -> tuple[Node, Node]:
+    """A primary that runs and its secondary."""
+    n1, n2 = Node(cluster, "n1", **options), Node(cluster, "n2", **options)  # type: ignore[arg-type]
+    cluster.run(1.5)
+    assert (n1.stage(), n2.stage()) == (Stage.OWN, Stage.WATCH)
+    assert n2.replica.unready() == ""
+    return n1, n2
+
+
+def steps(cluster: Cluster) -> list[int]:
+    """Steps in `recovered` as a reader sees them."""
+    seen, last = [], Name(-1, 0)
+    for output in cluster.recovered:
+        if output.name > last:
+            last = output.name
+            seen.append(output.body.step)  # type: ignore[union-attr]
+    return seen
+
+
+def feed(cluster: Cluster, count: int, seconds: float = 0.2) -> None:
+    begin = max([FIRST - 1, *steps(cluster)]) + 1
+    for step in range(begin, begin + count):
+        cluster.step(step)
+        cluster.run(seconds)

@@ -1,0 +1,259 @@
+"""A replica that lacks something, and records that kill; time is the test's."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from services.gateway.steps import StepBook
+from services.recovery.model import Model, ModelError
+from services.runtime.messages import Heartbeat, LogRecord, ModelChange, SlotBeat, TupleBatch
+from services.standby.replica import DIFFERS_PATIENCE, Stage
+from tests.unit.gateway.small_slot import FIRST, MODEL, SLOT, batch
+from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, make, pair, steps
+
+# ---- what may be missing -------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_lost_its_end_is_not_written_for(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    del cluster.records[6:]
+    n1.die()
+    cluster.run(0.3)
+    assert "the log ends at 6" in n2.replica.unready()
+    cluster.run(3.0)
+    assert n2.stage() is Stage.WATCH
+
+
+def test_it_is_ready_again_when_the_end_was_only_seen_late(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    lost = cluster.records[6:]
+    del cluster.records[6:]
+    n1.frozen = True
+    cluster.run(0.3)
+    assert n2.replica.unready()
+    cluster.records += lost
+    n1.frozen = False
+    cluster.run(1.5)
+    assert n2.replica.unready() == ""
+
+
+def test_a_start_whose_log_begins_too_late_waits_for_a_context(cluster: Cluster) -> None:
+    n1 = Node(cluster, "n1", context_s=0.2)
+    cluster.run(1.5)
+    feed(cluster, 5)
+    cluster.first = 6
+    acks, cluster.acks = cluster.acks, []
+    n2 = Node(cluster, "n2")
+    cluster.run(0.5)
+    assert "retention has passed the resume point: the log begins at 6, needed from 0" in n2.replica.unready()
+    for ack in acks:
+        n2.replica.on_ack(ack, cluster.now)
+    cluster.run(1.5)
+    assert n2.replica.unready() == ""
+    n1.die()
+    cluster.run(1.2)
+    assert n2.stage() is Stage.OWN
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 7))
+
+
+def test_a_context_that_is_gone_is_done_without(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, batch_size="inf", context_s=0.2)
+    feed(cluster, 40, 0.06)
+    cluster.run(0.5)
+    n1.die()
+    cluster.contexts.clear()
+    cluster.run(1.6)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.intake.jumps == 0
+    feed(cluster, 1)
+    assert steps(cluster) == list(range(FIRST, FIRST + 41))
+
+
+class Store:
+    def __init__(self) -> None:
+        self.models: dict[str, Model] = {}
+
+    def __call__(self, sha256: str) -> Model:
+        if sha256 not in self.models:
+            raise ModelError(f"the store has no {sha256}")
+        return self.models[sha256]
+
+
+def test_a_secondary_without_the_model_is_not_ready_until_it_arrives(cluster: Cluster) -> None:
+    store = Store()
+    config = make({"use": "recover"})
+    n1 = Node(cluster, "n1", config=config, model="aa", load_model=lambda _: MODEL)
+    n2 = Node(cluster, "n2", config=config, model="aa", load_model=store)
+    cluster.run(1.5)
+    feed(cluster, 2)
+    assert "the store has no aa" in n2.replica.unready()
+    n1.frozen = True
+    cluster.run(1.5)
+    assert n2.stage() is Stage.WATCH
+    n1.frozen = False
+    cluster.run(0.5)
+    store.models["aa"] = MODEL
+    cluster.run(0.5)
+    assert n2.replica.unready() == ""
+    n1.die()
+    cluster.run(1.2)
+    assert n2.stage() is Stage.OWN
+
+
+def test_a_primary_without_the_model_waits_acknowledges_nothing_and_is_not_held_to_be_stuck(cluster: Cluster) -> None:
+    store = Store()
+    config = make({"use": "recover"})
+    n1 = Node(cluster, "n1", config=config, load_model=store)
+    cluster.run(1.5)
+    feed(cluster, 2)
+    place = cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="aa")))
+    cluster.step(FIRST + 2)
+    cluster.run(2.0)
+    beat = n1.replica.beat(cluster.now)
+    assert (beat.position, beat.busy_offset, beat.role) == (place, -1, "primary")
+    assert "the store has no aa" in beat.reason
+    assert max(ack.level0.offset for ack in cluster.acks) <= place
+    store.models["aa"] = MODEL
+    cluster.run(0.5)
+    assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
+
+
+# ---- other settings ------------------------------------------------------------------------------------------------
+
+
+def test_a_secondary_of_other_settings_comes_last_but_comes(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    cluster.run(1.0)
+    other = make({"use": "select", "at_least": 0.0})
+    n2.die()
+    n3 = Node(cluster, "n3", config=other)
+    cluster.run(1.0)
+    assert n3.replica.unready() == "its settings differ from those in the slot's log"
+    n1.die()
+    cluster.run(DETECT_S * DIFFERS_PATIENCE - 0.2)
+    assert n3.stage() is Stage.WATCH
+    cluster.run(0.6)
+    assert n3.stage() is Stage.OWN
+    feed(cluster, 2)
+    assert n3.replica.slot.settings.hash == other.hash
+    assert n3.replica.unready() == ""
+    assert steps(cluster) == list(range(FIRST, FIRST + 4))
+
+
+def test_a_whole_fleet_started_with_new_settings_goes_on(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, context_s=0.2)
+    feed(cluster, 5)
+    cluster.run(0.5)
+    n1.die()
+    n2.die()
+    other = make({"use": "select", "at_least": 0.0})
+    again = [Node(cluster, name, config=other, incarnation=2) for name in ("n1", "n2")]
+    cluster.run(6.0)
+    assert sorted(node.stage().name for node in again) == ["OWN", "WATCH"]
+    assert all(node.replica.unready() == "" for node in again)
+
+
+# ---- records that kill ---------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):  # noqa: N818 - the fault itself
+    pass
+
+
+def doomed(node: Node, offset: int) -> Node:
+    """Make a node die on the record at this offset, as on a bug in its code."""
+    replica = node.replica
+
+    def arm() -> None:
+        slot, apply = replica.slot, replica.slot.apply
+
+        def apply_or_die(record: object, parsed: object = None) -> object:
+            if record.offset == offset and offset not in slot.register.quarantined:  # type: ignore[attr-defined]
+                raise Killed
+            return apply(record, parsed)  # type: ignore[arg-type]
+
+        slot.apply = apply_or_die  # type: ignore[assignment,method-assign]
+
+    arm()
+    turn = node.turn
+
+    def turn_or_die() -> None:
+        try:
+            turn()
+        except Killed:
+            node.die()
+
+    node.turn = turn_or_die  # type: ignore[method-assign]
+    return node
+
+
+def test_after_two_announced_deaths_on_one_record_the_third_buries_it(cluster: Cluster) -> None:
+    bad = 2 + 3 * 3 + 1  # after ownership and settings: the second batch of the fourth step
+    nodes = [doomed(Node(cluster, name), bad) for name in ("n1", "n2", "n3", "n4")]
+    cluster.run(1.5)
+    for step in range(FIRST, FIRST + 12):
+        cluster.step(step)
+    assert LogRecord.FromString(cluster.records[bad].value or b"").batch.step == FIRST + 3
+    cluster.run(8.0)
+    assert len(cluster.nodes) == 1
+    (last,) = cluster.nodes
+    assert last.stage() is Stage.OWN
+    assert last.replica.slot.register.quarantined == {bad}
+    assert last.replica.epoch == 4
+    assert [output.body.reason for output in cluster.side] == ["quarantined"]  # type: ignore[union-attr]
+    assert steps(cluster) == list(range(FIRST, FIRST + 12))
+    announced = [
+        (beat.busy_offset, beat.busy_until) for node in nodes for beat in node.announced if beat.busy_until > 0
+    ]
+    assert (bad, bad + 1) in announced
+
+
+def test_a_standby_does_not_process_what_only_a_quarantine_made_survivable(cluster: Cluster) -> None:
+    n2 = Node(cluster, "n2", batch_size=1)
+    cluster.own(1, "n1", make())
+    cluster.step(FIRST)
+    bad = cluster.end
+    cluster.step(FIRST + 1)
+    cluster.own(2, "n3")
+    cluster.run(0.3)
+    doomed(n2, bad)
+    cluster.answers = False  # it has read up to here
+    cluster.quarantine(2, bad)
+    after = cluster.end
+    cluster.step(FIRST + 2)
+    part = SlotBeat(slot=SLOT, role="primary", epoch=2, position=bad + 2, busy_offset=-1, lag=cluster.end - bad - 2)
+    hear(n2, "n3", part)
+    cluster.run(0.3)
+    assert n2 in cluster.nodes
+    assert n2.replica.slot.position <= bad
+    cluster.answers = True
+    hear(n2, "n3", part)
+    cluster.run(0.3)
+    hear(n2, "n3", SlotBeat(slot=SLOT, role="primary", epoch=2, position=after, busy_offset=-1))
+    cluster.run(0.1)
+    assert n2 in cluster.nodes
+    assert n2.replica.slot.position == after
+
+
+def hear(node: Node, sender: str, part: SlotBeat) -> None:
+    node.detector.on_heartbeat(Heartbeat(node=sender, role="worker", incarnation=1, slots=[part]), node.cluster.now)
+
+
+def test_the_position_it_tells_is_never_past_the_record_it_is_on(cluster: Cluster) -> None:
+    n1, _ = pair(cluster)
+    feed(cluster, 1)
+    told: list[int] = []
+    accept = StepBook.accept
+
+    def tell(book: StepBook, item: TupleBatch, appended_us: int) -> str:
+        told.append(n1.replica.beat(cluster.now).position)
+        return accept(book, item, appended_us)
+
+    place = cluster.append(LogRecord(batch=batch("e1", FIRST + 1)))
+    with patch.object(StepBook, "accept", tell):
+        n1.turn()
+    assert told == [place]
