@@ -207,14 +207,14 @@ class Slot:
         self.last_name = Name(context.last_offset, context.last_index)
         self._set_aside = []
 
-    def _quarantined(self, record: Record, parsed: Parsed | None) -> list[Output]:
+    def _quarantined(self, record: Record, parsed: Parsed) -> list[Output]:
         """Pass over a record on which owners died; what it closes closes without values.
 
         The value to blame need not be its own: it may have waited in an open step that this record was the last to come
         for, and would kill whoever closes that step by the next record.
         """
         outputs = [self._dead(record, 0, "quarantined", "two owners died on this record")]
-        message, _, _ = parsed or parse(record)
+        message, _, _ = parsed
         kind = None if message is None else message.WhichOneof("body")
         if message is None or self.book is None or self.chain is None:
             return outputs
