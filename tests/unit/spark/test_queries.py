@@ -48,13 +48,17 @@ def test_counts_over_batches_are_the_plain_ones(rows, flags, cuts, span) -> None
         new = readings([row for row in all_rows if before[GROUP_OF[row[0]]] < row[1] <= now[GROUP_OF[row[0]]]])
         out = kept.step <= now[GROUP_OF[kept.sensor]] - span
         expired = Readings(kept.sensor[out], kept.step[out], kept.above[out])
-        found = count_minute(new, expired, count, above, span)
-        for sensor, step, q1, q2, q3 in zip(new.sensor, new.step, *found, strict=True):
+        counts, highs, shares = count_minute(new, expired, count, above, span)
+        for sensor, step, q1, q2, q3 in zip(new.sensor, new.step, counts, highs, shares, strict=True):
             alive = [flag for s, k, flag in all_rows if s == sensor and step - span < k <= step]
             assert (q1, q2) == (len(alive), sum(alive))
             assert q3 == sum(alive) / len(alive)
         count, above, alive_new = shift_counts(count, above, new, expired, now[GROUP_OF], span)
-        kept = Readings(*(np.concatenate((a[~out], b[alive_new])) for a, b in zip(kept, new, strict=True)))
+        kept = Readings(
+            np.concatenate((kept.sensor[~out], new.sensor[alive_new])),
+            np.concatenate((kept.step[~out], new.step[alive_new])),
+            np.concatenate((kept.above[~out], new.above[alive_new])),
+        )
         assert count.tolist() == np.bincount(kept.sensor, minlength=SENSORS).tolist()
         assert above.tolist() == np.bincount(kept.sensor[kept.above], minlength=SENSORS).tolist()
         before = now
