@@ -7,6 +7,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 MESSAGES := services/runtime/messages
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
+LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e
 
 .PHONY: help
@@ -96,9 +97,10 @@ docs: ready  ## write docs/metrics.md and tsunagi.toml.example from the sources
 	@$(BIN)/python -m services.runtime.example tsunagi.toml.example
 
 .PHONY: lock
-lock: ready  ## resolve pyproject.toml anew into requirements.lock (needs uv on the PATH)
-	@uv pip compile pyproject.toml --group dev --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-		--no-header --upgrade --quiet -o requirements.lock
+lock: ready  ## resolve pyproject.toml anew: requirements.lock, and the images' shares of it (needs uv on the PATH)
+	@uv pip compile pyproject.toml --all-extras --group dev --upgrade $(LOCK) -o requirements.lock
+	@uv pip compile pyproject.toml --constraint requirements.lock $(LOCK) -o deploy/services/requirements.lock
+	@uv pip compile pyproject.toml --extra spark --constraint requirements.lock $(LOCK) -o deploy/spark/requirements.lock
 
 .PHONY: clean
 clean:  ## stop what runs here, remove out and the tools' caches (.venv and .cache stay)
