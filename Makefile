@@ -5,6 +5,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 PYTHON ?= python3.11
 BIN := .venv/bin
+COMPOSE = python3 -m deploy.compose $(addprefix --profile ,$(PROFILE))
 MESSAGES := services/runtime/messages
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
 LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
@@ -27,16 +28,36 @@ demo: ready  ## stream real readings, kill an edge, a gateway and its successor,
 	@$(BIN)/tsunagi demo
 
 .PHONY: up
-up: ready  ## start the broker and all services here and leave them running
-	@$(BIN)/tsunagi up
+up:  ## build and start everything in containers, wait until results flow (PROFILE=cluster|ha|mqtt|secure)
+	@$(COMPOSE) up
 
 .PHONY: status
-status: ready  ## slots, owners, positions and ports of what runs here
-	@$(BIN)/tsunagi status
+status:  ## containers, slots, owners and positions
+	@$(COMPOSE) status
+
+.PHONY: stop
+stop:  ## stop the containers and keep their data; `make up` goes on
+	@$(COMPOSE) stop
 
 .PHONY: down
-down: ready  ## stop what `make up` started
-	@$(BIN)/tsunagi down
+down:  ## remove what `make up` made: containers, network, volumes with all data (the images stay)
+	@$(COMPOSE) down
+
+.PHONY: chaos
+chaos: ready  ## disturb what `make up` started and judge its results (ARGS="--target all --fault all --count 42"; docs/chaos.md)
+	@$(BIN)/tsunagi chaos $(or $(ARGS),--target gateway --fault kill --count 10)
+
+.PHONY: images
+images:  ## build the images only
+	@$(COMPOSE) build
+
+.PHONY: secrets
+secrets: images  ## make the keys, certificates and passwords of the profile secure, in ./secrets
+	@$(COMPOSE) secrets
+
+.PHONY: base-image
+base-image:  ## make the images' base by debootstrap (as root), where none can be pulled
+	@deploy/base/make.sh
 
 .PHONY: test
 test: lint proto-check types  ## lint, types and every test that needs neither root nor Docker
@@ -62,6 +83,10 @@ test-integration: ready  ## single services on a real broker
 .PHONY: test-e2e
 test-e2e: ready  ## the whole system: produce, disturb, validate
 	@$(BIN)/pytest tests/e2e
+
+.PHONY: test-containers
+test-containers: ready  ## in containers: start, kill each kind, scrape, attack (needs root and a Docker engine)
+	@$(BIN)/pytest tests/containers
 
 .PHONY: lint
 lint: ready  ## ruff: rules and format

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from services.runtime.threads import one_thread
+
 if TYPE_CHECKING:
     from services.runtime.settings import Settings
 
@@ -40,6 +42,7 @@ def cli(config: str | None) -> None:
 
 def main() -> None:
     """Entry point: errors that have a name become one line on stderr and exit code 2 (bad input) or 1 (the rest)."""
+    one_thread(os.environ)
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -233,6 +236,26 @@ def down(wipe: bool) -> None:  # noqa: FBT001 - click's flag
 
 
 @cli.command()
+@click.option("--acls", is_flag=True, help="Give every user its rights as well (docs/security.md).")
+@click.option(
+    "--users",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Make or change the SCRAM users whose password-USER stands in this directory.",
+)
+def topics(acls: bool, users: Path | None) -> None:  # noqa: FBT001 - click's flag
+    """Make or check the topics, and the rights on them; may be run again at any time.
+
+    Example: tsunagi topics --acls --users /run/secrets
+    """
+    from services.local.topics import make_rights, make_topics
+
+    settings = _settings()
+    make_topics(settings)
+    click.echo("topics: there")
+    make_rights(settings, click.echo, acls=acls, users=users)
+
+
+@cli.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def status(as_json: bool) -> None:  # noqa: FBT001 - click's flag
     """Show slots, owners, epochs, positions, lag, nodes and metrics ports."""
@@ -290,6 +313,18 @@ def demo(data: Path | None, edges: int, sensors: Path | None, model: Path | None
 
 
 @cli.command()
+@click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Give up after so long.")
+def wait(timeout: float) -> None:
+    """Wait until a new ordered result comes out; exit code 1 if none does.
+
+    Example: tsunagi wait --timeout 60 && echo it works
+    """
+    from services.local.wait import wait_for_result
+
+    wait_for_result(_settings(), timeout, click.echo)
+
+
+@cli.command()
 @click.option("--slot", "slots", type=int, multiple=True, help="Only this slot; may be given more than once.")
 def replay(slots: tuple[int, ...]) -> None:
     """Compute the outputs of the slots again from their logs, and compare with what was written.
@@ -299,6 +334,84 @@ def replay(slots: tuple[int, ...]) -> None:
     from services.replay import replay_slots
 
     sys.exit(replay_slots(_settings(), slots, click.echo))
+
+
+@cli.command()
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    default=("gateway",),
+    show_default=True,
+    metavar="TARGET",
+    help="gateway | edge | secondary | spark | kafka | scaler | all; may be given more than once.",
+)
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    default=("kill",),
+    show_default=True,
+    metavar="FAULT",
+    help="kill | pause | restart | partition | delay | cpu | loss | all; may be given more than once.",
+)
+@click.option("--count", default=1, show_default=True, help="Rounds, one fault each.")
+@click.option("--seed", default=1, show_default=True, help="Of what is hit when, how long and how hard.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A JSON object a line for each round, and a summary last.",
+)
+@click.option("--project", default="tsunagi", show_default=True, help="The compose project.")
+@click.option(
+    "--local", is_flag=True, help="The processes of `tsunagi up` instead of containers (kill, pause, restart)."
+)
+@click.option(
+    "--servers", default="", metavar="HOST:PORT", help="The broker's address from here [default: as configured]."
+)
+@click.option(
+    "--patience", default=180.0, show_default=True, metavar="SECONDS", help="How long all may take to be well."
+)
+@click.option("--every", default=0.0, show_default=True, metavar="SECONDS", help="Rounds begin at least so far apart.")
+def chaos(
+    targets: tuple[str, ...],
+    faults: tuple[str, ...],
+    count: int,
+    seed: int,
+    out: Path | None,
+    project: str,
+    local: bool,  # noqa: FBT001 - click's flag
+    servers: str,
+    patience: float,
+    every: float,
+) -> None:
+    """Disturb a running system, and judge its results by a reader of its own.
+
+    A round: wait until every slot has its owner and a ready secondary, edges send and results come; set one fault;
+    take it back; wait until all is well again; judge. `gateway` is the worker that owns a slot now, `secondary` the one
+    that stands by for it, whatever their containers are called. With several targets and faults, every pair comes once
+    before any comes again, in an order drawn from the seed.
+
+    \b
+    kill       SIGKILL to the main process; Docker restarts the container
+    pause      freeze (0.4-6 s)              restart    stop in good order, start again
+    partition  off the network (1-6 s)       cpu        5-20 % of a processor (4-10 s)
+    delay      20-150 ms and jitter on Kafka connections (4-10 s)
+    loss       10-20 % of their packets dropped (4-10 s)
+
+    One line a round: longest silence of the slots concerned beyond a step, and of the others; takeovers as
+    slot->new owner: detection + catching up; time from the takeover to a ready secondary; verdict. Exit code 0 only if
+    nothing was lost, duplicated, inverted or wrong, and everything came back. Faults are taken back whatever happens.
+    Only containers with our labels and of that project are touched. More: docs/chaos.md
+
+    \b
+    tsunagi chaos --target gateway --fault kill --count 50 --seed 7 --out out/chaos.jsonl
+    tsunagi chaos --target all --fault all --count 100 --seed 1
+    """  # noqa: D301 - click's own mark
+    from services.chaos.command import Options, run_chaos
+
+    options = Options(targets, faults, count, seed, out, project, local, servers, patience, every)
+    sys.exit(run_chaos(_settings(), _config(), options, click.echo))
 
 
 @cli.command()

@@ -21,6 +21,7 @@ from services.gateway.operators import Chain, Frame, build_chain
 from services.local.topics import read_partition, tool_log
 from services.recovery.model import Model
 from services.recovery.store import load_from_store
+from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, octets, sensors
 from services.runtime.log import RECOVERED, TUPLES, LogError, Record
 from services.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
@@ -80,7 +81,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
     """
     kept = list(records)
     quarantined = _quarantined(kept)
-    epoch, generation, first_step, claimed_us = 0, 0, 0, 0
+    epoch, serial, generation, first_step, claimed_us = 0, 0, 0, 0, 0
     config: SlotConfig | None = None
     chain: Chain | None = None
     model: Model | None = None
@@ -104,7 +105,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             if epoch == 0:
                 generation, first_step = message.ownership.generation, message.ownership.first_step
                 claimed_us = record.appended_us
-            epoch += 1
+            epoch, serial = epoch + 1, message.serial
         elif body == "batch":
             batch = message.batch
             if buried:  # it says that its edge has delivered, and no more
@@ -112,9 +113,11 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
                     edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
                 )
             batches = [(batch, record.appended_us)]
-        elif getattr(message, str(body)).epoch != epoch:
+        elif getattr(message, str(body)).epoch != epoch or (serial and message.serial <= serial):
             continue
-        elif body == "settings":
+        else:
+            serial = message.serial
+        if body == "settings":
             before, config = config, SlotConfig.parse(message.settings.text)
             cursor = min(first_step, claimed_us // config.slide_us + 1) if before is None else cursor
             for name in config.edges:
@@ -165,20 +168,27 @@ def _message(record: Record) -> LogRecord | None:
         message = LogRecord.FromString(record.value or b"")
     except DecodeError:
         return None
-    return None if message.version > VERSION or message.WhichOneof("body") is None else message
+    if message.version > VERSION or message.WhichOneof("body") is None or forgery(record, message):
+        return None
+    return message
 
 
 def _quarantined(records: Sequence[Record]) -> dict[int, int]:
     """Return quarantined offset -> where its Quarantine stands, by the rule of epochs."""
-    epoch = 0
+    epoch, serial = 0, 0
     found: dict[int, int] = {}
     for record in records:
         message = _message(record)
         body = None if message is None else message.WhichOneof("body")
-        if message is not None and body == "ownership" and message.ownership.epoch == epoch + 1:
-            epoch += 1
-        elif message is not None and body == "quarantine" and message.quarantine.epoch == epoch:
-            found.setdefault(message.quarantine.offset, record.offset)
+        if message is None or body == "batch":
+            continue
+        if body == "ownership":
+            if message.ownership.epoch == epoch + 1:
+                epoch, serial = epoch + 1, message.serial
+        elif getattr(message, str(body)).epoch == epoch and (message.serial > serial or not serial):
+            serial = message.serial
+            if body == "quarantine":
+                found.setdefault(message.quarantine.offset, record.offset)
     return found
 
 
@@ -189,8 +199,11 @@ def _refused(
     edge = edges.get(batch.edge)
     if edge is None or len(batch.value) != 2 * len(batch.sensor) or len(batch.sensor) % 4:
         return True
+    if len(batch.count) not in (0, len(batch.sensor)):
+        return True
     home = dict(zip(config.sensors, config.edges, strict=True))
-    if any(home.get(sensor) != batch.edge for sensor in sensors(batch.sensor).tolist()):
+    listed = sensors(batch.sensor).tolist()
+    if listed != sorted(set(listed)) or any(home.get(sensor) != batch.edge for sensor in listed):
         return True
     if batch.incarnation < edge["incarnation"]:
         return True

@@ -27,6 +27,7 @@ from spark.blocks import Counters
 from spark.frontier import NEVER, Mark, Waiting
 from spark.layout import Layout, make_layout, same
 from spark.queries import span_steps
+from spark.stall import Stall
 from spark.state import KEPT, StateError, Store
 from spark.tasks import BatchContext
 
@@ -117,6 +118,8 @@ class Job:
         self._overdue: frozenset[int] = frozenset()
         wait_s = settings.spark.wait_s
         self._waiting = Waiting(wait_s, cap_s=max(wait_s / 3, 2 * settings.steps.slide_s))
+        self._stall = Stall()
+        metrics.FRONTIER_STALL_S.set_function(self._stall.seconds)
         self.standing = Standing()
         self.failure: Exception | None = None
 
@@ -311,11 +314,18 @@ class Job:
             for group, step in report["delivered"].items():
                 delivered[int(group)] = step
         sent = {name: sum(report[name] for report in reports) for name in ("rows", "blocks")}
-        _count(came, sent, delivered, decision.layout)
+        _count(came, sent)
+        self._show(decision.layout, delivered)
         if came.dead_records or came.late_records:
             self._logger.warning("set aside", batch=batch, dead=came.dead_records, late_rows=came.late_rows)
         sums = {f"sent_{name}": before.totals.get(f"sent_{name}", 0) + count for name, count in sent.items()}
         return Standing(batch, marks, delivered, silent_s, decision.layout.serial, totals.as_dict() | sums)
+
+    def _show(self, layout: Layout, delivered: list[int]) -> None:
+        steps = [(group, step) for group, step in zip(layout.groups, delivered, strict=True) if step != NEVER]
+        for group, step in steps:
+            metrics.FRONTIER_STEP.labels(group).set(step)
+        self._stall.on_delivered(steps)
 
     def _clean(self, batch: int, layout: int) -> None:
         self._store.remove(f"driver/before-{batch - KEPT}")
@@ -335,11 +345,8 @@ def query_id(checkpoint: Path) -> str:
         raise StateError(f"{path}: Spark's checkpoint is damaged: {error}; empty the checkpoint") from error
 
 
-def _count(came: Counters, sent: dict[str, int], delivered: list[int], layout: Layout) -> None:
+def _count(came: Counters, sent: dict[str, int]) -> None:
     metrics.SPARK_ROWS.inc(sent["rows"])
     metrics.SPARK_BLOCKS.inc(sent["blocks"])
     metrics.SPARK_LATE_ROWS.inc(came.late_rows)
     metrics.SPARK_REPEATS.inc(came.repeats)
-    for group, step in zip(layout.groups, delivered, strict=True):
-        if step != NEVER:
-            metrics.FRONTIER_STEP.labels(group).set(step)

@@ -10,6 +10,7 @@ import structlog
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from services.runtime.auth import authenticated
 from services.runtime.health import HealthServer
 from services.runtime.heartbeat import Heartbeats
 from services.runtime.kafka import KafkaLog
@@ -41,6 +42,7 @@ def run(settings: Settings) -> int:
     logger = configure("spark", node=NODE)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     log = KafkaLog(settings.kafka, client_id="tsunagi-spark")
+    signed = authenticated(log, settings)
     store = Store(settings.spark.checkpoint)
     state = {"ready": False, "reason": "starting"}
 
@@ -58,14 +60,14 @@ def run(settings: Settings) -> int:
             standing = begin(store, settings)
             check_offsets(log, standing)
             health = HealthServer(settings.metrics.host, settings.metrics.port, ready)
-            job = Job(settings, log, store, stop.is_set, lambda: query_id(settings.spark.checkpoint))
+            job = Job(settings, signed, store, stop.is_set, lambda: query_id(settings.spark.checkpoint))
             job.standing = standing
 
             def fill(beat: Heartbeat) -> None:
                 beat.step = max((mark.step for mark in job.standing.marks.values()), default=0)
 
-            beats = Heartbeats(log, NODE, "spark", settings.standby.heartbeat_s, fill)
-            beats.metrics_port = health.port
+            beats = Heartbeats(signed, NODE, "spark", settings.standby.heartbeat_s, fill)
+            beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
             beats.start()
             try:
                 logger.info("starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from services.runtime.kafka import PROTOCOLS
 from services.runtime.log import RECOVERED
-from services.runtime.settings import ConfigError, Settings
+from services.runtime.settings import ConfigError, Kafka, Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS = ROOT / ".cache" / "jars" / "spark"
@@ -20,6 +22,7 @@ QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 SOURCE_PREFIX = "kafka."
 """Keys of `[spark] options` that begin so go to the Kafka source, the others to the session."""
 
+_PLAIN = re.compile(r"[!#%-&(-\[\]-~]+")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _COMMIT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -106,18 +109,52 @@ def source(session: SparkSession, settings: Settings) -> DataFrame:
         "kafka.default.api.timeout.ms": "120000",
         "kafkaConsumer.pollTimeoutMs": "120000",
     }
-    if kafka.username:
-        mechanism = str(kafka.options.get("sasl.mechanism", kafka.options.get("sasl.mechanisms", "PLAIN")))
-        module = "scram.ScramLoginModule" if mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
-        secret = kafka.password.get_secret_value().replace("\\", "\\\\").replace('"', '\\"')
-        options |= {
-            "kafka.security.protocol": str(kafka.options.get("security.protocol", "SASL_PLAINTEXT")).upper(),
-            "kafka.sasl.mechanism": mechanism,
-            "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.{module} required "
-            f'username="{kafka.username}" password="{secret}";',
-        }
+    options |= security_options(kafka)
     options |= {name: _text(value) for name, value in settings.spark.options.items() if name.startswith(SOURCE_PREFIX)}
     return session.readStream.format("kafka").options(**options).load().select("key", "value", "partition", "offset")
+
+
+def security_options(kafka: Kafka) -> dict[str, str]:
+    """Return the source's options for `[kafka] security` and user.
+
+    A password in a file stays there: Kafka's client looks it up by the file's name, so that it is in no option, plan,
+    log or page of Spark's. The file must be where the executors run, too.
+
+    Raises:
+        ConfigError: the password file cannot be read, or has more in it than a password on one line.
+    """
+    options: dict[str, str] = {}
+    protocol = str(kafka.options.get("security.protocol", "sasl_plaintext" if kafka.username else "plaintext"))
+    mechanism = str(kafka.options.get("sasl.mechanism", kafka.options.get("sasl.mechanisms", "PLAIN")))
+    if kafka.security != "plaintext":
+        protocol, mechanism = PROTOCOLS[kafka.security], kafka.mechanism
+    if protocol != "plaintext":
+        options["kafka.security.protocol"] = protocol.upper()
+    if kafka.ca_file:
+        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": kafka.ca_file}
+    if not kafka.username:
+        return options
+    secret = kafka.read_password()
+    if kafka.password_file:
+        file = Path(kafka.password_file).absolute()
+        if file.read_text(encoding="utf-8") != secret or not _PLAIN.fullmatch(secret):
+            raise ConfigError(
+                f"{file} ([kafka] password_file): Spark's client takes it as it stands; expected a password without "
+                'quotes, backslashes, "$" or blanks, and no newline after it'
+            )
+        secret = f"${{files:{file.parent}:{file.name}}}"
+        options |= {
+            "kafka.config.providers": "files",
+            "kafka.config.providers.files.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+        }
+    else:
+        secret = secret.replace("\\", "\\\\").replace('"', '\\"')
+    module = "scram.ScramLoginModule" if mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+    return options | {
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.{module} required "
+        f'username="{kafka.username}" password="{secret}";',
+    }
 
 
 def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a value of the configuration, not a switch

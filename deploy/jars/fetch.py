@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,9 @@ def _marker(name: str, directory: Path) -> str:
 
 
 def _ivy() -> Path:
+    named = os.environ.get("IVY_JAR")  # where there is an Ivy but no PySpark: when an image is built
+    if named:
+        return Path(named)
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise FetchError("pyspark is not installed in this Python; run `make setup`")

@@ -38,6 +38,9 @@ from deploy.kafka.checks import (
     free_port,
     usable_java,
 )
+from deploy.kafka.configuration import JVM, QUIET_JVM, read_properties, write_properties
+from deploy.kafka.secure import BROKERS, admin_options, format_arguments, read_passwords
+from deploy.kafka.secure import properties as secure_properties
 
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "kafka"
 """Where `deploy.jars.fetch` puts the broker's jars."""
@@ -45,13 +48,6 @@ JARS = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "kafka"
 _HERE = Path(__file__).resolve().parent
 _START_TOLERANCE_S = 5.0
 _TAIL_LINES = 12
-_JVM = (
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-Djava.awt.headless=true",
-    "-Dlog4j2.configurationFile=log4j2.properties",
-)
 
 _STARTED: list[subprocess.Popen[bytes]] = []
 """Kept: a broker may outlive its `Broker` object, and Python warns of children that are dropped while they run."""
@@ -75,11 +71,17 @@ class Broker:
         port: of the clients; may differ from the last start's.
         jars: directory of the jars that `deploy.jars.fetch` brought.
         heap_mb: the JVM's heap.
+        secure: directory of `deploy.secure.make`: the broker speaks TLS, asks for SCRAM passwords and gives nobody but
+            `admin` a right until `tsunagi topics --acls` has; its users are those with a password there when its log
+            is made. None = whoever reaches it may do everything.
     """
 
-    def __init__(self, directory: Path, port: int, *, jars: Path = JARS, heap_mb: int = 512) -> None:
+    def __init__(
+        self, directory: Path, port: int, *, jars: Path = JARS, heap_mb: int = 512, secure: Path | None = None
+    ) -> None:
         self.directory = directory.expanduser().resolve()
         self.port = port
+        self._secure = None if secure is None else secure.expanduser().resolve()
         self._jars = jars
         self._heap_mb = heap_mb
         self._child: subprocess.Popen[bytes] | None = None
@@ -136,14 +138,14 @@ class Broker:
             BrokerError: it died (with the cause, if the log tells, and the log's last lines) or did not answer in time.
         """
         deadline = time.monotonic() + timeout_s
-        admin = AdminClient(
-            {
-                "bootstrap.servers": self.servers,
-                "broker.address.family": "v4",
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,  # refused connections are expected until the broker listens
-            }
-        )
+        access: dict[str, str | int | float | bool] = {} if self._secure is None else {**admin_options(self._secure)}
+        options: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": self.servers,
+            "broker.address.family": "v4",
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,  # refused connections are expected until the broker listens
+        }
+        admin = AdminClient(options | access)
         while True:
             if self._process() is None:
                 raise BrokerError(self.explain())
@@ -193,7 +195,16 @@ class Broker:
     def _write_configuration(self, controller_port: int) -> None:
         template = string.Template((_HERE / "server.properties.template").read_text(encoding="utf-8"))
         text = template.substitute(port=self.port, controller_port=controller_port)
-        (self.directory / "server.properties").write_text(text, encoding="utf-8")
+        file = self.directory / "server.properties"
+        file.write_text(text, encoding="utf-8")
+        if self._secure is not None:
+            brokers_port = self.port
+            while brokers_port in (self.port, controller_port):
+                brokers_port = free_port()
+            found = read_properties(file)
+            for key in ("listeners", "advertised.listeners"):
+                found[key] += f",{BROKERS}://{HOST}:{brokers_port}"
+            write_properties(file, found | secure_properties(self._secure))
         shutil.copyfile(_HERE / "log4j2.properties", self.directory / "log4j2.properties")
 
     def _format(self, java: str) -> None:
@@ -205,15 +216,10 @@ class Broker:
         format_file.write_text(properties.replace("log.dirs=data", "log.dirs=data.new"), encoding="utf-8")
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
         arguments = ("format", "--cluster-id", cluster, "--standalone", "--config", format_file.name)
-        command = [
-            java,
-            "-Xmx128m",
-            "-XX:TieredStopAtLevel=1",
-            *self._classpath(),
-            "kafka.tools.StorageTool",
-            *arguments,
-        ]
-        done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, timeout=120, check=False)
+        users = {} if self._secure is None else read_passwords(self._secure)
+        with format_arguments(self.directory, arguments, users) as tool:
+            command = [java, *QUIET_JVM, *self._classpath(), *tool]
+            done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, timeout=120, check=False)
         format_file.unlink()
         if done.returncode != 0:
             output = (done.stdout + done.stderr).strip()
@@ -226,7 +232,7 @@ class Broker:
             path = self.directory / name
             if path.exists():
                 path.replace(path.with_suffix(".previous.log"))
-        command = [java, f"-Xmx{self._heap_mb}m", *_JVM, *self._classpath(), "kafka.Kafka", "server.properties"]
+        command = [java, f"-Xmx{self._heap_mb}m", *JVM, *self._classpath(), "kafka.Kafka", "server.properties"]
         with (self.directory / "console.log").open("wb") as console:
             self._child = subprocess.Popen(
                 command,

@@ -10,6 +10,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from services.runtime import log
+from services.runtime.auth import forgery
 from services.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors
 from services.runtime.log import Record
 from services.runtime.messages import DeadLetter, Late, LogRecord, Plan, Recovered, ResultBlock, TupleBatch
@@ -184,7 +185,7 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
     found = SlotLog(slot)
     epoch = 0
     for record in records:
-        message = _parse(LogRecord, record.value)
+        message = _parse(LogRecord, record)
         body = message.WhichOneof("body") if message is not None else None
         if message is None or body is None or message.version > 1:
             found.unreadable.append(record.offset)
@@ -272,7 +273,7 @@ def read_placement(records: Iterable[Record]) -> Sensors:
     """
     newest, slots = -1, None
     for record in records:
-        plan = _parse(Plan, record.value)
+        plan = _parse(Plan, record)
         if plan is not None and plan.WhichOneof("body") == "placement" and plan.placement.serial > newest:
             newest, slots = plan.placement.serial, sensors(plan.placement.slot)
     if slots is None:
@@ -293,8 +294,9 @@ def _batch(slot: int, record: Record, batch: TupleBatch) -> Batch:
     )
 
 
-def _parse(kind: type[_M], value: bytes | None) -> _M | None:
+def _parse(kind: type[_M], record: Record) -> _M | None:
     try:
-        return kind.FromString(value or b"")
+        message = kind.FromString(record.value or b"")
     except DecodeError:
         return None
+    return None if forgery(record, message) else message

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from services.demo.evidence import Kill
 from services.local import processes
 from services.local.fleet import Fleet
+from services.runtime.auth import forgery
 from services.runtime.log import TUPLES, Log, Position
 from services.runtime.messages import LogRecord
 
@@ -48,6 +49,8 @@ class SlotWatch:
             try:
                 message = LogRecord.FromString(record.value or b"")
             except DecodeError:
+                continue
+            if forgery(record, message):
                 continue
             self.batches += message.WhichOneof("body") == "batch"
             if message.WhichOneof("body") == "ownership" and message.ownership.epoch == self.epoch + 1:

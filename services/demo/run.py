@@ -228,7 +228,6 @@ def _collect(settings: Settings, noted: Noted) -> Collected:
         topic: read_topic(source, topic)
         for topic in (log.TUPLES, log.RECOVERED, log.RESULTS, log.LATE, log.DEAD_LETTERS, log.PLAN)
     }
-    source.close()
     return Collected(
         tuples=topics[log.TUPLES],
         recovered=topics[log.RECOVERED],

@@ -97,7 +97,6 @@ def stream(
             run.wait(lambda: run.live.newest() >= last_step, "the last results", LAST_RESULTS_S)
     finally:
         run.close()
-        source.close()
     run.noted.reads = run.live.reads
     return run.noted
 

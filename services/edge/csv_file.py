@@ -69,13 +69,15 @@ class CsvFile:
         path: the file.
         table: the sensors table.
         wanted: the sensors to read; each must be in the header.
+        repeat: after the last row comes the first again, with the row numbers going on; not with a `time` column.
 
     Raises:
         SourceError: see the class.
     """
 
-    def __init__(self, path: Path, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
+    def __init__(self, path: Path, table: SensorTable, wanted: tuple[Sensor, ...], *, repeat: bool = False) -> None:
         self.path = path
+        self._repeat = repeat
         try:
             self._file: BinaryIO = path.open("rb")
         except FileNotFoundError:
@@ -116,6 +118,8 @@ class CsvFile:
                 f"{_some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {_some(self._header)}"
             )
         self._columns = [seen[sensor.name] - 1 for sensor in wanted]
+        if self._repeat and self.has_time:
+            raise SourceError(f"{self.path}: [source] repeat = true needs a CSV without a {TIME!r} column, found one")
         self._all: Places = np.arange(len(wanted))
         self._alone = len(self._header) == 1
         strangers = [name for name in self._header[1 if self.has_time else 0 :] if name not in known]
@@ -157,6 +161,14 @@ class CsvFile:
         self._file.close()
 
     def _next_line(self) -> tuple[Place, bytes] | None:
+        found = self._line()
+        if found is None and self._repeat and self._place.row > 0:
+            self._file.seek(self.first.offset)
+            self._place = Place(self._place.row, self.first.line, self.first.offset)
+            found = self._line()
+        return found
+
+    def _line(self) -> tuple[Place, bytes] | None:
         while raw := self._file.readline():
             place = self._place
             # Between rows an empty line says nothing; in a file of one column it is a row without a reading.

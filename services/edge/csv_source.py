@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from services.edge.csv_file import CsvFile, CsvRow, CsvSummary, check_csv
-from services.edge.source import Place, Progress, Row, SourceError, Stranger
+from services.edge.source import UNKNOWN_SENSOR, Place, Progress, Row, SourceError, Unusable
 
 __all__ = ["CsvSource", "CsvSummary", "Timing", "check_csv"]
 
@@ -57,12 +57,15 @@ class CsvSource:
         self.observed_us = origin_us - 1
         self.finished = False
         self.skipped_rows = 0
-        self.stranger_readings = 0
+        self.send_after_us = 0
+        self.delay_us = 0
+        self.trouble = ""
+        self.waiting = 0
         self._file = file
         self._timing = timing
         self.origin_us = origin_us
         self._looked_us = now_us
-        self._strangers: list[Stranger] = []
+        self._unusable: list[Unusable] = []
         self._known: set[str] = set()
         self._recent: deque[tuple[int, Place]] = deque()  # rows handed out, for `progress`
         self._row: CsvRow | None = None  # the next one, read ahead
@@ -92,9 +95,9 @@ class CsvSource:
         """Return the event time of the next row."""
         return None if self._row is None else self._row_us
 
-    def strangers(self) -> list[Stranger]:
-        """Return what has been found of unknown columns since the last call, one for each column."""
-        found, self._strangers = self._strangers, []
+    def unusable(self) -> list[Unusable]:
+        """Return what was found of unknown columns since the last call: a letter for a column's first reading."""
+        found, self._unusable = self._unusable, []
         return found
 
     def progress(self, after_us: int) -> Progress:
@@ -147,10 +150,11 @@ class CsvSource:
     def _hand_out(self, row: CsvRow) -> Row:
         self._recent.append((self._row_us, row.place))
         for name, text in row.strangers:
-            self.stranger_readings += 1
-            if name not in self._known:
-                self._known.add(name)
-                self._strangers.append(Stranger(name, row.place.row, text))
+            first = name not in self._known
+            self._known.add(name)
+            self._unusable.append(
+                Unusable(UNKNOWN_SENSOR, name, row.place.row, "not in the table", text.encode(), letter=first)
+            )
         handed = Row(row.place.row, self._row_us, row.places, row.values)
         self._advance()
         return handed

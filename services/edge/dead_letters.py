@@ -1,6 +1,10 @@
-"""Readings that an edge could not use go to `dead-letters`, at a bounded rate; all of them are counted.
+"""Readings that an edge could not use go to `dead-letters`; all of them are counted, by reason.
 
-Key: "edge/row/sensor", so that a reader drops repeats by name. `DeadLetter.topic` is "source", `offset` the row.
+Key: "edge/row/sensor" for a row of a CSV, "edge/kafka/topic/partition/offset", "edge/mqtt/incarnation/number" or
+"edge/lines/incarnation/number" for a live reading, so that a reader of the topic drops repeats by name.
+`DeadLetter.topic` is "source"; `offset` is the row, the offset in the topic read, or the number.
+
+Of a live source every letter is written; of a CSV, which anybody can read again, at a bounded rate.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from collections import Counter, deque
 
 import structlog
 
+from services.edge.source import Unusable
 from services.runtime.clock import Clock
 from services.runtime.log import DEAD_LETTERS, Producer
 from services.runtime.messages import VERSION, DeadLetter
@@ -17,53 +22,62 @@ from services.runtime.messages import VERSION, DeadLetter
 TOPIC = "source"
 RATE = 10.0
 BURST = 100.0
+MAX_VALUE_BYTES = 65536
+MAX_WAITING_BYTES = 8 << 20
 _LOG_INTERVAL_S = 5.0
 
 
 class DeadLetters:
-    """Writes at most `RATE` letters a second (`BURST` at once); the rest is counted and said so in the log.
+    """Writes the letters.
+
+    Args:
+        rate: letters a second at most (`BURST` at once); the rest is counted and said so in the log. None = no limit.
 
     Attributes:
         counts: unusable readings by reason, whether written or not.
-        unwritten: how many of them have no letter.
+        unwritten: how many of them have no letter because of the rate.
     """
 
-    def __init__(self, producer: Producer, edge: str, clock: Clock, logger: structlog.stdlib.BoundLogger) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        edge: str,
+        clock: Clock,
+        logger: structlog.stdlib.BoundLogger,
+        rate: float | None = RATE,
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.unwritten = 0
         self._producer = producer
         self._edge = edge
         self._clock = clock
         self._logger = logger
+        self._rate = rate
         self._allowance = BURST
         self._filled_s = clock.monotonic()
         self._logged_s = -math.inf
         self._waiting: deque[tuple[bytes, bytes]] = deque()
+        self._waiting_bytes = 0
 
-    def write(self, reason: str, sensor: str, row: int, detail: str, value: str) -> None:
-        """Count a reading and write its letter, if the rate allows."""
-        self.counts[reason] += 1
+    @property
+    def full(self) -> bool:
+        """Whether so many letters wait for the log that the source should not be read on."""
+        return self._waiting_bytes >= MAX_WAITING_BYTES
+
+    def write(self, item: Unusable) -> None:
+        """Count a reading and write its letter, if there is to be one and the rate allows."""
+        self.counts[item.reason] += item.count
         now_s = self._clock.monotonic()
-        self._allowance = min(BURST, self._allowance + (now_s - self._filled_s) * RATE)
-        self._filled_s = now_s
-        if self._allowance < 1.0:
-            self.unwritten += 1
-        else:
-            self._allowance -= 1.0
-            key = f"{self._edge}/{row}/{sensor}".encode()
-            letter = DeadLetter(
-                version=VERSION,
-                topic=TOPIC,
-                offset=row,
-                reason=reason,
-                detail=f"edge {self._edge!r}, sensor {sensor!r}, row {row}: {detail}",
-                key=key,
-                value=value.encode()[:65536],
-            )
-            self._waiting.append((key, letter.SerializeToString()))
+        if item.letter:
+            self._write(item, now_s)
         if now_s - self._logged_s >= _LOG_INTERVAL_S:
             self._logged_s = now_s
-            self._logger.warning("unusable readings", **dict(self.counts), without_letter=self.unwritten)
+            self._logger.warning(
+                "unusable readings",
+                **dict(self.counts),
+                without_letter=self.unwritten,
+                last=f"{item.reason}: {item.sensor[:80]}: {item.detail[:200]}",
+            )
 
     def poll(self) -> None:
         """Hand the letters to the producer; what its queue has no room for waits."""
@@ -74,3 +88,33 @@ class DeadLetters:
             except BufferError:
                 return
             self._waiting.popleft()
+            self._waiting_bytes -= len(value)
+
+    def _write(self, item: Unusable, now_s: float) -> None:
+        if self._rate is not None:
+            self._allowance = min(BURST, self._allowance + (now_s - self._filled_s) * self._rate)
+            self._filled_s = now_s
+            if self._allowance < 1.0:
+                self.unwritten += item.count
+                return
+            self._allowance -= 1.0
+        origin = item.origin
+        if origin is None:
+            key = f"{self._edge}/{item.number}/{item.sensor}"
+            where = f"row {item.number}"
+        else:
+            key = f"{self._edge}/{origin.name}"
+            where = origin.place
+        letter = DeadLetter(
+            version=VERSION,
+            topic=TOPIC,
+            partition=0 if origin is None else origin.partition,
+            offset=item.number if origin is None else origin.offset,
+            reason=item.reason,
+            detail=f"edge {self._edge!r}, sensor {item.sensor[:200]!r}, {where}: {item.detail}",
+            key=key.encode(),
+            value=item.payload[:MAX_VALUE_BYTES],
+        )
+        value = letter.SerializeToString()
+        self._waiting.append((letter.key, value))
+        self._waiting_bytes += len(value)

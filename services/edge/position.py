@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from services.edge.source import Place, Progress, SourceError
+from services.edge.source import LiveProgress, Offsets, Place, Progress, SourceError
 
 VERSION = 1
 
@@ -25,8 +25,8 @@ class EdgePosition:
     """How far an edge is.
 
     Attributes:
-        source: the file that it reads, and the digest of its header: a position means nothing in another file.
-        origin_us: event time of the replay's first row.
+        source: what it reads, and the digest of a CSV's header: a position means nothing in another source.
+        origin_us: event time of a replay's first row; 0 = live.
         step: the last step published.
         incarnation: that published it; the next one must be greater, whatever the clock says.
     """
@@ -37,7 +37,7 @@ class EdgePosition:
     origin_us: int
     step: int
     incarnation: int
-    progress: Progress
+    progress: Progress | LiveProgress
 
 
 class PositionFile:
@@ -63,16 +63,14 @@ class PositionFile:
             version = int(table.pop("version"))
             if version > VERSION:
                 raise SourceError(f"{self.path}: found version {version}, expected at most {VERSION}")
-            progress = table.pop("progress")
-            following, oldest = Place(**progress["next"]), Place(**progress["oldest"])
-            position = EdgePosition(**table, progress=Progress(following, oldest, progress["observed_us"]))
+            progress, places = _progress(table.pop("progress"))
+            position = EdgePosition(**table, progress=progress)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, SourceError):
                 raise
             raise self._damaged(f"{type(error).__name__}: {error}") from None
-        rows = [number for place in (following, oldest) for number in (place.row, place.line, place.offset)]
-        numbers = [position.incarnation, position.origin_us, position.step, position.progress.observed_us, *rows]
-        if not all(type(number) is int for number in numbers) or min(rows) < 0:
+        numbers = [position.incarnation, position.origin_us, position.step, progress.observed_us, *places]
+        if not all(type(number) is int for number in numbers) or min(places, default=0) < 0:
             raise self._damaged("expected whole numbers, rows and offsets from 0")
         return position
 
@@ -91,6 +89,17 @@ class PositionFile:
         return SourceError(
             f"{self.path}: the edge's position is damaged ({why}); delete the file to begin at the source's first row"
         )
+
+
+def _progress(table: dict[str, Any]) -> tuple[Progress | LiveProgress, list[int]]:
+    """Return the progress, and every number in it that is a place."""
+    observed_us = table["observed_us"]
+    if "partitions" in table:
+        partitions = {int(number): Offsets(*pair) for number, pair in table["partitions"].items()}
+        return LiveProgress(partitions, observed_us), [number for pair in partitions.values() for number in pair]
+    following, oldest = Place(**table["next"]), Place(**table["oldest"])
+    places = [number for place in (following, oldest) for number in (place.row, place.line, place.offset)]
+    return Progress(following, oldest, observed_us), places
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -14,14 +14,14 @@ from contextlib import closing
 
 import structlog
 
-from services.edge.csv_file import CsvFile
-from services.edge.csv_source import CsvSource, Timing
 from services.edge.dead_letters import DeadLetters
-from services.edge.position import EdgePosition, PositionFile, shared_origin
+from services.edge.position import EdgePosition, PositionFile
 from services.edge.publish import PlacementReader, Publisher
-from services.edge.source import Row, Source, SourceError
-from services.edge.window import SlidingWindows
+from services.edge.source import UNKNOWN_SENSOR, Opener, Row, Source, SourceError, Unusable
+from services.edge.sources import make_opener
+from services.edge.window import LATE, SlidingWindows
 from services.runtime import metrics
+from services.runtime.auth import authenticated
 from services.runtime.clock import Clock, SystemClock
 from services.runtime.health import HealthServer
 from services.runtime.heartbeat import Heartbeats
@@ -33,11 +33,10 @@ from services.runtime.messages import Heartbeat
 from services.runtime.sensors import SensorsError, read_sensors
 from services.runtime.settings import MICROSECONDS, Settings
 
-UNKNOWN_SENSOR = "unknown-sensor"
-
 MAX_ROWS = 256
 MAX_STEPS = 64
 _IDLE_S = 0.1
+_OVERDUE_S = 0.01
 _SPOOL_S = 5.0
 _LOG_INTERVAL_S = 5.0
 
@@ -54,6 +53,8 @@ class Counts:
         self._spool = metrics.EDGE_SPOOL_RECORDS.labels(edge)
         self._step = metrics.EDGE_STEP.labels(edge)
         self._unplaced = metrics.EDGE_UNPLACED.labels(edge)
+        self._connected = metrics.EDGE_SOURCE_CONNECTED.labels(edge)
+        self._queue = metrics.EDGE_SOURCE_QUEUE.labels(edge)
         self._last: Counter[str] = Counter()
 
     def update(self, rows: int, publisher: Publisher, unusable: Mapping[str, int]) -> None:
@@ -67,6 +68,11 @@ class Counts:
         for reason, count in unusable.items():
             metrics.EDGE_UNUSABLE.labels(self._edge, reason).inc(self._since(reason, count))
 
+    def look(self, source: Source) -> None:
+        """Show the source's state."""
+        self._connected.set(not source.trouble)
+        self._queue.set(source.waiting)
+
     def _since(self, name: str, count: int) -> int:
         difference = count - self._last[name]
         self._last[name] = count
@@ -79,6 +85,7 @@ class Edge:
     Args:
         clock_offset_s: how far the edge's clock is off, for tests: event times are stamped with it, rows are handed out
             by the true time.
+        opener: of the source; None = the one that the settings name.
 
     Attributes:
         incarnation: nanoseconds of the start, and greater than that of any earlier incarnation that published.
@@ -99,6 +106,7 @@ class Edge:
         *,
         clock_offset_s: float = 0.0,
         incarnation: int | None = None,
+        opener: Opener | None = None,
     ) -> None:
         table = read_sensors(settings.sensors)
         self._own = table.of_edge(edge)
@@ -112,24 +120,24 @@ class Edge:
         self._clock = clock
         self._logger = logger
         self._offset_us = round(clock_offset_s * MICROSECONDS)
-        self._file = CsvFile(settings.source.path, table, self._own)
+        self._opener = opener or make_opener(settings, edge, table, self._own, logger)
         self._position_file = PositionFile(settings.state, edge)
         self._position = self._load_position()
         started = clock.now_us() * 1000 if incarnation is None else incarnation
         self.incarnation = started if self._position is None else max(started, self._position.incarnation + 1)
         self._windows = SlidingWindows(self._own, settings.steps)
         self._source: Source | None = None
-        self._observed_us = 0
+        self._begun = (0, 0)
         self._skipped = 0
         self._counts = Counts(edge)
         self._placements = PlacementReader(log, table, clock, logger)
         self.publisher = Publisher(log, edge, self._own, clock, logger)
-        self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger)
-        self._said_s = -math.inf
+        self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger, self._opener.letters_per_s)
+        self._said_s: dict[str, float] = {}
 
     def ready(self) -> tuple[bool, str]:
-        """Return whether steps are being published, and why not."""
-        return (True, "") if self._source is not None else (False, self._placements.trouble)
+        """Return whether steps are being published, and why not; a live source that is away is told of, no more."""
+        return (False, self._placements.trouble) if self._source is None else (True, self._source.trouble)
 
     def step(self) -> float:
         """Do what is due, without waiting; return the seconds until something may be due again.
@@ -147,21 +155,25 @@ class Edge:
                 self._say("waiting for the placement", reason=self._placements.trouble)
                 return _IDLE_S
             self._source = self._open(now_us)
-        rows = self._source.due(now_us, MAX_ROWS)
-        self._note_skipped(self._source)
+        source = self._source
+        # So many letters wait for the log that reading on would only fill the memory.
+        rows = [] if self.dead_letters.full else source.due(now_us, MAX_ROWS)
+        self._note_skipped(source)
         for row in rows:
             self._add(row)
-        for stranger in self._source.strangers():
-            self._logger.warning("a column is not in the sensors table", sensor=stranger.name, row=stranger.row)
-            self.dead_letters.write(UNKNOWN_SENSOR, stranger.name, stranger.row, "not in the table", stranger.text)
-        more = self._close_steps(self._source, now_us)
+        for item in source.unusable():
+            if item.reason == UNKNOWN_SENSOR and item.origin is None and item.letter:
+                self._logger.warning("a column is not in the sensors table", sensor=item.sensor, row=item.number)
+            self.dead_letters.write(item)
+        more = self._close_steps(source, now_us)
         self.dead_letters.poll()
-        self.dead_letters.counts[UNKNOWN_SENSOR] = self._source.stranger_readings
         self._counts.update(len(rows), self.publisher, self.dead_letters.counts)
-        if self._source.finished and not more and len(rows) < MAX_ROWS:
+        self._counts.look(source)
+        if source.finished and not more and len(rows) < MAX_ROWS:
             self.done = self.publisher.depth == 0
             return _IDLE_S
-        return 0.0 if more or len(rows) == MAX_ROWS else self._until_due_s(self._source, now_us)
+        at_once = more or len(rows) == MAX_ROWS or (source.waiting > 0 and not self.dead_letters.full)
+        return 0.0 if at_once else self._until_due_s(source, now_us)
 
     def fill(self, beat: Heartbeat) -> None:
         """Write the edge's part of a heartbeat."""
@@ -176,38 +188,26 @@ class Edge:
         if self._source is not None:
             self._source.close()
         else:
-            self._file.close()
+            self._opener.close()
 
     def _load_position(self) -> EdgePosition | None:
+        opener = self._opener
         try:
             position = self._position_file.load()
+            kept = (opener.name, opener.digest) if position is None else (position.source, position.header_sha256)
+            if opener.digest and kept != (opener.name, opener.digest):
+                raise SourceError(  # noqa: TRY301 - closed below, as for a damaged file
+                    f"{self._position_file.path}: it is a position in {kept[0]!r} with another header, found "
+                    f"{opener.name!r}; delete the file to begin at the source's first row"
+                )
         except SourceError:
-            self._file.close()
+            opener.close()
             raise
-        name = self._settings.source.path.name
-        if position is not None and (position.source, position.header_sha256) != (name, self._file.header_sha256):
-            self._file.close()
-            raise SourceError(
-                f"{self._position_file.path}: it is a position in {position.source!r} with another header, found "
-                f"{self._settings.source.path}; delete the file to begin at the source's first row"
-            )
         return position
 
-    def _open(self, now_us: int) -> CsvSource:
-        source, steps, position = self._settings.source, self._settings.steps, self._position
-        origin_us = source.origin_us or shared_origin(self._settings.state, now_us, steps.slide_us)
-        if position is not None and position.origin_us != origin_us:
-            raise SourceError(
-                f"{self._position_file.path}: it belongs to a replay that began at {position.origin_us}, found "
-                f"{origin_us}; delete the file to begin at the source's first row"
-            )
-        timing = Timing(
-            interval_us=round(steps.interval_s * MICROSECONDS),
-            speed=source.speed,
-            first_row=source.first_row,
-            skip=source.when_behind == "skip",
-        )
-        opened = CsvSource(self._file, timing, origin_us, now_us, None if position is None else position.progress)
+    def _open(self, now_us: int) -> Source:
+        steps, position = self._settings.steps, self._position
+        opened = self._opener.open(now_us, position, self.incarnation)
         not_before = None
         if position is not None:
             ahead = self._windows.end_us(position.step) - (now_us + self._offset_us)
@@ -215,16 +215,15 @@ class Edge:
                 self._logger.warning("the clock was set back", step=position.step, ahead_s=ahead / MICROSECONDS)
             else:
                 not_before = position.step + 1
-        self._observed_us = opened.observed_us
-        self._observe_from(opened.observed_us, not_before, not_before=not_before)
+        self._observe(opened, not_before, not_before=not_before)
         for row in opened.refill:  # what it rejects was counted by the incarnation that read it first
             self._windows.add(row.time_us + self._offset_us, row.places, row.values)
         opened.refill.clear()
         self._logger.info(
             "source",
-            path=str(source.path),
-            origin_us=origin_us,
-            row=opened.progress(0).next.row,
+            kind=self._settings.source.kind,
+            name=self._opener.name,
+            origin_us=opened.origin_us,
             incarnation=self.incarnation,
             first_step=self._windows.next_step,
         )
@@ -235,14 +234,16 @@ class Edge:
         if skipped:
             self._skipped = source.skipped_rows
             self._counts.rows_skipped.inc(skipped)
-            self._logger.warning("rows not sent: their time was over", rows=skipped, row=source.progress(0).next.row)
-        if source.observed_us != self._observed_us:
-            self._observed_us = source.observed_us
-            self._observe_from(source.observed_us, self._windows.next_step)
+            self._say("rows not sent: their time was over", rows=skipped, in_all=self._skipped)
+        if (source.observed_us, source.send_after_us) != self._begun:
+            self._observe(source, self._windows.next_step)
 
-    def _observe_from(self, observed_us: int, expected: int | None, *, not_before: int | None = None) -> None:
-        """Begin with the first whole window; the steps between it and the one `expected` are not sent."""
-        self._windows.observe_from(observed_us + self._offset_us, not_before=not_before)
+    def _observe(self, source: Source, expected: int | None, *, not_before: int | None = None) -> None:
+        """Begin with the first whole window that is to be sent; the steps from the one `expected` to it are not."""
+        self._begun = (source.observed_us, source.send_after_us)
+        first = (source.send_after_us + self._offset_us) // self._settings.steps.slide_us + 1
+        not_before = first if not_before is None else max(first, not_before)
+        self._windows.observe_from(source.observed_us + self._offset_us, not_before=not_before)
         following = self._windows.next_step
         if expected is not None and following is not None and following > expected:
             self._counts.steps_skipped.inc(following - expected)
@@ -250,9 +251,14 @@ class Edge:
 
     def _add(self, row: Row) -> None:
         for reading in self._windows.add(row.time_us + self._offset_us, row.places, row.values):
+            if row.again:
+                continue
             sensor = self._own[reading.place]
             detail = f"found {reading.value}, expected {sensor.minimum} to {sensor.maximum}"
-            self.dead_letters.write(reading.reason, sensor.name, row.number, detail, str(reading.value))
+            if reading.reason == LATE:
+                detail = "its step had closed: too far out of order"
+            payload = str(reading.value).encode() if row.origin is None else row.origin.payload
+            self.dead_letters.write(Unusable(reading.reason, sensor.name, row.number, detail, payload, row.origin))
 
     def _close_steps(self, source: Source, now_us: int) -> bool:
         """Publish the steps whose readings are all there; return whether there are more."""
@@ -266,8 +272,8 @@ class Edge:
             self._position_file.save(
                 EdgePosition(
                     edge=self.name,
-                    source=self._settings.source.path.name,
-                    header_sha256=self._file.header_sha256,
+                    source=self._opener.name,
+                    header_sha256=self._opener.digest,
                     origin_us=source.origin_us,
                     step=step,
                     incarnation=self.incarnation,
@@ -279,14 +285,17 @@ class Edge:
 
     def _until_due_s(self, source: Source, now_us: int) -> float:
         step = self._windows.next_step
-        times = [source.next_us(), None if step is None else self._windows.end_us(step) - self._offset_us]
-        soonest_us = min((time for time in times if time is not None), default=now_us + MICROSECONDS)
-        return min(max(0.0, (soonest_us - now_us) / MICROSECONDS), _IDLE_S)
+        close_us = None if step is None else self._windows.end_us(step) - self._offset_us + source.delay_us
+        times = [time for time in (source.next_us(), close_us) if time is not None]
+        soonest_us = min(times, default=now_us + MICROSECONDS)
+        # What is overdue and cannot be done yet waits for something else; asking again at once would burn a core.
+        wait_s = (soonest_us - now_us) / MICROSECONDS
+        return min(wait_s, _IDLE_S) if wait_s > 0 else _OVERDUE_S
 
     def _say(self, event: str, **fields: object) -> None:
         now_s = self._clock.monotonic()
-        if now_s - self._said_s >= _LOG_INTERVAL_S:
-            self._said_s = now_s
+        if now_s - self._said_s.get(event, -math.inf) >= _LOG_INTERVAL_S:
+            self._said_s[event] = now_s
             self._logger.info(event, **fields)
 
 
@@ -305,11 +314,11 @@ def run(
     """
     logger = configure("edge", edge=edge)
     clock = clock or SystemClock()
-    log = log or KafkaLog(settings.kafka, client_id=edge)
+    log = authenticated(log or KafkaLog(settings.kafka, client_id=edge), settings, edge=edge)
     body = Edge(settings, edge, log, clock, logger, clock_offset_s=clock_offset_s, incarnation=time.time_ns())
     beats = Heartbeats(log, edge, "edge", settings.standby.heartbeat_s, body.fill, incarnation=body.incarnation)
     with StopFlag() as stop, closing(HealthServer(settings.metrics.host, settings.metrics.port, body.ready)) as health:
-        beats.metrics_port = health.port
+        beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
         beats.start()
         try:
             while not stop.is_set() and not body.done:

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from services.edge.window import Places
 from services.runtime.columns import Floats
 
+if TYPE_CHECKING:
+    from services.edge.position import EdgePosition
+
+UNKNOWN_SENSOR = "unknown-sensor"
+
 
 class SourceError(ValueError):
     """The source cannot be used; the message names file, line, column, what was found and what was expected."""
+
+
+class Origin(NamedTuple):
+    """Where a live reading came from.
+
+    Attributes:
+        name: what no other reading of this edge is called, as "kafka/topic/0/17".
+        place: for people: the MQTT topic, the client's address.
+        partition, offset: of a Kafka topic; else 0 and a serial number of the edge's own.
+        payload: as it came, cut to 64 KiB.
+    """
+
+    name: str
+    place: str
+    partition: int
+    offset: int
+    payload: bytes
 
 
 class Row(NamedTuple):
@@ -21,21 +43,39 @@ class Row(NamedTuple):
         time_us: event time.
         places: intp[m], the sensors' places among the edge's.
         values: float64[m]; not a number only where the source says so.
+        origin: of a live reading.
+        again: an earlier incarnation has read it, and told of what was wrong with it.
     """
 
     number: int
     time_us: int
     places: Places
     values: Floats
+    origin: Origin | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
-    """The first reading of a column that the sensors table does not have."""
+class Unusable:
+    """A reading that cannot be used, or several.
 
-    name: str
-    row: int
-    text: str
+    Attributes:
+        number: of the row.
+        detail: what was found and what was expected.
+        payload: as it was found.
+        origin: of a live reading.
+        count: readings that this stands for.
+        letter: False: they are counted, and no letter is written.
+    """
+
+    reason: str
+    sensor: str
+    number: int
+    detail: str
+    payload: bytes
+    origin: Origin | None = None
+    count: int = 1
+    letter: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +95,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a source has been read, for the next incarnation.
+    """How far a file has been read, for the next incarnation.
 
     Attributes:
         next: the row to read next.
@@ -68,27 +108,59 @@ class Progress:
     observed_us: int
 
 
-class Source(Protocol):
-    """Readings in the order of their event times, each handed out once its time has come.
+class Offsets(NamedTuple):
+    """How far a partition of a Kafka topic has been read; as in `Progress`."""
+
+    next: int
+    oldest: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveProgress:
+    """How far a live source has been read, for the next incarnation.
 
     Attributes:
-        origin_us: event time of the first row, which fixes all others.
+        partitions: of a Kafka topic; other sources have no positions.
+        observed_us: the event time from which on this edge has been listening.
+    """
+
+    partitions: dict[int, Offsets]
+    observed_us: int
+
+
+class Source(Protocol):
+    """Readings, each handed out once its time has come.
+
+    Attributes:
+        origin_us: event time of a replay's first row, which fixes all others; 0 = live.
         refill: rows that an earlier incarnation had read and whose windows were still open; to be added first.
         observed_us: the event time after which nothing was missed; later after every skip.
-        finished: every row has been handed out or skipped.
+        send_after_us: steps that end up to here are not sent, since their time is over.
+        delay_us: a step closes so long after its end.
+        finished: every row has been handed out or skipped, and every step may be closed that will be.
         skipped_rows: rows whose time was over before they could be read; their readings are not sent.
-        stranger_readings: readings of columns that the sensors table does not have.
+        trouble: why nothing comes, for people; empty = all is well.
     """
 
     origin_us: int
     refill: list[Row]
     observed_us: int
-    finished: bool
+    send_after_us: int
+    delay_us: int
     skipped_rows: int
-    stranger_readings: int
+
+    @property
+    def finished(self) -> bool: ...
+
+    @property
+    def trouble(self) -> str: ...
+
+    @property
+    def waiting(self) -> int:
+        """Readings that have arrived and were not handed out yet."""
 
     def due(self, now_us: int, max_rows: int) -> list[Row]:
-        """Return the rows whose event time has come.
+        """Return the rows whose event time has come; fewer than `max_rows` = all of them.
 
         Raises:
             SourceError: the source is malformed from here on.
@@ -98,13 +170,37 @@ class Source(Protocol):
         """Return the event time up to which every reading has been handed out."""
 
     def next_us(self) -> int | None:
-        """Return the event time of the next row, None = there is none."""
+        """Return the event time of the next row, None = not known, or none."""
 
-    def strangers(self) -> list[Stranger]:
-        """Return what has been found of unknown columns since the last call, one for each column."""
+    def unusable(self) -> list[Unusable]:
+        """Return what has been found unusable since the last call."""
 
-    def progress(self, after_us: int) -> Progress:
+    def progress(self, after_us: int) -> Progress | LiveProgress:
         """Return how far it is; `after_us`: open windows contain only later rows."""
 
     def close(self) -> None:
         """Let go of the source."""
+
+
+class Opener(Protocol):
+    """A source whose settings have been checked, and which is not read yet: an edge first needs a placement.
+
+    Attributes:
+        name, digest: of the source; a position means nothing in another one. Without a digest the source is live, and
+            another source's position is passed over.
+        letters_per_s: of dead letters at most; None = as many as there are.
+    """
+
+    name: str
+    digest: str
+    letters_per_s: float | None
+
+    def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> Source:
+        """Begin to read, where `position` says or at the beginning.
+
+        Raises:
+            SourceError: the source cannot be used, or does not go with the position.
+        """
+
+    def close(self) -> None:
+        """Let go of it; only if it has not been opened."""

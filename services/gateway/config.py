@@ -33,6 +33,7 @@ class SlotConfig:
         operators: the chain, first to last, each {"use": kind, ...its options}.
         eps: tolerated error in each sensor's standard deviations.
         delta: probability of the bounds.
+        auth: which keys the records of the slot's log are verified with (services/runtime/auth.py); "" = not verified.
     """
 
     slot: int
@@ -47,9 +48,10 @@ class SlotConfig:
     eps: float
     delta: float
     format: int = FORMAT
+    auth: str = ""
 
     @classmethod
-    def make(cls, settings: Settings, table: SensorTable, slot_of: Sensors, slot: int) -> SlotConfig:
+    def make(cls, settings: Settings, table: SensorTable, slot_of: Sensors, slot: int, *, auth: str = "") -> SlotConfig:
         """Make a slot's configuration from the settings, the sensors table and the placement uint32[n]."""
         ids = np.flatnonzero(slot_of[: len(table)] == slot)
         rows = [table.sensors[int(i)] for i in ids]
@@ -65,11 +67,15 @@ class SlotConfig:
             operators=tuple({"use": item.use, **item.options} for item in settings.query.operators),
             eps=settings.recovery.eps,
             delta=settings.recovery.delta,
+            auth=auth,
         )
 
     def text(self) -> str:
         """Return the canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        fields = asdict(self)
+        if not self.auth:
+            del fields["auth"]
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @cached_property
     def hash(self) -> str:

@@ -9,12 +9,30 @@ from prometheus_client import Counter
 from services.gateway.steps import NEVER
 from services.runtime import metrics
 from services.runtime.log import LATE, TUPLES
+from services.runtime.messages import QUALITY_NAMES
 from services.standby import actions as act
-from services.standby.detector import Detector
 from services.standby.primary import Primary
 from services.standby.replica import Replica
 
 REFRESH_S = 1.0
+
+TERM = "term"
+
+SLOT_GAUGES = (
+    metrics.ROLE,
+    metrics.EPOCH,
+    metrics.POSITION,
+    metrics.LAG_RECORDS,
+    metrics.STEP_CLOSED,
+    metrics.RECORD_COST_S,
+    metrics.EDGES_OUT,
+    metrics.LEVEL0_POSITION,
+    metrics.LEVEL1_POSITION,
+    metrics.CONTEXT_BYTES,
+    metrics.STANDBY_READY,
+    metrics.STANDBY_BATCH_TUPLES,
+)
+"""What a node says of a slot while it hosts it."""
 
 
 class Gauges:
@@ -23,16 +41,21 @@ class Gauges:
     def __init__(self) -> None:
         self._next_at = 0.0
         self._last: dict[tuple[str, ...], float] = {}
+        self._slots: set[int] = set()
+        self._terms: dict[str, Primary] = {}
 
-    def refresh(self, replicas: Iterable[Replica], detector: Detector, now: float) -> None:
+    def refresh(self, replicas: Iterable[Replica], now: float) -> None:
         """Export the state of every replica, at most once in `REFRESH_S`."""
         if now < self._next_at:
             return
         self._next_at = now + REFRESH_S
-        for name in detector.beats():
-            metrics.HEARTBEAT_AGE_S.labels(node=name).set(detector.age(name, now))
+        hosted = set()
         for replica in replicas:
+            hosted.add(replica.slot_id)
             self._export(replica)
+        for slot in self._slots - hosted:
+            self._forget(str(slot))
+        self._slots = hosted
 
     def takeover(self, slot: int, takeover: act.Takeover) -> None:
         """Export a takeover."""
@@ -61,9 +84,19 @@ class Gauges:
             self._export_primary(slot, replica.primary)
 
     def _export_primary(self, slot: str, primary: Primary) -> None:
-        # A primary counts from its promotion on; `key` keeps two terms of one process apart.
-        key = str(id(primary))
-        self._count(metrics.OUTPUTS_SENT.labels(slot=slot), ("outputs", slot, key), primary.emitted)
+        if self._terms.get(slot) is not primary:  # a primary counts from its promotion on
+            self._terms[slot] = primary
+            self._last = {key: value for key, value in self._last.items() if key[:2] != (TERM, slot)}
+        self._count(metrics.OUTPUTS_SENT.labels(slot=slot), (TERM, slot, "outputs"), primary.emitted)
+        for quality, values in zip(QUALITY_NAMES, primary.quality_counts.tolist(), strict=True):
+            counter = metrics.VALUES_RECOVERED.labels(slot=slot, quality=quality)
+            self._count(counter, (TERM, slot, quality), values)
+        for gauge, offset in (
+            (metrics.LEVEL0_POSITION, primary.level0_offset),
+            (metrics.LEVEL1_POSITION, primary.level1_offset),
+        ):
+            if offset >= 0:
+                gauge.labels(slot=slot).set(offset)
         for reason, count in primary.side_counts.items():
             topic, _, why = reason.partition("/")
             counter = (
@@ -71,10 +104,14 @@ class Gauges:
                 if topic == LATE
                 else metrics.DEAD_LETTERS.labels(topic=TUPLES, reason=why)
             )
-            self._count(counter, (reason, slot, key), count)
+            self._count(counter, (TERM, slot, reason), count)
 
     def _count(self, counter: Counter, key: tuple[str, ...], value: float) -> None:
         before = self._last.get(key, 0.0)
-        if value > before:
-            counter.inc(value - before)
+        counter.inc(value - before if value >= before else value)
         self._last[key] = value
+
+    def _forget(self, slot: str) -> None:
+        """Take back what is said of a slot that is hosted no longer: a standby let go must not look ready for ever."""
+        for gauge in SLOT_GAUGES:
+            gauge.remove(slot)

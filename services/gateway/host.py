@@ -24,6 +24,7 @@ from services.recovery.store import load_from_store, publish
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
 from services.runtime.heartbeat import Heartbeats
+from services.runtime.keys import fingerprint
 from services.runtime.log import (
     ACKS,
     CONTEXTS,
@@ -91,6 +92,7 @@ class Host:
         self._assignments: dict[int, Assignment] = {}
         self._acks: dict[tuple[int, str], Ack] = {}
         self._model_sha256 = self._publish_model()
+        self._auth = fingerprint(settings)
         self._load_model = lru_cache(maxsize=8)(self._load)
         self._outputs = log.producer()
         self._control = log.producer(durable=False)
@@ -197,7 +199,7 @@ class Host:
                 self._carry_out(replica, replica.on_records(batch, now))
         for replica in list(self.replicas.values()):
             self._turn(replica)
-        self._gauges.refresh(self.replicas.values(), self.detector, now)
+        self._gauges.refresh(self.replicas.values(), now)
         self._outputs.poll()
         self._control.poll()
         if self._fatal is not None:
@@ -280,7 +282,7 @@ class Host:
                 del self.replicas[slot]
             return
         placed = columns.sensors(self._placement.slot)
-        config = SlotConfig.make(self.settings, self.table, placed, slot)
+        config = SlotConfig.make(self.settings, self.table, placed, slot, auth=self._auth)
         build_chain(config, None)  # an operator that cannot be made must not get into a slot's log
         wish = Wish(
             config=config,
@@ -387,7 +389,7 @@ class Host:
         records = self._read_range(Position(CONTEXTS, slot, offset), offset + 1)
         if not records:
             raise LogError(f"{CONTEXTS}/{slot}: nothing came of {offset}")
-        return Context.FromString(records[0].value or b"")
+        return read_message(Context, records[0], self._logger)
 
     def _read_tail(self, slot: int) -> tuple[int, Name]:
         """Return the last name in `recovered`; what is no output of this slot, but a stranger's, names nothing."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from services.gateway.host import Host
 from services.runtime import logs
+from services.runtime.acls import needed
+from services.runtime.auth import authenticated
 from services.runtime.clock import SystemClock
 from services.runtime.health import HealthServer
 from services.runtime.kafka import KafkaLog, wait_for_topics
@@ -27,11 +29,12 @@ def run(settings: Settings, node: str, *, service: str = "gateway") -> int:
     stop = StopFlag()
     table = read_sensors(settings.sensors)
     log = KafkaLog(settings.kafka, client_id=node)
-    if not wait_for_topics(log, settings, stop.is_set, logger):
+    signed = authenticated(log, settings)
+    if not wait_for_topics(log, settings, stop.is_set, logger, needed("gateway")):
         return 0
-    host = Host(settings, node, table, log, SystemClock(), logger)
+    host = Host(settings, node, table, signed, SystemClock(), logger)
     health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
-    host.heartbeats.metrics_port = health.port
+    host.heartbeats.metrics_host, host.heartbeats.metrics_port = settings.metrics.advertised, health.port
     host.start()
     logger.info("started", metrics_port=health.port)
     try:

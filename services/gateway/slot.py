@@ -17,6 +17,7 @@ from services.gateway.config import SlotConfig
 from services.gateway.operators import Chain, Frame, build_chain
 from services.gateway.steps import NOT_YET, StepBook
 from services.recovery.model import Model
+from services.runtime.auth import forgery
 from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
 from services.runtime.messages import (
@@ -33,6 +34,12 @@ from services.runtime.names import NO_NAME, Name, pack_key
 from services.standby.ownership import Register
 
 MAX_LETTER_BYTES = 65_536
+MAX_LETTER_KEY_BYTES = 1024
+MAX_DETAIL = 1024
+MAX_NAME = 80
+"""Of what a dead letter repeats. Uncut, a record as large as its topic takes would make a letter too large for its own,
+and the owner would die of it, and the next one."""
+
 _DEAD = frozenset({"unknown-edge", "unknown-sensor", "damaged", "ahead"})
 
 LoadModel = Callable[[str], Model]
@@ -88,6 +95,8 @@ def parse(record: Record) -> Parsed:
         return None, "version", f"found version {message.version}, expected at most {VERSION}"
     if message.WhichOneof("body") is None:
         return None, "unreadable", "a record without a body"
+    if detail := forgery(record, message):
+        return None, "forged", detail
     return message, "", ""
 
 
@@ -96,6 +105,7 @@ class Slot:
 
     Attributes:
         position: offset of the next record to process.
+        appended_us: when the log appended the record processed last; 0 = none since the start.
         last_name: name of the last output in `recovered`.
         register: ownership as of `position`.
     """
@@ -103,6 +113,7 @@ class Slot:
     def __init__(self, slot: int, load_model: LoadModel) -> None:
         self.slot = slot
         self.position = 0
+        self.appended_us = 0
         self.last_name = NO_NAME
         self.register = Register()
         self.config: SlotConfig | None = None
@@ -124,6 +135,7 @@ class Slot:
     def apply(self, record: Record, parsed: Parsed | None = None) -> list[Output]:
         """Take in the next record of the log; return what follows from it, in the order of names."""
         outputs = self._outputs(record, parsed or parse(record))
+        self.appended_us = record.appended_us
         self.position = record.offset + 1  # last: a heartbeat sent meanwhile must not say that the record is survived
         return outputs
 
@@ -174,6 +186,7 @@ class Slot:
             open=book.open_batches(),
             operators=self.chain.context(),
             quarantined=sorted(self.register.quarantined),
+            serial=self.register.serial,
         )
 
     def restore(self, context: Context) -> None:
@@ -194,6 +207,7 @@ class Slot:
             generation=context.generation,
             settings_hash=context.settings.hash,
             quarantined=set(context.quarantined),
+            serial=context.serial,
         )
         self.settings = context.settings
         self.config = SlotConfig.parse(context.settings.text)
@@ -254,7 +268,7 @@ class Slot:
             return
         self.counts[reason] = self.counts.get(reason, 0) + 1
         if reason in _DEAD:
-            detail = f"edge {batch.edge!r}, step {batch.step}, first open step {cursor}"
+            detail = f"edge {batch.edge[:MAX_NAME]!r}, step {batch.step}, first open step {cursor}"
             outputs.append(self._dead(record, len(outputs), reason, detail))
         else:
             late = Late(
@@ -309,7 +323,7 @@ class Slot:
             offset=batch.offset,
             reason="quarantined",
             detail=f"in a step that the record at offset {record.offset}, on which two owners died, has closed",
-            key=batch.edge.encode(),
+            key=batch.edge.encode()[:MAX_LETTER_KEY_BYTES],
             value=LogRecord(version=VERSION, batch=batch).SerializeToString()[:MAX_LETTER_BYTES],
         )
         return self._output(record, index, DEAD_LETTERS, letter)
@@ -322,8 +336,8 @@ class Slot:
             partition=self.slot,
             offset=record.offset,
             reason=reason,
-            detail=detail,
-            key=record.key or b"",
+            detail=detail[:MAX_DETAIL],
+            key=(record.key or b"")[:MAX_LETTER_KEY_BYTES],
             value=(record.value or b"")[:MAX_LETTER_BYTES],
         )
         return self._output(record, index, DEAD_LETTERS, letter)

@@ -80,10 +80,14 @@ class StepBook:
         if (
             len(batch.value) != 2 * len(batch.sensor)
             or len(batch.sensor) % 4
+            or len(batch.count) not in (0, len(batch.sensor))
             or batch.event_time_us != batch.step * self.config.slide_us
         ):
             return "damaged"
-        for sensor in sensors(batch.sensor).tolist():
+        ids = sensors(batch.sensor)
+        if (ids[1:] <= ids[:-1]).any():
+            return "damaged"  # not ascending: one sensor may stand in it a hundred thousand times
+        for sensor in ids.tolist():
             if self._edge_of.get(sensor) != batch.edge:
                 return "unknown-sensor"
         if batch.incarnation < edge.incarnation:

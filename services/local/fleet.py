@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from services.runtime.auth import forgery
 from services.runtime.log import ACKS, HEARTBEATS, Log, Position
 from services.runtime.messages import Ack, Heartbeat, SlotBeat
 
@@ -54,9 +55,12 @@ class Fleet:
                 try:
                     if record.topic == HEARTBEATS:
                         beat = Heartbeat.FromString(record.value or b"")
-                        self.beats[beat.node] = Beat(beat, record.appended_us)
+                        if not forgery(record, beat):
+                            self.beats[beat.node] = Beat(beat, record.appended_us)
                     elif record.value:
-                        self._on_ack(Ack.FromString(record.value))
+                        ack = Ack.FromString(record.value)
+                        if not forgery(record, ack):
+                            self._on_ack(ack)
                 except DecodeError:
                     continue  # the services count and report it
             records = self._reader.read(_READ_RECORDS, 0.0)

@@ -21,13 +21,12 @@ from pathlib import Path
 import psutil
 
 from services.runtime.settings import CONFIG_VARIABLE, Settings
+from services.runtime.threads import one_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 TERMINATE_S = 15.0
 _POLL_S = 0.02
 _CREATED_TOLERANCE_S = 2.0
-# BLAS must give the same bits in primary and secondary, and its threads would fight for the cores of the others.
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class ProcessError(RuntimeError):
@@ -82,8 +81,7 @@ def start(
     variables = dict(os.environ)
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), variables.get("PYTHONPATH"))))
     variables["PYTHONUNBUFFERED"] = "1"
-    for name in _ONE_THREAD:
-        variables.setdefault(name, "1")
+    one_thread(variables)
     if config is not None:
         variables[CONFIG_VARIABLE] = str(config.resolve())
     variables.update(environment or {})

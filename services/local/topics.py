@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 
+from deploy.kafka.secure import read_passwords
+from services.runtime.acls import apply_acls, roles, set_passwords
+from services.runtime.auth import authenticated
 from services.runtime.kafka import KafkaLog
 from services.runtime.log import TOPICS, Log, LogError, Position, Record
+from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings
 
 _READ_RECORDS = 2000
@@ -14,8 +20,17 @@ _IDLE_READS = 5
 _LEADER_S = 20.0
 
 
-def tool_log(settings: Settings, client_id: str) -> KafkaLog:
-    """Return the log for a command of the user's: the client library says nothing of its own on the terminal."""
+def tool_log(settings: Settings, client_id: str) -> Log:
+    """Return the log for a command of the user's: the client library says nothing of its own on the terminal.
+
+    Raises:
+        ConfigError: see `services.runtime.auth.authenticated`.
+    """
+    return authenticated(quiet_log(settings, client_id), settings)
+
+
+def quiet_log(settings: Settings, client_id: str) -> KafkaLog:
+    """Return the same with what only Kafka can do (topics, users), and without `[security]`."""
     options = {"log_level": 0, **settings.kafka.options}
     return KafkaLog(settings.kafka.model_copy(update={"options": options}), client_id=client_id)
 
@@ -26,7 +41,7 @@ def make_topics(settings: Settings) -> None:
     Raises:
         LogError: see `KafkaLog.ensure_topics`; or a partition did not answer.
     """
-    source = tool_log(settings, "up")
+    source = quiet_log(settings, "up")
     source.ensure_topics(settings)
     reader = source.reader()
     deadline = time.monotonic() + _LEADER_S
@@ -43,6 +58,32 @@ def make_topics(settings: Settings) -> None:
                     time.sleep(0.05)
     finally:
         reader.close()
+        source.close()
+
+
+def make_rights(settings: Settings, tell: Callable[[str], None], *, acls: bool, users: Path | None) -> None:
+    """Make the users of the broker and their rights; the edges are those of the sensors table.
+
+    Args:
+        users: directory with a file password-USER for each user to be made or changed.
+
+    Raises:
+        BrokerError: a password cannot be read.
+        ConfigError: an edge has another user's name.
+        LogError: the broker refuses.
+    """
+    if not acls and users is None:
+        return
+    known = roles(read_sensors(settings.sensors).edges)
+    source = quiet_log(settings, "rights")
+    try:
+        if users is not None:
+            passwords = read_passwords(users)
+            set_passwords(source.admin(), passwords)
+            tell(f"users: {', '.join(passwords)}")
+        if acls:
+            apply_acls(source.admin(), settings.kafka, known, tell)
+    finally:
         source.close()
 
 

@@ -158,7 +158,6 @@ class System:
         finally:
             fleet.close()
             reader.close()
-            source.close()
         return False
 
     def missing(self, fleet: Fleet, nodes: Iterable[str]) -> str:

@@ -26,12 +26,19 @@ _HEAD = """\
 def document() -> str:
     """Return ``tsunagi.toml.example``: every key with its default and what it means."""
     lines = _keys(Settings, Settings.model_construct())
-    for name, field in Settings.model_fields.items():
+    lines += _sections(Settings, "")
+    return _HEAD + "\n" + "\n".join(lines) + "\n"
+
+
+def _sections(model: type[BaseModel], above: str) -> list[str]:
+    lines = []
+    for name, field in model.model_fields.items():
         if _is_section(field.annotation):
             section = field.get_default()
             summary = (type(section).__doc__ or "").partition("\n")[0]
-            lines += ["", f"# {summary}", f"[{name}]", *_keys(type(section), section)]
-    return _HEAD + "\n" + "\n".join(lines) + "\n"
+            lines += ["", f"# {summary}", f"[{above}{name}]", *_keys(type(section), section)]
+            lines += _sections(type(section), f"{above}{name}.")
+    return lines
 
 
 def _keys(model: type[BaseModel], values: BaseModel) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -11,6 +11,8 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 Ready = Callable[[], tuple[bool, str]]
+Page = Callable[[], tuple[str, bytes]]
+"""What a further path answers: (content type, body)."""
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -27,14 +29,23 @@ class HealthServer:
         port: 0 = any free one, see `port`.
         ready: asked at each ``/readyz``: (ready, reason why not); a reason with a True is shown too.
         registry: what ``/metrics`` shows.
+        pages: further paths that this service answers, called in threads of the server's own.
 
     Raises:
         HealthError: the address is in use or not this machine's.
     """
 
-    def __init__(self, host: str, port: int, ready: Ready, *, registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        ready: Ready,
+        *,
+        registry: CollectorRegistry = REGISTRY,
+        pages: Mapping[str, Page] | None = None,
+    ) -> None:
         try:
-            self._server = _Server((host, port), ready, registry)
+            self._server = _Server((host, port), ready, registry, pages or {})
         except OSError as error:
             raise HealthError(
                 f"[metrics] host = {host!r}, port = {port}: cannot listen there: {error.strerror}; "
@@ -59,9 +70,12 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a scraper that hangs does not hold up the service's end
 
-    def __init__(self, address: tuple[str, int], ready: Ready, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, address: tuple[str, int], ready: Ready, registry: CollectorRegistry, pages: Mapping[str, Page]
+    ) -> None:
         self.ready = ready
         self.registry = registry
+        self.pages = pages
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the signature is socketserver's
@@ -92,7 +106,11 @@ class _Handler(BaseHTTPRequestHandler):
                 ready, reason = False, f"{type(error).__name__}: {error}"
             word = reason or ("ready" if ready else "not ready")
             return 200 if ready else 503, _TEXT, f"{word}\n".encode()
-        return 404, _TEXT, b"not found; there are /metrics, /healthz and /readyz\n"
+        page = self.server.pages.get(path)
+        if page is not None:
+            return 200, *page()
+        others = "".join(f", {name}" for name in self.server.pages)
+        return 404, _TEXT, f"not found; there are /metrics{others}, /healthz and /readyz\n".encode()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
         """Say nothing: a scrape every few seconds is no news."""

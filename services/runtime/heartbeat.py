@@ -24,6 +24,7 @@ class Heartbeats:
     Attributes:
         incarnation: nanoseconds of this process's start; stands in every heartbeat.
         leaving: set it before closing in good order; the last heartbeat then says so.
+        metrics_host, metrics_port: where the process's metrics can be scraped, once it serves them.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Heartbeats:
         self.incarnation = time.time_ns() if incarnation is None else incarnation
         self.leaving = False
         self.metrics_port = 0
+        self.metrics_host = ""
         self._fill = fill
         self._interval_s = interval_s
         self._producer: Producer = log.producer(durable=False)
@@ -59,6 +61,7 @@ class Heartbeats:
                 sent_us=time.time_ns() // 1000,
                 leaving=self.leaving,
                 metrics_port=self.metrics_port,
+                metrics_host=self.metrics_host,
                 pid=os.getpid(),
             )
             self._fill(beat)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -18,7 +19,7 @@ from structlog.stdlib import BoundLogger
 
 from services.runtime import log as topics
 from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record
-from services.runtime.settings import Kafka, Settings
+from services.runtime.settings import ConfigError, Kafka, Settings
 
 # A broker that comes back is found within 0.2 s; the library's own limit of 10 s lets a detector see silence where
 # there is none (DESIGN section 3).
@@ -60,6 +61,9 @@ _SHORT: dict[str, Any] = {
     "request.timeout.ms": 500,
     "message.max.bytes": 8_000_000,
 }
+PROTOCOLS = {"plaintext": "plaintext", "tls": "ssl", "sasl_plaintext": "sasl_plaintext", "sasl_tls": "sasl_ssl"}
+"""`[kafka] security` -> security.protocol of librdkafka and, in capitals, of Kafka's own clients."""
+
 _RANGE_S = 2.0
 _ADMIN_S = 10.0
 WAIT_LINE_S = 5.0
@@ -101,10 +105,22 @@ _client_logger.addFilter(_Sparing())
 
 
 def client_options(settings: Kafka) -> dict[str, Any]:
-    """Return the librdkafka options that every client shares."""
+    """Return the librdkafka options that every client shares.
+
+    Raises:
+        ConfigError: a file that they name cannot be read.
+    """
     options: dict[str, Any] = {"bootstrap.servers": settings.servers, **_COMMON}
+    if settings.security != "plaintext":
+        options["security.protocol"] = PROTOCOLS[settings.security]
+    if settings.security.startswith("sasl"):
+        options["sasl.mechanism"] = settings.mechanism
+    if settings.ca_file:
+        if not os.access(settings.ca_file, os.R_OK):
+            raise ConfigError(f"{settings.ca_file} ([kafka] ca_file): no such file, or not readable")
+        options["ssl.ca.location"] = settings.ca_file
     if settings.username:
-        options |= {"sasl.username": settings.username, "sasl.password": settings.password.get_secret_value()}
+        options |= {"sasl.username": settings.username, "sasl.password": settings.read_password()}
     return options
 
 
@@ -126,7 +142,11 @@ class KafkaProducer:
                 offset = message.offset()
                 report(LogError(str(error)) if error is not None else None, -1 if offset is None else offset)
 
-        self._producer.produce(self._prefix + topic, value=value, key=key, partition=partition, on_delivery=callback)
+        name = self._prefix + topic
+        try:
+            self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
+        except KafkaException as error:  # known beforehand: no such topic, no right to it
+            raise LogError(f"{topic}/{partition}: {error}") from error
 
     def poll(self, timeout_s: float = 0.0) -> int:
         return int(self._producer.poll(timeout_s))
@@ -176,7 +196,7 @@ class KafkaReader:
             if trouble is not None:
                 if trouble.code() in _LOST:
                     raise OffsetLostError(f"{message.topic()}/{message.partition()}: {trouble.str()}")
-                if trouble.fatal():
+                if trouble.fatal() or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise LogError(str(trouble))
                 continue  # connection trouble: librdkafka goes on trying
             topic = (message.topic() or "")[len(self._prefix) :]
@@ -256,8 +276,11 @@ class KafkaLog:
             self._admin = AdminClient(self._options({}), logger=_client_logger)
         return self._admin
 
-    def ensure_topics(self, settings: Settings) -> None:
+    def ensure_topics(self, settings: Settings, needed: Collection[str] = topics.TOPICS) -> None:
         """Make the missing topics, or only check them (`[kafka] topics`).
+
+        Args:
+            needed: those to check; a user whom access control keeps from the others does not see them.
 
         Raises:
             LogError: a topic is missing, has the wrong number of partitions, or cannot be made.
@@ -265,6 +288,8 @@ class KafkaLog:
         wanted = topic_layout(settings)
         missing = []
         for topic, (partitions, config) in wanted.items():
+            if self._settings.topics == "check" and topic not in needed:
+                continue
             found = self.partitions(topic)
             if found == 0:
                 missing.append(
@@ -318,7 +343,7 @@ def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     # Contexts are found by offset, so they age by time; the newest is never older than the slot's last progress, and a
     # slot whose context is gone replays from the beginning of `tuples`.
     return {
-        topics.TUPLES: (slots, kept),
+        topics.TUPLES: (slots, kept | {"max.message.bytes": str(settings.kafka.max_message_bytes)}),
         topics.RECOVERED: (slots, kept),
         topics.RESULTS: (settings.spark.cores, kept),
         topics.ACKS: (1, compacted),
@@ -330,8 +355,17 @@ def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     }
 
 
-def wait_for_topics(log: KafkaLog, settings: Settings, stopped: Callable[[], bool], logger: BoundLogger) -> bool:
+def wait_for_topics(
+    log: KafkaLog,
+    settings: Settings,
+    stopped: Callable[[], bool],
+    logger: BoundLogger,
+    needed: Collection[str] = topics.TOPICS,
+) -> bool:
     """Wait until the broker answers and every topic is there, making them if `[kafka] topics` says so.
+
+    Args:
+        needed: see `KafkaLog.ensure_topics`.
 
     Returns:
         False if `stopped()` became true before.
@@ -349,6 +383,6 @@ def wait_for_topics(log: KafkaLog, settings: Settings, stopped: Callable[[], boo
                 logger.warning("waiting for the broker", servers=settings.kafka.servers, detail=str(error))
             time.sleep(0.2)
             continue
-        log.ensure_topics(settings)
+        log.ensure_topics(settings, needed)
         return True
     return False

@@ -44,6 +44,8 @@ class Record:
 
     Attributes:
         appended_us: when the log appended it, microseconds since the epoch.
+        signer: who wrote it, by its keyed hash (services/runtime/auth.py): "control", "edge/NAME", or "" = nobody;
+            None = not checked.
     """
 
     topic: str
@@ -52,6 +54,7 @@ class Record:
     appended_us: int
     key: bytes | None
     value: bytes | None
+    signer: str | None = None
 
 
 Delivered = Callable[[LogError | None, int], None]
@@ -68,6 +71,7 @@ class Producer(Protocol):
 
         Raises:
             BufferError: the queue is full; poll and try again.
+            LogError: it is known already that the log will refuse the record.
         """
 
     def poll(self, timeout_s: float = 0.0) -> int:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from prometheus_client import Counter, Enum, Gauge, Histogram
+from prometheus_client import Counter, Enum, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for every counter, which nobody reads
 
 ROLES = ("none", "primary", "standby", "promoting", "rebuilding")
 """What a node may be for a slot; `SlotBeat.role` with "none" for a slot it does not host."""
@@ -23,12 +25,8 @@ _BATCH_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0
 
 # ---- every service that reads the log
 
-RECORDS_READ = Counter("tsunagi_records_read", "Records read from a topic's partition.", ["topic", "partition"])
 DEAD_LETTERS = Counter(
     "tsunagi_dead_letters", "Records that could not be used and went to dead-letters.", ["topic", "reason"]
-)
-HEARTBEAT_AGE_S = Gauge(
-    "tsunagi_heartbeat_age_seconds", "Seconds since a node's last heartbeat, as this process sees it.", ["node"]
 )
 
 # ---- gateway and secondary: a slot's log and its outputs
@@ -80,11 +78,17 @@ EDGE_STEPS_SKIPPED = Counter("tsunagi_edge_steps_skipped", "Steps not sent, sinc
 EDGE_ROWS_SKIPPED = Counter("tsunagi_edge_rows_skipped", "Rows not read, since their time was over.", ["edge"])
 EDGE_UNUSABLE = Counter(
     "tsunagi_edge_unusable_readings",
-    "Readings that no window took (dead-letters has them, or the first).",
+    "Readings that no window took, by reason; docs/sources.md says which of them stand in dead-letters.",
     ["edge", "reason"],
 )
 EDGE_UNPLACED = Counter("tsunagi_edge_unplaced_values", "Values not sent: their sensor has no slot yet.", ["edge"])
 EDGE_STEP = Gauge("tsunagi_edge_step", "The newest step sent.", ["edge"])
+EDGE_SOURCE_CONNECTED = Gauge(
+    "tsunagi_edge_source_connected", "1 = the edge's source is there; 0 = it is waited for.", ["edge"]
+)
+EDGE_SOURCE_QUEUE = Gauge(
+    "tsunagi_edge_source_queue_readings", "Readings of a live source that have arrived and wait for the loop.", ["edge"]
+)
 
 # ---- spark
 
@@ -94,6 +98,10 @@ SPARK_BLOCKS = Counter("tsunagi_spark_blocks_sent", "Result blocks sent (one a g
 SPARK_LATE_ROWS = Counter("tsunagi_spark_late_rows", "Rows below the frontier when they came; they went to late.")
 SPARK_REPEATS = Counter("tsunagi_spark_repeats_dropped", "Records of recovered dropped because their name came before.")
 FRONTIER_STEP = Gauge("tsunagi_frontier_step", "The last step delivered in full.", ["group"])
+FRONTIER_STALL_S = Gauge(
+    "tsunagi_frontier_stall_seconds",
+    "Seconds since the last step of a group was delivered: of the group that has waited longest.",
+)
 
 # ---- scaler
 
@@ -101,8 +109,47 @@ WORKERS = Gauge("tsunagi_scaler_workers", "Workers that the scaler knows, by sta
 LAUNCHES = Counter("tsunagi_scaler_launches", "Workers that the scaler has started.")
 PLAN_SERIAL = Gauge("tsunagi_scaler_plan_serial", "Serial number of the newest assignment.")
 
+# ---- scaler: nodes and slots as seen from outside, so that a dead one is seen too
+
+HEARTBEAT_AGE_S = Gauge(
+    "tsunagi_heartbeat_age_seconds",
+    "Seconds since a node's last heartbeat; gone when the node has left, or was silent for ten minutes.",
+    ["node", "role"],
+)
+HEARTBEATS_REFUSED = Counter(
+    "tsunagi_heartbeats_refused", "Heartbeats whose name, role or address is none: they are no targets.", ["reason"]
+)
+SLOT_PROTECTED = Gauge(
+    "tsunagi_slot_protected", "1 = a living node owns the slot and another one could take it over now.", ["slot"]
+)
+SLOT_SILENCE_S = Gauge(
+    "tsunagi_slot_silence_seconds",
+    "Seconds since the slot last wrote an output to recovered, by its Level-0-Acks; none before the first.",
+    ["slot"],
+)
+SLOT_RESUME_AGE_S = Gauge(
+    "tsunagi_slot_resume_age_seconds",
+    "Age of the newest record before the slot's resume point (or of its first owner): what is younger is needed.",
+    ["slot"],
+)
+SPARK_LAG_S = Gauge(
+    "tsunagi_spark_lag_seconds",
+    "For how long the oldest output of the slot has waited that Spark has not taken in.",
+    ["slot"],
+)
+STEP_S = Gauge("tsunagi_step_seconds", "Length of a step ([steps] slide x interval_s).")
+RETENTION_S = Gauge("tsunagi_retention_seconds", "How long the log keeps tuples and recovered ([kafka] retention_s).")
+
+# ---- Kafka, as its container sees it (deploy/kafka/container.py)
+
+KAFKA_UP = Gauge("tsunagi_kafka_up", "1 = the broker takes connections.")
+KAFKA_DISK_FREE_BYTES = Gauge("tsunagi_kafka_disk_free_bytes", "Free space of the file system that holds the log.")
+KAFKA_DISK_TOTAL_BYTES = Gauge("tsunagi_kafka_disk_total_bytes", "Size of the file system that holds the log.")
+KAFKA_LOG_BYTES = Gauge("tsunagi_kafka_log_bytes", "Disk space that a topic's log takes on this broker.", ["topic"])
+KAFKA_DENIED = Counter("tsunagi_kafka_denied", "Requests that the broker's access rules have refused.")
+
 SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
-    "Every service": (RECORDS_READ, DEAD_LETTERS, HEARTBEAT_AGE_S),
+    "Every service": (DEAD_LETTERS,),
     "Gateway and secondary: a slot": (
         ROLE,
         EPOCH,
@@ -138,9 +185,30 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         EDGE_UNUSABLE,
         EDGE_UNPLACED,
         EDGE_STEP,
+        EDGE_SOURCE_CONNECTED,
+        EDGE_SOURCE_QUEUE,
     ),
-    "Spark": (SPARK_BATCH_S, SPARK_ROWS, SPARK_BLOCKS, SPARK_LATE_ROWS, SPARK_REPEATS, FRONTIER_STEP),
+    "Spark": (
+        SPARK_BATCH_S,
+        SPARK_ROWS,
+        SPARK_BLOCKS,
+        SPARK_LATE_ROWS,
+        SPARK_REPEATS,
+        FRONTIER_STEP,
+        FRONTIER_STALL_S,
+    ),
     "Scaler": (WORKERS, LAUNCHES, PLAN_SERIAL),
+    "Scaler: nodes and slots from outside": (
+        HEARTBEAT_AGE_S,
+        HEARTBEATS_REFUSED,
+        SLOT_PROTECTED,
+        SLOT_SILENCE_S,
+        SLOT_RESUME_AGE_S,
+        SPARK_LAG_S,
+        STEP_S,
+        RETENTION_S,
+    ),
+    "Kafka": (KAFKA_UP, KAFKA_DISK_FREE_BYTES, KAFKA_DISK_TOTAL_BYTES, KAFKA_LOG_BYTES, KAFKA_DENIED),
 }
 """All of them, in the order of the documentation."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
-from google.protobuf.message import DecodeError
+import structlog
 
-from services.runtime.log import PLAN, Log, LogError, Position, Reader
-from services.runtime.messages import VERSION, Placement, Plan
+from services.runtime.log import PLAN, Log, LogError, Position, Reader, Record
+from services.runtime.messages import Placement, Plan
+from services.runtime.reading import read_message
 
 _READ_S = 0.1
 _CATCH_UP_S = 10.0
@@ -26,6 +27,7 @@ class PlacementReader:
         self._reader: Reader = log.reader()
         self._next = self._ends.range(PLAN, 0)[0]
         self._newest: Placement | None = None
+        self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.placement")
 
     def latest(self) -> Placement | None:
         """Read to the present end of `plan`; return the newest placement, None = there is none yet.
@@ -41,7 +43,7 @@ class PlacementReader:
         while self._next < end:
             for record in self._reader.read(1000, _READ_S):
                 self._next = record.offset + 1
-                self._take(record.value)
+                self._take(record)
             if self._next < end and time.monotonic() > deadline:
                 raise LogError(f"plan/0: records {self._next}..{end} did not come within {_CATCH_UP_S:g} s")
         self._reader.assign([])
@@ -52,14 +54,9 @@ class PlacementReader:
         self._reader.close()
         self._ends.close()
 
-    def _take(self, value: bytes | None) -> None:
-        if value is None:
-            return
-        try:
-            plan = Plan.FromString(value)
-        except DecodeError:
-            return  # `tsunagi status` shows what is wrong on plan; a wish that nobody can read is no wish
-        if plan.version > VERSION or plan.WhichOneof("body") != "placement":
+    def _take(self, record: Record) -> None:
+        plan = None if record.value is None else read_message(Plan, record, self._logger)
+        if plan is None or plan.WhichOneof("body") != "placement":
             return
         if self._newest is None or plan.placement.serial >= self._newest.serial:
             self._newest = plan.placement

@@ -1,21 +1,31 @@
-"""Reading `heartbeats`, `acks` and `plan`: what cannot be read is counted and passed over, and its reader lives on."""
+"""Reading `heartbeats`, `acks`, `plan`, `contexts`: what cannot be used is counted, and its reader lives on."""
 
 from __future__ import annotations
 
+import time
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 from structlog.stdlib import BoundLogger
 
 from services.runtime import metrics
+from services.runtime.auth import forgery
 from services.runtime.log import Record
-from services.runtime.messages import VERSION, Ack, Heartbeat, Plan
+from services.runtime.messages import VERSION, Ack, Context, Heartbeat, Plan
 
-_M = TypeVar("_M", Heartbeat, Ack, Plan)
+FORGED = "forged"
+LINE_S = 5.0
+"""One line about forged records so often, at most: they come as fast as their author likes."""
+
+_M = TypeVar("_M", Heartbeat, Ack, Plan, Context)
+_said_at: dict[str, float] = {}
 
 
 def read_message(kind: type[_M], record: Record, logger: BoundLogger) -> _M | None:
-    """Return the record's message; None = it is not of this kind (`unreadable`) or of a later release (`version`)."""
+    """Return the record's message; None = it cannot be used.
+
+    That is: not of this kind (`unreadable`), of a later release (`version`), or its author may not say so (`forged`).
+    """
     reason, detail = "", ""
     message = kind()
     try:
@@ -25,8 +35,21 @@ def read_message(kind: type[_M], record: Record, logger: BoundLogger) -> _M | No
     else:
         if message.version > VERSION:
             reason, detail = "version", f"found version {message.version}, expected at most {VERSION}"
+        elif detail := forgery(record, message):
+            reason = FORGED
     if not reason:
         return message
     metrics.DEAD_LETTERS.labels(topic=record.topic, reason=reason).inc()
-    logger.warning("unreadable record", topic=record.topic, offset=record.offset, reason=reason, detail=detail)
+    if reason == FORGED:
+        now = time.monotonic()
+        if now - _said_at.get(record.topic, -LINE_S) < LINE_S:
+            return None
+        _said_at[record.topic] = now
+    logger.warning(
+        "unusable record" if reason == FORGED else "unreadable record",
+        topic=record.topic,
+        offset=record.offset,
+        reason=reason,
+        detail=detail,
+    )
     return None

@@ -7,6 +7,7 @@ tables as JSON). Nothing is read at import; a service calls `load` once and pass
 from __future__ import annotations
 
 import os
+import socket
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,23 +15,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from services.runtime.section import Count, Positive, Section
+from services.runtime.source_settings import Source
+
 MICROSECONDS = 1_000_000
+EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised here, not bound
 
 CONFIG_VARIABLE = "TSUNAGI_CONFIG"
 DEFAULT_CONFIG = "tsunagi.toml"
 
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-
 
 class ConfigError(ValueError):
     """The configuration cannot be used; the message names file, key, what was found and what was expected."""
-
-
-class Section(BaseModel):
-    """A table of the file: frozen, and a key it does not know is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Kafka(Section):
@@ -42,11 +38,60 @@ class Kafka(Section):
     topics: Literal["create", "check"] = Field("create", description="make missing topics, or only check them")
     replication: Count = Field(1, description="replication factor of topics that we create")
     retention_s: Positive = Field(7 * 86400.0, description="how long tuples, recovered and results are kept")
-    username: str = Field("", description="SASL user; the mechanism and the protocol go into options")
-    password: SecretStr = Field(SecretStr(""), description="SASL password; better given as TSUNAGI_KAFKA__PASSWORD")
+    max_message_bytes: Count = Field(1_048_576, description="largest record of tuples; for topics that we create")
+    security: Literal["plaintext", "tls", "sasl_plaintext", "sasl_tls"] = Field(
+        "plaintext", description="plaintext | tls | sasl_plaintext | sasl_tls: encryption, and SASL for who we are"
+    )
+    mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = Field(
+        "SCRAM-SHA-512", description="SASL mechanism, for sasl_plaintext and sasl_tls"
+    )
+    username: str = Field("", description="SASL user")
+    password: SecretStr = Field(SecretStr(""), description="SASL password; a file is better: password_file")
+    password_file: str = Field("", description="file that holds the SASL password and nothing else")
+    ca_file: str = Field("", description="PEM file of the certificates that sign the brokers'; empty = the system's")
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="any librdkafka option, passed on as it stands"
     )
+
+    def read_password(self) -> str:
+        """Return the SASL password, of the file if one is given.
+
+        Raises:
+            ConfigError: the file cannot be read, or is empty.
+        """
+        if not self.password_file:
+            return self.password.get_secret_value()
+        try:
+            found = Path(self.password_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigError(f"{self.password_file} ([kafka] password_file): {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{self.password_file} ([kafka] password_file): found other than UTF-8") from None
+        if not found:
+            raise ConfigError(f"{self.password_file} ([kafka] password_file): found nothing, expected a password")
+        return found
+
+    @model_validator(mode="after")
+    def _complete(self) -> Kafka:
+        secret = self.password.get_secret_value()
+        if secret and self.password_file:
+            raise ValueError("password and password_file are both given; expected one of them")
+        if self.security.startswith("sasl") and not (self.username and (secret or self.password_file)):
+            raise ValueError(f'security = "{self.security}" needs username and password_file')
+        return self
+
+
+class Security(Section):
+    """Who may say what: keyed hashes of records (docs/security.md)."""
+
+    auth: Literal["none", "hmac"] = Field("none", description="none | hmac: sign what is written, verify what is read")
+    key_file: str = Field("", description="master key; for an edge its own key alone (deploy/secure)")
+
+    @model_validator(mode="after")
+    def _keyed(self) -> Security:
+        if self.auth != "none" and not self.key_file:
+            raise ValueError(f'auth = "{self.auth}" needs key_file')
+        return self
 
 
 class Steps(Section):
@@ -205,19 +250,17 @@ class Metrics(Section):
 
     host: str = Field("127.0.0.1", description="address that every service listens on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="0 = any free port, shown by `tsunagi status`")
-
-
-class Source(Section):
-    """Where an edge reads."""
-
-    kind: Literal["csv"] = Field("csv", description="csv: a file, replayed in time")
-    path: Path = Field(Path("data/guangzhou.csv"), description="the CSV to replay")
-    speed: Positive = Field(1.0, description="how many times faster than its own times the data is replayed")
-    origin_us: int = Field(0, description="event time of the first row, microseconds; 0 = the start of the first edge")
-    when_behind: Literal["skip", "send"] = Field(
-        "skip", description="after a pause, skip the rows whose time is over (a live source), or send them late"
+    advertise: str = Field(
+        "",
+        description="host name or address at which Prometheus reaches this service; empty = host, or this machine's "
+        "name where host means every address",
+        pattern=r"^[A-Za-z0-9._:-]*$",
     )
-    first_row: Annotated[int, Field(ge=0)] = Field(0, description="replay from this row on")
+
+    @property
+    def advertised(self) -> str:
+        """Where others reach what listens on `host`."""
+        return self.advertise or (socket.gethostname() if self.host in EVERY_ADDRESS else self.host)
 
 
 class Settings(BaseSettings):
@@ -234,6 +277,7 @@ class Settings(BaseSettings):
     state: Path = Field(Path("out/run"), description="directory for process files, logs, spools and source positions")
     sensors: Path = Field(Path("data/guangzhou-sensors.csv"), description="the sensors table")
     kafka: Kafka = Kafka()
+    security: Security = Security()
     steps: Steps = Steps()
     slots: Slots = Slots()
     query: Query = Query()
@@ -313,4 +357,4 @@ def _refuse_unknown_variables() -> None:
             raise ConfigError(f"environment variable {variable}: no such setting; see tsunagi.toml for the names")
 
 
-__all__ = ["ConfigError", "Settings", "load"]
+__all__ = ["ConfigError", "Settings", "Source", "load"]

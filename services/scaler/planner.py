@@ -38,6 +38,11 @@ class Planner:
         """The newest assignment of each slot, as read from `plan`."""
         return self._plan
 
+    @property
+    def serial(self) -> int:
+        """The greatest serial number of an assignment, 0 = none yet."""
+        return self._serial
+
     def on_assignment(self, assignment: Assignment) -> None:
         """Take in an assignment as read from `plan` (our own, or another scaler's)."""
         self._serial = max(self._serial, assignment.serial)

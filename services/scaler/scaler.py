@@ -13,19 +13,21 @@ from structlog.stdlib import BoundLogger
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
 from services.runtime.heartbeat import Heartbeats
-from services.runtime.log import HEARTBEATS, PLAN, Log, LogError, Position, Record
-from services.runtime.messages import VERSION, Assignment, Heartbeat, Placement, Plan
+from services.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
+from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
 from services.runtime.reading import read_message
 from services.runtime.sensors import SensorTable, place
 from services.runtime.settings import Settings
 from services.scaler.crew import Crew
 from services.scaler.launcher import make_launcher
+from services.scaler.outside import Outside
 from services.scaler.planner import Planner
 from services.standby.detector import Detector
 
 READ_S = 0.05
 IDLE_READS = 40
 PATIENCE_S = 8.0
+BEATS_BACK = 20_000
 NODE = "scaler"
 
 
@@ -56,10 +58,19 @@ class Scaler:
         scaler = settings.scaler
         self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
         self._producer = log.producer()
+        self.outside = Outside(settings, clock)
         self._reader = log.reader()
         plan_first, plan_end = self._reader.range(PLAN, 0)
-        _, beats_end = self._reader.range(HEARTBEATS, 0)
-        self._reader.assign([Position(PLAN, 0, plan_first), Position(HEARTBEATS, 0, beats_end)])
+        beats_first, self._beats_end = self._reader.range(HEARTBEATS, 0)
+        acks_first, self._acks_end = self._reader.range(ACKS, 0)
+        self._reader.assign(
+            [
+                Position(PLAN, 0, plan_first),
+                # Nodes that died a little before we came are still to be named; the plan is made of what comes now.
+                Position(HEARTBEATS, 0, max(beats_first, self._beats_end - BEATS_BACK)),
+                Position(ACKS, 0, acks_first),
+            ]
+        )
         self._read_plan(plan_first, plan_end)
         self._place()
         self.crew = Crew(
@@ -100,8 +111,12 @@ class Scaler:
         alive = self.planner.alive(now)
         metrics.WORKERS.labels(state="alive").set(len(alive))
         metrics.WORKERS.labels(state="wanted").set(self._settings.scaler.workers)
+        metrics.PLAN_SERIAL.set(self.planner.serial)
+        self.outside.export(alive, now)
         if self._settings.scaler.launcher != "none" and self.detector.settled(now):
+            before = self.crew.launched
             self.crew.keep(alive, self.detector.beats(), now)
+            metrics.LAUNCHES.inc(self.crew.launched - before)
         self._producer.poll()
         if self._fatal is not None:
             raise self._fatal
@@ -110,7 +125,13 @@ class Scaler:
         if record.topic == HEARTBEATS:
             beat = read_message(Heartbeat, record, self._logger)
             if beat is not None:
-                self.detector.on_heartbeat(beat, self._clock.monotonic())
+                self.outside.on_heartbeat(beat, record, old=record.offset < self._beats_end)
+                if record.offset >= self._beats_end:
+                    self.detector.on_heartbeat(beat, self._clock.monotonic())
+        elif record.topic == ACKS:
+            ack = read_message(Ack, record, self._logger)
+            if ack is not None:
+                self.outside.on_ack(ack, record, old=record.offset < self._acks_end)
         else:
             plan = read_message(Plan, record, self._logger)
             if plan is not None:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 from services.runtime import logs
+from services.runtime.acls import needed
+from services.runtime.auth import authenticated
 from services.runtime.clock import SystemClock
 from services.runtime.health import HealthServer
 from services.runtime.kafka import KafkaLog, wait_for_topics
@@ -26,12 +28,14 @@ def run(settings: Settings) -> int:
     stop = StopFlag()
     table = read_sensors(settings.sensors)
     log = KafkaLog(settings.kafka, client_id=NODE)
-    if not wait_for_topics(log, settings, stop.is_set, logger):
+    signed = authenticated(log, settings)
+    if not wait_for_topics(log, settings, stop.is_set, logger, needed("scaler")):
         return 0
     named = os.environ.get(CONFIG_VARIABLE)
-    scaler = Scaler(settings, table, log, SystemClock(), logger, Path(named) if named else None)
-    health = HealthServer(settings.metrics.host, settings.metrics.port, lambda: (True, ""))
-    scaler.heartbeats.metrics_port = health.port
+    scaler = Scaler(settings, table, signed, SystemClock(), logger, Path(named) if named else None)
+    pages = {"/targets": lambda: ("application/json", scaler.outside.targets)}
+    health = HealthServer(settings.metrics.host, settings.metrics.port, lambda: (True, ""), pages=pages)
+    scaler.heartbeats.metrics_host, scaler.heartbeats.metrics_port = settings.metrics.advertised, health.port
     scaler.start()
     logger.info("started", metrics_port=health.port)
     try:

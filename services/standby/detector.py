@@ -64,6 +64,9 @@ class Detector:
         known = self._nodes.get(beat.node)
         if known is not None and beat.incarnation < known.incarnation and now - known.at < REPLACED_S:
             return  # a late one of a process that has been replaced (or, later, one whose clock was set back)
+        last = self._beats.get(beat.node)
+        if last is not None and beat.incarnation == last.incarnation and 0 < beat.sequence <= last.sequence:
+            return  # heard before: somebody sends it again, and it is no sign of life
         self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
         self._beats[beat.node] = beat
         for slot_beat in beat.slots:

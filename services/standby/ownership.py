@@ -23,6 +23,7 @@ class Register:
         at: offset of the Ownership record in force, -1 = none.
         quarantined: offsets that are not to be processed.
         previous_at: offset of the Ownership record before that, -1 = none.
+        serial: of the last control record of this epoch that counted, 0 = none was authenticated.
     """
 
     epoch: int = 0
@@ -34,6 +35,7 @@ class Register:
     previous_at: int = -1
     previous_owner: str = ""
     void: int = 0
+    serial: int = 0
     quarantined: set[int] = field(default_factory=set)
 
     def read(self, offset: int, record: LogRecord) -> bool:
@@ -50,11 +52,17 @@ class Register:
             self.previous_at, self.previous_owner = self.at, self.owner
             self.epoch, self.owner, self.at = claim.epoch, claim.node, offset
             self.settings_hash = claim.settings_hash
+            self.serial = record.serial
             return True
         if kind in CONTROL:
             if getattr(record, kind).epoch != self.epoch:
                 self.void += 1
                 return False
+            # A genuine record that somebody appends again (docs/security.md), or that came late after all.
+            if record.serial <= self.serial and self.serial:
+                self.void += 1
+                return False
+            self.serial = record.serial
             if kind == "quarantine":
                 self.quarantined.add(record.quarantine.offset)
         return True

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
+import numpy as np
+
 from services.gateway.closer import Closer
 from services.gateway.operators import Frame
 from services.gateway.slot import Output, Slot
 from services.runtime.log import RECOVERED
 from services.runtime.messages import (
+    QUALITY_NAMES,
     VERSION,
     Ack,
     EdgeOut,
@@ -27,6 +30,8 @@ from services.standby.ownership import Register
 from services.standby.queue import PendingQueue
 from services.standby.wish import Wish
 
+QUALITIES = len(QUALITY_NAMES)
+
 READ_BACK_S = 1.0
 """A control record that has not come back by then is written again."""
 
@@ -37,6 +42,12 @@ class Primary:
     Args:
         pending: what the node has sent and does not know to be delivered, from earlier terms as well.
         tail: name of the last record of `recovered` when it took over: nothing up to it is written again.
+
+    Attributes:
+        emitted: outputs written in this term.
+        quality_counts: int64[4], values in them by `Quality`.
+        side_counts: records for other topics, by "topic/reason".
+        level0_offset, level1_offset: where the newest acknowledgements sent stand in `tuples`, -1 = none yet.
     """
 
     def __init__(self, slot: int, node: str, settings: Settings, pending: PendingQueue, tail: Name, now: float) -> None:
@@ -44,6 +55,7 @@ class Primary:
         self.pending.last = tail
         self.emitted = 0
         self.side_counts: dict[str, int] = {}
+        self.quality_counts = np.zeros(QUALITIES, np.int64)
         self._slot_id = slot
         self._node = node
         self._settings = settings
@@ -51,10 +63,10 @@ class Primary:
         self._closer = Closer(settings.steps, now)
         self._ack_at = now
         self._context_at = now
-        self._saving: tuple[int, Name, int] | None = None  # a context on its way: (position, last name, bytes)
+        self._saving: tuple[int, Name, int, int] | None = None  # on its way: (position, last name, bytes, appended_us)
         self._resume: Level1Ack | None = None  # saved; acknowledged once the outputs before it are
-        self._sent_level0 = -1
-        self._sent_level1 = -1
+        self.level0_offset = -1
+        self.level1_offset = -1
         self._wished_at: dict[str, float] = {}
 
     def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
@@ -66,6 +78,7 @@ class Primary:
         for output in wanted:
             if isinstance(output.body, Frame):
                 self.emitted += 1
+                self.quality_counts += np.bincount(output.body.quality, minlength=QUALITIES)[:QUALITIES]
             else:
                 reason = f"{output.topic}/{output.body.reason}"
                 self.side_counts[reason] = self.side_counts.get(reason, 0) + 1
@@ -88,7 +101,7 @@ class Primary:
         """The broker has the context that was to be saved, at this place."""
         if self._saving is None:
             return
-        position, name, size = self._saving
+        position, name, size, appended_us = self._saving
         self._saving = None
         self._resume = Level1Ack(
             slot=self._slot_id,
@@ -100,6 +113,7 @@ class Primary:
             last_offset=name.offset,
             last_index=name.index,
             context_bytes=size,
+            appended_us=appended_us,
         )
 
     def decide(
@@ -133,8 +147,8 @@ class Primary:
             return todo
         self._ack_at = now
         floor = self.pending.floor(slot.position)
-        if floor > self._sent_level0:
-            self._sent_level0 = floor
+        if floor > self.level0_offset:
+            self.level0_offset = floor
             level0 = Level0Ack(
                 slot=self._slot_id,
                 node=self._node,
@@ -145,8 +159,8 @@ class Primary:
                 last_index=self.pending.last.index,
             )
             todo.append(act.SendAck(Ack(version=VERSION, level0=level0)))
-        if self._resume is not None and self._sent_level1 < self._resume.offset <= floor:
-            self._sent_level1 = self._resume.offset
+        if self._resume is not None and self.level1_offset < self._resume.offset <= floor:
+            self.level1_offset = self._resume.offset
             todo.append(act.SendAck(Ack(version=VERSION, level1=self._resume)))
         return todo
 
@@ -155,14 +169,14 @@ class Primary:
         if now - self._context_at < standby.context_s or self._saving is not None or slot.book is None:
             return []
         if self._resume is not None and (
-            slot.position <= self._resume.offset or self._sent_level1 < self._resume.offset
+            slot.position <= self._resume.offset or self.level1_offset < self._resume.offset
         ):
             return []  # nothing new, or the last one still waits for its outputs: a newer one would wait for ever
         self._context_at = now
         value = slot.context().SerializeToString()
         if len(value) > standby.context_bytes:
             return [act.Note("context too large", f"{len(value)} bytes, limit {standby.context_bytes}: not written")]
-        self._saving = slot.position, slot.last_name, len(value)
+        self._saving = slot.position, slot.last_name, len(value), slot.appended_us
         return [act.SaveContext(value)]
 
     def _may_write(self, what: str, now: float) -> bool:

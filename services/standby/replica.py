@@ -553,6 +553,7 @@ class Replica:
             record, (message, _, _) = self.intake.backlog[0]
             if until is None:
                 self.busy = (record.offset, record.offset, now)
+            stale = message is not None and self._stale(message)
             made = self._apply()
             if made is None:
                 self.busy = None  # it waits for a model: nobody must think that the record killed it
@@ -560,11 +561,20 @@ class Replica:
             outputs += made
             # A batch that was refused is no sign of life: an edge whose clock is fast would be waited for, for ever.
             refused = any(output.topic == DEAD_LETTERS for output in made)
-            if message is not None and message.WhichOneof("body") == "batch" and not refused:
+            if message is not None and message.WhichOneof("body") == "batch" and not refused and not stale:
                 primary.on_batch(message.batch, now)
                 self.intake.measure_tuples(len(message.batch.value) / 8)
             done += 1
         return outputs
+
+    def _stale(self, message: LogRecord) -> bool:
+        """Return whether it is a batch whose edge had delivered this step, or a later one, before.
+
+        Whoever can append to the log can append an old batch again, and must not keep its dead edge waited for.
+        """
+        book = self.slot.book
+        edge = None if book is None else book.edges.get(message.batch.edge)
+        return edge is not None and message.WhichOneof("body") == "batch" and message.batch.step <= edge.last_step
 
     def _apply(self) -> list[Output] | None:
         """Process the next record; None = not yet, since this node lacks a model that the log names."""

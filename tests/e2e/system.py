@@ -21,7 +21,7 @@ from services.demo.live import LiveReader
 from services.local import processes
 from services.local.fleet import Fleet
 from services.local.processes import Process
-from services.local.topics import tool_log
+from services.local.topics import quiet_log
 from services.local.up import System
 from services.runtime.kafka import KafkaLog
 from services.runtime.settings import Settings, load
@@ -135,7 +135,7 @@ class Rig:
 
     def listen(self) -> None:
         """Begin to follow the topics, which must be there."""
-        self._log = tool_log(self.settings, "e2e")
+        self._log = quiet_log(self.settings, "e2e")
         self._live = LiveReader(self._log)
         self._fleet = Fleet(self._log)
         self.watches = [faults.SlotWatch(self._log, slot) for slot in range(SLOTS)]

@@ -66,8 +66,8 @@ def _floor(self: PendingQueue, position: int) -> int:
 
 def _level1_early(self: Primary, *args: Any, **options: Any) -> list[act.Action]:
     todo = _acknowledge(self, *args, **options)
-    if self._resume is not None and self._sent_level1 < self._resume.offset:
-        self._sent_level1 = self._resume.offset
+    if self._resume is not None and self.level1_offset < self._resume.offset:
+        self.level1_offset = self._resume.offset
         todo.append(act.SendAck(Ack(version=1, level1=self._resume)))
     return todo
 
@@ -75,8 +75,8 @@ def _level1_early(self: Primary, *args: Any, **options: Any) -> list[act.Action]
 def _level1_of_another_position(self: Primary, slot: Slot, now: float) -> list[act.Action]:
     todo = _save_context(self, slot, now)
     if todo and self._saving is not None:
-        position, name, size = self._saving
-        self._saving = position + 1, name, size
+        position, name, size, appended_us = self._saving
+        self._saving = position + 1, name, size, appended_us
     return todo
 
 

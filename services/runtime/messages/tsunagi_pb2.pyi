@@ -19,7 +19,7 @@ UNBOUNDED: Quality
 UNMODELLED: Quality
 
 class LogRecord(_message.Message):
-    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation")
+    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OWNERSHIP_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,8 @@ class LogRecord(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     PUNCTUATION_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     batch: TupleBatch
     ownership: Ownership
@@ -36,7 +38,9 @@ class LogRecord(_message.Message):
     settings: SlotSettings
     quarantine: Quarantine
     punctuation: Punctuation
-    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ...) -> None: ...
+    serial: int
+    mac: bytes
+    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
     __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset")
@@ -181,14 +185,16 @@ class ResultBlock(_message.Message):
     def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("version", "level0", "level1")
+    __slots__ = ("version", "level0", "level1", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LEVEL0_FIELD_NUMBER: _ClassVar[int]
     LEVEL1_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     level0: Level0Ack
     level1: Level1Ack
-    def __init__(self, version: _Optional[int] = ..., level0: _Optional[_Union[Level0Ack, _Mapping]] = ..., level1: _Optional[_Union[Level1Ack, _Mapping]] = ...) -> None: ...
+    mac: bytes
+    def __init__(self, version: _Optional[int] = ..., level0: _Optional[_Union[Level0Ack, _Mapping]] = ..., level1: _Optional[_Union[Level1Ack, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class Level0Ack(_message.Message):
     __slots__ = ("slot", "node", "epoch", "generation", "offset", "last_offset", "last_index")
@@ -209,7 +215,7 @@ class Level0Ack(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ...) -> None: ...
 
 class Level1Ack(_message.Message):
-    __slots__ = ("slot", "node", "epoch", "generation", "offset", "context_offset", "last_offset", "last_index", "context_bytes")
+    __slots__ = ("slot", "node", "epoch", "generation", "offset", "context_offset", "last_offset", "last_index", "context_bytes", "appended_us")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +225,7 @@ class Level1Ack(_message.Message):
     LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_US_FIELD_NUMBER: _ClassVar[int]
     slot: int
     node: str
     epoch: int
@@ -228,10 +235,11 @@ class Level1Ack(_message.Message):
     last_offset: int
     last_index: int
     context_bytes: int
-    def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., context_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., context_bytes: _Optional[int] = ...) -> None: ...
+    appended_us: int
+    def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., context_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., context_bytes: _Optional[int] = ..., appended_us: _Optional[int] = ...) -> None: ...
 
 class Context(_message.Message):
-    __slots__ = ("version", "slot", "generation", "epoch", "owner", "offset", "last_offset", "last_index", "settings", "model_sha256", "cursor", "punctuated", "edges", "open", "operators", "quarantined")
+    __slots__ = ("version", "slot", "generation", "epoch", "owner", "offset", "last_offset", "last_index", "settings", "model_sha256", "cursor", "punctuated", "edges", "open", "operators", "quarantined", "serial", "mac")
     class OperatorsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +263,8 @@ class Context(_message.Message):
     OPEN_FIELD_NUMBER: _ClassVar[int]
     OPERATORS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     slot: int
     generation: int
@@ -271,7 +281,9 @@ class Context(_message.Message):
     open: _containers.RepeatedCompositeFieldContainer[TupleBatch]
     operators: _containers.ScalarMap[str, bytes]
     quarantined: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., model_sha256: _Optional[str] = ..., cursor: _Optional[int] = ..., punctuated: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., operators: _Optional[_Mapping[str, bytes]] = ..., quarantined: _Optional[_Iterable[int]] = ...) -> None: ...
+    serial: int
+    mac: bytes
+    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., model_sha256: _Optional[str] = ..., cursor: _Optional[int] = ..., punctuated: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., operators: _Optional[_Mapping[str, bytes]] = ..., quarantined: _Optional[_Iterable[int]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class EdgeState(_message.Message):
     __slots__ = ("edge", "incarnation", "last_step", "out_from")
@@ -309,7 +321,7 @@ class Array(_message.Message):
     def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step")
+    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -321,6 +333,8 @@ class Heartbeat(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    METRICS_HOST_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     node: str
     role: str
@@ -332,7 +346,9 @@ class Heartbeat(_message.Message):
     pid: int
     slots: _containers.RepeatedCompositeFieldContainer[SlotBeat]
     step: int
-    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ...) -> None: ...
+    metrics_host: str
+    mac: bytes
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
     __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag")
@@ -365,16 +381,18 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers")
+    __slots__ = ("version", "assignment", "placement", "helpers", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     HELPERS_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     assignment: Assignment
     placement: Placement
     helpers: HelperRequest
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ...) -> None: ...
+    mac: bytes
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("slot", "owner", "secondary", "serial", "reason")

@@ -143,3 +143,24 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         check_csv(tmp_path / "none.csv", TABLE)
     with pytest.raises(SourceError, match="cannot be read"):
         check_csv(tmp_path, TABLE)
+
+
+def test_a_file_that_repeats_goes_on_with_its_first_row_and_with_the_numbers(write):
+    file = CsvFile(write("a,b,c\n1,0,0\n2,0,0\n"), TABLE, TABLE.of_edge("e1"), repeat=True)
+    found = [file.next_row() for _ in range(5)]
+    assert [row.place.row for row in found if row] == [0, 1, 2, 3, 4]
+    assert [row.values[0] for row in found if row] == [1.0, 2.0, 1.0, 2.0, 1.0]
+    assert found[3] is not None
+    file.seek(found[3].place)
+    again = file.next_row()
+    assert again is not None
+    assert (again.place, again.values[0]) == (found[3].place, 2.0)
+    file.close()
+
+
+def test_what_repeats_has_rows_and_no_times(write):
+    with pytest.raises(SourceError, match="repeat = true needs a CSV without a 'time' column"):
+        CsvFile(write("time,a,c\n0,1,2\n"), TABLE, TABLE.of_edge("e1"), repeat=True)
+    file = CsvFile(write("a,c\n"), TABLE, TABLE.of_edge("e1"), repeat=True)
+    assert file.next_row() is None
+    file.close()

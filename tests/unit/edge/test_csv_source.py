@@ -159,7 +159,8 @@ def test_unknown_columns_are_told_once_and_counted(tmp_path, make):
     path.write_text("a,x\n1,\n2,5\n3,6\n")
     source = make(path, now_s=-1, skip=False)
     due(source, 10)
-    (stranger,) = source.strangers()
-    assert (stranger.name, stranger.row, stranger.text) == ("x", 1, "5")
-    assert source.strangers() == []
-    assert source.stranger_readings == 2
+    first, second = source.unusable()
+    assert (first.reason, first.sensor, first.number, first.payload) == ("unknown-sensor", "x", 1, b"5")
+    assert (first.letter, second.letter) == (True, False)
+    assert (first.count, second.count) == (1, 1)
+    assert source.unusable() == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.edge.position import EdgePosition, PositionFile, shared_origin
-from services.edge.source import Place, Progress, SourceError
+from services.edge.source import LiveProgress, Offsets, Place, Progress, SourceError
 
 POSITION = EdgePosition(
     edge="e1",
@@ -33,6 +33,14 @@ def test_what_was_saved_is_loaded(tmp_path):
     assert loaded is not None
     assert loaded.step == 8
     assert [entry.name for entry in (tmp_path / "edges" / "e1").iterdir()] == ["position.json"]
+
+
+def test_a_live_sources_position_is_loaded(tmp_path):
+    file = PositionFile(tmp_path, "e1")
+    for partitions in ({}, {0: Offsets(7, 5), 11: Offsets(0, 0)}):
+        live = replace(POSITION, source="kafka/plant", header_sha256="", progress=LiveProgress(partitions, 3))
+        file.save(live)
+        assert file.load() == live
 
 
 def damage(change: Callable[[dict[str, Any]], object]) -> str:
@@ -60,6 +68,10 @@ def damage(change: Callable[[dict[str, Any]], object]) -> str:
         (damage(lambda table: table["progress"].pop("oldest")), "damaged .KeyError: 'oldest'"),
         (damage(lambda table: table["progress"]["next"].update(row="x")), "expected whole numbers"),
         (damage(lambda table: table["progress"]["next"].update(row=-1)), "expected whole numbers"),
+        (damage(lambda table: table["progress"].update(partitions={"0": [5]})), "damaged .TypeError"),
+        (damage(lambda table: table["progress"].update(partitions={"0": [5, -1]})), "expected whole numbers"),
+        (damage(lambda table: table["progress"].update(partitions={"0": [5, "4"]})), "expected whole numbers"),
+        (damage(lambda table: table["progress"].update(partitions={"x": [5, 4]})), "damaged .ValueError"),
         (damage(lambda table: table.update(step=1.5)), "expected whole numbers"),
         (damage(lambda table: table.update(version=2)), "found version 2, expected at most 1"),
     ],

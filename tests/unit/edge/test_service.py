@@ -89,7 +89,7 @@ class World:
     def kill(self, edge: Edge) -> None:
         self.log.client(self.nodes[id(edge)]).crash()
         self.edges.remove(edge)
-        edge._file.close()
+        (edge._source or edge._opener).close()
 
     def batches(self) -> list[tuple[int, TupleBatch]]:
         found = []

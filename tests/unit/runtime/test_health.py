@@ -75,6 +75,15 @@ def test_unknown_path_says_what_there_is(server: HealthServer) -> None:
     assert "/readyz" in body
 
 
+def test_a_service_may_answer_further_paths(state: State) -> None:
+    running = HealthServer("127.0.0.1", 0, state.ready, pages={"/targets": lambda: ("application/json", b"[]")})
+    try:
+        assert get(running, "/targets?x=1") == (200, "[]")
+        assert "/targets" in get(running, "/nothing")[1]
+    finally:
+        running.close()
+
+
 def test_port_in_use_is_a_named_error(server: HealthServer) -> None:
     with pytest.raises(HealthError, match=rf"port = {server.port}: cannot listen there"):
         HealthServer("127.0.0.1", server.port, lambda: (True, ""))

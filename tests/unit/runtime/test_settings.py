@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import tomllib
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from services.runtime import example
-from services.runtime.settings import ConfigError, Settings, load
+from services.runtime.settings import ConfigError, Metrics, Settings, load
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "tsunagi.toml.example"
 
@@ -127,3 +128,22 @@ def test_settings_are_frozen_and_hide_the_password(tmp_path: Path) -> None:
     assert settings.kafka.password.get_secret_value() == "hunter2"
     with pytest.raises(ValidationError):
         settings.kafka.prefix = "x"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("host", "advertise", "expected"),
+    [
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("10.0.0.7", "", "10.0.0.7"),
+        ("0.0.0.0", "", socket.gethostname()),
+        ("::", "", socket.gethostname()),
+        ("0.0.0.0", "gateway-1", "gateway-1"),
+    ],
+)
+def test_metrics_are_found_at_the_address_that_is_advertised(host: str, advertise: str, expected: str) -> None:
+    assert Metrics(host=host, advertise=advertise).advertised == expected
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="advertise"):
+        Metrics(advertise="http://gateway-1")

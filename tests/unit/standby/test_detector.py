@@ -184,3 +184,16 @@ def test_what_the_dead_announced_is_not_forgotten_when_another_is_promoted(watch
     watch.other(busy_offset=5, busy_until=9)
     watch.other(node="n2", role="promoting", epoch=1)  # it still names the epoch of the dead
     assert watch.detector.announced(SLOT, 1) == (5, 9)
+
+
+def test_a_heartbeat_sent_again_is_no_sign_of_life() -> None:
+    detector = Detector("me", 1, 0.1)
+    beat = Heartbeat(node="other", role="worker", incarnation=5, sequence=7)
+    detector.on_heartbeat(beat, 10.0)
+    detector.on_heartbeat(beat, 11.0)
+    detector.on_heartbeat(Heartbeat(node="other", role="worker", incarnation=5, sequence=6), 12.0)
+    assert detector.age("other", 12.0) == 2.0
+    detector.on_heartbeat(Heartbeat(node="other", role="worker", incarnation=5, sequence=8), 12.0)
+    assert detector.age("other", 12.0) == 0.0
+    detector.on_heartbeat(Heartbeat(node="other", role="worker", incarnation=6, sequence=1), 13.0)
+    assert detector.age("other", 13.0) == 0.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from services.gateway.operators import Frame
 from services.gateway.slot import Output, Slot
 from services.runtime.log import LATE, RECOVERED
 from services.runtime.messages import Context, Late, Level0Ack, Level1Ack
@@ -54,6 +57,28 @@ def test_what_stands_in_recovered_is_not_written_again_but_side_records_are() ->
     assert isinstance(emit, act.Emit)
     assert [output.name for output in emit.outputs] == [Name(4, 1), Name(5, 0)]
     assert term.primary.emit(outputs[:1], 7) == []
+
+
+def test_values_are_counted_by_quality_as_they_are_written() -> None:
+    term = Term()
+    outputs = [output for step in (FIRST, FIRST + 1) for output in term.step(step)]
+    frames = [output.body for output in outputs if isinstance(output.body, Frame)]
+    assert frames
+    expected = np.bincount(np.concatenate([frame.quality for frame in frames]), minlength=4)
+    assert term.primary.quality_counts.tolist() == expected.tolist()
+    assert expected.sum() == sum(len(frame.sensor) for frame in frames)
+
+
+def test_a_resume_point_says_when_the_log_appended_what_stands_before_it() -> None:
+    term = Term()
+    term.step(FIRST)
+    assert term.slot.appended_us == term.writer.records[-1].appended_us
+    term.primary.pending.delivered(term.slot.last_name, RECOVERED)
+    term.acks(1.1)
+    term.primary.on_context_saved(3, term.slot.register)
+    (level1,) = [ack for ack in term.acks(2.2) if isinstance(ack, Level1Ack)]
+    assert level1.appended_us == term.slot.appended_us
+    assert term.primary.level1_offset == level1.offset
 
 
 def test_a_level0_ack_speaks_of_what_has_arrived() -> None:

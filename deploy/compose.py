@@ -1,0 +1,370 @@
+"""`make up` and `make down`: the compose project from nothing but a checkout and a Docker engine.
+
+Needs only Python's standard library, since it runs before anything is installed. What it does beyond
+``docker compose up``: it makes the base image where none can be pulled, names wrong variables and taken ports before
+anything starts, and waits until ordered results flow. Run as ``python3 -m deploy.compose up|down|stop|status``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PROFILES = ("cluster", "ha", "mqtt", "secure")
+LOCAL_BASE = "tsunagi-base:bookworm"
+BASE_VARIABLE = "BASE_IMAGE"
+RESULTS_S = 300
+
+_HA = {
+    "TSUNAGI_KAFKA_NODES": "kafka,kafka-2,kafka-3",
+    "TSUNAGI_KAFKA_SERVERS": "kafka:9092,kafka-2:9092,kafka-3:9092",
+    "TSUNAGI_REPLICATION": "3",
+}
+_CLUSTER = {"TSUNAGI_SPARK_MASTER": "spark://spark-master:7077"}
+_SECURE = {"COMPOSE_FILE": "docker-compose.yml:deploy/compose.secure.yml"}
+_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "secure": _SECURE}
+_BUILT = ("topics", "kafka", "spark", "prometheus")
+_PORTS = {
+    "TSUNAGI_PORT_KAFKA": ("9092", ""),
+    "TSUNAGI_PORT_KAFKA_2": ("9192", "ha"),
+    "TSUNAGI_PORT_KAFKA_3": ("9292", "ha"),
+    "TSUNAGI_PORT_PROMETHEUS": ("9090", ""),
+    "TSUNAGI_PORT_MQTT": ("1883", "mqtt"),
+}
+"""Variable -> (default, profile that uses it)."""
+
+
+class ComposeError(RuntimeError):
+    """The project cannot be started or stopped; the message says why and what to do."""
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+class Project:
+    """The compose project of this checkout.
+
+    Args:
+        root: the checkout.
+        profiles: compose profiles to take in.
+        env: the environment; variables given here win over `.env`.
+    """
+
+    def __init__(self, root: Path, profiles: tuple[str, ...], env: dict[str, str]) -> None:
+        self.root = root
+        self.file = read_env(root / ".env")
+        # A profile starts services; what the others must know of it goes along unless somebody said otherwise.
+        implied = {name: value for profile in profiles for name, value in _IMPLIED.get(profile, {}).items()}
+        self.env = implied | self.file | env
+        listed = (name for name in self.env.get("COMPOSE_PROFILES", "").split(",") if name)
+        self.profiles = tuple(dict.fromkeys((*listed, *profiles)))
+        self.env["COMPOSE_PROFILES"] = ",".join(self.profiles)
+        if "deploy/compose.secure.yml" in self.env.get("COMPOSE_FILE", "") and "secure" not in self.profiles:
+            self.profiles = (*self.profiles, "secure")
+        self.env.setdefault("COMPOSE_PROJECT_NAME", "tsunagi")
+        self._compose: list[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The project's name."""
+        return self.env["COMPOSE_PROJECT_NAME"]
+
+    def check(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            ComposeError: no engine, no compose, an unknown profile or variable, a taken port.
+        """
+        self.check_engine()
+        for profile in self.profiles:
+            if profile not in PROFILES:
+                raise ComposeError(f"profile {profile!r}: expected one of {', '.join(PROFILES)}")
+        known = set(read_env(self.root / ".env.example"))
+        for name in self.file:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ComposeError(f".env: no such variable: {name}{hint} (.env.example names them all)")
+        for name in self.env:
+            ours = name.startswith("TSUNAGI_") and name not in known
+            if ours:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ComposeError(f"environment variable {name}: nothing here reads it{hint} (see .env.example)")
+        self._check_ports()
+
+    def check_engine(self) -> None:
+        """Refuse to go on without a Docker engine and compose."""
+        if shutil.which("docker") is None:
+            raise ComposeError("docker is missing; on Debian: apt-get install docker.io docker-compose")
+        done = self._run(["docker", "info", "--format", "{{.ServerVersion}}"])
+        if done.returncode != 0 or not done.stdout.strip():
+            raise ComposeError(
+                f"the Docker engine does not answer: {(done.stderr or done.stdout).strip().splitlines()[-1]}\n"
+                "start it (systemctl start docker, or dockerd as root), and be root or in the group docker"
+            )
+
+    def _check_ports(self) -> None:
+        taken_by_us = self._own_ports()
+        address = self.env.get("TSUNAGI_BIND", "127.0.0.1")
+        for variable, (default, profile) in _PORTS.items():
+            if profile and profile not in self.profiles:
+                continue
+            text = self.env.get(variable, default)
+            if not text.isdigit() or not 0 < int(text) < 65536:
+                raise ComposeError(f"{variable}: found {text!r}, expected a port, 1 to 65535")
+            if int(text) in taken_by_us:
+                continue
+            with contextlib.closing(socket.socket()) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((address, int(text)))
+                except OSError as error:
+                    raise ComposeError(
+                        f"port {text} on {address} cannot be had: {error.strerror}; "
+                        f"stop what uses it, or set {variable} in .env to another port"
+                    ) from None
+
+    def _own_ports(self) -> set[int]:
+        listed = self._run(
+            ["docker", "ps", "--filter", f"label=com.docker.compose.project={self.name}", "--format", "{{.Ports}}"]
+        )
+        ports = set()
+        for part in listed.stdout.replace("\n", ",").split(","):
+            outside = part.partition("->")[0].rpartition(":")[2].strip()
+            if outside.isdigit():
+                ports.add(int(outside))
+        return ports
+
+    def ensure_base(self) -> None:
+        """See to it that the base image is here: pulled, or made.
+
+        Raises:
+            ComposeError: neither works.
+        """
+        wanted = self.env.get(BASE_VARIABLE, default_of(self.root, BASE_VARIABLE))
+        if self._has_image(wanted):
+            return
+        if wanted != LOCAL_BASE:
+            if self._has_image(LOCAL_BASE) and BASE_VARIABLE not in self.env:
+                self.env[BASE_VARIABLE] = LOCAL_BASE
+                return
+            say(f"up: pulling {wanted}")
+            if self._run(["docker", "pull", "--quiet", wanted]).returncode == 0:
+                return
+            if BASE_VARIABLE in self.env:
+                raise ComposeError(f"{BASE_VARIABLE} = {wanted}: cannot be pulled; see `make base-image`")
+            say(f"up: {wanted} cannot be pulled here")
+        if subprocess.run([str(self.root / "deploy/base/make.sh"), LOCAL_BASE], check=False).returncode != 0:
+            raise ComposeError("there is no base image to build on (see above)")
+        self.env[BASE_VARIABLE] = LOCAL_BASE
+
+    def _has_image(self, name: str) -> bool:
+        return self._run(["docker", "image", "inspect", name]).returncode == 0
+
+    def build(self) -> None:
+        """Build the images; what has not changed is kept.
+
+        Raises:
+            ComposeError: a build failed; its last lines are shown.
+        """
+        names = [*_BUILT, *(["mosquitto"] if "mqtt" in self.profiles else [])]
+        for name in names:
+            started = time.monotonic()
+            done = self._compose_run(["build", name])
+            if done.returncode != 0:
+                tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
+                raise ComposeError(f"the image of {name} could not be built:\n{tail}")
+            image = {"topics": "services"}.get(name, name)
+            say(f"up: image tsunagi-{image} ({time.monotonic() - started:.0f} s)")
+
+    def make_secrets(self) -> None:
+        """Make the keys, certificates and passwords that are missing, in a container, as its user.
+
+        Raises:
+            ComposeError: they could not be made.
+        """
+        directory = Path(self.env.get("TSUNAGI_SECRETS", default_of(self.root, "TSUNAGI_SECRETS")))
+        directory = directory if directory.is_absolute() else self.root / directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        edges = ",".join(f"edge-{number}" for number in range(1, 5))
+        command = ["docker", "run", "--rm", "--network", "none", "--user", "0", "--volume", f"{directory}:/secrets"]
+        tool = ["--entrypoint", "python3", "tsunagi-kafka", "-m", "deploy.secure.make"]
+        done = self._run([*command, *tool, "--out", "/secrets", "--edges", edges])
+        if done.returncode != 0:
+            raise ComposeError(f"the secrets could not be made:\n{(done.stderr or done.stdout).strip()}")
+        say(f"up: secrets in {directory}")
+
+    def start(self) -> None:
+        """Start every service, in the order of their health checks.
+
+        Raises:
+            ComposeError: compose failed, or a service that must be well first is not.
+        """
+        done = self._compose_run(["up", "--detach", "--remove-orphans"], stream=True)
+        if done.returncode != 0:
+            raise ComposeError("\n".join([f"{self._command()[0]} up failed (see above)", *self._unwell()]))
+
+    def wait(self) -> None:
+        """Wait until a new ordered result has come out.
+
+        Raises:
+            ComposeError: none came in time; with what is not well.
+        """
+        done = self._compose_run(["run", "--rm", "-T", "tools", "wait", "--timeout", str(RESULTS_S)], stream=True)
+        if done.returncode != 0:
+            raise ComposeError("\n".join(["no ordered result came", *self._unwell()]))
+
+    def stop(self, *, remove: bool) -> None:
+        """Stop everything; with `remove` also take away containers, networks and volumes."""
+        self.check_engine()
+        profiles = [part for profile in (*PROFILES, "tools") for part in ("--profile", profile)]
+        command = ["down", "--volumes", "--remove-orphans"] if remove else ["stop"]
+        done = subprocess.run([*self._command(), *profiles, *command], cwd=self.root, env=self._environ(), check=False)
+        if done.returncode != 0:
+            raise ComposeError(f"{' '.join(command)} failed (see above)")
+
+    def status(self) -> None:
+        """Show containers, then slots and owners."""
+        self._compose_run(["ps"], stream=True)
+        self._compose_run(["run", "--rm", "-T", "tools", "status"], stream=True)
+
+    def _unwell(self) -> list[str]:
+        """Return a line for each container that is not as it should be, with the end of its log."""
+        listed = self._run(
+            ["docker", "ps", "--all", "--quiet", "--filter", f"label=com.docker.compose.project={self.name}"]
+        ).stdout.split()
+        lines = []
+        for container in self._inspect(listed):
+            state = container["State"]
+            name = container["Config"]["Labels"].get("com.docker.compose.service", container["Name"])
+            health = state.get("Health", {}).get("Status", "")
+            ended = state["Status"] == "exited" and state["ExitCode"] == 0
+            if (state["Status"] == "running" and health in {"", "healthy"}) or ended:
+                continue
+            log = self._run(["docker", "logs", "--tail", "3", container["Id"]])
+            tail = [f"    {line:.200}" for line in (log.stdout + log.stderr).splitlines()]
+            lines += [f"  {name}: {state['Status']} {health} (exit code {state['ExitCode']})".rstrip(), *tail]
+        return lines
+
+    def _inspect(self, names: list[str]) -> list[dict[str, Any]]:
+        if not names:
+            return []
+        found: list[dict[str, Any]] = json.loads(self._run(["docker", "inspect", *names]).stdout)
+        return found
+
+    def _command(self) -> list[str]:
+        if self._compose is None:
+            if self._run(["docker", "compose", "version"]).returncode == 0:
+                self._compose = ["docker", "compose"]
+            elif shutil.which("docker-compose"):
+                self._compose = ["docker-compose"]
+            else:
+                raise ComposeError("Docker Compose is missing; on Debian: apt-get install docker-compose")
+        return self._compose
+
+    def _compose_run(self, arguments: list[str], *, stream: bool = False) -> subprocess.CompletedProcess[str]:
+        command = [*self._command(), *arguments]
+        if stream:
+            return subprocess.run(command, cwd=self.root, env=self._environ(), text=True, check=False)
+        return self._run(command)
+
+    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=self.root, env=self._environ(), capture_output=True, text=True, errors="replace", check=False
+        )
+
+    def _environ(self) -> dict[str, str]:
+        return self.env
+
+
+def read_env(path: Path) -> dict[str, str]:
+    """Return the variables of a file such as `.env`; those that are commented out count in `.env.example` only."""
+    if not path.exists():
+        return {}
+    found = {}
+    for number, raw in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        line = raw.strip()
+        if path.name == ".env.example":
+            line = line.removeprefix("#")
+        if not line or line.startswith(("#", " ")):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise ComposeError(f"{path.name}, line {number}: found {line!r}, expected NAME=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def default_of(root: Path, variable: str) -> str:
+    """Return a variable's default, as `.env.example` says it."""
+    return read_env(root / ".env.example")[variable]
+
+
+def up(project: Project) -> None:
+    """Build, start, and wait until results flow."""
+    started = time.monotonic()
+    project.check()
+    project.ensure_base()
+    project.build()
+    built = time.monotonic()
+    if "secure" in project.profiles:
+        project.make_secrets()
+    project.start()
+    project.wait()
+    say(f"up: results flow after {time.monotonic() - started:.0f} s ({built - started:.0f} s of them for the images)")
+    host = project.env.get("TSUNAGI_BIND", "127.0.0.1")
+    compose = " ".join(project._command())  # noqa: SLF001 - the same module
+    say(f"  Prometheus      http://{host}:{project.env.get('TSUNAGI_PORT_PROMETHEUS', '9090')}/alerts")
+    say(f"  Kafka           {host}:{project.env.get('TSUNAGI_PORT_KAFKA', '9092')}")
+    say(f"  who owns what   {compose} run --rm tools status")
+    say(f"  results         {compose} run --rm tools results --follow")
+    say("  make it suffer  make chaos")
+    say("  stop it         make stop (keeps the data), make down (removes everything)")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python3 -m deploy.compose", description=__doc__)
+    parser.add_argument("command", choices=("up", "build", "secrets", "down", "stop", "status"))
+    parser.add_argument("--profile", action="append", default=[], help=f"one of {', '.join(PROFILES)}; may be repeated")
+    given = parser.parse_args(arguments)
+    profiles = tuple(name for text in given.profile for name in text.split(",") if name)
+    try:
+        project = Project(ROOT, profiles, dict(os.environ))
+        if given.command == "up":
+            up(project)
+        elif given.command == "build":
+            project.check_engine()
+            project.ensure_base()
+            project.build()
+        elif given.command == "secrets":
+            project.check_engine()
+            project.make_secrets()
+        elif given.command == "status":
+            project.check_engine()
+            project.status()
+        else:
+            project.stop(remove=given.command == "down")
+    except ComposeError as error:
+        sys.stderr.write(f"{given.command}: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

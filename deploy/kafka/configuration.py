@@ -1,0 +1,32 @@
+"""The broker's configuration: the template's properties, and the options of its JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+TEMPLATE = Path(__file__).with_name("server.properties.template")
+
+JVM = (
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+    "-Dlog4j2.configurationFile=log4j2.properties",
+)
+"""Options of a broker."""
+QUIET_JVM = ("-Xmx128m", "-XX:TieredStopAtLevel=1")
+"""Options of a tool that runs for a second."""
+
+
+def read_properties(path: Path = TEMPLATE) -> dict[str, str]:
+    """Return the properties of a file, comments left out; what a template leaves open stays ``$name``."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    """Write a configuration that only its owner may read: it may hold passwords."""
+    path.touch(mode=0o600, exist_ok=True)
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")

@@ -1,0 +1,202 @@
+"""Delay and loss for the Kafka connections of one container: a TCP proxy and packet filter rules in its network.
+
+Runs in a helper container that shares the target's network and may administer it, with Python's standard library alone:
+
+    python3 proxy.py client|server delay MILLISECONDS JITTER SECONDS
+    python3 proxy.py client|server loss SHARE SECONDS
+    python3 proxy.py clean
+
+`client` disturbs the connections that the container opens to a broker, `server` those that a broker accepts. Kafka's
+clients follow the addresses that brokers advertise, so connections are redirected by the packet filter, wherever they
+go, and those that were open before are reset. Whatever ends this program (time, signal, error), the rules go with it;
+should it be killed outright, `clean` removes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+PORTS = "9092,19092"
+"""Where brokers listen in a container: for the others, and for clients outside."""
+
+PROXY_PORT = 29092
+PROXY_USER = 10099
+"""The proxy's own connections are told from the target's by their user."""
+
+CHAIN = "TSUNAGI-CHAOS"
+_ORIGINAL_DESTINATION = 80  # SO_ORIGINAL_DST of linux/netfilter_ipv4.h
+_CHUNK_BYTES = 65_536
+_MOST_CHUNKS = 64
+_RESET = struct.pack("ii", 1, 0)
+_HOOKS = (("nat", "OUTPUT"), ("nat", "PREROUTING"), ("filter", "OUTPUT"), ("filter", "INPUT"))
+
+
+def rules(side: str, kind: str, share: float) -> list[tuple[str, str, list[str]]]:
+    """Return the rules as (table, hook, rule)."""
+    to_broker = ["-p", "tcp", "-m", "multiport", "--dports", PORTS]
+    from_broker = ["-p", "tcp", "-m", "multiport", "--sports", PORTS]
+    if kind == "loss":
+        drop = ["-m", "statistic", "--mode", "random", "--probability", str(share), "-j", "DROP"]
+        away, back = (to_broker, from_broker) if side == "client" else (from_broker, to_broker)
+        return [("filter", "OUTPUT", [*away, *drop]), ("filter", "INPUT", [*back, *drop])]
+    redirect = ["-j", "REDIRECT", "--to-ports", str(PROXY_PORT)]
+    reset = ["-j", "REJECT", "--reject-with", "tcp-reset"]
+    if side == "client":
+        others = ["-m", "owner", "!", "--uid-owner", str(PROXY_USER)]
+        return [
+            ("nat", "OUTPUT", [*to_broker, *others, *redirect]),
+            ("filter", "OUTPUT", [*to_broker, *others, *reset]),
+        ]
+    outside = ["!", "-i", "lo"]
+    return [
+        ("nat", "PREROUTING", [*outside, *to_broker, *redirect]),
+        ("filter", "INPUT", [*outside, *to_broker, *reset]),
+    ]
+
+
+def _iptables(table: str, *arguments: str, check: bool = True) -> bool:
+    done = subprocess.run(
+        ["/usr/sbin/iptables", "-w", "5", "-t", table, *arguments], capture_output=True, text=True, check=False
+    )
+    if check and done.returncode:
+        raise RuntimeError(f"iptables -t {table} {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.returncode == 0
+
+
+def clean() -> None:
+    """Remove every rule of ours; none is fine."""
+    for table, hook in _HOOKS:
+        name = f"{CHAIN}-{hook}"
+        while _iptables(table, "-D", hook, "-j", name, check=False):
+            pass
+        _iptables(table, "-F", name, check=False)
+        _iptables(table, "-X", name, check=False)
+
+
+@contextlib.contextmanager
+def ruled(side: str, kind: str, share: float) -> Iterator[None]:
+    """Hold the rules while the block runs."""
+    clean()
+    try:
+        for table, hook, rule in rules(side, kind, share):
+            name = f"{CHAIN}-{hook}"
+            _iptables(table, "-N", name)
+            _iptables(table, "-A", name, *rule)
+            _iptables(table, "-I", hook, "-j", name)
+        yield
+    finally:
+        clean()
+
+
+class Delay:
+    """Holds each chunk of a connection back, in order, for a fixed time and some chance."""
+
+    def __init__(self, milliseconds: float, jitter_ms: float) -> None:
+        self._low, self._high = max(0.0, milliseconds - jitter_ms) / 1e3, (milliseconds + jitter_ms) / 1e3
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection to where it was going."""
+        taken: socket.socket = writer.get_extra_info("socket")
+        try:
+            where = taken.getsockopt(socket.SOL_IP, _ORIGINAL_DESTINATION, 16)
+            port, address = struct.unpack_from("!2xH4s", where)
+            there, to_there = await asyncio.open_connection(socket.inet_ntoa(address), port)
+        except OSError:
+            writer.close()
+            return
+        ways = [asyncio.ensure_future(self._way(reader, to_there)), asyncio.ensure_future(self._way(there, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            for end in (writer, to_there):
+                with contextlib.suppress(OSError):
+                    end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                end.transport.abort()
+
+    async def _way(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_CHUNKS)
+        reading = asyncio.ensure_future(self._read(reader, queue))
+        try:
+            while True:
+                due, chunk = await queue.get()
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                if not chunk:
+                    return
+                writer.write(chunk)
+                await writer.drain()
+        except OSError:
+            return
+        finally:
+            reading.cancel()
+
+    async def _read(self, reader: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes]]) -> None:
+        chunk = b"-"
+        while chunk:
+            try:
+                chunk = await reader.read(_CHUNK_BYTES)
+            except OSError:
+                chunk = b""
+            await queue.put((time.monotonic() + random.uniform(self._low, self._high), chunk))
+
+
+def proxy(milliseconds: float, jitter_ms: float) -> None:
+    """Serve until killed."""
+
+    async def run() -> None:
+        server = await asyncio.start_server(Delay(milliseconds, jitter_ms).serve, "0.0.0.0", PROXY_PORT)  # noqa: S104
+        async with server:
+            sys.stdout.write("listening\n")
+            sys.stdout.flush()
+            await server.serve_forever()
+
+    asyncio.run(run())
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the command line says; return the exit code."""
+    if arguments == ["clean"]:
+        clean()
+        return 0
+    if arguments[:1] == ["serve"]:
+        proxy(float(arguments[1]), float(arguments[2]))
+        return 0
+    side, kind, *numbers = arguments
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    child = None
+    try:
+        if kind == "delay":
+            child = subprocess.Popen(
+                [sys.executable, __file__, "serve", numbers[0], numbers[1]],
+                user=PROXY_USER,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            if child.stdout is None or child.stdout.readline() != "listening\n":
+                raise RuntimeError("the proxy does not listen")
+        with ruled(side, kind, float(numbers[0]) if kind == "loss" else 0.0):
+            sys.stdout.write(f"set {time.time_ns() // 1000}\n")
+            sys.stdout.flush()
+            time.sleep(float(numbers[-1]))
+    finally:
+        if child is not None:
+            child.kill()
+            child.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    sys.exit(main(sys.argv[1:]))

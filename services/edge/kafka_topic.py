@@ -1,0 +1,225 @@
+"""Readings from an existing Kafka topic: from its end at first, then on from where the last incarnation was.
+
+The position is the edge's own, kept beside its steps (services.edge.position), not a consumer group's: the two must
+agree, or a restart would leave windows with holes. A topic that is missing and a cluster that is away are waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+import structlog
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Record
+
+from services.edge.decode import TOO_LONG
+from services.edge.inbox import Begun, CaughtUp, Inbox, Message
+from services.edge.mqtt import read_secret
+from services.edge.source import LiveProgress, SourceError
+from services.edge.trouble import Trouble
+from services.runtime.kafka import client_options
+from services.runtime.settings import Settings
+
+MAX_BYTES = 65536
+_LOOK_S = 10.0
+_PAUSE_S = 0.5
+_ASK_S = 2.0
+_READ_S = 0.1
+_MOST = 500
+_OPTIONS: dict[str, Any] = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    "queued.max.messages.kbytes": 4096,
+    "fetch.error.backoff.ms": 100,
+    "fetch.wait.max.ms": 100,
+}
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - its public constants
+_ELSEWHERE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constants
+_client_logger = logging.getLogger("tsunagi.kafka")  # services.runtime.kafka lets few of its lines through
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
+
+
+class KafkaFeed:
+    """`services.edge.live.Feed` on a Kafka topic.
+
+    Raises:
+        SourceError: no topic is named, or the options are none.
+    """
+
+    def __init__(self, settings: Settings, edge: str, logger: structlog.stdlib.BoundLogger) -> None:
+        source = settings.source.kafka
+        if not source.topic:
+            raise SourceError("[source.kafka] topic: found '', expected the name of the topic to read")
+        servers = source.servers or settings.kafka.servers
+        self.topic = source.topic
+        self.scheme = f"kafka/{source.topic}"
+        self.has_positions = True
+        self.may_repeat = False
+        self.ended = False
+        self._max_bytes = settings.source.max_bytes
+        self._logger = logger
+        self._trouble = Trouble(logger, f"Kafka topic {source.topic} at {servers}")
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._at: dict[int, int] = {}  # partition -> offset to read next
+        self._new_from: dict[int, int] = {}  # partition -> offset from which on nobody has read it before
+        self._behind: set[int] = set()
+        self._first = True
+        try:
+            self._consumer = Consumer(self._options(settings, edge), logger=_client_logger)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise SourceError(f"[source.kafka] options: {error}") from None
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing comes; empty = the topic is being read."""
+        return self._trouble.text
+
+    def start(self, inbox: Inbox, resume: LiveProgress | None) -> None:
+        if resume is not None and resume.partitions:
+            self._go_on(resume)
+        self._thread = threading.Thread(target=inbox.guard, args=(self._run,), name="kafka-source", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+        self._consumer.close()
+
+    def _go_on(self, resume: LiveProgress) -> None:
+        self._first = False
+        self._at = {partition: at.oldest for partition, at in resume.partitions.items()}
+        self._new_from = {partition: at.next for partition, at in resume.partitions.items()}
+
+    def _options(self, settings: Settings, edge: str) -> dict[str, Any]:
+        source = settings.source.kafka
+        if source.servers:
+            options: dict[str, Any] = {
+                "bootstrap.servers": source.servers,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 1000,
+            }
+            if source.username:
+                password = read_secret(source.password_file, "[source.kafka] password_file")
+                options |= {"sasl.username": source.username, "sasl.password": password or ""}
+        else:
+            options = client_options(settings.kafka) | dict(settings.kafka.options)
+        own = {
+            "client.id": f"{edge}-source",
+            "group.id": f"{settings.kafka.group_prefix}-{edge}-source",
+            "error_cb": self._on_error,
+        }
+        return options | _OPTIONS | own | dict(source.options)
+
+    # ---- in the thread
+
+    def _run(self, inbox: Inbox) -> None:
+        while not self._stop.is_set():
+            try:
+                if self._begin(inbox):
+                    self._follow(inbox)
+            except KafkaException as error:
+                self._trouble.note(str(error.args[0]))
+            self._stop.wait(_PAUSE_S)
+
+    def _begin(self, inbox: Inbox) -> bool:
+        """Find the topic and take its partitions up; False = it is not there."""
+        partitions = self._partitions()
+        if not partitions:
+            self._trouble.note("no such topic")
+            return False
+        places, starts = [], {}
+        for partition in partitions:
+            place = TopicPartition(self.topic, partition)
+            low, high = self._consumer.get_watermark_offsets(place, timeout=_ASK_S, cached=False)
+            offset = self._offset(partition, low, high)
+            if not self._first and offset < high:
+                self._behind.add(partition)
+            self._at[partition] = offset
+            starts[partition] = max(offset, self._new_from.get(partition, 0))
+            places.append(TopicPartition(self.topic, partition, offset))
+        self._consumer.assign(places)
+        self._first = False
+        self._trouble.clear()
+        self._logger.info("reading the topic", topic=self.topic, offsets=dict(sorted(self._at.items())))
+        return inbox.put(Begun(starts, frozenset(self._behind)))
+
+    def _offset(self, partition: int, low: int, high: int) -> int:
+        wanted = self._at.get(partition)
+        if wanted is None:
+            return high if self._first else low  # a partition that was added since: all of it is new
+        if wanted > high:
+            self._logger.warning("the topic was made anew; it is read from its beginning", partition=partition)
+            self._new_from[partition] = 0
+            return low
+        if wanted < low:
+            lost = low - max(wanted, self._new_from.get(partition, 0))
+            if lost > 0:
+                self._logger.warning("the topic no longer has what came meanwhile", partition=partition, records=lost)
+            return low
+        return wanted
+
+    def _partitions(self) -> list[int]:
+        found = self._consumer.list_topics(self.topic, timeout=_ASK_S).topics.get(self.topic)
+        return [] if found is None or found.error is not None else sorted(found.partitions)
+
+    def _follow(self, inbox: Inbox) -> None:
+        """Read until the topic's partitions are others than those that are read, or the end."""
+        looked_s = time.monotonic()
+        while not self._stop.is_set():
+            for record in self._consumer.consume(_MOST, _READ_S):
+                error = record.error()
+                if error is None:
+                    self._at[record.partition() or 0] = (record.offset() or 0) + 1
+                    inbox.put(self._message(record))
+                elif error.code() == _END:
+                    if record.partition() in self._behind:
+                        self._behind.discard(record.partition() or 0)
+                        inbox.put(CaughtUp(record.partition() or 0))
+                elif error.code() in _GONE or error.code() in _ELSEWHERE:
+                    self._trouble.note(error.str())
+                    return
+                else:
+                    self._trouble.note(error.str())
+            now_s = time.monotonic()
+            if now_s - looked_s >= (_ASK_S if self._trouble.text else _LOOK_S):
+                looked_s = now_s
+                if self._partitions() != sorted(self._at):
+                    return
+                self._trouble.clear()
+
+    def _message(self, record: Record) -> Message:
+        partition, offset, value = record.partition() or 0, record.offset() or 0, _octets(record.value())
+        kind, milliseconds = record.timestamp()
+        try:
+            sensor = (_octets(record.key())).decode("utf-8") or None
+        except UnicodeDecodeError:
+            sensor = None
+        fault = None
+        if len(value) > self._max_bytes:
+            fault = (TOO_LONG, f"found {len(value)} bytes, expected {self._max_bytes} at most")
+        return Message(
+            payload=value[:MAX_BYTES],
+            place=f"topic {self.topic!r}, partition {partition}, offset {offset}",
+            arrived_us=time.time_ns() // 1000 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000,
+            sensor=sensor,
+            partition=partition,
+            offset=offset,
+            again=offset < self._new_from.get(partition, 0),
+            fault=fault,
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Called in the thread, from `consume`."""
+        self._trouble.note(error.str())
+
+
+def _octets(data: str | bytes | None) -> bytes:
+    return data.encode() if isinstance(data, str) else data or b""

@@ -1,0 +1,113 @@
+"""A compose project of the tests' own, under another name and on other ports than the user's."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "tsunagi-test"
+UP_S = 1200
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback address that nobody listens on."""
+    bound = [socket.socket() for _ in range(count)]
+    try:
+        for one in bound:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in bound]
+    finally:
+        for one in bound:
+            one.close()
+
+
+@dataclass
+class ComposeProject:
+    """A project that `deploy.compose` starts and removes.
+
+    Attributes:
+        name: of the project.
+        servers: the broker's address for clients on this machine.
+        prometheus: base URL of its Prometheus.
+        env: what its commands run with.
+    """
+
+    name: str = NAME
+    profiles: tuple[str, ...] = ()
+    extra: dict[str, str] = field(default_factory=dict)
+    servers: str = ""
+    prometheus: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kafka, kafka_2, kafka_3, prometheus, mqtt = free_ports(5)
+        self.servers = f"127.0.0.1:{kafka}"
+        self.prometheus = f"http://127.0.0.1:{prometheus}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TSUNAGI_", "COMPOSE_"))}
+        self.env = kept | {
+            "COMPOSE_PROJECT_NAME": self.name,
+            "TSUNAGI_PORT_KAFKA": str(kafka),
+            "TSUNAGI_PORT_KAFKA_2": str(kafka_2),
+            "TSUNAGI_PORT_KAFKA_3": str(kafka_3),
+            "TSUNAGI_PORT_PROMETHEUS": str(prometheus),
+            "TSUNAGI_PORT_MQTT": str(mqtt),
+            **self.extra,
+        }
+
+    def make(self, command: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of `deploy.compose`; `extra`: further variables."""
+        profiles = [part for profile in self.profiles for part in ("--profile", profile)]
+        return subprocess.run(
+            [sys.executable, "-m", "deploy.compose", command, *profiles],
+            cwd=ROOT,
+            env=self.env | extra,
+            capture_output=True,
+            text=True,
+            timeout=UP_S,
+            check=False,
+        )
+
+    def up(self) -> str:
+        """Start it, or fail with what it said; return what it said."""
+        done = self.make("up")
+        assert done.returncode == 0, f"up failed:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def down(self) -> None:
+        """Remove it with its volumes."""
+        done = self.make("down")
+        assert done.returncode == 0, done.stderr
+
+    def tool(self, *arguments: str) -> str:
+        """Run a `tsunagi` command in the project's network; return what it printed."""
+        done = subprocess.run(
+            ["docker-compose", "run", "--rm", "-T", "tools", *arguments],
+            cwd=ROOT,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def containers(self) -> list[dict[str, Any]]:
+        """Return what Docker says of its containers."""
+        listed = docker("ps", "--all", "--quiet", "--filter", f"label=com.docker.compose.project={self.name}").split()
+        found: list[dict[str, Any]] = json.loads(docker("inspect", *listed)) if listed else []
+        return found
+
+
+def docker(*arguments: str) -> str:
+    """Run a docker command; return what it printed."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr}"
+    return done.stdout

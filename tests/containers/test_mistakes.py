@@ -1,0 +1,66 @@
+"""What a user may get wrong, and what `make up` says to it before anything starts."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from deploy.compose import ComposeError, Project
+from tests.containers.project import ROOT, ComposeProject, docker
+
+
+def test_a_port_that_is_taken_is_named_with_the_variable_to_change(project) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        other = ComposeProject(name="tsunagi-test-port", extra={"TSUNAGI_PORT_PROMETHEUS": port})
+        done = other.make("up")
+    assert done.returncode == 1
+    assert f"port {port} on 127.0.0.1" in done.stderr
+    assert "TSUNAGI_PORT_PROMETHEUS" in done.stderr
+    assert other.containers() == []
+
+
+def test_a_variable_that_nobody_reads_is_named_with_the_nearest(project) -> None:
+    done = project.make("up", TSUNAGI_PORT_KAFCA="9092")
+    assert done.returncode == 1
+    assert "TSUNAGI_PORT_KAFCA" in done.stderr
+    assert "did you mean TSUNAGI_PORT_KAFKA?" in done.stderr
+
+
+def test_a_base_image_that_cannot_be_had_is_named(project) -> None:
+    done = project.make("up", BASE_IMAGE="tsunagi.invalid/nothing:here")
+    assert done.returncode == 1
+    assert "tsunagi.invalid/nothing:here: cannot be pulled" in done.stderr
+    assert "make base-image" in done.stderr
+
+
+def test_an_engine_that_does_not_answer_is_named(project) -> None:
+    done = project.make("up", DOCKER_HOST="unix:///nowhere/docker.sock")
+    assert done.returncode == 1
+    assert "the Docker engine does not answer" in done.stderr
+
+
+def test_a_broker_that_is_not_in_its_cluster_says_what_to_set(project) -> None:
+    del project
+    done = docker(
+        *("run", "--rm", "--network", "none", "--env", "KAFKA_NODE=kafka-2", "--entrypoint", "bash"),
+        *("tsunagi-kafka", "-c", "python3 -m deploy.kafka.container 2>&1; echo code $?"),
+    )
+    assert "TSUNAGI_KAFKA_NODES=kafka,kafka-2,kafka-3" in done
+    assert done.rstrip().endswith("code 1")
+
+
+def test_an_unknown_profile_is_refused(project) -> None:
+    with pytest.raises(ComposeError, match="'hs': expected one of cluster, ha, mqtt, secure"):
+        Project(ROOT, ("hs",), dict(project.env)).check()
+
+
+def test_what_was_stopped_goes_on_with_its_data(project) -> None:
+    before = project.tool("results", "--format", "csv").count("\n")
+    stopped = project.make("stop")
+    assert stopped.returncode == 0, stopped.stderr
+    project.up()
+    assert project.tool("results", "--format", "csv").count("\n") >= before > 0

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.compose import PROFILES, ROOT, ComposeError, Project, read_env
+
+VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def compose_files() -> str:
+    return "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "docker-compose.yml", *ROOT.glob("deploy/*.yml"))
+    )
+
+
+def test_the_example_names_every_variable_with_the_default_of_the_compose_file() -> None:
+    example = read_env(ROOT / ".env.example")
+    used = VARIABLE.findall(compose_files())
+    assert {name for name, _ in used} <= set(example)
+    for name, default in used:
+        assert (name, example[name]) == (name, default)
+
+
+def test_every_profile_of_the_compose_file_is_known() -> None:
+    named = set(re.findall(r"profiles: \[(\w+)\]", compose_files()))
+    assert named <= {*PROFILES, "tools"}
+
+
+def test_a_profile_brings_its_variables_and_the_environment_has_the_last_word(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("TSUNAGI_REPLICATION=2\n# a comment\n\nCOMPOSE_PROFILES=mqtt\n")
+    project = Project(tmp_path, ("ha",), {"TSUNAGI_KAFKA_NODES": "a,b,c"})
+    assert project.profiles == ("mqtt", "ha")
+    assert project.env["TSUNAGI_KAFKA_SERVERS"] == "kafka:9092,kafka-2:9092,kafka-3:9092"
+    assert project.env["TSUNAGI_REPLICATION"] == "2"
+    assert project.env["TSUNAGI_KAFKA_NODES"] == "a,b,c"
+
+
+def test_a_line_that_is_no_assignment_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A=1\nnonsense\n")
+    with pytest.raises(ComposeError, match=r"\.env, line 2: found 'nonsense', expected NAME=value"):
+        read_env(tmp_path / ".env")

@@ -1,0 +1,76 @@
+"""What a worker exports of its replicas; time is the test's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from prometheus_client import REGISTRY
+
+from services.gateway.gauges import REFRESH_S, Gauges
+
+
+def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
+    return SimpleNamespace(
+        slot_id=slot,
+        role=role,
+        epoch=3,
+        lag=7,
+        record_s=0.001,
+        batch_tuples=100.0,
+        unready=lambda: "",
+        primary=primary,
+        slot=SimpleNamespace(book=None, position=9, register=SimpleNamespace(void=0)),
+        intake=SimpleNamespace(pulls=0, read_bytes=0, trimmed=0),
+    )
+
+
+def term(emitted: int, exact: int = 0, **side: int) -> Any:
+    counts = np.array([exact, 0, 0, 0])
+    return SimpleNamespace(emitted=emitted, quality_counts=counts, side_counts=side, level0_offset=5, level1_offset=-1)
+
+
+def sample(name: str, **labels: str) -> float:
+    value = REGISTRY.get_sample_value(name, labels)
+    return -1.0 if value is None else value
+
+
+def test_a_slot_that_was_let_go_is_shown_no_longer() -> None:
+    gauges = Gauges()
+    gauges.refresh([replica(91)], 0.0)
+    assert sample("tsunagi_standby_ready", slot="91") == 1.0
+    assert sample("tsunagi_slot_role", slot="91", tsunagi_slot_role="standby") == 1.0
+    gauges.refresh([], REFRESH_S)
+    for name in ("tsunagi_standby_ready", "tsunagi_slot_position", "tsunagi_slot_epoch"):
+        assert sample(name, slot="91") == -1.0
+    assert sample("tsunagi_slot_role", slot="91", tsunagi_slot_role="standby") == -1.0
+
+
+def test_counters_go_on_over_the_terms_of_one_process() -> None:
+    gauges = Gauges()
+    gauges.refresh([replica(92, "primary", term(10, exact=30))], 0.0)
+    gauges.refresh([replica(92)], 1.0)
+    gauges.refresh([replica(92, "primary", term(25, exact=50))], 2.0)  # a new term, already past the last count
+    assert sample("tsunagi_outputs_sent_total", slot="92") == 35.0
+    assert sample("tsunagi_values_total", slot="92", quality="exact") == 80.0
+    assert sample("tsunagi_slot_level0_position", slot="92") == 5.0
+    assert sample("tsunagi_slot_level1_position", slot="92") == -1.0
+
+
+def test_a_term_is_counted_once() -> None:
+    gauges = Gauges()
+    mine = term(10)
+    for second in range(3):
+        mine.emitted += 1
+        gauges.refresh([replica(93, "primary", mine)], float(second))
+    assert sample("tsunagi_outputs_sent_total", slot="93") == 13.0
+
+
+def test_it_is_refreshed_once_a_second_at_most() -> None:
+    gauges = Gauges()
+    mine = term(1)
+    gauges.refresh([replica(94, "primary", mine)], 0.0)
+    mine.emitted = 2
+    gauges.refresh([replica(94, "primary", mine)], REFRESH_S / 2)
+    assert sample("tsunagi_outputs_sent_total", slot="94") == 1.0

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from services.runtime.threads import VARIABLES, one_thread
+
+
+def test_what_is_set_stays() -> None:
+    environment = {"OMP_NUM_THREADS": "4"}
+    one_thread(environment)
+    assert environment == {"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def test_the_command_sets_them_before_numpy_is_there() -> None:
+    script = (
+        "import os, sys; import services.cli as c; assert 'numpy' not in sys.modules\n"
+        "sys.argv = ['tsunagi', '--help']\n"
+        "try: c.main()\n"
+        "except SystemExit: sys.stderr.write(os.environ['OPENBLAS_NUM_THREADS'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == "1"

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.runtime.settings import ConfigError, Kafka
+from spark.session import security_options
+
+
+def secured(path: Path, password: str, **changes: object) -> Kafka:
+    path.write_text(password)
+    kafka = Kafka(security="sasl_tls", username="spark", password_file=str(path), ca_file="/run/secrets/ca.pem")
+    return kafka.model_copy(update=changes)
+
+
+def test_without_security_there_is_nothing() -> None:
+    assert security_options(Kafka()) == {}
+
+
+def test_a_password_in_a_file_is_in_no_option(tmp_path: Path) -> None:
+    options = security_options(secured(tmp_path / "password-spark", "s3cr3t-pw"))
+    assert options["kafka.security.protocol"] == "SASL_SSL"
+    assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
+    assert options["kafka.ssl.truststore.location"] == "/run/secrets/ca.pem"
+    assert options["kafka.ssl.truststore.type"] == "PEM"
+    assert not any("s3cr3t-pw" in value for value in options.values())
+    assert f'password="${{files:{tmp_path}:password-spark}}"' in options["kafka.sasl.jaas.config"]
+    assert "scram.ScramLoginModule" in options["kafka.sasl.jaas.config"]
+
+
+@pytest.mark.parametrize("password", ["pw\n", 'p"w', "p w", "p$w", "p\\w"])
+def test_what_the_client_would_read_otherwise_is_refused(tmp_path: Path, password: str) -> None:
+    with pytest.raises(ConfigError, match="password_file") as error:
+        security_options(secured(tmp_path / "p", password))
+    assert password not in str(error.value)
+
+
+def test_a_password_in_the_settings_still_works() -> None:
+    kafka = Kafka(username="u", password='p"\\w', options={"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"})
+    options = security_options(kafka)
+    assert options["kafka.security.protocol"] == "SASL_SSL"
+    assert options["kafka.sasl.jaas.config"].endswith(
+        'plain.PlainLoginModule required username="u" password="p\\"\\\\w";'
+    )
+
+
+def test_encryption_alone_needs_no_user() -> None:
+    assert security_options(Kafka(security="tls", ca_file="/ca.pem")) == {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": "/ca.pem",
+    }
