@@ -182,6 +182,7 @@ class Project:
         Raises:
             ComposeError: a build failed; its last lines are shown.
         """
+        self._build_helper()
         names = [*_BUILT, *(["mosquitto"] if "mqtt" in self.profiles else [])]
         for name in names:
             started = time.monotonic()
@@ -191,6 +192,17 @@ class Project:
                 raise ComposeError(f"the image of {name} could not be built:\n{tail}")
             image = {"topics": "services"}.get(name, name)
             say(f"up: image tsunagi-{image} ({time.monotonic() - started:.0f} s)")
+
+    def _build_helper(self) -> None:
+        """Build the helper of `tsunagi chaos`, which is no service."""
+        base = self.env.get(BASE_VARIABLE, default_of(self.root, BASE_VARIABLE))
+        file = ["--file", "deploy/netfault/Dockerfile", "--tag", "tsunagi-netfault", "--build-arg", f"BASE_IMAGE={base}"]
+        started = time.monotonic()
+        done = self._run(["docker", "build", "--network=host", *file, "."])
+        if done.returncode != 0:
+            tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
+            raise ComposeError(f"the image of netfault could not be built:\n{tail}")
+        say(f"up: image tsunagi-netfault ({time.monotonic() - started:.0f} s)")
 
     def make_secrets(self) -> None:
         """Make the keys, certificates and passwords that are missing, in a container, as its user.
@@ -328,7 +340,7 @@ def up(project: Project) -> None:
     project.wait()
     say(f"up: results flow after {time.monotonic() - started:.0f} s ({built - started:.0f} s of them for the images)")
     host = project.env.get("TSUNAGI_BIND", "127.0.0.1")
-    compose = " ".join(project._command())  # noqa: SLF001 - the same module
+    compose = f"{' '.join(project._command())} -p {project.name}"  # noqa: SLF001 - the same module
     say(f"  Prometheus      http://{host}:{project.env.get('TSUNAGI_PORT_PROMETHEUS', '9090')}/alerts")
     say(f"  Kafka           {host}:{project.env.get('TSUNAGI_PORT_KAFKA', '9092')}")
     say(f"  who owns what   {compose} run --rm tools status")

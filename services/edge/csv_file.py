@@ -69,7 +69,7 @@ class CsvFile:
         path: the file.
         table: the sensors table.
         wanted: the sensors to read; each must be in the header.
-        repeat: after the last row comes the first again, with the row numbers going on; not with a `time` column.
+        repeat: after the last row comes the first again, with row numbers and times going on.
 
     Raises:
         SourceError: see the class.
@@ -118,14 +118,15 @@ class CsvFile:
                 f"{_some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {_some(self._header)}"
             )
         self._columns = [seen[sensor.name] - 1 for sensor in wanted]
-        if self._repeat and self.has_time:
-            raise SourceError(f"{self.path}: [source] repeat = true needs a CSV without a {TIME!r} column, found one")
         self._all: Places = np.arange(len(wanted))
         self._alone = len(self._header) == 1
         strangers = [name for name in self._header[1 if self.has_time else 0 :] if name not in known]
         self._strangers = [(seen[name] - 1, name) for name in strangers]
         self._place = self.first = Place(0, 2, len(raw))
         self._last_us: int | None = None
+        self._lap_rows, self._lap_us = 1, 0
+        if self._repeat and self.has_time:
+            self._lap_rows, self._lap_us = self._measure()
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -168,6 +169,19 @@ class CsvFile:
             found = self._line()
         return found
 
+    def _measure(self) -> tuple[int, int]:
+        """Return rows of the file, and the time from its first row to the first one's repetition."""
+        rows, first_us, before_us, last_us = 0, 0, 0, 0
+        while (found := self._line()) is not None:
+            place, raw = found
+            cell = next(csv.reader([self._decode(raw, place.line)]))[0]
+            before_us, last_us = last_us, self._time(cell, place.line)
+            first_us = first_us if rows else last_us
+            rows += 1
+        self.seek(self.first)
+        # The first row comes as long after the last as that came after the one before it.
+        return max(rows, 1), last_us - first_us + (last_us - before_us if rows > 1 else 0)
+
     def _line(self) -> tuple[Place, bytes] | None:
         while raw := self._file.readline():
             place = self._place
@@ -190,7 +204,7 @@ class CsvFile:
                 f"{self.path}, line {place.line}: found {len(cells)} fields, expected {len(self._header)} "
                 "as in the header"
             )
-        time_us = self._time(cells[0], place.line) if self.has_time else None
+        time_us = self._time(cells[0], place.line, place.row) if self.has_time else None
         texts = [cells[column] for column in self._columns]
         strangers = [(name, cells[column]) for column, name in self._strangers if cells[column].strip()]
         if "_" not in text:  # which float() takes between digits
@@ -212,9 +226,9 @@ class CsvFile:
                 f"{self.path}, line {line}, column {self._header[column]!r}: found {cell.strip()!r}, expected a number"
             ) from None
 
-    def _time(self, cell: str, line: int) -> int:
+    def _time(self, cell: str, line: int, row: int = 0) -> int:
         where = f"{self.path}, line {line}, column 'time'"
-        time_us = parse_time(cell.strip(), where)
+        time_us = parse_time(cell.strip(), where) + row // self._lap_rows * self._lap_us
         if self._last_us is not None and time_us < self._last_us:
             before = datetime.fromtimestamp(self._last_us / 1e6, UTC).isoformat()
             raise SourceError(f"{where}: time runs backwards: found {cell.strip()!r}, expected {before} or later")

@@ -124,6 +124,11 @@ class Detector:
             return self._count(since, self._own_count - MIN_OWN_BACK, now)
         return self._count(max(seen.at, since), seen.own_count, now)
 
+    def left(self, node: str) -> bool:
+        """Return whether a node has said that it leaves, and nothing since."""
+        last = self._beats.get(node)
+        return last is not None and last.leaving
+
     def owner_beat(self, node: str, slot: int) -> SlotBeat | None:
         """Return what the owner last said of the slot."""
         seen = self._slots.get((node, slot))

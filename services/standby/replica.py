@@ -391,8 +391,11 @@ class Replica:
             return ("plan" if not owner else "restart" if owner == self.node else "silent"), silence
         if owner == self.node or differs:
             return "", 0.0
-        if detector.stalled(owner, self.slot_id) and detector.settled(now):
-            return "stalled", silence
+        if detector.settled(now):
+            if owner and detector.left(owner):
+                return "left", silence
+            if detector.stalled(owner, self.slot_id):
+                return "stalled", silence
         return ("move" if owner and wish.move and wished else ""), 0.0
 
     def _survived(self, beat: SlotBeat) -> int:

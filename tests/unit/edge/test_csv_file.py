@@ -158,9 +158,23 @@ def test_a_file_that_repeats_goes_on_with_its_first_row_and_with_the_numbers(wri
     file.close()
 
 
-def test_what_repeats_has_rows_and_no_times(write):
-    with pytest.raises(SourceError, match="repeat = true needs a CSV without a 'time' column"):
-        CsvFile(write("time,a,c\n0,1,2\n"), TABLE, TABLE.of_edge("e1"), repeat=True)
-    file = CsvFile(write("a,c\n"), TABLE, TABLE.of_edge("e1"), repeat=True)
-    assert file.next_row() is None
+def test_times_go_on_where_a_file_repeats_also_after_a_seek(write):
+    path = write("time,a,c\n100,1,0\n101,2,0\n103,3,0\n")
+    file = CsvFile(path, TABLE, TABLE.of_edge("e1"), repeat=True)
+    found = [file.next_row() for _ in range(7)]
+    assert [row.time_us for row in found if row] == [t * 1_000_000 for t in (100, 101, 103, 105, 106, 108, 110)]
+    assert found[4] is not None
+    other = CsvFile(path, TABLE, TABLE.of_edge("e1"), repeat=True)
+    other.seek(found[4].place)
+    again = other.next_row()
+    assert again is not None
+    assert (again.place.row, again.time_us, again.values[0]) == (4, 106_000_000, 2.0)
     file.close()
+    other.close()
+
+
+def test_a_file_without_rows_does_not_repeat(write):
+    for header in ("a,c\n", "time,a,c\n"):
+        file = CsvFile(write(header), TABLE, TABLE.of_edge("e1"), repeat=True)
+        assert file.next_row() is None
+        file.close()

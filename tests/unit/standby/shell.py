@@ -146,15 +146,20 @@ class Node:
     def die(self) -> None:
         self.cluster.nodes.remove(self)
 
+    def leave(self) -> None:
+        """Stop in good order: the last heartbeat says so."""
+        self.die()
+        self._say(leaving=True)
+
     def beat(self) -> None:
         if self.silent or self.frozen or self.cluster.now - self._beat_at < HEARTBEAT_S - 1e-9:
             return
         self._beat_at = self.cluster.now
         self._say()
 
-    def _say(self) -> SlotBeat:
+    def _say(self, *, leaving: bool = False) -> SlotBeat:
         part = self.replica.beat(self.cluster.now)
-        heard = Heartbeat(node=self.name, role="worker", incarnation=self.incarnation, slots=[part])
+        heard = Heartbeat(node=self.name, role="worker", incarnation=self.incarnation, slots=[part], leaving=leaving)
         for node in self.cluster.nodes:
             if not node.deaf:
                 node.detector.on_heartbeat(heard, self.cluster.now)

@@ -118,6 +118,15 @@ def test_a_node_that_leaves_claims_nothing(watch: Watch) -> None:
     assert watch.silence() == pytest.approx(1.0)
 
 
+def test_a_node_that_has_said_that_it_leaves_has_left_until_it_speaks_again(watch: Watch) -> None:
+    assert not watch.detector.left("n1")
+    watch.other(leaving=True)
+    assert watch.detector.left("n1")
+    watch.other(incarnation=2)
+    assert not watch.detector.left("n1")
+    assert not watch.detector.left("nobody")
+
+
 def test_one_that_is_being_promoted_counts_as_an_owner(watch: Watch) -> None:
     watch.run(1.0, role="promoting")
     assert watch.silence() == 0.0

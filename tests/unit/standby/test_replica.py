@@ -326,6 +326,18 @@ def test_a_planned_move_needs_no_silence(cluster: Cluster) -> None:
     assert steps(cluster) == list(range(FIRST, FIRST + 4))
 
 
+def test_a_primary_that_leaves_in_good_order_is_replaced_at_once(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    cluster.run(0.3)
+    n1.leave()
+    cluster.run(0.2)  # far below DETECT_S
+    assert n2.stage() is Stage.OWN
+    assert n2.takeovers[0].reason == "left"
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 4))
+
+
 def test_a_stalled_primary_is_replaced_although_it_beats(cluster: Cluster) -> None:
     n1, n2 = pair(cluster)
     n1.replica.busy = (5, 5, cluster.now - 2.0)
