@@ -35,6 +35,7 @@ PROXY_USER = 10099
 
 CHAIN = "TSUNAGI-CHAOS"
 _ORIGINAL_DESTINATION = 80  # SO_ORIGINAL_DST of linux/netfilter_ipv4.h
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 _CHUNK_BYTES = 65_536
 _MOST_CHUNKS = 64
 _RESET = struct.pack("ii", 1, 0)
@@ -74,13 +75,19 @@ def _iptables(table: str, *arguments: str, check: bool = True) -> bool:
 
 
 def clean() -> None:
-    """Remove every rule of ours; none is fine."""
+    """Remove every rule of ours; none is fine.
+
+    Raises:
+        RuntimeError: one stays.
+    """
     for table, hook in _HOOKS:
         name = f"{CHAIN}-{hook}"
         while _iptables(table, "-D", hook, "-j", name, check=False):
             pass
         _iptables(table, "-F", name, check=False)
         _iptables(table, "-X", name, check=False)
+        if _iptables(table, "-S", name, check=False):
+            raise RuntimeError(f"the rules {name} of table {table} cannot be removed")
 
 
 @contextlib.contextmanager
@@ -173,8 +180,8 @@ def main(arguments: list[str]) -> int:
         proxy(float(arguments[1]), float(arguments[2]))
         return 0
     side, kind, *numbers = arguments
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+    # Waited for, never handled: a signal that comes while the rules are being removed must not cut that short.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = None
     try:
         if kind == "delay":
@@ -189,7 +196,7 @@ def main(arguments: list[str]) -> int:
         with ruled(side, kind, float(numbers[0]) if kind == "loss" else 0.0):
             sys.stdout.write(f"set {time.time_ns() // 1000}\n")
             sys.stdout.flush()
-            time.sleep(float(numbers[-1]))
+            signal.sigtimedwait(_ENDING, float(numbers[-1]))
     finally:
         if child is not None:
             child.kill()

@@ -37,6 +37,7 @@ class Closer:
         self._since = now  # earlier silence is not held against an edge
         self._heard: dict[str, _Heard] = {}
         self._gap_from: float | None = None
+        self._hold_until = now
         self._asked: dict[str, tuple[int, float]] = {}
         self._cursor = 0
         self._cursor_at = now
@@ -69,17 +70,15 @@ class Closer:
             if self._gap_from is None:
                 self._gap_from = now
             return []
+        patience_s = self._steps.slide_s + self._steps.grace_s
         if self._gap_from is not None:
-            gap_s = now - self._gap_from
+            self._forgive(now - self._gap_from, now, patience_s)
             self._gap_from = None
-            reconnect_s = min(RECONNECT_S, gap_s)  # after a short stall no connection is lost
-            self._since = max(self._since, now + reconnect_s + DRAIN_SHARE * gap_s)
         if book.cursor != self._cursor:
             self._cursor, self._cursor_at = book.cursor, now
-        if now < self._since or all(edge.last_step == NOT_YET for edge in book.edges.values()):
+        if now < self._hold_until or all(edge.last_step == NOT_YET for edge in book.edges.values()):
             return []  # (a slot that no edge has ever fed has nothing to go on from, and nothing to recover)
         decisions: list[EdgeOut | Punctuation] = []
-        patience_s = self._steps.slide_s + self._steps.grace_s
         others_done = book.due(book.cursor)
         waiting = book.awaited(book.cursor)
         for name in waiting:
@@ -102,6 +101,20 @@ class Closer:
         if not waiting and not others_done:
             decisions += self._all_silent(book, now)
         return decisions
+
+    def _forgive(self, gap_s: float, now: float, patience_s: float) -> None:
+        """Do not hold against the edges that nothing came back for a while.
+
+        After an outage everyone's patience begins anew. A stall of moments only does not count as silence: on a busy
+        machine one follows the other, and if each began everything anew nobody would ever be found silent.
+        """
+        reconnect_s = min(RECONNECT_S, gap_s)  # after a short stall no connection is lost
+        allowed_s = reconnect_s + DRAIN_SHARE * gap_s
+        self._hold_until = max(self._hold_until, now + allowed_s)
+        moved_s = gap_s + allowed_s if gap_s < patience_s else float("inf")
+        self._since = min(self._since + moved_s, self._hold_until)
+        for heard in self._heard.values():
+            heard.at = min(heard.at + moved_s, self._hold_until)
 
     def _take_back(self, book: StepBook, now: float, patience_s: float) -> list[EdgeOut | Punctuation]:
         """Wait again for an edge that is out, but talks of steps only just closed.

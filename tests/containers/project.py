@@ -99,6 +99,18 @@ class ComposeProject:
         assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
+    def logs(self, node: str) -> str:
+        """Return all that a container has written."""
+        done = subprocess.run(
+            ["docker", "logs", self.container(node)], capture_output=True, text=True, errors="replace", check=True
+        )
+        return done.stdout + done.stderr
+
+    def container(self, node: str) -> str:
+        """Return the id of a node's container."""
+        label = f"label=com.docker.compose.project={self.name}"
+        return docker("ps", "--all", "--quiet", "--filter", label, "--filter", f"label=tsunagi.node={node}").split()[0]
+
     def containers(self) -> list[dict[str, Any]]:
         """Return what Docker says of its containers."""
         listed = docker("ps", "--all", "--quiet", "--filter", f"label=com.docker.compose.project={self.name}").split()

@@ -188,6 +188,16 @@ def test_short_stalls_do_not_put_off_for_ever_what_is_due() -> None:
     assert [edge for _, edge, _ in owner.outs] == ["e3"]
 
 
+def test_one_stall_after_the_other_does_not_hide_a_silent_edge() -> None:
+    owner = settled()
+    for _ in range(6):
+        owner.connected = False
+        owner.run(TICK_S, LEFT)
+        owner.connected = True
+        owner.run(0.3, LEFT)
+    assert [edge for _, edge, _ in owner.outs] == ["e3"]
+
+
 def test_edges_that_drain_their_spools_in_that_time_are_not_judged() -> None:
     owner = settled()
     first = owner.step + 1
