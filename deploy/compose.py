@@ -196,7 +196,14 @@ class Project:
     def _build_helper(self) -> None:
         """Build the helper of `tsunagi chaos`, which is no service."""
         base = self.env.get(BASE_VARIABLE, default_of(self.root, BASE_VARIABLE))
-        file = ["--file", "deploy/netfault/Dockerfile", "--tag", "tsunagi-netfault", "--build-arg", f"BASE_IMAGE={base}"]
+        file = [
+            "--file",
+            "deploy/netfault/Dockerfile",
+            "--tag",
+            "tsunagi-netfault",
+            "--build-arg",
+            f"BASE_IMAGE={base}",
+        ]
         started = time.monotonic()
         done = self._run(["docker", "build", "--network=host", *file, "."])
         if done.returncode != 0:
