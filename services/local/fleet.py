@@ -43,9 +43,15 @@ class Fleet:
         self.beats: dict[str, Beat] = {}
         self.acks: dict[tuple[int, str, str], Ack] = {}
         first, end = self._reader.range(HEARTBEATS, 0)
+        self._next, self._end = (end if first == end else first), end
         self._reader.assign(
             [Position(HEARTBEATS, 0, max(first, end - _BACK)), Position(ACKS, 0, self._reader.range(ACKS, 0)[0])]
         )
+
+    @property
+    def caught_up(self) -> bool:
+        """All heartbeats have been taken in that were there at the start."""
+        return self._next >= self._end
 
     def update(self, timeout_s: float = 0.0) -> None:
         """Take in what is there; wait up to `timeout_s` for the first of it."""
@@ -54,6 +60,7 @@ class Fleet:
             for record in records:
                 try:
                     if record.topic == HEARTBEATS:
+                        self._next = record.offset + 1
                         beat = Heartbeat.FromString(record.value or b"")
                         if not forgery(record, beat):
                             self.beats[beat.node] = Beat(beat, record.appended_us)

@@ -17,6 +17,7 @@ from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, RESULTS, TUPLES,
 from services.runtime.settings import Settings
 
 _LISTEN_S = 0.6
+_CONNECT_S = 15.0
 
 
 def read_status(settings: Settings) -> dict[str, Any]:
@@ -36,6 +37,10 @@ def read_status(settings: Settings) -> dict[str, Any]:
     fleet = Fleet(log)
     reader = log.reader()
     try:
+        # The first records of a fresh client may take seconds; then so long that everybody who lives has spoken.
+        deadline = time.monotonic() + _CONNECT_S
+        while not fleet.caught_up and time.monotonic() < deadline:
+            fleet.update(0.1)
         deadline = time.monotonic() + _LISTEN_S
         while time.monotonic() < deadline:
             fleet.update(0.1)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deploy.compose import Project
+
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "tsunagi-test"
 UP_S = 1200
@@ -60,6 +62,7 @@ class ComposeProject:
             "TSUNAGI_PORT_MQTT": str(mqtt),
             **self.extra,
         }
+        self.env = Project(ROOT, self.profiles, self.env).env  # with what the profiles bring
 
     def make(self, command: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command of `deploy.compose`; `extra`: further variables."""

@@ -16,7 +16,7 @@ from services.chaos import proxy
 def iptables(table, *arguments, check=True):
     with open(sys.argv[1], "a") as log:
         log.write(" ".join([table, *arguments]) + "\\n")
-    time.sleep(0.05)
+    time.sleep(0.02)
     return check
 
 proxy._iptables = iptables

@@ -67,6 +67,18 @@ def test_what_is_missing_is_named(settings: Settings, log: MemoryLog) -> None:
     fleet.close()
 
 
+def test_a_view_is_complete_once_it_has_read_what_was_there(log: MemoryLog) -> None:
+    empty = Fleet(log)
+    assert empty.caught_up
+    empty.close()
+    beat(log, "gw-1", [SlotBeat(slot=0, role="primary", epoch=1)])
+    fleet = Fleet(log)
+    assert not fleet.caught_up
+    fleet.update()
+    assert fleet.caught_up
+    fleet.close()
+
+
 def test_the_owner_of_the_latest_epoch_counts(log: MemoryLog) -> None:
     fleet = Fleet(log)
     beat(log, "zombie", [SlotBeat(slot=0, role="primary", epoch=1)])
