@@ -33,7 +33,8 @@ _HA = {
 }
 _CLUSTER = {"TSUNAGI_SPARK_MASTER": "spark://spark-master:7077"}
 _SECURE = {"COMPOSE_FILE": "docker-compose.yml:deploy/compose.secure.yml"}
-_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "secure": _SECURE}
+_MQTT = {"TSUNAGI_EDGE_SOURCE": "mqtt"}
+_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "secure": _SECURE, "mqtt": _MQTT}
 _BUILT = ("topics", "kafka", "spark", "prometheus")
 _PORTS = {
     "TSUNAGI_PORT_KAFKA": ("9092", ""),

@@ -261,7 +261,7 @@ class Server:
         if found != wanted:
             raise BrokerError(
                 f"{self._directory} has the log of the brokers {found}, but KAFKA_NODES says {wanted}; put the former "
-                "value back, or remove the volumes (`make down WIPE=1`) to begin with an empty log"
+                "value back, or remove the volumes (`make down`) to begin with an empty log"
             )
         path.write_text(wanted + "\n", encoding="utf-8")
 
