@@ -121,11 +121,11 @@ def test_large_record_is_taken_whole(kafka_settings: Kafka) -> None:
     log.ensure_topics(Settings(kafka=kafka_settings))
     failures: list[LogError | None] = []
     producer = log.producer()
-    producer.send(TUPLES, 0, b"edge", b"x" * 7_000_000, lambda error, _: failures.append(error))
+    producer.send(RECOVERED, 0, b"edge", b"x" * 7_000_000, lambda error, _: failures.append(error))
     assert producer.flush(PATIENCE_S) == 0
     assert failures == [None]
     reader = log.reader()
-    reader.assign([Position(TUPLES, 0, 0)])
+    reader.assign([Position(RECOVERED, 0, 0)])
     assert [len(record.value or b"") for record in read(reader, 1)] == [7_000_000]
     for client in (reader, producer, log):
         client.close()
