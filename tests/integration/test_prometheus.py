@@ -250,9 +250,9 @@ def test_services_are_found_by_their_heartbeats_and_scraped(world: World) -> Non
 
 
 def test_a_dead_worker_is_named_its_slot_unprotected_until_another_one_comes(world: World) -> None:
-    (standby,) = {
-        metric["node"] for metric, value in world.query('tsunagi_slot_role{tsunagi_slot_role="standby"} == 1') if value
-    }
+    role = 'tsunagi_slot_role{tsunagi_slot_role="standby"} == 1'
+    world.wait(lambda: len(world.query(role)) == 1, "one standby")
+    standby = world.query(role)[0][0]["node"]
     world.end(standby, signal.SIGKILL)
     world.wait(
         lambda: {"TsunagiNodeDown", "TsunagiSlotUnprotected", "TsunagiWorkersMissing"} <= world.firing().keys(),
@@ -281,6 +281,7 @@ def test_a_node_that_leaves_in_good_order_is_no_alert(world: World) -> None:
     assert not {"TsunagiNodeDown", "TsunagiNodeSilent"} & world.firing().keys()
     assert world.query('tsunagi_heartbeat_age_seconds{node="a"}') == []
     world.start_edge()
+    world.wait(lambda: world.found().get("a") == "up", "its return")
     world.wait_quiet()
 
 
