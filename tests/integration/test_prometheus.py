@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from deploy.kafka.broker import Broker
 from deploy.kafka.checks import free_port
@@ -115,7 +116,11 @@ class World:
         }
         kafka = {"servers": servers, "prefix": "prometheus."}
         make_topics(Settings.model_validate({"kafka": kafka, "slots": {"count": 1}}))
-        self.exporter = HealthServer("127.0.0.1", 0, lambda: (True, ""))
+        # The broker's metrics alone: other tests have left theirs in this process.
+        registry = CollectorRegistry()
+        for metric in metrics.SECTIONS["Kafka"]:
+            registry.register(metric)
+        self.exporter = HealthServer("127.0.0.1", 0, lambda: (True, ""), registry=registry)
 
     # ---- services
 
