@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +96,8 @@ class Project:
             if profile not in PROFILES:
                 raise ComposeError(f"profile {profile!r}: expected one of {', '.join(PROFILES)}")
         known = set(read_env(self.root / ".env.example"))
-        for name in self.file:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ComposeError(f".env: no such variable: {name}{hint} (.env.example names them all)")
-        for name in self.env:
-            ours = name.startswith("TSUNAGI_") and name not in known
-            if ours:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ComposeError(f"environment variable {name}: nothing here reads it{hint} (see .env.example)")
+        _refuse_unknown(".env", self.file, known)
+        _refuse_unknown("environment", [name for name in self.env if name.startswith("TSUNAGI_")], known)
         self._check_ports()
 
     def check_engine(self) -> None:
@@ -237,7 +229,7 @@ class Project:
         """
         done = self._compose_run(["up", "--detach", "--remove-orphans"], stream=True)
         if done.returncode != 0:
-            raise ComposeError("\n".join([f"{self._command()[0]} up failed (see above)", *self._unwell()]))
+            raise ComposeError("\n".join([f"{self.command()[0]} up failed (see above)", *self._unwell()]))
 
     def wait(self) -> None:
         """Wait until a new ordered result has come out.
@@ -254,7 +246,7 @@ class Project:
         self.check_engine()
         profiles = [part for profile in (*PROFILES, "tools") for part in ("--profile", profile)]
         command = ["down", "--volumes", "--remove-orphans"] if remove else ["stop"]
-        done = subprocess.run([*self._command(), *profiles, *command], cwd=self.root, env=self._environ(), check=False)
+        done = subprocess.run([*self.command(), *profiles, *command], cwd=self.root, env=self.env, check=False)
         if done.returncode != 0:
             raise ComposeError(f"{' '.join(command)} failed (see above)")
 
@@ -287,7 +279,12 @@ class Project:
         found: list[dict[str, Any]] = json.loads(self._run(["docker", "inspect", *names]).stdout)
         return found
 
-    def _command(self) -> list[str]:
+    def command(self) -> list[str]:
+        """Return how compose is called here.
+
+        Raises:
+            ComposeError: it is not there.
+        """
         if self._compose is None:
             if self._run(["docker", "compose", "version"]).returncode == 0:
                 self._compose = ["docker", "compose"]
@@ -298,18 +295,23 @@ class Project:
         return self._compose
 
     def _compose_run(self, arguments: list[str], *, stream: bool = False) -> subprocess.CompletedProcess[str]:
-        command = [*self._command(), *arguments]
+        command = [*self.command(), *arguments]
         if stream:
-            return subprocess.run(command, cwd=self.root, env=self._environ(), text=True, check=False)
+            return subprocess.run(command, cwd=self.root, env=self.env, text=True, check=False)
         return self._run(command)
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=self.root, env=self._environ(), capture_output=True, text=True, errors="replace", check=False
+            command, cwd=self.root, env=self.env, capture_output=True, text=True, errors="replace", check=False
         )
 
-    def _environ(self) -> dict[str, str]:
-        return self.env
+
+def _refuse_unknown(where: str, names: Iterable[str], known: set[str]) -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ComposeError(f"{where}: no such variable: {name}{hint} (.env.example names them all)")
 
 
 def read_env(path: Path) -> dict[str, str]:
@@ -348,7 +350,7 @@ def up(project: Project) -> None:
     project.wait()
     say(f"up: results flow after {time.monotonic() - started:.0f} s ({built - started:.0f} s of them for the images)")
     host = project.env.get("TSUNAGI_BIND", "127.0.0.1")
-    compose = f"{' '.join(project._command())} -p {project.name}"  # noqa: SLF001 - the same module
+    compose = f"{' '.join(project.command())} -p {project.name}"
     say(f"  Prometheus      http://{host}:{project.env.get('TSUNAGI_PORT_PROMETHEUS', '9090')}/alerts")
     say(f"  Kafka           {host}:{project.env.get('TSUNAGI_PORT_KAFKA', '9092')}")
     say(f"  who owns what   {compose} run --rm tools status")

@@ -14,9 +14,9 @@ from services.chaos.roles import Roles
 from services.chaos.rows import RowBook
 from services.chaos.silence import SlotTimes
 from services.chaos.tally import Tally
-from services.demo.evidence import Batch, Output, read_blocks, read_outputs
+from services.demo.evidence import Output, read_batch, read_blocks, read_outputs
 from services.runtime.auth import forgery
-from services.runtime.columns import Sensors, floats, sensors
+from services.runtime.columns import Sensors, sensors
 from services.runtime.log import DEAD_LETTERS, HEARTBEATS, LATE, RECOVERED, RESULTS, TUPLES, Record
 from services.runtime.messages import VERSION, DeadLetter, Heartbeat, Late, LogRecord
 
@@ -152,18 +152,7 @@ class Ledger:
             if batch.sensor:
                 self.edges[batch.edge] = record.appended_us
             self.edge_slots.setdefault(batch.edge, set()).add(slot)
-            self.readings[slot].take(
-                Batch(
-                    slot,
-                    record.offset,
-                    record.appended_us,
-                    batch.edge,
-                    batch.incarnation,
-                    batch.step,
-                    sensors(batch.sensor),
-                    floats(batch.value),
-                )
-            )
+            self.readings[slot].take(read_batch(slot, record, batch))
 
     def _on_output(self, output: Output) -> None:
         if not self._outputs[output.slot].take(output):

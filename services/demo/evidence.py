@@ -190,7 +190,7 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
         if message is None or body is None or message.version > 1:
             found.unreadable.append(record.offset)
         elif body == "batch":
-            found.batches.append(_batch(slot, record, message.batch))
+            found.batches.append(read_batch(slot, record, message.batch))
         elif body == "ownership" and message.ownership.epoch == epoch + 1:
             epoch += 1
             found.owners.append(Owner(slot, epoch, message.ownership.node, record.offset, record.appended_us))
@@ -281,7 +281,8 @@ def read_placement(records: Iterable[Record]) -> Sensors:
     return np.asarray(slots, dtype=np.uint32)
 
 
-def _batch(slot: int, record: Record, batch: TupleBatch) -> Batch:
+def read_batch(slot: int, record: Record, batch: TupleBatch) -> Batch:
+    """Return a batch as it stands in a record of its slot's log."""
     return Batch(
         slot,
         record.offset,

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import structlog
@@ -57,7 +58,7 @@ class LineBuffer:
         self._skipped += max(0, len(part) - room)
 
 
-class _Lines:
+class _Lines(ABC):
     """What both kinds share: messages made of lines, a thread that makes them, and its end."""
 
     def __init__(self, source: Source, trouble: Trouble) -> None:
@@ -85,8 +86,9 @@ class _Lines:
         if self._thread is not None:
             self._thread.join(timeout=2.0)
 
+    @abstractmethod
     def _run(self, inbox: Inbox) -> None:
-        raise NotImplementedError
+        """Put lines into the inbox until told to stop."""
 
     def _put(self, inbox: Inbox, lines: Iterator[tuple[bytes, int]], place: str) -> None:
         for line, length in lines:

@@ -22,7 +22,7 @@ class Promotion:
     """One attempt to become a slot's primary. Times are monotonic seconds.
 
     Attributes:
-        reason: plan | move | silent | stalled | restart.
+        reason: plan | move | left | silent | stalled | restart.
         epoch: of the old owner, as known when the promotion began.
         detect_s: last sign of the old owner -> suspicion.
         claimed: the epoch claimed, 0 = not yet.
