@@ -166,13 +166,18 @@ class Replica:
         return bool(self.slot.settings.hash) and self.slot.settings.hash != self.wish.config.hash
 
     def beat(self, now: float) -> SlotBeat:
-        """Return its part of the heartbeat."""
+        """Return its part of the heartbeat; called from the heartbeats' own thread.
+
+        An owner speaks for its own term alone: of a newer one it may have heard by an acknowledgement, before it has
+        read of its fall, and that term is another node's.
+        """
+        stage = self.stage
         busy = self.busy
         reason = self.unready()
         return SlotBeat(
             slot=self.slot_id,
-            role=self.role,
-            epoch=self.epoch,
+            role=_BEAT_ROLE.get(stage, "promoting"),
+            epoch=self._term if stage is Stage.OWN else self.epoch,
             position=self.slot.position,
             busy_offset=-1 if busy is None else busy[0],
             busy_until=-1 if busy is None or busy[1] == busy[0] else busy[1],
@@ -502,8 +507,8 @@ class Replica:
         ]
 
     def _become_primary(self, promotion: Promotion, now: float) -> list[act.Action]:
-        self.stage = Stage.OWN
         self._term = self._known_epoch = self.scan.epoch
+        self.stage = Stage.OWN  # after its term: a heartbeat may be written at any moment
         self._known_owner = self.node
         self.primary = Primary(self.slot_id, self.node, self._settings, self.pending, self._tail, now)
         promotion.records = len(self.intake.backlog)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from services.runtime.log import LATE
-from services.runtime.messages import LogRecord, Ownership
+from services.runtime.messages import Ack, Level0Ack, LogRecord, Ownership
 from services.standby.replica import Stage
-from tests.unit.gateway.small_slot import FIRST, GENERATION, SLIDE_US
+from tests.unit.gateway.small_slot import FIRST, GENERATION, SLIDE_US, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
 
 # ---- the first owner -----------------------------------------------------------------------------------------------
@@ -232,6 +232,18 @@ def test_a_deposed_primary_stands_by_and_can_come_back(cluster: Cluster) -> None
     assert n1.stage() is Stage.OWN
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 6))
+
+
+def test_an_owner_that_hears_of_the_next_term_before_it_reads_of_it_does_not_claim_it(cluster: Cluster) -> None:
+    n1, _ = pair(cluster)
+    feed(cluster, 2)
+    n1.replica.on_ack(Ack(level0=Level0Ack(slot=SLOT, node="n2", epoch=2, offset=1)), cluster.now)
+    beat = n1.replica.beat(cluster.now)
+    assert (beat.role, beat.epoch) == ("primary", 1)
+    cluster.own(2, "n2")
+    cluster.run(0.1)
+    beat = n1.replica.beat(cluster.now)
+    assert (beat.role, beat.epoch) == ("standby", 2)
 
 
 def test_a_zombies_control_records_are_void(cluster: Cluster) -> None:
