@@ -336,7 +336,14 @@ class KafkaLog:
 def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     """Return topic -> (partitions, configuration), DESIGN section 1."""
     slots = settings.slots.count
-    kept = {"retention.ms": str(round(settings.kafka.retention_s * 1000)), "message.timestamp.type": "LogAppendTime"}
+    # Only closed segments are deleted: without a segment.ms, a slow log would keep records for days past their time.
+    retention_ms = round(settings.kafka.retention_s * 1000)
+    segment_ms = min(max(retention_ms // 5, 60_000), 86_400_000)
+    kept = {
+        "retention.ms": str(retention_ms),
+        "segment.ms": str(segment_ms),
+        "message.timestamp.type": "LogAppendTime",
+    }
     compacted = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "segment.ms": "600000"}
     forever = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
     short = {"retention.ms": "600000", "segment.ms": "300000", "message.timestamp.type": "LogAppendTime"}

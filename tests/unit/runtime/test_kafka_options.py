@@ -64,3 +64,9 @@ def test_the_size_of_a_batch_is_limited_where_edges_write(tmp_path: Path) -> Non
     assert layout[TUPLES][1]["max.message.bytes"] == "12345"
     # What becomes of a batch of that size must fit: `late` repeats all of it.
     assert "max.message.bytes" not in layout[LATE][1]
+
+
+def test_what_is_past_its_time_is_soon_in_a_closed_segment() -> None:
+    for retention_s, segment_s in ((7 * 86400.0, 86400), (600.0, 120), (60.0, 60)):
+        layout = topic_layout(Settings(kafka=Kafka(retention_s=retention_s)))
+        assert layout[TUPLES][1]["segment.ms"] == str(segment_s * 1000)
