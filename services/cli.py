@@ -273,6 +273,44 @@ def status(as_json: bool) -> None:  # noqa: FBT001 - click's flag
 
 
 @cli.command()
+@click.option("--slot", "slots", type=int, multiple=True, help="Only this slot; may be given more than once.")
+@click.option("--batch-size", metavar="TUPLES", help="B: 1 = active standby, inf = upstream backup.")
+@click.option("--policy", type=click.Choice(["model", "step", "fixed"]), help="How B is kept within the limits.")
+@click.option("--max-bandwidth", type=float, metavar="BYTES/S", help="Limit of what a secondary reads; inf = none.")
+@click.option("--max-recovery", type=float, metavar="SECONDS", help="Limit of the recovery time; inf = none.")
+@click.option("--priority", type=click.Choice(["recovery", "bandwidth"]), help="Which limit is kept if both cannot be.")
+def standby(
+    slots: tuple[int, ...],
+    batch_size: str | None,
+    policy: str | None,
+    max_bandwidth: float | None,
+    max_recovery: float | None,
+    priority: str | None,
+) -> None:
+    """Change how the slots' secondaries stand by, while they run.
+
+    What is not given is as [standby] says; nothing given: all as it says again. It is kept in the log, so that a worker
+    that starts later knows it too. With access rules (profile secure) it takes the scaler's rights.
+
+    \b
+    tsunagi standby --batch-size 500
+    tsunagi standby --slot 1 --max-bandwidth 30000 --max-recovery 0.08 --priority recovery
+    tsunagi standby                     # as configured
+    """  # noqa: D301 - click's own mark
+    from services.local.standby import ask
+
+    batch = int(batch_size) if batch_size is not None and batch_size.isdigit() else batch_size
+    given = {
+        "batch_size": batch,
+        "policy": policy,
+        "max_bandwidth": max_bandwidth,
+        "max_recovery_s": max_recovery,
+        "priority": priority,
+    }
+    ask(_settings(), slots, {name: value for name, value in given.items() if value is not None}, click.echo)
+
+
+@cli.command()
 @click.option("--follow", is_flag=True, help="Go on as results come.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option("--group", "groups", multiple=True, help="Only this group; may be given more than once.")

@@ -8,7 +8,7 @@ from prometheus_client import Counter
 
 from services.gateway.steps import NEVER
 from services.runtime import metrics
-from services.runtime.log import LATE, TUPLES
+from services.runtime.log import LATE, TUPLES, Reader
 from services.runtime.messages import QUALITY_NAMES
 from services.standby import actions as act
 from services.standby.primary import Primary
@@ -32,6 +32,14 @@ SLOT_GAUGES = (
     metrics.STANDBY_READY,
     metrics.STANDBY_BATCH_TUPLES,
 )
+COST_GAUGES = (
+    metrics.STANDBY_BANDWIDTH,
+    metrics.STANDBY_RECOVERY_S,
+    metrics.STANDBY_SEND_S,
+    metrics.STANDBY_PROCESS_S,
+)
+LIMITS = ("bandwidth", "recovery")
+
 """What a node says of a slot while it hosts it."""
 
 
@@ -44,8 +52,12 @@ class Gauges:
         self._slots: set[int] = set()
         self._terms: dict[str, Primary] = {}
 
-    def refresh(self, replicas: Iterable[Replica], now: float) -> None:
-        """Export the state of every replica, at most once in `REFRESH_S`."""
+    def refresh(self, replicas: Iterable[Replica], readers: Iterable[Reader], now: float) -> None:
+        """Export the state of every replica, at most once in `REFRESH_S`.
+
+        Args:
+            readers: those by which the node stands by: they read ranges and ask for ends.
+        """
         if now < self._next_at:
             return
         self._next_at = now + REFRESH_S
@@ -53,6 +65,9 @@ class Gauges:
         for replica in replicas:
             hosted.add(replica.slot_id)
             self._export(replica)
+        traffic = [reader.traffic() for reader in readers]
+        self._count(metrics.STANDBY_RECEIVED, ("received",), sum(item.received_bytes for item in traffic))
+        self._count(metrics.STANDBY_REQUESTS, ("requests",), sum(item.requests for item in traffic))
         for slot in self._slots - hosted:
             self._forget(str(slot))
         self._slots = hosted
@@ -72,7 +87,8 @@ class Gauges:
         metrics.LAG_RECORDS.labels(slot=slot).set(replica.lag)
         metrics.RECORD_COST_S.labels(slot=slot).set(replica.record_s)
         metrics.STANDBY_READY.labels(slot=slot).set(float(replica.role == "standby" and not replica.unready()))
-        metrics.STANDBY_BATCH_TUPLES.labels(slot=slot).set(replica.batch_tuples)
+        metrics.STANDBY_BATCH_TUPLES.labels(slot=slot).set(replica.batching.batch_tuples)
+        self._export_costs(slot, replica)
         if book is not None:
             metrics.STEP_CLOSED.labels(slot=slot).set(book.cursor - 1)
             metrics.EDGES_OUT.labels(slot=slot).set(sum(edge.out_from != NEVER for edge in book.edges.values()))
@@ -82,6 +98,21 @@ class Gauges:
         self._count(metrics.STANDBY_TRIMMED.labels(slot=slot), ("trimmed", slot), replica.intake.trimmed)
         if replica.primary is not None:
             self._export_primary(slot, replica.primary)
+
+    def _export_costs(self, slot: str, replica: Replica) -> None:
+        verdict = replica.batching.verdict
+        if verdict is None or replica.role != "standby":
+            self._forget_costs(slot)  # a primary has none, and what it cost to stand by is over
+            return
+        estimate, target = verdict.estimate, replica.batching.target
+        metrics.STANDBY_BANDWIDTH.labels(slot=slot).set(estimate.bandwidth)
+        metrics.STANDBY_RECOVERY_S.labels(slot=slot).set(estimate.recovery_s)
+        metrics.STANDBY_SEND_S.labels(slot=slot).set(estimate.send_s)
+        metrics.STANDBY_PROCESS_S.labels(slot=slot).set(estimate.process_s)
+        metrics.STANDBY_LIMIT.labels(slot=slot, limit="bandwidth").set(target.max_bandwidth)
+        metrics.STANDBY_LIMIT.labels(slot=slot, limit="recovery").set(target.max_recovery_s)
+        metrics.STANDBY_LIMIT_OK.labels(slot=slot, limit="bandwidth").set(float(verdict.bandwidth_ok))
+        metrics.STANDBY_LIMIT_OK.labels(slot=slot, limit="recovery").set(float(verdict.recovery_ok))
 
     def _export_primary(self, slot: str, primary: Primary) -> None:
         if self._terms.get(slot) is not primary:  # a primary counts from its promotion on
@@ -115,3 +146,11 @@ class Gauges:
         """Take back what is said of a slot that is hosted no longer: a standby let go must not look ready for ever."""
         for gauge in SLOT_GAUGES:
             gauge.remove(slot)
+        self._forget_costs(slot)
+
+    def _forget_costs(self, slot: str) -> None:
+        for gauge in COST_GAUGES:
+            gauge.remove(slot)
+        for limit in LIMITS:
+            for gauge in (metrics.STANDBY_LIMIT, metrics.STANDBY_LIMIT_OK):
+                gauge.remove(slot, limit)

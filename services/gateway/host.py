@@ -47,6 +47,7 @@ from services.runtime.messages import (
     Placement,
     Plan,
     Recovered,
+    StandbyTarget,
 )
 from services.runtime.names import NO_NAME, Name, unpack_key
 from services.runtime.reading import read_message
@@ -55,6 +56,7 @@ from services.runtime.settings import Settings
 from services.standby import actions as act
 from services.standby.detector import Detector
 from services.standby.replica import Replica, Stage
+from services.standby.target import read_target
 from services.standby.wish import Wish
 
 READ_S = 1.0
@@ -66,7 +68,6 @@ BUSY_S = 0.001
 BEATS_BACK = 2000
 MAX_RECORDS = 500
 PARTITION_OF_ONE = 0
-COST_WEIGHT = 0.02
 
 
 class Host:
@@ -91,14 +92,15 @@ class Host:
         self._placement: Placement | None = None
         self._assignments: dict[int, Assignment] = {}
         self._acks: dict[tuple[int, str], Ack] = {}
+        self._targets: dict[int, StandbyTarget] = {}
         self._model_sha256 = self._publish_model()
         self._auth = fingerprint(settings)
         self._load_model = lru_cache(maxsize=8)(self._load)
         self._outputs = log.producer()
         self._control = log.producer(durable=False)
         self._main = log.reader()
-        self._pull = log.reader(wait_s=PULL_WAIT_S)
-        self._ask = log.reader()
+        self._pull = log.reader(wait_s=PULL_WAIT_S, measured=True)
+        self._ask = log.reader(measured=True)
         self.detector = Detector(node, self.incarnation, settings.standby.heartbeat_s)
         self.heartbeats = Heartbeats(
             log, node, "worker", settings.standby.heartbeat_s, self._fill, incarnation=self.incarnation
@@ -199,7 +201,7 @@ class Host:
                 self._carry_out(replica, replica.on_records(batch, now))
         for replica in list(self.replicas.values()):
             self._turn(replica)
-        self._gauges.refresh(self.replicas.values(), now)
+        self._gauges.refresh(self.replicas.values(), (self._pull, self._ask), now)
         self._outputs.poll()
         self._control.poll()
         if self._fatal is not None:
@@ -211,8 +213,8 @@ class Host:
         todo = replica.step(began, self._clock.now_us())
         done = replica.processed - before
         if done:
-            cost_s = (self._clock.monotonic() - began) / done
-            replica.record_s += min(1.0, COST_WEIGHT * done) * (cost_s - replica.record_s)
+            ended = self._clock.monotonic()
+            replica.on_worked(ended - began, done, ended)
         self._carry_out(replica, todo)
 
     def _dispatch(self, record: Record) -> None:
@@ -265,10 +267,20 @@ class Host:
             if known is not None and known.serial >= plan.assignment.serial:
                 return
             self._assignments[plan.assignment.slot] = plan.assignment
+        elif kind == "target":
+            self._on_target(plan.target)
+            return
         else:
             return
         for assignment in self._assignments.values():
             self._assign(assignment)
+
+    def _on_target(self, asked: StandbyTarget) -> None:
+        """Take in what somebody asks of a slot's secondary; the last word in the log counts."""
+        self._targets[asked.slot] = asked
+        replica = self.replicas.get(asked.slot)
+        if replica is not None:
+            replica.batching.aim(read_target(asked, self.settings.standby, self._logger))
 
     def _assign(self, assignment: Assignment) -> None:
         """Take up a slot, let go of one, or only learn what the plan wishes now."""
@@ -300,6 +312,8 @@ class Host:
         for (of_slot, _), ack in self._acks.items():
             if of_slot == slot:
                 replica.on_ack(ack, now)
+        if slot in self._targets:
+            replica.batching.aim(read_target(self._targets[slot], self.settings.standby, self._logger))
         self.replicas[slot] = replica
         self._logger.info("slot taken up", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
 

@@ -34,6 +34,7 @@ from services.runtime.log import (
     Producer,
     Reader,
     Record,
+    Traffic,
 )
 from services.runtime.messages import Ack, Context, Heartbeat, LogRecord, Plan
 from services.runtime.settings import Settings
@@ -95,8 +96,8 @@ class SignedLog:
     def producer(self, *, durable: bool = True) -> Producer:
         return _SigningProducer(self._log.producer(durable=durable), self._keys.signing(), self._prefix, self._serials)
 
-    def reader(self, *, wait_s: float = 0.1) -> Reader:
-        reader = self._log.reader(wait_s=wait_s)
+    def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> Reader:
+        reader = self._log.reader(wait_s=wait_s, measured=measured)
         return _VerifyingReader(reader, Verifier(self._keys, self._prefix)) if self._keys.masters else reader
 
     def partitions(self, topic: str) -> int:
@@ -207,6 +208,9 @@ class _VerifyingReader:
 
     def range(self, topic: str, partition: int) -> tuple[int, int]:
         return self._reader.range(topic, partition)
+
+    def traffic(self) -> Traffic:
+        return self._reader.traffic()
 
     def close(self) -> None:
         self._reader.close()

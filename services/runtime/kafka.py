@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import time
@@ -18,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from structlog.stdlib import BoundLogger
 
 from services.runtime import log as topics
-from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record
+from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record, Traffic
 from services.runtime.settings import ConfigError, Kafka, Settings
 
 # A broker that comes back is found within 0.2 s; the library's own limit of 10 s lets a detector see silence where
@@ -64,6 +65,7 @@ _SHORT: dict[str, Any] = {
 PROTOCOLS = {"plaintext": "plaintext", "tls": "ssl", "sasl_plaintext": "sasl_plaintext", "sasl_tls": "sasl_ssl"}
 """`[kafka] security` -> security.protocol of librdkafka and, in capitals, of Kafka's own clients."""
 
+STATISTICS_MS = 1000
 _RANGE_S = 2.0
 _ADMIN_S = 10.0
 WAIT_LINE_S = 5.0
@@ -162,7 +164,11 @@ class KafkaProducer:
 class KafkaReader:
     """`services.runtime.log.Reader` on librdkafka, without a consumer group."""
 
-    def __init__(self, options: dict[str, Any], prefix: str) -> None:
+    def __init__(self, options: dict[str, Any], prefix: str, *, measured: bool = False) -> None:
+        if measured:
+            options = options | {"statistics.interval.ms": STATISTICS_MS, "stats_cb": self._on_statistics}
+        self._traffic = Traffic()
+        self._measured = measured
         self._consumer = Consumer(options, logger=_client_logger)
         self._prefix = prefix
         self._assigned: set[tuple[str, int]] = set()
@@ -229,8 +235,17 @@ class KafkaReader:
             else:
                 return int(low), int(high)
 
+    def traffic(self) -> Traffic:
+        if self._measured and not self._assigned:
+            self._consumer.poll(0)  # reports come by `read` otherwise, and one who does not read would heap them up
+        return self._traffic
+
     def close(self) -> None:
         self._consumer.close()
+
+    def _on_statistics(self, report: str) -> None:
+        found = json.loads(report)
+        self._traffic = Traffic(int(found["rx_bytes"]), int(found["tx_bytes"]), int(found["tx"]))
 
     def _place(self, position: Position) -> TopicPartition:
         offset = position.offset
@@ -254,12 +269,12 @@ class KafkaLog:
     def producer(self, *, durable: bool = True) -> KafkaProducer:
         return KafkaProducer(self._options(_DURABLE if durable else _SHORT), self._settings.prefix)
 
-    def reader(self, *, wait_s: float = 0.1) -> KafkaReader:
+    def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> KafkaReader:
         own = {
             "group.id": f"{self._settings.group_prefix}-{self._client_id}",
             "fetch.wait.max.ms": round(wait_s * 1000),
         }
-        return KafkaReader(self._options(_READER | own), self._settings.prefix)
+        return KafkaReader(self._options(_READER | own), self._settings.prefix, measured=measured)
 
     def partitions(self, topic: str) -> int:
         name = self._settings.prefix + topic

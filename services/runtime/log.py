@@ -84,6 +84,15 @@ class Producer(Protocol):
         """Drop what is queued and let go of the connection."""
 
 
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What has gone over a reader's connections, as the client library counts it at the socket."""
+
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    requests: int = 0
+
+
 class Reader(Protocol):
     """Reads partitions from given offsets. Not a group member: positions are the caller's."""
 
@@ -110,6 +119,12 @@ class Reader(Protocol):
             LogError: the log did not answer.
         """
 
+    def traffic(self) -> Traffic:
+        """Return what has gone over its connections until about a second ago; nothing but for a `measured` reader.
+
+        To be called about once a second: the library's reports wait for it.
+        """
+
     def close(self) -> None:
         """Let go of the connection."""
 
@@ -125,12 +140,13 @@ class Log(Protocol):
                 worthless when late (heartbeats, control records).
         """
 
-    def reader(self, *, wait_s: float = 0.1) -> Reader:
+    def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> Reader:
         """Make a reader.
 
         Args:
             wait_s: how long the log may hold a request that finds nothing. One that follows saves requests by waiting;
                 one that pulls ranges must not find the last, empty request still in its way.
+            measured: keep account of its traffic.
         """
 
     def partitions(self, topic: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record
+from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record, Traffic
 
 if TYPE_CHECKING:
     from services.runtime.testing import MemoryLog
@@ -354,6 +354,9 @@ class MemoryReader:
                 raise LogError(f"{topic}/{partition}: the broker does not answer")
             stored = self._log.stored(topic, partition)
             return stored.first, stored.end
+
+    def traffic(self) -> Traffic:
+        return Traffic()
 
     def close(self) -> None:
         with self._log.lock:

@@ -59,8 +59,31 @@ STANDBY_READY = Gauge("tsunagi_standby_ready", "1 = this node could take the slo
 STANDBY_BATCH_TUPLES = Gauge(
     "tsunagi_standby_batch_tuples", "B: the secondary reads the log at so many tuples.", ["slot"]
 )
+STANDBY_BANDWIDTH = Gauge(
+    "tsunagi_standby_bandwidth_bytes_per_second", "BW*: what the secondary reads, by the cost model.", ["slot"]
+)
+STANDBY_RECOVERY_S = Gauge(
+    "tsunagi_standby_recovery_seconds", "R_time*: recovery time beyond detection, by the cost model.", ["slot"]
+)
+STANDBY_SEND_S = Gauge(
+    "tsunagi_standby_send_seconds", "S_time: what reading a tuple costs the secondary, at B.", ["slot"]
+)
+STANDBY_PROCESS_S = Gauge(
+    "tsunagi_standby_process_seconds", "R_ptime: what processing a tuple costs the secondary.", ["slot"]
+)
+STANDBY_LIMIT = Gauge("tsunagi_standby_limit", "The user's limits: bytes/s, seconds.", ["slot", "limit"])
+STANDBY_LIMIT_OK = Gauge(
+    "tsunagi_standby_limit_ok", "1 = the limit holds at the present B, by the cost model.", ["slot", "limit"]
+)
 STANDBY_PULLS = Counter("tsunagi_standby_pulls", "Ranges of the log that the secondary has read.", ["slot"])
 STANDBY_BYTES = Counter("tsunagi_standby_bytes", "Bytes of records that the secondary has read.", ["slot"])
+STANDBY_RECEIVED = Counter(
+    "tsunagi_standby_received_bytes",
+    "Bytes that this node has received for standing by, of all its slots, measured at the socket.",
+)
+STANDBY_REQUESTS = Counter(
+    "tsunagi_standby_requests", "Requests that this node has sent for standing by, measured at the socket."
+)
 STANDBY_TRIMMED = Counter(
     "tsunagi_standby_trimmed_records", "Records that the secondary skipped, thanks to a Level-1-Ack.", ["slot"]
 )
@@ -170,8 +193,16 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
     "Standing by and taking over": (
         STANDBY_READY,
         STANDBY_BATCH_TUPLES,
+        STANDBY_BANDWIDTH,
+        STANDBY_RECOVERY_S,
+        STANDBY_SEND_S,
+        STANDBY_PROCESS_S,
+        STANDBY_LIMIT,
+        STANDBY_LIMIT_OK,
         STANDBY_PULLS,
         STANDBY_BYTES,
+        STANDBY_RECEIVED,
+        STANDBY_REQUESTS,
         STANDBY_TRIMMED,
         TAKEOVERS,
         TAKEOVER_S,

@@ -6,6 +6,7 @@ tables as JSON). Nothing is read at import; a service calls `load` once and pass
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import tomllib
@@ -173,12 +174,58 @@ class Query(Section):
     range_s: Positive = Field(60.0, description="the range of q1 and q2")
 
 
-class Standby(Section):
-    """A-SAS: how the slots' secondaries stand by."""
+Batch = Annotated[int, Field(ge=1)] | Literal["inf"]
 
-    batch_size: Annotated[int, Field(ge=1)] | Literal["inf"] = Field(
+
+class Target(Section):
+    """What a slot's secondary aims at (A-SAS, algorithm 3)."""
+
+    batch_size: Batch = Field(
         100,
         description="B in tuples: the secondary reads the log when it holds B; 1 = active standby, inf = never before",
+    )
+    policy: Literal["model", "step", "fixed"] = Field(
+        "model",
+        description="how B is kept within the limits: model (best B at once), step (the paper's), fixed (it is not)",
+    )
+    max_bandwidth: Positive = Field(math.inf, description="limit of what a slot's secondary reads, bytes/s")
+    max_recovery_s: Positive = Field(math.inf, description="limit of the recovery time, detection not counted")
+    priority: Literal["recovery", "bandwidth"] = Field(
+        "recovery", description="which limit is kept where both cannot be: recovery or bandwidth"
+    )
+
+    @property
+    def batch_tuples(self) -> float:
+        """B as a number; infinity for upstream backup."""
+        return float(self.batch_size)
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit at all."""
+        return math.isfinite(self.max_bandwidth) or math.isfinite(self.max_recovery_s)
+
+
+class SlotTarget(Section):
+    """What one slot has otherwise."""
+
+    batch_size: Batch | None = None
+    policy: Literal["model", "step", "fixed"] | None = None
+    max_bandwidth: Positive | None = None
+    max_recovery_s: Positive | None = None
+    priority: Literal["recovery", "bandwidth"] | None = None
+
+
+class Standby(Target):
+    """A-SAS: how the slots' secondaries stand by."""
+
+    costs: Literal["measured", "symmetric"] = Field(
+        "measured", description="who measures R_ptime: measured (the secondary), symmetric (the primary, as the paper)"
+    )
+    cost_period_s: Positive = Field(2.0, description="period over which the costs are measured")
+    step_tuples: Count = Field(5, description="policy step: by how much B changes")
+    step_interval_s: Positive = Field(0.01, description="policy step: how often at most")
+    slots: dict[int, SlotTarget] = Field(
+        default_factory=dict, description="slots that have batch_size, policy, limits or priority of their own"
     )
     heartbeat_s: Positive = Field(0.1, description="interval of heartbeats")
     detect_s: Positive = Field(0.75, description="silence of the primary after which it counts as dead")
@@ -189,10 +236,11 @@ class Standby(Section):
     )
     poll_s: Positive = Field(0.05, description="how often a secondary asks for the log's end")
 
-    @property
-    def batch_tuples(self) -> float:
-        """B as a number; infinity for upstream backup."""
-        return float(self.batch_size)
+    def target(self, slot: int) -> Target:
+        """Return what a slot aims at: what it has of its own, and the rest as all."""
+        common = {name: getattr(self, name) for name in Target.model_fields}
+        own = self.slots.get(slot)
+        return Target(**common | ({} if own is None else own.model_dump(exclude_none=True)))
 
     @model_validator(mode="after")
     def _detectable(self) -> Standby:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from services.gateway.slot import Parsed, parse
 from services.runtime.log import Record
-from services.runtime.messages import Level1Ack
+from services.runtime.messages import Level1Ack, LogRecord
+from services.standby.costs import Place
 from services.standby.ownership import Register
 
 RECORD_OVERHEAD_BYTES = 70
@@ -29,6 +30,7 @@ class Intake:
         end: the log's end, as last heard.
         oldest_step: of the batches read while nobody owned the slot.
         appended_us: when the log appended the newest record read, 0 = none yet.
+        tuples_per_record, bytes_per_record: running means, control records included.
         level1: the newest Level-1-Ack known: where the state can be had without what stands before.
     """
 
@@ -45,7 +47,7 @@ class Intake:
         self.jumps = 0
         self.trimmed = 0
         self.tuples_per_record = tuples_per_record
-        self._bytes_per_record = 16.0 * tuples_per_record + RECORD_OVERHEAD_BYTES
+        self.bytes_per_record = 16.0 * tuples_per_record + RECORD_OVERHEAD_BYTES
 
     def take_in(self, records: Iterable[Record]) -> None:
         """Keep what was read, in log order; what was read before is passed over."""
@@ -61,7 +63,7 @@ class Intake:
                     self.oldest_step = step if self.oldest_step is None else min(step, self.oldest_step)
             size = len(record.value or b"")
             self.read_bytes += size
-            self._bytes_per_record += WEIGHT * (size + RECORD_OVERHEAD_BYTES - self._bytes_per_record)
+            self._measure(size, message)
             self.backlog.append((record, parsed))
             self.next = record.offset + 1
             self.appended_us = record.appended_us
@@ -90,7 +92,7 @@ class Intake:
         if level1 is None or level1.offset <= self.next:
             return None
         skipped = min(level1.offset, self.end) - self.next
-        if blank or first > self.next or level1.context_bytes < skipped * self._bytes_per_record:
+        if blank or first > self.next or level1.context_bytes < skipped * self.bytes_per_record:
             return level1.context_offset
         return None
 
@@ -99,6 +101,20 @@ class Intake:
         start = self.next if self.jump_place(first) is None or self.level1 is None else self.level1.offset
         return max(0, self.end - start) * self.tuples_per_record
 
-    def measure_tuples(self, tuples: float) -> None:
-        """Take in the number of tuples of one record."""
+    def place(self) -> Place:
+        """Return what the cost models go by."""
+        level1 = self.level1
+        return Place(
+            end=self.end,
+            resume=0 if level1 is None else level1.offset,
+            context_bytes=0 if level1 is None else level1.context_bytes,
+            record_tuples=self.tuples_per_record,
+            record_bytes=self.bytes_per_record,
+        )
+
+    def _measure(self, size: int, message: LogRecord | None) -> None:
+        """Take in size and tuples of a record; control records have none, and stand between the others."""
+        is_batch = message is not None and message.WhichOneof("body") == "batch"
+        tuples = len(message.batch.value) / 8 if message is not None and is_batch else 0.0
         self.tuples_per_record += WEIGHT * (tuples - self.tuples_per_record)
+        self.bytes_per_record += WEIGHT * (size + RECORD_OVERHEAD_BYTES - self.bytes_per_record)

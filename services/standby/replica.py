@@ -37,6 +37,7 @@ from services.runtime.messages import (
 from services.runtime.names import NO_NAME, Name
 from services.runtime.settings import Settings
 from services.standby import actions as act
+from services.standby.batching import Batching
 from services.standby.detector import Detector
 from services.standby.intake import Intake
 from services.standby.ownership import Register
@@ -55,6 +56,10 @@ READ_BACK_S = 1.0
 """A claim that has not come back by then is given up; if the suspicion stands, another follows."""
 
 RETRY_S = 0.2
+
+COST_WEIGHT = 0.02
+COST_PERIOD_S = 1.0
+"""Of a new measurement of what a record costs: by records, or by time where that is more."""
 
 DIFFERS_PATIENCE = 4.0
 """A secondary whose settings differ from the slot's waits so many times longer: one whose do not comes first."""
@@ -101,8 +106,9 @@ class Replica:
         self.fault = ""
         self.processed = 0
         self.record_s = 0.0
+        self._worked_at = now
         self.busy: tuple[int, int, float] | None = None  # the loop is on (from, announced until, since)
-        self.batch_tuples = settings.standby.batch_tuples
+        self.batching = Batching(settings.standby, slot)
         self._settings = settings
         self._detector = detector
         self._load_model = load_model
@@ -186,7 +192,7 @@ class Replica:
             reason=reason,
             step=self.slot.cursor - 1,
             record_us=self.record_s * 1e6,
-            batch_size=0 if math.isinf(self.batch_tuples) else int(self.batch_tuples),
+            batch_size=0 if math.isinf(self.batching.batch_tuples) else int(self.batching.batch_tuples),
             lag=self.lag,
         )
 
@@ -243,6 +249,7 @@ class Replica:
                 return self._start_reading(first, now)  # what it would need is gone: it must not look ready
             if not self._blocked:
                 self.fault = ""
+            self.batching.costs.on_place(now, self.intake.place())
             return self._pull(first, end, now)
         if self.stage is Stage.START or self.stage is Stage.SURVEY:
             self._target = end
@@ -291,9 +298,11 @@ class Replica:
 
     def on_fetched(self, records: list[Record], now: float) -> list[act.Action]:
         """Answer to `Fetch`."""
-        self._asked = None
+        asked, self._asked = self._asked, None
         self._take_in(records)
         if self.stage is Stage.WATCH:
+            if asked is not None:
+                self.batching.costs.on_pull(now, now - asked, len(records))
             return []
         if self.intake.next < self._target:
             return self._fetch_to(self._target, now)
@@ -360,6 +369,19 @@ class Replica:
             self._learn(ack.level1.epoch, ack.level1.node, now)
             self.intake.on_level1(ack.level1)
 
+    def on_worked(self, seconds: float, records: int, now: float) -> None:
+        """The loop has spent this time on records of the slot.
+
+        The running mean forgets with time as well as with records, so that a slot with few of them is not told by what
+        its records cost a minute ago.
+        """
+        cost_s = seconds / records
+        weight = max(COST_WEIGHT * records, 1.0 - math.exp(-(now - self._worked_at) / COST_PERIOD_S))
+        self.record_s += min(1.0, weight) * (cost_s - self.record_s)
+        self._worked_at = now
+        if self.stage is Stage.WATCH:
+            self.batching.costs.on_processed(now, seconds, records)
+
     def on_leaving(self, edge: str, step: int, now: float) -> None:
         """An edge has stopped in good order."""
         if self.primary is not None:
@@ -372,7 +394,9 @@ class Replica:
         beat = self._detector.owner_beat(owner, self.slot_id) if owner else None
         if beat is not None:
             self._learn(beat.epoch, owner, now)
+            self.batching.costs.on_owner(beat.record_us / 1e6)
             self._process_silently(self._survived(beat))
+        self.batching.decide(now)
         if not self.fault:
             reason, silence = self._suspect(owner, now)
             if reason:
@@ -415,7 +439,7 @@ class Replica:
 
     def _pull(self, first: int, end: int, now: float) -> list[act.Action]:
         """Read the range when it holds B tuples; what a Level-1-Ack trimmed before is not counted and not read."""
-        if end <= self.intake.next or self.intake.held_tuples(first) < self.batch_tuples:
+        if end <= self.intake.next or self.intake.held_tuples(first) < self.batching.batch_tuples:
             return []
         place = self.intake.jump_place(first)
         if place is not None:
@@ -571,7 +595,6 @@ class Replica:
             refused = any(output.topic == DEAD_LETTERS for output in made)
             if message is not None and message.WhichOneof("body") == "batch" and not refused and not stale:
                 primary.on_batch(message.batch, now)
-                self.intake.measure_tuples(len(message.batch.value) / 8)
             done += 1
         return outputs
 

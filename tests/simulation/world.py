@@ -36,7 +36,14 @@ EDGES = 4
 SENSORS = 3
 SLOTS = 2
 WORKERS = ("gw-1", "gw-2", "sec-1", "idle-1")
-BATCHES: tuple[int | str, ...] = (1, 20, 100, "inf")
+STANDBYS: tuple[dict[str, Any], ...] = (
+    {"batch_size": 1},
+    {"batch_size": 20},
+    {"batch_size": 100},
+    {"batch_size": "inf"},
+    {"batch_size": 1, "policy": "model", "max_bandwidth": 900.0, "max_recovery_s": 0.01},
+    {"batch_size": 50, "policy": "step", "max_bandwidth": 1200.0, "priority": "bandwidth"},
+)
 """B of the secondaries, by seed."""
 
 _silent = structlog.wrap_logger(
@@ -111,7 +118,9 @@ class World:
         struck: nodes and edges that were killed, stopped or cut off; "broker" if it was stopped.
     """
 
-    def __init__(self, seed: int, *, batch_size: int | str = 20, operators: tuple[dict[str, Any], ...] = ()) -> None:
+    def __init__(
+        self, seed: int, *, standby: dict[str, Any] | None = None, operators: tuple[dict[str, Any], ...] = ()
+    ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.clock = ManualClock()
@@ -123,7 +132,7 @@ class World:
         self.settings = Settings(
             steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5),
             slots=Slots(count=SLOTS),
-            standby=Standby(batch_size=batch_size, context_s=0.5),
+            standby=Standby(**(standby or {"batch_size": 20}), context_s=0.5),
             scaler=ScalerSettings(workers=len(WORKERS), launcher="none"),
             query=Query(operators=tuple(Operator(**options) for options in chain)),
         )
@@ -165,8 +174,8 @@ class World:
 
     @classmethod
     def of_seed(cls, seed: int) -> World:
-        """Return the world of a seed: the secondaries' B goes with it too."""
-        return cls(seed, batch_size=BATCHES[seed % len(BATCHES)])
+        """Return the world of a seed: how the secondaries stand by goes with it too."""
+        return cls(seed, standby=STANDBYS[seed % len(STANDBYS)])
 
     # ---- time --------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from services.runtime.messages.tsunagi_pb2 import (
     ResultBlock,
     SlotBeat,
     SlotSettings,
+    StandbyTarget,
     TupleBatch,
 )
 
@@ -71,5 +72,6 @@ __all__ = [
     "ResultBlock",
     "SlotBeat",
     "SlotSettings",
+    "StandbyTarget",
     "TupleBatch",
 ]

@@ -381,18 +381,20 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     HELPERS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     assignment: Assignment
     placement: Placement
     helpers: HelperRequest
+    target: StandbyTarget
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("slot", "owner", "secondary", "serial", "reason")
@@ -407,6 +409,24 @@ class Assignment(_message.Message):
     serial: int
     reason: str
     def __init__(self, slot: _Optional[int] = ..., owner: _Optional[str] = ..., secondary: _Optional[str] = ..., serial: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class StandbyTarget(_message.Message):
+    __slots__ = ("slot", "as_configured", "batch_size", "policy", "max_bandwidth", "max_recovery_s", "priority")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    AS_CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    MAX_BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECOVERY_S_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    as_configured: bool
+    batch_size: int
+    policy: str
+    max_bandwidth: float
+    max_recovery_s: float
+    priority: str
+    def __init__(self, slot: _Optional[int] = ..., as_configured: _Optional[bool] = ..., batch_size: _Optional[int] = ..., policy: _Optional[str] = ..., max_bandwidth: _Optional[float] = ..., max_recovery_s: _Optional[float] = ..., priority: _Optional[str] = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("serial", "slots", "slot", "table_sha256")

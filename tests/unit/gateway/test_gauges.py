@@ -9,6 +9,10 @@ import numpy as np
 from prometheus_client import REGISTRY
 
 from services.gateway.gauges import REFRESH_S, Gauges
+from services.runtime.log import Traffic
+from services.runtime.settings import Target
+from services.standby.batching import Verdict
+from services.standby.costs import Estimate
 
 
 def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
@@ -18,12 +22,17 @@ def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
         epoch=3,
         lag=7,
         record_s=0.001,
-        batch_tuples=100.0,
+        batching=SimpleNamespace(batch_tuples=100.0, verdict=verdict(), target=Target(max_bandwidth=5000.0)),
         unready=lambda: "",
         primary=primary,
         slot=SimpleNamespace(book=None, position=9, register=SimpleNamespace(void=0)),
         intake=SimpleNamespace(pulls=0, read_bytes=0, trimmed=0),
     )
+
+
+def verdict() -> Verdict:
+    estimate = Estimate(100.0, 2.0, 50.0, 0.001, 0.002, 10_000.0, 0.3)
+    return Verdict(estimate, bandwidth_ok=False, recovery_ok=True)
 
 
 def term(emitted: int, exact: int = 0, **side: int) -> Any:
@@ -38,20 +47,42 @@ def sample(name: str, **labels: str) -> float:
 
 def test_a_slot_that_was_let_go_is_shown_no_longer() -> None:
     gauges = Gauges()
-    gauges.refresh([replica(91)], 0.0)
+    gauges.refresh([replica(91)], (), 0.0)
     assert sample("tsunagi_standby_ready", slot="91") == 1.0
     assert sample("tsunagi_slot_role", slot="91", tsunagi_slot_role="standby") == 1.0
-    gauges.refresh([], REFRESH_S)
+    gauges.refresh([], (), REFRESH_S)
     for name in ("tsunagi_standby_ready", "tsunagi_slot_position", "tsunagi_slot_epoch"):
         assert sample(name, slot="91") == -1.0
     assert sample("tsunagi_slot_role", slot="91", tsunagi_slot_role="standby") == -1.0
 
 
+def test_a_standby_shows_what_its_batch_size_costs_and_whether_the_limits_hold() -> None:
+    gauges = Gauges()
+    gauges.refresh([replica(95)], (), 0.0)
+    assert sample("tsunagi_standby_bandwidth_bytes_per_second", slot="95") == 10_000.0
+    assert sample("tsunagi_standby_recovery_seconds", slot="95") == 0.3
+    assert sample("tsunagi_standby_limit", slot="95", limit="bandwidth") == 5000.0
+    assert sample("tsunagi_standby_limit_ok", slot="95", limit="bandwidth") == 0.0
+    assert sample("tsunagi_standby_limit_ok", slot="95", limit="recovery") == 1.0
+    gauges.refresh([replica(95, "primary")], (), REFRESH_S)
+    assert sample("tsunagi_standby_limit_ok", slot="95", limit="bandwidth") == -1.0
+
+
+def test_what_goes_over_the_readers_is_counted() -> None:
+    gauges = Gauges()
+    before = sample("tsunagi_standby_received_bytes_total"), sample("tsunagi_standby_requests_total")
+    reader: Any = SimpleNamespace(traffic=lambda: Traffic(700, 50, 3))
+    gauges.refresh([], (reader, reader), 0.0)
+    gauges.refresh([], (reader, reader), REFRESH_S)
+    assert sample("tsunagi_standby_received_bytes_total") == before[0] + 1400
+    assert sample("tsunagi_standby_requests_total") == before[1] + 6
+
+
 def test_counters_go_on_over_the_terms_of_one_process() -> None:
     gauges = Gauges()
-    gauges.refresh([replica(92, "primary", term(10, exact=30))], 0.0)
-    gauges.refresh([replica(92)], 1.0)
-    gauges.refresh([replica(92, "primary", term(25, exact=50))], 2.0)  # a new term, already past the last count
+    gauges.refresh([replica(92, "primary", term(10, exact=30))], (), 0.0)
+    gauges.refresh([replica(92)], (), 1.0)
+    gauges.refresh([replica(92, "primary", term(25, exact=50))], (), 2.0)  # a new term, already past the last count
     assert sample("tsunagi_outputs_sent_total", slot="92") == 35.0
     assert sample("tsunagi_values_total", slot="92", quality="exact") == 80.0
     assert sample("tsunagi_slot_level0_position", slot="92") == 5.0
@@ -63,14 +94,14 @@ def test_a_term_is_counted_once() -> None:
     mine = term(10)
     for second in range(3):
         mine.emitted += 1
-        gauges.refresh([replica(93, "primary", mine)], float(second))
+        gauges.refresh([replica(93, "primary", mine)], (), float(second))
     assert sample("tsunagi_outputs_sent_total", slot="93") == 13.0
 
 
 def test_it_is_refreshed_once_a_second_at_most() -> None:
     gauges = Gauges()
     mine = term(1)
-    gauges.refresh([replica(94, "primary", mine)], 0.0)
+    gauges.refresh([replica(94, "primary", mine)], (), 0.0)
     mine.emitted = 2
-    gauges.refresh([replica(94, "primary", mine)], REFRESH_S / 2)
+    gauges.refresh([replica(94, "primary", mine)], (), REFRESH_S / 2)
     assert sample("tsunagi_outputs_sent_total", slot="94") == 1.0

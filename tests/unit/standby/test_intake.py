@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.messages import Level1Ack
+from services.runtime.log import TUPLES, Record
+from services.runtime.messages import VERSION, Level1Ack, LogRecord
 from services.standby.intake import RECORD_OVERHEAD_BYTES, Intake
 from services.standby.ownership import Register
-from tests.unit.gateway.small_slot import FIRST, Writer
+from tests.unit.gateway.small_slot import EDGES, FIRST, SLOT, Writer, batch
 
 
 @pytest.fixture
@@ -98,8 +99,13 @@ def test_held_tuples_are_those_since_the_resume_point() -> None:
     assert intake.held_tuples(0) == 0.0
 
 
-def test_the_number_of_tuples_a_record_is_learnt() -> None:
-    intake = Intake(2.0)
-    for _ in range(200):
-        intake.measure_tuples(10.0)
-    assert intake.tuples_per_record == pytest.approx(10.0, abs=0.01)
+def test_the_number_of_tuples_a_record_is_learnt_with_the_control_records_between() -> None:
+    intake = Intake(50.0)
+    tuples = len(batch(EDGES[0], FIRST).value) / 8
+    for offset in range(400):
+        control = LogRecord(version=VERSION, punctuation={"epoch": 1, "step": FIRST})
+        message = LogRecord(version=VERSION, batch=batch(EDGES[0], FIRST)) if offset % 2 else control
+        intake.take_in([Record(TUPLES, SLOT, offset, 0, b"", message.SerializeToString())])
+    assert intake.tuples_per_record == pytest.approx(tuples / 2, rel=0.1)
+    place = intake.place()
+    assert (place.record_tuples, place.resume) == (intake.tuples_per_record, 0)

@@ -1,0 +1,244 @@
+"""What a batch size B costs (A-SAS, definitions 3 and 4), measured over a sliding period.
+
+    BW*     = B_send x (sum of the sizes of a batch's tuples)     bandwidth, bytes/s
+    R_time* = B x (S_time + R_ptime)                              recovery time, s
+
+All is measured at the secondary, who would have to do the work; the paper measures S_time and R_ptime at the primary,
+and leaves unequal machines as an open problem. What a B would cost that is not in force is measured as well, not
+extrapolated: for each of `GRID`, a shadow follows the same rule on the same log (read when the log holds B tuples, skip
+what a Level-1-Ack trimmed before), and only counts what it would have read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+GRID: Floats = np.unique(np.round(np.geomspace(1.0, 1e6, 96)))
+"""The batch sizes that `model` chooses from, tuples: a factor of 1.16 apart where B is not small."""
+
+KEPT = 4
+"""So many measurements are kept however old they are: a large B measures seldom."""
+
+RIDGE = 0.05
+"""Pulls whose sizes differ by less than this part of their mean say nothing of what one more tuple costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The cost models at one batch size.
+
+    Attributes:
+        batch_tuples: B.
+        sends_per_s: B_send.
+        tuple_bytes: mean size of a tuple, with its part of the record around it.
+        send_s: S_time, seconds a tuple: reading a batch, divided by its tuples.
+        process_s: R_ptime, seconds a tuple.
+        bandwidth: BW*, bytes/s.
+        recovery_s: R_time*, seconds.
+    """
+
+    batch_tuples: float
+    sends_per_s: float
+    tuple_bytes: float
+    send_s: float
+    process_s: float
+    bandwidth: float
+    recovery_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a slot's log ends, and from where it is needed.
+
+    Attributes:
+        resume: the resume point of the newest Level-1-Ack, 0 = none; context_bytes: what it costs to begin there.
+        record_tuples: mean number of tuples in a record; record_bytes: its mean size.
+    """
+
+    end: int
+    resume: int
+    context_bytes: int
+    record_tuples: float
+    record_bytes: float
+
+
+@dataclass(slots=True)
+class _Pull:
+    at: float
+    seconds: float
+    tuples: float
+    size: int
+
+
+@dataclass(slots=True)
+class _Work:
+    at: float
+    seconds: float
+    tuples: float
+    owner_s: float  # what a tuple cost the owner at that time
+
+
+class Shadows:
+    """What a secondary with each B of `GRID` would have read of the log that it was shown."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._next: Floats | None = None
+        self._bytes = np.zeros(len(GRID))
+        self._history: deque[tuple[float, Floats]] = deque()
+
+    def on_place(self, now: float, place: Place) -> None:
+        """Let every shadow look at the log once."""
+        if self._next is None:
+            self._next = np.full(len(GRID), float(place.end))
+        skipped = np.maximum(min(place.resume, place.end) - self._next, 0.0)
+        jumps = skipped * place.record_bytes > place.context_bytes
+        start = self._next + jumps * skipped
+        pulls = (place.end > start) & ((place.end - start) * place.record_tuples >= GRID)
+        read = (place.end - start) * place.record_bytes + jumps * place.context_bytes
+        self._bytes = self._bytes + pulls * read
+        self._next = np.where(pulls, float(place.end), self._next)
+        self._history.append((now, self._bytes))
+        while len(self._history) > 2 and self._history[1][0] <= now - self._period_s:
+            self._history.popleft()
+
+    def bandwidth(self) -> Floats:
+        """Return bytes/s for every B of `GRID`."""
+        if len(self._history) < 2:
+            return np.zeros(len(GRID))
+        (first, before), (last, after) = self._history[0], self._history[-1]
+        # A history shorter than the period would take the first batch for a steady flow.
+        rate: Floats = (after - before) / max(last - first, self._period_s)
+        return rate
+
+
+class Costs:
+    """The measurements of one slot's secondary. Times are monotonic seconds of the caller's clock.
+
+    Args:
+        period_s: length of the sliding period.
+        symmetric: take R_ptime from the primary, as the paper does, instead of measuring it here.
+    """
+
+    def __init__(self, period_s: float, *, symmetric: bool = False) -> None:
+        self._period_s = period_s
+        self._symmetric = symmetric
+        self._shadows = Shadows(period_s)
+        self._pulls: deque[_Pull] = deque()
+        self._work: deque[_Work] = deque()
+        self._held: deque[tuple[float, float]] = deque()
+        self._owner_record_s = 0.0
+        self._record_tuples = 1.0
+        self._record_bytes = 0.0
+
+    # ---- measurements
+
+    def on_place(self, now: float, place: Place) -> None:
+        """Take in where the log ends and from where it is needed."""
+        self._record_tuples, self._record_bytes = max(place.record_tuples, 1e-9), place.record_bytes
+        self._shadows.on_place(now, place)
+        held = max(0, place.end - place.resume) * place.record_tuples if place.resume else math.inf
+        self._held.append((now, held))
+        self._forget(now)
+
+    def on_pull(self, now: float, seconds: float, records: int) -> None:
+        """Take in that a batch has been read."""
+        if records > 0:
+            size = round(records * self._record_bytes)
+            self._pulls.append(_Pull(now, seconds, records * self._record_tuples, size))
+            self._forget(now)
+
+    def on_processed(self, now: float, seconds: float, records: int) -> None:
+        """Take in that records have been processed silently."""
+        if records > 0:
+            self._work.append(_Work(now, seconds, records * self._record_tuples, self._owner_s()))
+            self._forget(now)
+
+    def on_owner(self, record_s: float) -> None:
+        """Take in what a record costs the primary, by its heartbeat; 0 = it has not said."""
+        if record_s > 0:
+            self._owner_record_s = record_s
+
+    # ---- the models
+
+    def process_s(self) -> float:
+        """Return R_ptime, seconds a tuple; 0 = nothing has been measured yet.
+
+        What was measured here is scaled by what has become of the primary's cost since: a secondary with a large B
+        works seldom, and a change must not be noticed only then.
+        """
+        owner_s = self._owner_s()
+        tuples = sum(work.tuples for work in self._work)
+        if self._symmetric or not tuples:
+            return owner_s
+        own_s = sum(work.seconds for work in self._work) / tuples
+        then_s = sum(work.owner_s * work.tuples for work in self._work) / tuples
+        return own_s * owner_s / then_s if owner_s > 0 and then_s > 0 else own_s
+
+    def send_s(self, batches: Floats) -> Floats:
+        """Return the seconds that reading batches of these sizes takes (B x S_time).
+
+        A request costs something whatever it brings: pulls of several sizes tell that part from the tuples' own.
+        """
+        if not self._pulls:
+            return np.zeros(len(batches))
+        x = np.array([pull.tuples for pull in self._pulls])
+        y = np.array([pull.seconds for pull in self._pulls])
+        spread = ((x - x.mean()) ** 2).sum() + len(x) * (RIDGE * x.mean()) ** 2
+        slope = float(np.clip(((x - x.mean()) * (y - y.mean())).sum() / spread, 0.0, y.mean() / x.mean()))
+        found: Floats = y.mean() + slope * (batches - x.mean())
+        return found
+
+    def recovery(self, batches: Floats) -> Floats:
+        """Return R_time* for these batch sizes, seconds.
+
+        No more is read again than the log holds since the resume point, however large B is.
+        """
+        read = np.minimum(batches, self.most_held())
+        found: Floats = self.send_s(read) + read * self.process_s()
+        return found
+
+    def bandwidth(self) -> Floats:
+        """Return BW* for every B of `GRID`, bytes/s."""
+        return self._shadows.bandwidth()
+
+    def most_held(self) -> float:
+        """Return the most tuples that the log held for us within the period: what B = infinity would read again."""
+        return max((held for _, held in self._held), default=math.inf)
+
+    def estimate(self, batch_tuples: float) -> Estimate:
+        """Return both models at the B in force, its bandwidth as measured."""
+        newest = self._held[-1][0] if self._held else 0.0
+        recent = [pull for pull in self._pulls if pull.at > newest - self._period_s]
+        sends_per_s = len(recent) / self._period_s
+        batch_bytes = sum(pull.size for pull in recent) / len(recent) if recent else 0.0
+        size = np.array([min(batch_tuples, self.most_held())])
+        recovery_s = float(self.recovery(size)[0]) if math.isfinite(size[0]) else math.inf
+        return Estimate(
+            batch_tuples=batch_tuples,
+            sends_per_s=sends_per_s,
+            tuple_bytes=self._record_bytes / self._record_tuples,
+            send_s=float(self.send_s(size)[0] / size[0]) if 0 < size[0] < math.inf else 0.0,
+            process_s=self.process_s(),
+            bandwidth=sends_per_s * batch_bytes,
+            recovery_s=recovery_s,
+        )
+
+    def _owner_s(self) -> float:
+        return self._owner_record_s / self._record_tuples
+
+    def _forget(self, now: float) -> None:
+        limit = now - self._period_s
+        while len(self._pulls) > KEPT and self._pulls[0].at < limit:
+            self._pulls.popleft()
+        while len(self._work) > KEPT and self._work[0].at < limit:
+            self._work.popleft()
+        while len(self._held) > 1 and self._held[0][0] < limit:
+            self._held.popleft()

@@ -1,0 +1,90 @@
+"""The cost models against a secondary that is played through; time is the test's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from services.standby.costs import GRID, Costs, Place
+from tests.unit.standby.stand_in import POLL_S, StandIn
+
+
+def grid_place(batch: float) -> int:
+    return int(np.searchsorted(GRID, batch))
+
+
+@pytest.mark.parametrize("batch", [1.0, 50.0, 200.0, 330.0, 1e5])
+def test_a_shadow_reads_what_a_secondary_with_that_batch_size_reads(batch: float) -> None:
+    batch = float(GRID[grid_place(batch)])
+    asked = StandIn(rate=1000.0, batch=1.0)
+    real = StandIn(rate=1000.0, batch=batch)
+    for _ in range(round(8.0 / POLL_S)):
+        asked.poll()
+        real.poll()
+    shadow = asked.costs.bandwidth()[grid_place(batch)]
+    assert shadow == pytest.approx(real.bandwidth(2.0), rel=0.15, abs=1.0)
+    assert real.costs.estimate(batch).bandwidth == pytest.approx(real.bandwidth(2.0), rel=0.15, abs=1.0)
+
+
+def test_what_is_trimmed_before_it_is_read_costs_nothing() -> None:
+    costs = StandIn(rate=1000.0, batch=50.0, acks_s=0.25).run(5.0).costs
+    bandwidth = costs.bandwidth()
+    assert bandwidth[grid_place(1)] == pytest.approx(1000 * 114, rel=0.1)
+    assert bandwidth[grid_place(1000)] == 0.0
+    assert 0.0 < bandwidth[grid_place(180)] < 0.9 * bandwidth[grid_place(1)]
+
+
+def test_without_resume_points_every_batch_size_reads_everything() -> None:
+    costs = StandIn(rate=1000.0, batch=50.0, acks_s=math.inf).run(5.0).costs
+    assert costs.bandwidth()[grid_place(300)] == pytest.approx(1000 * 114, rel=0.2)
+    assert costs.most_held() == math.inf
+    assert costs.estimate(math.inf).recovery_s == math.inf
+
+
+def test_recovery_is_the_batch_times_the_costs_of_a_tuple() -> None:
+    asked = StandIn(rate=1000.0, batch=100.0, acks_s=9.0, process_s=0.001, request_s=0.004, send_s=0.00002)
+    asked.run(5.0)
+    estimate = asked.costs.estimate(100.0)
+    assert estimate.process_s == pytest.approx(0.001, rel=0.01)
+    assert 100 * estimate.send_s == pytest.approx(0.006, rel=0.1)
+    assert estimate.recovery_s == pytest.approx(100 * (estimate.send_s + estimate.process_s))
+    assert estimate.tuple_bytes == pytest.approx(114.0)
+    assert estimate.sends_per_s * 100 == pytest.approx(1000, rel=0.1)
+
+
+def test_pulls_of_several_sizes_tell_the_request_from_its_tuples() -> None:
+    costs = Costs(2.0)
+    costs.on_place(0.0, Place(10, 0, 0, 1.0, 114.0))
+    for tuples in (10, 100, 200, 400):
+        costs.on_pull(0.1, 0.004 + tuples * 0.00005, tuples)
+    assert costs.send_s(np.array([1.0, 1000.0])) == pytest.approx([0.004, 0.054], rel=0.1)
+
+
+def test_no_more_is_read_again_than_the_log_holds() -> None:
+    costs = StandIn(rate=1000.0, batch=50.0, acks_s=0.25, process_s=0.001).run(5.0).costs
+    assert costs.most_held() == pytest.approx(0.25 * 1000 + 50, rel=0.3)
+    assert costs.estimate(math.inf).recovery_s == pytest.approx(costs.most_held() * 0.001, rel=0.2)
+
+
+def test_a_secondary_of_half_the_speed_is_told_right() -> None:
+    slow = StandIn(rate=500.0, batch=100.0, process_s=0.002, owner_s=0.001).run(5.0)
+    assert slow.costs.process_s() == pytest.approx(0.002)
+    symmetric = StandIn(rate=500.0, batch=100.0, process_s=0.002, owner_s=0.001, symmetric=True).run(5.0)
+    assert symmetric.costs.process_s() == pytest.approx(0.001)
+
+
+def test_a_change_is_noticed_by_the_owners_cost_before_the_secondary_works_again() -> None:
+    asked = StandIn(rate=500.0, batch=100.0, process_s=0.0001, owner_s=0.00005).run(5.0)
+    asked.costs.on_owner(0.001)
+    assert asked.costs.process_s() == pytest.approx(0.002)
+
+
+def test_before_anything_is_measured_the_owner_is_believed() -> None:
+    costs = Costs(2.0)
+    assert costs.process_s() == 0.0
+    costs.on_place(0.0, Place(10, 0, 0, 10.0, 100.0))
+    costs.on_owner(0.01)
+    assert costs.process_s() == pytest.approx(0.001)
+    assert costs.estimate(100.0).bandwidth == 0.0
