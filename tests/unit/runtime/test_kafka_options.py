@@ -83,7 +83,7 @@ class Forgetful:
 
     def get_watermark_offsets(self, place: TopicPartition, **_: Any) -> tuple[int, int]:
         if place.topic not in self.knows:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))  # noqa: SLF001 - its public constant
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         return 3, 7
 
     def list_topics(self, topic: str, **_: Any) -> None:
