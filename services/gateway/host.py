@@ -201,6 +201,7 @@ class Host:
                 self._carry_out(replica, replica.on_records(batch, now))
         for replica in list(self.replicas.values()):
             self._turn(replica)
+        self._release()
         self._gauges.refresh(self.replicas.values(), (self._pull, self._ask), now)
         self._outputs.poll()
         self._control.poll()
@@ -283,16 +284,11 @@ class Host:
             replica.batching.aim(read_target(asked, self.settings.standby, self._logger))
 
     def _assign(self, assignment: Assignment) -> None:
-        """Take up a slot, let go of one, or only learn what the plan wishes now."""
-        if self._placement is None:
+        """Take up a slot, or only learn what the plan wishes now."""
+        if self._placement is None or self.node not in (assignment.owner, assignment.secondary):
             return
         slot = assignment.slot
         replica = self.replicas.get(slot)
-        if self.node not in (assignment.owner, assignment.secondary):
-            if replica is not None and replica.stage is Stage.WATCH and assignment.owner and assignment.secondary:
-                self._logger.info("slot released", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
-                del self.replicas[slot]
-            return
         placed = columns.sensors(self._placement.slot)
         config = SlotConfig.make(self.settings, self.table, placed, slot, auth=self._auth)
         build_chain(config, None)  # an operator that cannot be made must not get into a slot's log
@@ -316,6 +312,18 @@ class Host:
             replica.batching.aim(read_target(self._targets[slot], self.settings.standby, self._logger))
         self.replicas[slot] = replica
         self._logger.info("slot taken up", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
+
+    def _release(self) -> None:
+        """Let go of slots for which the plan has others, once their secondary is ready: nobody is left unwatched."""
+        for slot, replica in list(self.replicas.items()):
+            assignment = self._assignments.get(slot)
+            if assignment is None or replica.stage is not Stage.WATCH:
+                continue
+            if self.node in (assignment.owner, assignment.secondary) or not assignment.owner:
+                continue
+            if self.detector.stands_by(assignment.secondary, slot):
+                self._logger.info("slot released", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
+                del self.replicas[slot]
 
     # ---- actions -----------------------------------------------------------------------------------------------
 

@@ -67,6 +67,7 @@ PROTOCOLS = {"plaintext": "plaintext", "tls": "ssl", "sasl_plaintext": "sasl_pla
 
 STATISTICS_MS = 1000
 _RANGE_S = 2.0
+_REFRESH_S = 0.5
 _ADMIN_S = 10.0
 WAIT_LINE_S = 5.0
 
@@ -231,6 +232,7 @@ class KafkaReader:
             except KafkaException as error:
                 if error.args[0].code() not in _ELECTING or time.monotonic() > deadline:
                     raise LogError(f"{topic}/{partition}: {error}") from error
+                self._refresh(place.topic)
                 time.sleep(0.05)
             else:
                 return int(low), int(high)
@@ -246,6 +248,15 @@ class KafkaReader:
     def _on_statistics(self, report: str) -> None:
         found = json.loads(report)
         self._traffic = Traffic(int(found["rx_bytes"]), int(found["tx_bytes"]), int(found["tx"]))
+
+    def _refresh(self, name: str) -> None:
+        """Ask for a topic's metadata.
+
+        A client that had heard of it while its leader was away, and does not fetch from it, never asks again by itself
+        (librdkafka 2.16: "unknown partition" for ever, in most clients after a few outages of the broker).
+        """
+        with contextlib.suppress(KafkaException):
+            self._consumer.list_topics(name, timeout=_REFRESH_S)
 
     def _place(self, position: Position) -> TopicPartition:
         offset = position.offset

@@ -95,6 +95,15 @@ class Detector:
         """Return the last heartbeat of every other node."""
         return self._beats
 
+    def stands_by(self, node: str, slot: int) -> bool:
+        """Return whether a node said last that it is a ready standby of the slot."""
+        last = self._beats.get(node)
+        return (
+            last is not None
+            and not last.leaving
+            and any(part.slot == slot and part.role == "standby" and part.ready for part in last.slots)
+        )
+
     def age(self, node: str, now: float) -> float:
         """Return the seconds since a node's last heartbeat, whoever is to blame; infinite if never heard."""
         seen = self._nodes.get(node)

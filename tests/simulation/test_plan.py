@@ -1,0 +1,37 @@
+"""What workers make of the plan, in the simulated world and without faults but those named."""
+
+from __future__ import annotations
+
+from services.runtime import log as topics
+from services.runtime.messages import VERSION, Assignment, Plan
+from services.standby.replica import Stage
+from tests.simulation.world import World
+
+SLOT = 0
+
+
+def hosting(world: World) -> dict[str, Stage]:
+    """Return who hosts the slot, and as what."""
+    made = {name: node.made for name, node in world.nodes.items() if node.made is not None}
+    return {name: host.replicas[SLOT].stage for name, host in made.items() if SLOT in host.replicas}
+
+
+def test_a_standby_stays_until_the_one_that_is_to_follow_it_is_ready() -> None:
+    world = World(3)
+    world.run(12.0)
+    stages = hosting(world)
+    (owner,) = (name for name, stage in stages.items() if stage is Stage.OWN)
+    (standby,) = (name for name, stage in stages.items() if stage is Stage.WATCH)
+    (other, *_) = (name for name in world.nodes if name not in stages)
+    world.scaler.paused = True
+    world.nodes[other].paused = True
+    plan = Plan(
+        version=VERSION, assignment=Assignment(slot=SLOT, owner=owner, secondary=other, serial=10_000, reason="protect")
+    )
+    producer = world.log.client("user").producer()
+    producer.send(topics.PLAN, 0, f"assignment/{SLOT}".encode(), plan.SerializeToString())
+    world.run(3.0)
+    assert hosting(world)[standby] is Stage.WATCH
+    world.nodes[other].paused = False
+    world.run(3.0)
+    assert hosting(world) == {owner: Stage.OWN, other: Stage.WATCH}
