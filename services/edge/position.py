@@ -1,9 +1,9 @@
 """What an edge remembers over its own death: how far it has read its source, and the last step it published.
 
-The file is written before a step is sent, so that a step is never published twice; what was queued and not yet
-appended when the process died is lost like the readings that came while it was dead, and the slots see the gap. It is
-replaced atomically and not synced to disk: a killed process loses nothing, a power cut at worst repeats steps, which
-the slots drop.
+The file is written before a step is sent, so that a step is never made twice; what could not be sent for a while waits
+in the spool (services/edge/spool.py), and what was on its way for less than that when the process died is lost like the
+readings that came while it was dead: the slots see the gap. It is replaced atomically and not synced to disk: a killed
+process loses nothing, a power cut at worst repeats steps, which the slots drop.
 """
 
 from __future__ import annotations

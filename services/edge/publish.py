@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import structlog
 from google.protobuf.message import DecodeError
 
+from services.edge.spool import Item, Spool
 from services.edge.window import Closed
 from services.runtime.clock import Clock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
@@ -20,6 +21,8 @@ PLACEMENT_KEY = b"placement"
 _NOWHERE = -1
 _RETRY_S = 1.0
 _SILENCE_S = 3.0
+_MOST_SENT = 2000
+"""Records that the client library holds at once; the others wait in the spool, or they would be in memory twice."""
 
 
 class PlacementReader:
@@ -103,17 +106,26 @@ class PlacementReader:
 class Publisher:
     """Writes an edge's steps to `tuples`.
 
+    Args:
+        spool: what waits to be sent; what an earlier incarnation left in it is sent first.
+
     Attributes:
-        sent: records handed over; `delivered`: those that the log has.
+        delivered: records that the log has.
         unplaced_values: values of sensors that the placement does not have yet; they are not sent.
         last_step: the newest step handed over, None = none.
     """
 
     def __init__(
-        self, log: Log, edge: str, own: tuple[Sensor, ...], clock: Clock, logger: structlog.stdlib.BoundLogger
+        self,
+        log: Log,
+        edge: str,
+        own: tuple[Sensor, ...],
+        spool: Spool,
+        clock: Clock,
+        logger: structlog.stdlib.BoundLogger,
     ) -> None:
         self.producer = log.producer()
-        self.sent = 0
+        self.spool = spool
         self.delivered = 0
         self.unplaced_values = 0
         self.last_step: int | None = None
@@ -123,15 +135,15 @@ class Publisher:
         self._logger = logger
         self._slot_of: npt.NDArray[np.int64] = np.full(len(own), _NOWHERE, dtype=np.int64)
         self._slots: list[int] = []
-        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._sending = 0
         self._failure: LogError | None = None
         self._progress_s = clock.monotonic()
         self._logged_s = self._progress_s
 
     @property
     def depth(self) -> int:
-        """Records that the log does not have yet: the spool."""
-        return self.sent - self.delivered
+        """Records that the log does not have yet."""
+        return len(self.spool)
 
     def place(self, placement: Placement) -> None:
         """Follow a placement from the next step on."""
@@ -164,10 +176,10 @@ class Publisher:
                 value=pack_floats(closed.values[here]),
                 count=pack_sensors(closed.counts[here]),
             )
-            self._waiting.append((slot, LogRecord(version=VERSION, batch=batch).SerializeToString()))
+            now_s = self._clock.monotonic()
             if self.depth == 0:
-                self._progress_s = self._clock.monotonic()
-            self.sent += 1
+                self._progress_s = now_s
+            self.spool.put(slot, LogRecord(version=VERSION, batch=batch).SerializeToString(), now_s)
         self.last_step = closed.step
         self._drain()
 
@@ -176,35 +188,46 @@ class Publisher:
 
         Raises:
             LogError: a record cannot be delivered, ever; the process must stop.
+            SourceError: the spool cannot be written.
         """
         self._drain()
         self.producer.poll(timeout_s)
         if self._failure is not None:
             raise self._failure
         now_s = self._clock.monotonic()
+        self.spool.tidy(now_s)
         if self.depth and min(now_s - self._progress_s, now_s - self._logged_s) > _SILENCE_S:
             self._logged_s = now_s
             self._logger.warning("the broker does not answer", waiting=self.depth, seconds=now_s - self._progress_s)
 
     def close(self, timeout_s: float) -> int:
-        """Give the spool some time to drain; return how many records are lost with it."""
+        """Give the spool some time to drain; return how many records it keeps for the next start."""
         self._drain()
         self.producer.flush(timeout_s)
         self.producer.close()
+        self.spool.tidy(self._clock.monotonic())
+        self.spool.spill()
+        self.spool.close()
         return self.depth
 
     def _drain(self) -> None:
-        while self._waiting:
-            slot, value = self._waiting[0]
+        while self._sending < _MOST_SENT:
+            item = self.spool.take()
+            if item is None:
+                return
             try:
-                self.producer.send(TUPLES, slot, self._edge.encode(), value, self._heard)
+                self.producer.send(TUPLES, item.slot, self._edge.encode(), item.value, partial(self._heard, item))
             except BufferError:
+                self.spool.untake()
                 return  # it stays here until `poll` has made room
-            self._waiting.popleft()
+            self._sending += 1
 
-    def _heard(self, error: LogError | None, offset: int) -> None:
+    def _heard(self, item: Item, error: LogError | None, offset: int) -> None:
+        del offset
         if error is not None:
             self._failure = error
-        else:
-            self.delivered += 1
-            self._progress_s = self._clock.monotonic()
+            return
+        self.spool.delivered(item)
+        self._sending -= 1
+        self.delivered += 1
+        self._progress_s = self._clock.monotonic()

@@ -19,6 +19,7 @@ from services.edge.position import EdgePosition, PositionFile
 from services.edge.publish import PlacementReader, Publisher
 from services.edge.source import UNKNOWN_SENSOR, Opener, Row, Source, SourceError, Unusable
 from services.edge.sources import make_opener
+from services.edge.spool import Spool
 from services.edge.window import LATE, SlidingWindows
 from services.runtime import metrics
 from services.runtime.auth import authenticated
@@ -51,6 +52,8 @@ class Counts:
         self._rows = metrics.EDGE_ROWS.labels(edge)
         self._batches = metrics.EDGE_BATCHES.labels(edge)
         self._spool = metrics.EDGE_SPOOL_RECORDS.labels(edge)
+        self._spool_bytes = metrics.EDGE_SPOOL_BYTES.labels(edge)
+        self._dropped = metrics.EDGE_SPOOL_DROPPED.labels(edge)
         self._step = metrics.EDGE_STEP.labels(edge)
         self._unplaced = metrics.EDGE_UNPLACED.labels(edge)
         self._connected = metrics.EDGE_SOURCE_CONNECTED.labels(edge)
@@ -63,6 +66,8 @@ class Counts:
         self._batches.inc(self._since("batches", publisher.delivered))
         self._unplaced.inc(self._since("unplaced", publisher.unplaced_values))
         self._spool.set(publisher.depth)
+        self._spool_bytes.set(publisher.spool.disk_bytes)
+        self._dropped.inc(self._since("dropped", publisher.spool.dropped))
         if publisher.last_step is not None:
             self._step.set(publisher.last_step)
         for reason, count in unusable.items():
@@ -131,7 +136,10 @@ class Edge:
         self._skipped = 0
         self._counts = Counts(edge)
         self._placements = PlacementReader(log, table, clock, logger)
-        self.publisher = Publisher(log, edge, self._own, clock, logger)
+        spool = Spool(
+            settings.state / "edges" / edge / "spool.bin", settings.edge.spool_bytes, logger, clock.monotonic()
+        )
+        self.publisher = Publisher(log, edge, self._own, spool, clock, logger)
         self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger, self._opener.letters_per_s)
         self._said_s: dict[str, float] = {}
 
@@ -181,9 +189,12 @@ class Edge:
 
     def close(self) -> None:
         """Give the spool some time, then let go of everything."""
-        lost = self.publisher.close(_SPOOL_S)
-        if lost:
-            self._logger.error("stopped before the log had every record", lost=lost)
+        kept = self.publisher.close(_SPOOL_S)
+        if kept:
+            path = str(self.publisher.spool.path)
+            self._logger.warning(
+                "stopped before the log had every record: the next start sends them", kept=kept, path=path
+            )
         self._placements.close()
         if self._source is not None:
             self._source.close()
@@ -268,7 +279,7 @@ class Edge:
             if step is None or self._windows.end_us(step) > complete_us:
                 return False
             closed = self._windows.close(step)
-            # First the position, then the step: a step is never sent twice (services.edge.position).
+            # First the position, then the step: a step is never made twice (services.edge.position).
             self._position_file.save(
                 EdgePosition(
                     edge=self.name,

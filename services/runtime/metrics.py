@@ -97,6 +97,10 @@ TAKEOVER_S = Histogram(
 EDGE_ROWS = Counter("tsunagi_edge_rows_read", "Rows read from the source.", ["edge"])
 EDGE_BATCHES = Counter("tsunagi_edge_batches_sent", "Batches that the log has taken.", ["edge"])
 EDGE_SPOOL_RECORDS = Gauge("tsunagi_edge_spool_records", "Batches that wait for the log to take them.", ["edge"])
+EDGE_SPOOL_BYTES = Gauge(
+    "tsunagi_edge_spool_bytes", "Size of the file of batches that wait, 0 = none has to.", ["edge"]
+)
+EDGE_SPOOL_DROPPED = Counter("tsunagi_edge_spool_dropped", "Batches given up since the spool was full.", ["edge"])
 EDGE_STEPS_SKIPPED = Counter("tsunagi_edge_steps_skipped", "Steps not sent, since their time was over.", ["edge"])
 EDGE_ROWS_SKIPPED = Counter("tsunagi_edge_rows_skipped", "Rows not read, since their time was over.", ["edge"])
 EDGE_UNUSABLE = Counter(
@@ -211,6 +215,8 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         EDGE_ROWS,
         EDGE_BATCHES,
         EDGE_SPOOL_RECORDS,
+        EDGE_SPOOL_BYTES,
+        EDGE_SPOOL_DROPPED,
         EDGE_STEPS_SKIPPED,
         EDGE_ROWS_SKIPPED,
         EDGE_UNUSABLE,

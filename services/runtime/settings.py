@@ -146,6 +146,14 @@ class Steps(Section):
         return self
 
 
+class Edge(Section):
+    """What an edge does while the broker is away."""
+
+    spool_bytes: Count = Field(
+        33_554_432, description="of batches that may wait to be sent, in memory and on disk; the oldest go first"
+    )
+
+
 class Slots(Section):
     """Units of work: partitions of `tuples`, fixed when the topics are made."""
 
@@ -327,6 +335,7 @@ class Settings(BaseSettings):
     kafka: Kafka = Kafka()
     security: Security = Security()
     steps: Steps = Steps()
+    edge: Edge = Edge()
     slots: Slots = Slots()
     query: Query = Query()
     standby: Standby = Standby()

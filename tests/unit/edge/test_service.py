@@ -13,6 +13,7 @@ import structlog
 
 from services.edge.service import Edge
 from services.edge.source import SourceError
+from services.edge.spool import Item
 from services.runtime.clock import ManualClock
 from services.runtime.columns import floats, pack_sensors, sensors
 from services.runtime.log import DEAD_LETTERS, PLAN, TUPLES, LogError
@@ -89,6 +90,7 @@ class World:
     def kill(self, edge: Edge) -> None:
         self.log.client(self.nodes[id(edge)]).crash()
         self.edges.remove(edge)
+        edge.publisher.spool.close()
         (edge._source or edge._opener).close()
 
     def batches(self) -> list[tuple[int, TupleBatch]]:
@@ -218,6 +220,28 @@ def test_an_outage_of_the_broker_costs_nothing(make, network):
     assert all(edge.done for edge in world.edges)
     world.check(world.batches())
     assert len(world.batches()) == 2 * SLOTS * 25
+
+
+def test_what_an_edge_kept_for_an_outage_is_sent_by_its_next_incarnation(make):
+    world = make(when_behind="send").write()
+    world.place()
+    first = world.edge("a")
+    world.run(4)
+    had = len(steps_of(world.batches()))
+    world.log.stop()
+    world.run(3)
+    kept = first.publisher.depth
+    assert kept > 10
+    world.kill(first)
+    world.log.start()
+    world.edge("a")
+    world.run(8)
+    batches = world.batches()
+    world.check(batches)
+    steps = steps_of(batches)
+    assert steps == list(range(steps[0], steps[0] + 25))
+    of_first = {batch.step for _, batch in batches if batch.incarnation == first.incarnation}
+    assert len(of_first) >= had + kept // SLOTS
 
 
 def test_a_full_queue_drops_nothing(make):
@@ -434,7 +458,7 @@ def test_a_delivery_that_fails_for_good_stops_the_edge(make):
     world.place()
     edge = world.edge("a")
     world.run(4)
-    edge.publisher._heard(LogError("fenced"), -1)
+    edge.publisher._heard(Item(0, b"", 0.0), LogError("fenced"), -1)
     with pytest.raises(LogError, match="fenced"):
         edge.step()
 
