@@ -388,6 +388,8 @@ class Host:
                 self._report(slot, action)
             case act.Note(event, detail):
                 self._logger.info(event, slot=slot, detail=detail)
+            case act.End(detail):
+                self._fatal = self._fatal or LogError(f"slot {slot}: {detail}")
         return []
 
     def _read_range(self, position: Position, upto: int) -> list[Record]:

@@ -106,6 +106,13 @@ class Note:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the process: what it has of the log is of no use any more, and a new one begins with new clients."""
+
+    detail: str
+
+
 Action = (
     AskEnd
     | Fetch
@@ -120,4 +127,5 @@ Action = (
     | Announce
     | Takeover
     | Note
+    | End
 )

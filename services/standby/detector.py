@@ -22,6 +22,9 @@ GAP_INTERVALS = 4.0
 MIN_OWN_BACK = 2
 MIN_STALL_S = 1.0
 STALL_RECORDS = 50.0
+STUCK_S = 5.0
+"""An owner that beats, works on nothing and reads nothing of a log that goes on is given so long."""
+
 REPLACED_S = 5.0
 """For so long after a process's last heartbeat those of an earlier one of the same name are taken for late."""
 
@@ -50,6 +53,7 @@ class Detector:
         self._beats: dict[str, Heartbeat] = {}
         self._slots: dict[tuple[str, int], _Seen] = {}
         self._announced: dict[tuple[int, int], tuple[int, int]] = {}  # (slot, epoch) -> records [from, until)
+        self._behind: dict[int, tuple[str, int, float]] = {}  # slot -> (owner, its position, behind the end since)
         self.gaps = 0
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
@@ -153,6 +157,25 @@ class Detector:
         if beat is None or beat.busy_offset < 0:
             return False
         return beat.busy_us / 1e6 > max(MIN_STALL_S, STALL_RECORDS * beat.record_us / 1e6)
+
+    def stuck(self, node: str, slot: int, end: int, now: float) -> bool:
+        """Return whether the owner lives, and reads its log no more: a client that has lost a partition says nothing.
+
+        Args:
+            end: of the slot's log.
+        """
+        beat = self.owner_beat(node, slot)
+        if beat is None or beat.role != "primary" or not beat.ready or beat.busy_offset >= 0 or beat.position >= end:
+            self._behind.pop(slot, None)
+            return False
+        known = self._behind.get(slot)
+        if known is None or known[:2] != (node, beat.position):
+            known = self._behind[slot] = node, beat.position, now
+        return self.overdue(known[2], now)
+
+    def overdue(self, since: float, now: float) -> bool:
+        """Return whether what should come from the log at once has not come for `STUCK_S`, and the log is there."""
+        return self.settled(now) and now - max(since, self._hold_until) > STUCK_S
 
     def _count(self, at: float, own_count: int, now: float) -> float:
         if not self.settled(now) or self._own_count - own_count < MIN_OWN_BACK:

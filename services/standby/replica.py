@@ -423,7 +423,7 @@ class Replica:
         if detector.settled(now):
             if owner and detector.left(owner):
                 return "left", silence
-            if detector.stalled(owner, self.slot_id):
+            if detector.stalled(owner, self.slot_id) or detector.stuck(owner, self.slot_id, self.intake.end, now):
                 return "stalled", silence
         return ("move" if owner and wish.move and wished else ""), 0.0
 
@@ -544,6 +544,8 @@ class Replica:
     def _own(self, now: float) -> list[act.Action]:
         primary, promotion = self.primary, self._promotion
         assert primary is not None  # noqa: S101 - made when the stage was entered
+        if self._known_epoch > self._term and self._detector.overdue(self._since, now):
+            return [act.End(f"{self._known_owner} owns it since epoch {self._known_epoch}, but its log does not come")]
         if promotion is not None and promotion.reason in DEATHS and self.intake.backlog:
             first = self.intake.backlog[0][0].offset
             if promotion.announced is None or first >= promotion.announced:

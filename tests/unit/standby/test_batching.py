@@ -24,7 +24,7 @@ def settled(stand_in: StandIn, after_s: float, limit: float) -> float:
 @pytest.mark.parametrize("policy", ["step", "model"])
 def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(policy: Any) -> None:
     limits = {"max_bandwidth": 30_000 * OVERHEAD, "max_recovery_s": 0.080, "priority": "recovery"}
-    standby = Standby(batch_size=1, policy=policy, cost_period_s=1.0, **limits)  # type: ignore[arg-type]
+    standby = Standby(batch_size=1, policy=policy, cost_period_s=1.0, **limits)
     asked = StandIn(rate=100.0, standby=standby, process_s=0.0001, acks_s=0.25).run(10.0)
     asked.rate = 1000.0
     asked.run(2.0)
@@ -38,7 +38,7 @@ def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(pol
 def test_where_both_limits_cannot_be_the_one_with_priority_is_kept(policy: Any) -> None:
     for priority in ("recovery", "bandwidth"):
         limits = {"max_bandwidth": 15_000 * OVERHEAD, "max_recovery_s": 0.100, "priority": priority}
-        standby = Standby(batch_size=1, policy=policy, **limits)  # type: ignore[arg-type]
+        standby = Standby(batch_size=1, policy=policy, **limits)
         asked = StandIn(rate=500.0, standby=standby, process_s=0.00002, owner_s=0.00002, acks_s=3.0).run(10.0)
         assert asked.bandwidth(1.0) <= 15_000 * OVERHEAD
         asked.process_s = asked.owner_s = 0.001
@@ -56,7 +56,7 @@ def test_where_both_limits_cannot_be_the_one_with_priority_is_kept(policy: Any) 
 def test_the_model_is_there_before_the_steps_are() -> None:
     found = {}
     for policy in ("step", "model"):
-        standby = Standby(batch_size=500, policy=policy, cost_period_s=1.0, max_recovery_s=0.050)  # type: ignore[arg-type]
+        standby = Standby(batch_size=500, policy=policy, cost_period_s=1.0, max_recovery_s=0.050)
         asked = StandIn(rate=1000.0, standby=standby, process_s=0.00005, owner_s=0.00005, acks_s=1.0).run(5.0)
         asked.process_s = asked.owner_s = 0.001
         asked.run(5.0)
@@ -100,7 +100,7 @@ def test_from_infinity_the_steps_lead_down() -> None:
 
 
 def test_a_slot_can_have_targets_of_its_own_and_others_while_it_runs() -> None:
-    standby = Standby(batch_size=100, max_recovery_s=1.0, slots={1: {"batch_size": 7, "policy": "fixed"}})  # type: ignore[dict-item]
+    standby = Standby(batch_size=100, max_recovery_s=1.0, slots={1: {"batch_size": 7, "policy": "fixed"}})
     assert Batching(standby, 0).batch_tuples == 100.0
     own = Batching(standby, 1)
     assert (own.batch_tuples, own.target.policy, own.target.max_recovery_s) == (7.0, "fixed", 1.0)

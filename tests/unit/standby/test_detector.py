@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.runtime.messages import Heartbeat, SlotBeat
-from services.standby.detector import GAP_INTERVALS, MIN_STALL_S, REPLACED_S, SETTLE_S, STALL_RECORDS, Detector
+from services.standby.detector import GAP_INTERVALS, MIN_STALL_S, REPLACED_S, SETTLE_S, STALL_RECORDS, STUCK_S, Detector
 
 INTERVAL_S = 0.1
 SLOT = 2
@@ -206,3 +206,39 @@ def test_a_heartbeat_sent_again_is_no_sign_of_life() -> None:
     assert detector.age("other", 12.0) == 0.0
     detector.on_heartbeat(Heartbeat(node="other", role="worker", incarnation=6, sequence=1), 13.0)
     assert detector.age("other", 13.0) == 0.0
+
+
+def stuck_after(watch: Watch, seconds: float, end: int, **part: Any) -> bool:
+    """Return whether the owner counts as stuck once it has said the same for so long."""
+    found = False
+    for _ in range(round(seconds / INTERVAL_S)):
+        watch.run(INTERVAL_S, **part)
+        found = watch.detector.stuck("n1", SLOT, end, watch.now)
+    return found
+
+
+def test_an_owner_that_beats_and_reads_nothing_of_a_log_that_goes_on_is_stuck(watch: Watch) -> None:
+    assert not stuck_after(watch, STUCK_S, 8, position=7, ready=True)
+    assert stuck_after(watch, 0.5, 9, position=7, ready=True)
+    assert not stuck_after(watch, 0.5, 9, position=8, ready=True)  # it moves
+    assert stuck_after(watch, STUCK_S + 0.5, 9, position=8, ready=True)
+    assert not stuck_after(watch, 0.5, 9, position=9, ready=True)  # it is there
+
+
+@pytest.mark.parametrize(
+    "part", [{"ready": False}, {"busy_offset": 7, "ready": True}, {"role": "promoting", "ready": True}]
+)
+def test_an_owner_that_says_why_is_not_stuck(watch: Watch, part: dict[str, Any]) -> None:
+    assert not stuck_after(watch, 2 * STUCK_S, 9, position=7, **part)
+
+
+def test_a_log_that_rested_for_long_makes_nobody_stuck_when_it_goes_on(watch: Watch) -> None:
+    assert not stuck_after(watch, 3 * STUCK_S, 7, position=7, ready=True)
+    assert not stuck_after(watch, 0.5, 8, position=7, ready=True)
+
+
+def test_an_outage_is_not_held_against_the_owners_reading(watch: Watch) -> None:
+    assert not stuck_after(watch, STUCK_S - 0.5, 9, position=7, ready=True)
+    watch.now += 10.0
+    assert not stuck_after(watch, SETTLE_S + STUCK_S - 0.5, 9, position=7, ready=True)
+    assert stuck_after(watch, 1.0, 9, position=7, ready=True)
