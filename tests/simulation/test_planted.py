@@ -17,8 +17,8 @@ SCHEDULES = 40
 
 SEEDS = {
     "a new owner begins after the wrong name": 4,
-    "an ownership counts whatever its epoch": 11,
-    "the last of several claims wins": 11,
+    "an ownership counts whatever its epoch": 48,
+    "the last of several claims wins": 48,
     "a void control record counts": 3,
     "a control record carries another epoch": 5,
     "an ack claims outputs that are on their way": 1,
