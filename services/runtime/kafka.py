@@ -29,6 +29,8 @@ _COMMON: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "socket.keepalive.enable": True,
+    # A request on a connection that is half open is given up after this, instead of a minute.
+    "socket.timeout.ms": 10_000,
     "log.connection.close": False,
 }
 _READER: dict[str, Any] = {
@@ -66,8 +68,12 @@ PROTOCOLS = {"plaintext": "plaintext", "tls": "ssl", "sasl_plaintext": "sasl_pla
 """`[kafka] security` -> security.protocol of librdkafka and, in capitals, of Kafka's own clients."""
 
 STATISTICS_MS = 1000
+DEAF_S = 10.0
+"""A reader that has heard nothing for so long asks whether the log has more for it."""
+
 _RANGE_S = 2.0
 _REFRESH_S = 0.5
+_FRESH_S = 1.5
 _ADMIN_S = 10.0
 WAIT_LINE_S = 5.0
 
@@ -168,15 +174,18 @@ class KafkaReader:
     def __init__(self, options: dict[str, Any], prefix: str, *, measured: bool = False) -> None:
         if measured:
             options = options | {"statistics.interval.ms": STATISTICS_MS, "stats_cb": self._on_statistics}
+        self._options = options
         self._traffic = Traffic()
         self._measured = measured
         self._consumer = Consumer(options, logger=_client_logger)
         self._prefix = prefix
-        self._assigned: set[tuple[str, int]] = set()
+        self._next: dict[tuple[str, int], int] = {}  # what is assigned: the offset of the next record
+        self._heard_at = time.monotonic()
 
     def assign(self, positions: Iterable[Position]) -> None:
-        wanted = list(positions)
-        self._assigned = {(item.topic, item.partition) for item in wanted}
+        wanted = [self._placed(item) for item in positions]
+        self._next = {(item.topic, item.partition): item.offset for item in wanted}
+        self._heard_at = time.monotonic()
         if wanted:
             self._consumer.assign([self._place(item) for item in wanted])
         else:
@@ -184,19 +193,25 @@ class KafkaReader:
 
     def add(self, position: Position) -> None:
         self.remove(position.topic, position.partition)
+        position = self._placed(position)
         self._consumer.incremental_assign([self._place(position)])
-        self._assigned.add((position.topic, position.partition))
+        self._next[position.topic, position.partition] = position.offset
 
     def remove(self, topic: str, partition: int) -> None:
-        if (topic, partition) in self._assigned:
+        if self._next.pop((topic, partition), None) is not None:
             self._consumer.incremental_unassign([TopicPartition(self._prefix + topic, partition)])
-            self._assigned.discard((topic, partition))
 
     def read(self, max_records: int, timeout_s: float) -> list[Record]:
         try:
             messages = self._consumer.consume(max_records, timeout_s)
         except KafkaException as error:
             raise LogError(str(error)) from error
+        now = time.monotonic()
+        if messages:
+            self._heard_at = now
+        elif self._next and now - self._heard_at > DEAF_S:
+            self._heard_at = now
+            self._look_after()
         records = []
         for message in messages:
             trouble = message.error()
@@ -207,19 +222,14 @@ class KafkaReader:
                     raise LogError(str(trouble))
                 continue  # connection trouble: librdkafka goes on trying
             topic = (message.topic() or "")[len(self._prefix) :]
-            if (topic, message.partition()) not in self._assigned:
+            partition, offset = message.partition() or 0, message.offset() or 0
+            if (topic, partition) not in self._next:
                 continue  # fetched before `remove`
+            self._next[topic, partition] = offset + 1
             kind, milliseconds = message.timestamp()
             appended_us = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
             records.append(
-                Record(
-                    topic,
-                    message.partition() or 0,
-                    message.offset() or 0,
-                    appended_us,
-                    _octets(message.key()),
-                    _octets(message.value()),
-                )
+                Record(topic, partition, offset, appended_us, _octets(message.key()), _octets(message.value()))
             )
         return records
 
@@ -238,7 +248,7 @@ class KafkaReader:
                 return int(low), int(high)
 
     def traffic(self) -> Traffic:
-        if self._measured and not self._assigned:
+        if self._measured and not self._next:
             self._consumer.poll(0)  # reports come by `read` otherwise, and one who does not read would heap them up
         return self._traffic
 
@@ -258,11 +268,54 @@ class KafkaReader:
         with contextlib.suppress(KafkaException):
             self._consumer.list_topics(name, timeout=_REFRESH_S)
 
+    def _look_after(self) -> None:
+        """Nothing has come for a while: if the log has more, begin anew with another client.
+
+        A client whose connection is half open, or that has lost sight of its partitions' leader, waits for ever and
+        says nothing (seen with librdkafka 2.16 after the broker had been off the network).
+        """
+        fresh = Consumer(self._options, logger=_client_logger) if self._deaf() else None
+        if fresh is None:
+            return
+        _client_logger.warning("a reader heard nothing although the log goes on: it begins anew with another client")
+        old, self._consumer = self._consumer, fresh
+        old.close()
+        self._consumer.assign(
+            [TopicPartition(self._prefix + topic, number, offset) for (topic, number), offset in self._next.items()]
+        )
+
+    def _deaf(self) -> bool:
+        """Return whether the log holds records that should have come; False as well while it does not answer."""
+        for (topic, partition), offset in self._next.items():
+            place = TopicPartition(self._prefix + topic, partition)
+            try:
+                _, end = self._consumer.get_watermark_offsets(place, timeout=_REFRESH_S, cached=False)
+            except KafkaException:
+                end = self._end_by_another(place)
+                if end < 0:
+                    return False
+            if end > offset:
+                return True
+        return False
+
+    def _end_by_another(self, place: TopicPartition) -> int:
+        """Ask a client that knows nothing yet; return -1 if it gets no answer either."""
+        other = Consumer(self._options, logger=_client_logger)
+        try:
+            _, end = other.get_watermark_offsets(place, timeout=_FRESH_S, cached=False)
+        except KafkaException:
+            return -1
+        finally:
+            other.close()
+        return int(end)
+
+    def _placed(self, position: Position) -> Position:
+        if position.offset >= 0:
+            return position
+        return position._replace(offset=self.range(position.topic, position.partition)[1])
+
     def _place(self, position: Position) -> TopicPartition:
-        offset = position.offset
-        if offset < 0:
-            offset = self.range(position.topic, position.partition)[1]
-        return TopicPartition(self._prefix + position.topic, position.partition, offset)
+        return TopicPartition(self._prefix + position.topic, position.partition, position.offset)
 
 
 def _octets(data: str | bytes | None) -> bytes | None:

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from services.runtime import kafka
-from services.runtime.kafka import KafkaReader, client_options, topic_layout
+from services.runtime.kafka import client_options, topic_layout
 from services.runtime.log import LATE, TUPLES
 from services.runtime.settings import ConfigError, Kafka, Settings, load
 
@@ -73,24 +70,3 @@ def test_what_is_past_its_time_is_soon_in_a_closed_segment() -> None:
     for retention_s, segment_s in ((7 * 86400.0, 86400), (600.0, 120), (60.0, 60)):
         layout = topic_layout(Settings(kafka=Kafka(retention_s=retention_s)))
         assert layout[TUPLES][1]["segment.ms"] == str(segment_s * 1000)
-
-
-class Forgetful:
-    """A consumer as librdkafka's is after some outages: a topic's partitions are unknown until it is asked for them."""
-
-    def __init__(self) -> None:
-        self.knows: set[str] = set()
-
-    def get_watermark_offsets(self, place: TopicPartition, **_: Any) -> tuple[int, int]:
-        if place.topic not in self.knows:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
-        return 3, 7
-
-    def list_topics(self, topic: str, **_: Any) -> None:
-        self.knows.add(topic)
-
-
-def test_a_client_that_has_lost_sight_of_a_topic_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "Consumer", lambda *_, **__: Forgetful())
-    monkeypatch.setattr(kafka, "_RANGE_S", 0.2)
-    assert KafkaReader({}, "plant.").range(TUPLES, 1) == (3, 7)
