@@ -5,7 +5,8 @@ silence only
 
 - while its own heartbeats come back (the last one less than two intervals ago),
 - after at least two of its own have come back, in log order, since the other's last, and
-- not for 1 s after a gap in its own.
+- not for the time up to 1 s after a gap in its own: what the others were silent for until then does not count either,
+  since their connections may come back later than ours.
 
 A broker that stalls, a network that is down or cores that are saturated silence both alike, and nobody is accused.
 """
@@ -180,4 +181,4 @@ class Detector:
     def _count(self, at: float, own_count: int, now: float) -> float:
         if not self.settled(now) or self._own_count - own_count < MIN_OWN_BACK:
             return 0.0
-        return now - at
+        return now - max(at, self._hold_until)
