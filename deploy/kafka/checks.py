@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 from pathlib import Path
@@ -15,13 +16,16 @@ CLUSTER_FILE = "cluster-id"
 MIN_FREE_BYTES = 200_000_000
 """A start with less free space would end in a broker that dies on its first segments."""
 
+_NO_ROOM_BYTES = 2_000_000
+
 _RESTORE = "restore it, or remove the directory to begin with an empty log"
 _PORT = (
     "stop what listens there, or choose another with `servers` under [kafka] in tsunagi.toml (TSUNAGI_KAFKA__SERVERS)"
 )
 # What a dying broker's log says -> what that means. The first match counts.
+_NO_SPACE = "No space left on device"
 _CAUSES = (
-    ("No space left on device", "the disk of {directory} is full; free at least 200 MB there, then start again"),
+    (_NO_SPACE, "the disk of {directory} is full; free at least 200 MB there, then start again"),
     ("Disk quota exceeded", "the disk quota of {directory} is used up; free at least 200 MB there, then start again"),
     ("File too large", "{directory} has no room: a file may not grow further (ulimit -f, or the file system's limit)"),
     ("Read-only file system", "{directory} is on a read-only file system"),
@@ -134,7 +138,13 @@ def bind(port: int) -> socket.socket:
 
 
 def cause(log: str, *, directory: Path, port: int, controller_port: int) -> str:
-    """Say what a dead broker died of, in one line, from what it logged."""
+    """Say what a dead broker died of, in one line, from what it logged.
+
+    On a full disk there may have been no room for the line that says so.
+    """
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(directory).free < _NO_ROOM_BYTES:
+            log = _NO_SPACE
     for sign, meaning in _CAUSES:
         if sign in log:
             return meaning.format(directory=directory, port=port, controller_port=controller_port)

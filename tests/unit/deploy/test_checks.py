@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,3 +100,9 @@ def test_missing_java_and_missing_jars_say_what_to_do(tmp_path: Path, monkeypatc
 )
 def test_cause_of_death_is_read_from_the_log(log: str, said: str) -> None:
     assert said in cause(log, directory=Path("/b"), port=9, controller_port=10)
+
+
+def test_a_disk_without_room_for_the_last_words_is_full_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    cut = "ERROR Error while appending records to tuples-0 in dir /b/da"
+    assert "the disk of /b is full" in cause(cut, directory=Path("/b"), port=9, controller_port=10)
