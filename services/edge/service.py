@@ -20,7 +20,7 @@ from services.edge.publish import PlacementReader, Publisher
 from services.edge.source import UNKNOWN_SENSOR, Opener, Row, Source, SourceError, Unusable
 from services.edge.sources import make_opener
 from services.edge.spool import Spool
-from services.edge.window import LATE, SlidingWindows
+from services.edge.window import EARLY, LATE, SlidingWindows
 from services.runtime import metrics
 from services.runtime.auth import authenticated
 from services.runtime.clock import Clock, SystemClock
@@ -261,6 +261,8 @@ class Edge:
             self._logger.warning("steps not sent", first=expected, last=following - 1)
 
     def _add(self, row: Row) -> None:
+        if not row.again and self._windows.precedes(row.time_us + self._offset_us):
+            self.dead_letters.counts[EARLY] += len(row.places)  # a second's worth at each start: counted, not kept
         for reading in self._windows.add(row.time_us + self._offset_us, row.places, row.values):
             if row.again:
                 continue

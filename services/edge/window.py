@@ -19,6 +19,7 @@ from services.runtime.settings import MICROSECONDS, Steps
 Places = npt.NDArray[np.intp]
 
 LATE = "reading-late"
+EARLY = "before-first-window"
 NOT_A_NUMBER = "not-a-number"
 OUT_OF_RANGE = "out-of-range"
 
@@ -133,6 +134,12 @@ class SlidingWindows:
         self._values[self._size : end] = values
         self._size = end
         return rejected
+
+    def precedes(self, time_us: int) -> bool:
+        """Return whether a reading of that time is in no window: it came before the first that is whole."""
+        if self.next_step is None:
+            return False
+        return self._closed_us < time_us <= self.begin_us(self.next_step)
 
     def close(self, step: int) -> Closed:
         """Close a step: no reading up to its end is taken from now on.

@@ -204,3 +204,13 @@ def test_every_step_holds_exactly_the_readings_of_its_window(data, window, slide
                     assert found[10 + place_] == (taken[before[-1][1]][2], 0)
                 else:
                     assert 10 + place_ not in found
+
+
+def test_what_came_before_the_first_whole_window_is_in_none():
+    windows = make(window=10, slide=2)
+    assert not windows.precedes(0)
+    windows.observe_from(3 * SECOND)
+    assert windows.begin_us(windows.next_step or 0) == 4 * SECOND
+    assert [windows.precedes(second * SECOND) for second in (3, 4, 5)] == [True, True, False]
+    windows.close(7)
+    assert not windows.precedes(5 * SECOND)  # it had its windows, or is late
