@@ -40,6 +40,9 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
         "spark.app.name": "tsunagi",
         "spark.jars": ",".join(str(path) for path in found),
         "spark.driver.memory": settings.spark.memory,
+        "spark.executor.memory": settings.spark.executor_memory,
+        # The other codec unpacks a library into /tmp to run it, which a container's /tmp rightly refuses.
+        "spark.shuffle.mapStatus.compression.codec": "lz4",
         # C1 only: the jobs are short, and compiling them well costs more than it saves.
         _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.python.unix.domain.socket.enabled": "true",

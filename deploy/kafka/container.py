@@ -161,7 +161,9 @@ class Server:
             (directory / "broker.log").unlink(missing_ok=True)  # the log of one start tells why that one died
         except OSError as error:
             raise BrokerError(f"cannot write to {directory}: {error.strerror}; is the volume of user 10001?") from None
-        command = [self._java, f"-Xmx{self._container.heap_mb}m", *JVM, "-cp", f"{JARS}/*", "kafka.Kafka"]
+        # All of the heap from the start: it would be taken within half an hour anyway, and look like a leak.
+        heap = [f"-Xms{self._container.heap_mb}m", f"-Xmx{self._container.heap_mb}m", "-XX:+AlwaysPreTouch"]
+        command = [self._java, *heap, *JVM, "-cp", f"{JARS}/*", "kafka.Kafka"]
         self._child = subprocess.Popen([*command, "server.properties"], cwd=directory, stdin=subprocess.DEVNULL)
 
     def stop(self) -> None:

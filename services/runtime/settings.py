@@ -289,6 +289,7 @@ class Spark(Section):
     wait_s: Positive = Field(30.0, description="how long the frontier waits for a slot that gives nothing")
     unknown_group: str = Field("ungrouped", description="group of sensors without one in the sensors table")
     memory: str = Field("512m", description="heap of the driver")
+    executor_memory: str = Field("512m", description="heap of an executor, on a cluster; less than its worker has")
     options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="any Spark option")
 
 
