@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from rich.console import Console
@@ -24,6 +23,7 @@ from services.demo.inputs import DemoError, Inputs, configuration, free_port, pr
 from services.demo.report import judge, summary, write_report
 from services.demo.stream import Noted, Schedule, StreamClock, stream
 from services.demo.truth import Truth, read_readings, windows
+from services.local import processes
 from services.local.topics import read_topic, tool_log
 from services.local.up import System
 from services.recovery.fit import fit_csv
@@ -238,18 +238,8 @@ def _collect(settings: Settings, noted: Noted) -> Collected:
         kills=noted.kills,
         outages=noted.outages,
         reads=noted.reads,
-        notes=list(_notes(settings.state)),
+        notes=list(processes.logged(settings.state, "takeover")),
     )
-
-
-def _notes(state: Path) -> Iterator[dict[str, Any]]:
-    """Yield what the workers logged of their takeovers."""
-    for file in sorted((state / "logs").glob("*.log")):
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError):
-                fields = json.loads(line)
-                if isinstance(fields, dict) and fields.get("event") == "takeover":
-                    yield fields
 
 
 def _world(inputs: Inputs, settings: Settings, truth: Truth, model: Model) -> World:

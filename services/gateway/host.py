@@ -281,6 +281,11 @@ class Host:
         self._targets[asked.slot] = asked
         replica = self.replicas.get(asked.slot)
         if replica is not None:
+            self._aim(replica)
+
+    def _aim(self, replica: Replica) -> None:
+        asked = self._targets.get(replica.slot_id)
+        if asked is not None:
             replica.batching.aim(read_target(asked, self.settings.standby, self._logger))
 
     def _assign(self, assignment: Assignment) -> None:
@@ -308,8 +313,7 @@ class Host:
         for (of_slot, _), ack in self._acks.items():
             if of_slot == slot:
                 replica.on_ack(ack, now)
-        if slot in self._targets:
-            replica.batching.aim(read_target(self._targets[slot], self.settings.standby, self._logger))
+        self._aim(replica)
         self.replicas[slot] = replica
         self._logger.info("slot taken up", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
 

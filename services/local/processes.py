@@ -7,6 +7,7 @@ session even where it changes its process group, so the session is what is kille
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -58,6 +60,16 @@ def pid_file(state: Path, node: str) -> Path:
 def log_file(state: Path, node: str) -> Path:
     """Return where the output of `node` goes."""
     return state / "logs" / f"{node}.log"
+
+
+def logged(state: Path, event: str) -> Iterator[dict[str, Any]]:
+    """Yield what any service has logged under this event, by file."""
+    for file in sorted((state / "logs").glob("*.log")):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                fields = json.loads(line)
+                if isinstance(fields, dict) and fields.get("event") == event:
+                    yield fields
 
 
 def start(

@@ -274,12 +274,11 @@ class KafkaReader:
         A client whose connection is half open, or that has lost sight of its partitions' leader, waits for ever and
         says nothing (seen with librdkafka 2.16 after the broker had been off the network).
         """
-        fresh = Consumer(self._options, logger=_client_logger) if self._deaf() else None
-        if fresh is None:
+        if not self._deaf():
             return
         _client_logger.warning("a reader heard nothing although the log goes on: it begins anew with another client")
-        old, self._consumer = self._consumer, fresh
-        old.close()
+        self._consumer.close()
+        self._consumer = Consumer(self._options, logger=_client_logger)
         self._consumer.assign(
             [TopicPartition(self._prefix + topic, number, offset) for (topic, number), offset in self._next.items()]
         )

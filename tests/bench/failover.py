@@ -39,6 +39,7 @@ from services.local.fleet import Fleet
 from services.local.topics import tool_log
 from services.local.up import System
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
+from services.standby.promotion import DEATHS
 
 SENSORS = 214
 ROW_S = 600.0
@@ -117,16 +118,6 @@ def spread(values: list[float]) -> dict[str, float | None]:
     }
 
 
-def takeovers(settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield what the workers logged of their takeovers after a death."""
-    for file in sorted((settings.state / "logs").glob("*.log")):
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                fields = json.loads(line)
-                if fields.get("event") == "takeover" and fields["reason"] in ("silent", "stalled", "restart"):
-                    yield fields
-
-
 def plans(options: argparse.Namespace) -> Iterator[Round]:
     """Yield the faults; a worker that is stopped stays so for longer than its death takes to be noticed."""
     for plan in rounds(["gateway"], [FAULTS[options.fault]], options.kills, options.seed):
@@ -136,7 +127,7 @@ def plans(options: argparse.Namespace) -> Iterator[Round]:
 def result(options: argparse.Namespace, settings: Settings, outcomes: list[Outcome], usage: Usage) -> dict[str, Any]:
     """Return the JSON object."""
     silences = [item.silence_s for item in outcomes if item.silence_s is not None]
-    parts = list(takeovers(settings))
+    parts = [item for item in processes.logged(settings.state, "takeover") if item["reason"] in DEATHS]
     changes = [(item, taken) for item in outcomes for taken in item.takeovers]
     last = outcomes[-1].found if outcomes else None
     quarter = max(1, len(silences) // 4)
