@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
-from services.gateway.operators import Chain, Frame, build_chain
+from services.gateway.frames import Frame, Run
+from services.gateway.operators import Chain, build_chain
 from services.local.topics import read_partition, tool_log
 from services.recovery.model import Model
 from services.recovery.store import load_from_store
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, octets, sensors
 from services.runtime.log import RECOVERED, TUPLES, LogError, Record
-from services.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
+from services.runtime.messages import EXACT, VERSION, LogRecord, Recovered, TupleBatch
 from services.runtime.names import Name, unpack_key
 from services.runtime.settings import Settings
 
@@ -119,6 +120,12 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             serial = message.serial
         if body == "settings":
             before, config = config, SlotConfig.parse(message.settings.text)
+            if before is not None and before.slide_us != config.slide_us:
+                index += sum(len(delivered) for delivered in opened.values())  # they go to `late`
+                opened.clear()
+                cursor, punctuated = int(_recount(cursor, before, config)), _recount(punctuated, before, config)
+                for edge in edges.values():
+                    edge["last"], edge["out"] = (_recount(edge[what], before, config) for what in ("last", "out"))
             cursor = min(first_step, claimed_us // config.slide_us + 1) if before is None else cursor
             for name in config.edges:
                 edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER})
@@ -135,6 +142,19 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             punctuated = max(punctuated, message.punctuation.step)
         if config is None or chain is None:
             waiting.extend(batches)
+            continue
+        if config.mode == "tuples":
+            for batch, appended_us in batches:
+                if _refused(batch, appended_us, config, edges, -math.inf):
+                    index += not buried
+                    continue
+                edges[batch.edge]["last"] = batch.step
+                for run in chain.process_run(_as_run(batch)):
+                    rows = run.keep(~np.isnan(run.mean))
+                    if len(rows.mean):
+                        named = replace(rows, step=batch.step, event_time_us=batch.event_time_us)
+                        yield Recomputed(Name(record.offset, index), generation, named)
+                        index += 1
             continue
         for batch, appended_us in batches:
             if _refused(batch, appended_us, config, edges, cursor):
@@ -193,7 +213,7 @@ def _quarantined(records: Sequence[Record]) -> dict[int, int]:
 
 
 def _refused(
-    batch: TupleBatch, appended_us: int, config: SlotConfig, edges: Mapping[str, dict[str, float]], cursor: int
+    batch: TupleBatch, appended_us: int, config: SlotConfig, edges: Mapping[str, dict[str, float]], cursor: float
 ) -> bool:
     """The rules of a batch, in their order; notes the incarnation."""
     edge = edges.get(batch.edge)
@@ -207,10 +227,24 @@ def _refused(
         return True
     if batch.incarnation < edge["incarnation"]:
         return True
-    if batch.event_time_us > appended_us + config.max_ahead_us or batch.event_time_us != batch.step * config.slide_us:
+    if batch.event_time_us > appended_us + config.max_ahead_us:
+        return True
+    if config.mode == "steps" and batch.event_time_us != batch.step * config.slide_us:
         return True
     edge["incarnation"] = batch.incarnation
     return batch.step < cursor or batch.step <= edge["last"]
+
+
+def _recount(step: float, before: SlotConfig, config: SlotConfig) -> float:
+    """Return a step's number when steps are counted in another unit."""
+    return step if math.isinf(step) else step * before.slide_us // config.slide_us
+
+
+def _as_run(batch: TupleBatch) -> Run:
+    ids, values = sensors(batch.sensor), floats(batch.value)
+    zeros, whole = np.zeros(len(ids)), np.zeros(len(ids), dtype=np.int64)
+    exact = np.full(len(ids), EXACT, dtype=np.uint8)
+    return Run(batch.step, batch.event_time_us, ids, values, zeros, exact, zeros, whole + batch.event_time_us, whole)
 
 
 def _values(config: SlotConfig, batches: Mapping[str, TupleBatch]) -> Floats:

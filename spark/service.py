@@ -14,7 +14,7 @@ from services.runtime.auth import authenticated
 from services.runtime.health import HealthServer
 from services.runtime.heartbeat import Heartbeats
 from services.runtime.kafka import KafkaLog
-from services.runtime.log import RECOVERED, RESULTS, LogError, OffsetLostError
+from services.runtime.log import RECOVERED, RESULTS, Log, LogError, OffsetLostError
 from services.runtime.logs import configure
 from services.runtime.loop import StopFlag
 from services.runtime.messages import Heartbeat
@@ -43,6 +43,8 @@ def run(settings: Settings) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     log = KafkaLog(settings.kafka, client_id="tsunagi-spark")
     signed = authenticated(log, settings)
+    if settings.query.mode == "tuples":
+        return stand_aside(settings, signed, logger)
     store = Store(settings.spark.checkpoint)
     state = {"ready": False, "reason": "starting"}
 
@@ -79,6 +81,24 @@ def run(settings: Settings) -> int:
                 job.close()
                 health.close()
     logger.info("stopped", batch=job.standing.batch)
+    return 0
+
+
+def stand_aside(settings: Settings, log: Log, logger: structlog.stdlib.BoundLogger) -> int:
+    """Do nothing until the end, so that the same services run in either mode: results of tuples are not ordered."""
+    logger.info("nothing to order", mode=settings.query.mode, results=settings.kafka.prefix + RECOVERED)
+    health = HealthServer(settings.metrics.host, settings.metrics.port, lambda: (True, ""))
+    beats = Heartbeats(log, NODE, "spark", settings.standby.heartbeat_s, lambda _beat: None)
+    beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
+    beats.start()
+    try:
+        with StopFlag() as stop:
+            while not stop.is_set():
+                time.sleep(_POLL_S)
+        beats.leaving = True
+    finally:
+        beats.close()
+        health.close()
     return 0
 
 

@@ -161,12 +161,18 @@ class Publisher:
         self._slot_of = slot_of
         self._slots = sorted(set(slot_of[known].tolist()))
 
-    def publish(self, closed: Closed, event_time_us: int, incarnation: int) -> None:
-        """Hand over a step: a record for every slot with sensors of this edge, also where none has a value."""
+    def publish(self, closed: Closed, event_time_us: int, incarnation: int, *, everywhere: bool = True) -> None:
+        """Hand over a step: a record for every slot with sensors of this edge.
+
+        Args:
+            everywhere: also where no sensor has a value: the slot waits for it.
+        """
         slot_of = self._slot_of[closed.places]
         self.unplaced_values += int((slot_of == _NOWHERE).sum())
         for slot in self._slots:
             here = slot_of == slot
+            if not (everywhere or here.any()):
+                continue
             batch = TupleBatch(
                 edge=self._edge,
                 incarnation=incarnation,

@@ -15,12 +15,13 @@ from contextlib import closing
 import structlog
 
 from services.edge.dead_letters import DeadLetters
+from services.edge.passing import Passed, Passing
 from services.edge.position import EdgePosition, PositionFile
 from services.edge.publish import PlacementReader, Publisher
 from services.edge.source import UNKNOWN_SENSOR, Opener, Row, Source, SourceError, Unusable
 from services.edge.sources import make_opener
 from services.edge.spool import Spool
-from services.edge.window import EARLY, LATE, SlidingWindows
+from services.edge.window import EARLY, LATE, Rejected, SlidingWindows
 from services.runtime import metrics
 from services.runtime.auth import authenticated
 from services.runtime.clock import Clock, SystemClock
@@ -131,6 +132,9 @@ class Edge:
         started = clock.now_us() * 1000 if incarnation is None else incarnation
         self.incarnation = started if self._position is None else max(started, self._position.incarnation + 1)
         self._windows = SlidingWindows(self._own, settings.steps)
+        self._passing: Passing | None = None  # instead of windows, where the query takes each tuple as it comes
+        if settings.query.mode == "tuples":
+            self._passing = Passing(self._own, None if self._position is None else self._position.step)
         self._source: Source | None = None
         self._begun = (0, 0)
         self._skipped = 0
@@ -167,13 +171,18 @@ class Edge:
         # So many letters wait for the log that reading on would only fill the memory.
         rows = [] if self.dead_letters.full else source.due(now_us, MAX_ROWS)
         self._note_skipped(source)
-        for row in rows:
-            self._add(row)
+        if self._passing is None:
+            for row in rows:
+                self._add(row)
         for item in source.unusable():
             if item.reason == UNKNOWN_SENSOR and item.origin is None and item.letter:
                 self._logger.warning("a column is not in the sensors table", sensor=item.sensor, row=item.number)
             self.dead_letters.write(item)
-        more = self._close_steps(source, now_us)
+        more = False
+        if self._passing is None:
+            more = self._close_steps(source, now_us)
+        else:
+            self._pass_on(source, self._passing, rows)
         self.dead_letters.poll()
         self._counts.update(len(rows), self.publisher, self.dead_letters.counts)
         self._counts.look(source)
@@ -221,14 +230,15 @@ class Edge:
         opened = self._opener.open(now_us, position, self.incarnation)
         not_before = None
         if position is not None:
-            ahead = self._windows.end_us(position.step) - (now_us + self._offset_us)
+            ahead = position.step * self._settings.slide_us - (now_us + self._offset_us)
             if ahead > steps.max_ahead_s * MICROSECONDS:
                 self._logger.warning("the clock was set back", step=position.step, ahead_s=ahead / MICROSECONDS)
             else:
                 not_before = position.step + 1
-        self._observe(opened, not_before, not_before=not_before)
-        for row in opened.refill:  # what it rejects was counted by the incarnation that read it first
-            self._windows.add(row.time_us + self._offset_us, row.places, row.values)
+        if self._passing is None:
+            self._observe(opened, not_before, not_before=not_before)
+            for row in opened.refill:  # what it rejects was counted by the incarnation that read it first
+                self._windows.add(row.time_us + self._offset_us, row.places, row.values)
         opened.refill.clear()
         self._logger.info(
             "source",
@@ -237,6 +247,7 @@ class Edge:
             origin_us=opened.origin_us,
             incarnation=self.incarnation,
             first_step=self._windows.next_step,
+            mode=self._settings.query.mode,
         )
         return opened
 
@@ -246,7 +257,7 @@ class Edge:
             self._skipped = source.skipped_rows
             self._counts.rows_skipped.inc(skipped)
             self._say("rows not sent: their time was over", rows=skipped, in_all=self._skipped)
-        if (source.observed_us, source.send_after_us) != self._begun:
+        if self._passing is None and (source.observed_us, source.send_after_us) != self._begun:
             self._observe(source, self._windows.next_step)
 
     def _observe(self, source: Source, expected: int | None, *, not_before: int | None = None) -> None:
@@ -263,9 +274,12 @@ class Edge:
     def _add(self, row: Row) -> None:
         if not row.again and self._windows.precedes(row.time_us + self._offset_us):
             self.dead_letters.counts[EARLY] += len(row.places)  # a second's worth at each start: counted, not kept
-        for reading in self._windows.add(row.time_us + self._offset_us, row.places, row.values):
-            if row.again:
-                continue
+        rejected = self._windows.add(row.time_us + self._offset_us, row.places, row.values)
+        if not row.again:
+            self._set_aside(row, rejected)
+
+    def _set_aside(self, row: Row, rejected: list[Rejected]) -> None:
+        for reading in rejected:
             sensor = self._own[reading.place]
             detail = f"found {reading.value}, expected {sensor.minimum} to {sensor.maximum}"
             if reading.reason == LATE:
@@ -281,23 +295,42 @@ class Edge:
             if step is None or self._windows.end_us(step) > complete_us:
                 return False
             closed = self._windows.close(step)
-            # First the position, then the step: a step is never made twice (services.edge.position).
-            self._position_file.save(
-                EdgePosition(
-                    edge=self.name,
-                    source=self._opener.name,
-                    header_sha256=self._opener.digest,
-                    origin_us=source.origin_us,
-                    step=step,
-                    incarnation=self.incarnation,
-                    progress=source.progress(self._windows.begin_us(step + 1) - self._offset_us),
-                )
-            )
+            self._save(source, step, self._windows.begin_us(step + 1) - self._offset_us)
             self.publisher.publish(closed, self._windows.end_us(step), self.incarnation)
         return True
 
+    def _pass_on(self, source: Source, passing: Passing, rows: list[Row]) -> None:
+        """Publish each row's readings, where the query takes each tuple as it comes."""
+        passed: list[Passed] = []
+        for row in rows:
+            if row.again:  # an earlier incarnation has sent it
+                continue
+            item, rejected = passing.take(row, self._offset_us)
+            self._set_aside(row, rejected)
+            if item is not None:
+                passed.append(item)
+        if passed:
+            newest_us = max(item.event_time_us for item in passed) - self._offset_us
+            self._save(source, passed[-1].rows.step, newest_us - source.delay_us)
+        for item in passed:
+            self.publisher.publish(item.rows, item.event_time_us, self.incarnation, everywhere=False)
+
+    def _save(self, source: Source, step: int, after_us: int) -> None:
+        """First the position, then the step: a step is never made twice (services.edge.position)."""
+        self._position_file.save(
+            EdgePosition(
+                edge=self.name,
+                source=self._opener.name,
+                header_sha256=self._opener.digest,
+                origin_us=source.origin_us,
+                step=step,
+                incarnation=self.incarnation,
+                progress=source.progress(after_us),
+            )
+        )
+
     def _until_due_s(self, source: Source, now_us: int) -> float:
-        step = self._windows.next_step
+        step = self._windows.next_step  # None for ever where the tuples are passed on
         close_us = None if step is None else self._windows.end_us(step) - self._offset_us + source.delay_us
         times = [time for time in (source.next_us(), close_us) if time is not None]
         soonest_us = min(times, default=now_us + MICROSECONDS)

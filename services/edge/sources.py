@@ -48,7 +48,7 @@ class LiveOpener:
             self._own,
             now_us,
             resume=progress if isinstance(progress, LiveProgress) else None,
-            until_us=now_us if position is None else position.step * settings.steps.slide_us,
+            until_us=now_us if position is None else position.step * settings.slide_us,
             run=incarnation,
         )
 

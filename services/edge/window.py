@@ -59,6 +59,31 @@ class Closed(NamedTuple):
     counts: Sensors
 
 
+class Limits:
+    """What values the sensors can have, by their table."""
+
+    def __init__(self, sensors: tuple[Sensor, ...]) -> None:
+        self._minimum = np.nan_to_num(np.array([sensor.minimum for sensor in sensors]), nan=-np.inf)
+        self._maximum = np.nan_to_num(np.array([sensor.maximum for sensor in sensors]), nan=np.inf)
+
+    def judge(self, time_us: int, places: Places, values: Floats) -> tuple[Places, Floats, list[Rejected]]:
+        """Return the readings that can be, and those that cannot."""
+        good = (values >= self._minimum[places]) & (values <= self._maximum[places]) & np.isfinite(values)
+        if good.all():
+            return places, values, []
+        finite = np.isfinite(values)
+        outside = finite & ~good
+        rejected = reject(NOT_A_NUMBER, time_us, places[~finite], values[~finite])
+        rejected += reject(OUT_OF_RANGE, time_us, places[outside], values[outside])
+        return places[good], values[good], rejected
+
+
+def reject(reason: str, time_us: int, places: Places, values: Floats) -> list[Rejected]:
+    """Return readings of one event time as rejected."""
+    pairs = zip(places.tolist(), values.tolist(), strict=True)
+    return [Rejected(reason, place, time_us, value) for place, value in pairs]
+
+
 class SlidingWindows:
     """The windows of an edge's sensors.
 
@@ -74,8 +99,7 @@ class SlidingWindows:
         self._ids: Sensors = np.array([sensor.id for sensor in sensors], dtype=np.uint32)
         self._max_age_us = np.array([sensor.max_age_s for sensor in sensors]) * MICROSECONDS  # NaN: never held
         self._holds = bool(np.isfinite(self._max_age_us).any())
-        self._minimum = np.nan_to_num(np.array([sensor.minimum for sensor in sensors]), nan=-np.inf)
-        self._maximum = np.nan_to_num(np.array([sensor.maximum for sensor in sensors]), nan=np.inf)
+        self._limits = Limits(sensors)
         self._last_us: npt.NDArray[np.int64] = np.full(len(sensors), _NEVER_US, dtype=np.int64)
         self._last: Floats = np.full(len(sensors), np.nan)
         # Readings whose windows are open, in order of arrival.
@@ -117,15 +141,8 @@ class SlidingWindows:
             The readings that were not taken.
         """
         if time_us <= self._closed_us:
-            return self._rejected(LATE, time_us, places, values)
-        rejected: list[Rejected] = []
-        good = (values >= self._minimum[places]) & (values <= self._maximum[places]) & np.isfinite(values)
-        if not good.all():
-            finite = np.isfinite(values)
-            rejected += self._rejected(NOT_A_NUMBER, time_us, places[~finite], values[~finite])
-            outside = finite & ~good
-            rejected += self._rejected(OUT_OF_RANGE, time_us, places[outside], values[outside])
-            places, values = places[good], values[good]
+            return reject(LATE, time_us, places, values)
+        places, values, rejected = self._limits.judge(time_us, places, values)
         end = self._size + len(values)
         if end > len(self._values):
             self._grow(end)
@@ -208,8 +225,3 @@ class SlidingWindows:
         self._times = np.resize(self._times, capacity)
         self._places = np.resize(self._places, capacity)
         self._values = np.resize(self._values, capacity)
-
-    @staticmethod
-    def _rejected(reason: str, time_us: int, places: Places, values: Floats) -> list[Rejected]:
-        pairs = zip(places.tolist(), values.tolist(), strict=True)
-        return [Rejected(reason, place, time_us, value) for place, value in pairs]

@@ -26,13 +26,14 @@ class SlotConfig:
         sensors: ids of the slot's sensors, ascending.
         names: their names, which the model knows them by.
         edges: the edge of each.
-        slide_us: length of a step.
+        slide_us: length of a step; without steps 1, a batch's number being its event time as a rule.
         max_ahead_us: a batch whose event time is further ahead of the time at which the log appended it is refused.
         max_skew_steps: edges' clocks may differ by so many steps: a slot begins that long before the first batch.
         max_gap_steps: when all edges jump forward by more steps than this, the steps between are skipped, not computed.
         operators: the chain, first to last, each {"use": kind, ...its options}.
         eps: tolerated error in each sensor's standard deviations.
         delta: probability of the bounds.
+        mode: "steps" = in lock-step, or "tuples" = each tuple as it comes.
         auth: which keys the records of the slot's log are verified with (services/runtime/auth.py); "" = not verified.
     """
 
@@ -49,6 +50,7 @@ class SlotConfig:
     delta: float
     format: int = FORMAT
     auth: str = ""
+    mode: str = "steps"
 
     @classmethod
     def make(cls, settings: Settings, table: SensorTable, slot_of: Sensors, slot: int, *, auth: str = "") -> SlotConfig:
@@ -60,7 +62,7 @@ class SlotConfig:
             sensors=tuple(row.id for row in rows),
             names=tuple(row.name for row in rows),
             edges=tuple(row.edge for row in rows),
-            slide_us=settings.steps.slide_us,
+            slide_us=settings.slide_us,
             max_ahead_us=round(settings.steps.max_ahead_s * 1e6),
             max_skew_steps=settings.steps.max_skew_steps,
             max_gap_steps=settings.steps.max_gap_steps,
@@ -68,13 +70,17 @@ class SlotConfig:
             eps=settings.recovery.eps,
             delta=settings.recovery.delta,
             auth=auth,
+            mode=settings.query.mode,
         )
 
     def text(self) -> str:
         """Return the canonical JSON."""
         fields = asdict(self)
+        # What came later is left out where it says nothing new: a release must not change a slot's settings by itself.
         if not self.auth:
             del fields["auth"]
+        if self.mode == "steps":
+            del fields["mode"]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @cached_property

@@ -1,5 +1,7 @@
 """The operators of a slot's chain: deterministic, one frame a step in, frames out (A-SAS: the operator part).
 
+Without lock-step ([query] mode = "tuples") the frames are `Run`s: the tuples of some records in a row.
+
 Every operator can write down its whole state between two frames (`context`) and go on from it (`restore`). The law that
 each is tested by: from the start, or restored at any step boundary, the same frames follow.
 
@@ -12,53 +14,21 @@ from __future__ import annotations
 import importlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from services.gateway.config import SlotConfig
+from services.gateway.frames import Frame, OperatorError, Run
+from services.gateway.tuple_windows import TupleAggregate
 from services.recovery.filter import Recovery
 from services.recovery.model import Model
-from services.runtime.columns import Bytes, Floats, Sensors, pack_arrays, unpack_arrays
+from services.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
 from services.runtime.messages import EXACT, UNMODELLED
 
-
-class OperatorError(ValueError):
-    """An operator cannot be made from its options."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One step inside a chain.
-
-    Attributes:
-        sensor: uint32[n], ascending.
-        mean: float64[n], NaN = no value.
-        sd: float64[n], 0 = measured.
-        quality: uint8[n], `Quality`.
-        bound: float64[n], half width of the interval that holds the truth with probability delta.
-    """
-
-    step: int
-    event_time_us: int
-    sensor: Sensors
-    mean: Floats
-    sd: Floats
-    quality: Bytes
-    bound: Floats
-
-    def keep(self, rows: npt.NDArray[Any]) -> Frame:
-        """Return the frame with these rows only (mask or places)."""
-        return replace(
-            self,
-            sensor=self.sensor[rows],
-            mean=self.mean[rows],
-            sd=self.sd[rows],
-            quality=self.quality[rows],
-            bound=self.bound[rows],
-        )
+__all__ = ["Chain", "Frame", "Operator", "OperatorError", "Run", "Stateless", "build_chain"]
 
 
 class Operator(Protocol):
@@ -86,14 +56,36 @@ class Stateless:
 
 
 class Select(Stateless):
-    """Keeps the rows whose value lies in [at_least, at_most] (selection)."""
+    """Keeps the rows whose value lies in [at_least, at_most] (selection), and of those the given `share`.
 
-    def __init__(self, config: SlotConfig, *, at_least: float = -np.inf, at_most: float = np.inf) -> None:
+    Which ones is told by a hash of sensor and event time: every replica keeps the same, evenly spread.
+    """
+
+    def __init__(
+        self, config: SlotConfig, *, at_least: float = -np.inf, at_most: float = np.inf, share: float = 1.0
+    ) -> None:
         del config
-        self._at_least, self._at_most = float(at_least), float(at_most)
+        if not 0.0 <= share <= 1.0:
+            raise OperatorError(f"select: share: found {share}, expected 0 to 1")
+        self._at_least, self._at_most, self._share = float(at_least), float(at_most), float(share)
 
     def process(self, frame: Frame) -> Sequence[Frame]:
-        return (frame.keep((frame.mean >= self._at_least) & (frame.mean <= self._at_most)),)
+        kept = (frame.mean >= self._at_least) & (frame.mean <= self._at_most)
+        if self._share < 1.0:
+            time_us = frame.time_us if isinstance(frame, Run) else np.int64(frame.event_time_us)
+            kept &= _uniform(frame.sensor, time_us) < self._share
+        return (frame if kept.all() else frame.keep(kept),)
+
+
+def _uniform(sensor: Sensors, time_us: npt.NDArray[np.int64] | np.int64) -> Floats:
+    """Return numbers in [0, 1) that look random and depend on the arguments alone (the finalizer of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        mixed = (sensor.astype(np.uint64) << np.uint64(40)) ^ np.asarray(time_us).astype(np.uint64)
+        mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: Floats = (mixed ^ (mixed >> np.uint64(31))) / 2.0**64
+    return found
 
 
 class Project(Stateless):
@@ -208,6 +200,7 @@ class Recover:
 
 _LEAVE_ROWS_OUT = frozenset({"select", "project", "aggregate"})
 _KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": Aggregate, "recover": Recover}
+_TUPLE_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": TupleAggregate}
 
 
 class Chain:
@@ -223,6 +216,8 @@ class Chain:
                 f"[query] operators: found {found}; expected recover before select, project and aggregate, since it "
                 "cannot tell a row that they left out from one that was lost"
             )
+        if "recover" in self._kinds and config.mode == "tuples":
+            raise OperatorError('[query] operators: recover needs steps, found mode = "tuples"')
         self._operators = [_make(config, dict(options), model) for options in config.operators]
 
     def set_model(self, model: Model | None) -> None:
@@ -235,10 +230,27 @@ class Chain:
         """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain."""
         zeros = np.zeros(len(values))
         exact = np.full(len(values), EXACT, dtype=np.uint8)
-        frames = [Frame(step, step * self._config.slide_us, self._sensor, values, zeros, exact, zeros)]
+        frames = self._through(Frame(step, step * self._config.slide_us, self._sensor, values, zeros, exact, zeros))
+        return [frame.keep(~np.isnan(frame.mean)) for frame in frames]
+
+    def process_run(self, run: Run) -> list[Run]:
+        """Take in the tuples of some records; return what leaves the chain.
+
+        Raises:
+            TypeError: an operator of one's own has made something else of a run.
+        """
+        runs = []
+        for frame in self._through(run):
+            if not isinstance(frame, Run):
+                raise TypeError(f"[query] operators: found {type(frame).__name__} made of a Run, expected a Run")
+            runs.append(frame)
+        return runs
+
+    def _through(self, first: Frame) -> list[Frame]:
+        frames = [first]
         for operator in self._operators:
             frames = [out for frame in frames for out in operator.process(frame)]
-        return [frame.keep(~np.isnan(frame.mean)) for frame in frames]
+        return frames
 
     def context(self) -> dict[str, bytes]:
         """Return the state of all operators."""
@@ -255,7 +267,7 @@ def _make(config: SlotConfig, options: dict[str, Any], model: Model | None) -> O
     kind = str(options.pop("use"))
     if kind == "recover":
         options["model"] = model
-    made = _KINDS.get(kind)
+    made = (_TUPLE_KINDS if config.mode == "tuples" else _KINDS).get(kind)
     if made is None:
         module, colon, name = kind.partition(":")
         if not colon:

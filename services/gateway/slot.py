@@ -7,15 +7,18 @@ the replica's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
-from services.gateway.operators import Chain, Frame, build_chain
-from services.gateway.steps import NOT_YET, StepBook
+from services.gateway.frames import Frame
+from services.gateway.operators import Chain, build_chain
+from services.gateway.steps import NEVER, NOT_YET, StepBook
+from services.gateway.tuples import MAX_ROWS, Packed, TupleBook, split
 from services.recovery.model import Model
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
@@ -24,6 +27,7 @@ from services.runtime.messages import (
     VERSION,
     Context,
     DeadLetter,
+    EdgeState,
     Late,
     LogRecord,
     Recovered,
@@ -54,13 +58,15 @@ class Output:
     topic: str
     epoch: int
     appended_us: int
-    body: Frame | Late | DeadLetter
+    body: Frame | Packed | Late | DeadLetter
 
     def encode(self, slot: int, generation: int) -> tuple[bytes, bytes]:
         """Return (key, value)."""
         key = pack_key(generation, slot, self.name)
         body = self.body
-        if not isinstance(body, Frame):
+        if isinstance(body, Frame):
+            body = _pack(body)
+        if not isinstance(body, Packed):
             return key, body.SerializeToString()
         message = Recovered(
             version=VERSION,
@@ -72,13 +78,25 @@ class Output:
             step=body.step,
             event_time_us=body.event_time_us,
             appended_us=self.appended_us,
-            sensor=pack_sensors(body.sensor),
-            mean=pack_floats(body.mean),
-            sd=pack_floats(body.sd),
-            quality=pack_octets(body.quality),
-            bound=pack_floats(body.bound),
+            sensor=body.sensor,
+            mean=body.mean,
+            sd=body.sd,
+            quality=body.quality,
+            bound=body.bound,
         )
         return key, message.SerializeToString()
+
+
+def _pack(frame: Frame) -> Packed:
+    return Packed(
+        frame.step,
+        frame.event_time_us,
+        pack_sensors(frame.sensor),
+        pack_floats(frame.mean),
+        pack_floats(frame.sd),
+        pack_octets(frame.quality),
+        pack_floats(frame.bound),
+    )
 
 
 Parsed = tuple[LogRecord | None, str, str]
@@ -100,6 +118,16 @@ def parse(record: Record) -> Parsed:
     return message, "", ""
 
 
+def recount(step: int, from_us: int, to_us: int) -> int:
+    """Return the step that ends where `step` did, or before, when a step is `to_us` long instead of `from_us`."""
+    return step if step in (NOT_YET, NEVER) else step * from_us // to_us
+
+
+def make_book(config: SlotConfig, cursor: int, punctuated: int) -> StepBook | TupleBook:
+    """Return what keeps a slot's edges: with steps or without."""
+    return TupleBook(config, cursor) if config.mode == "tuples" else StepBook(config, cursor, punctuated)
+
+
 class Slot:
     """The state of one slot as of `position`.
 
@@ -119,7 +147,7 @@ class Slot:
         self.config: SlotConfig | None = None
         self.settings = SlotSettings()
         self.model_sha256 = ""
-        self.book: StepBook | None = None
+        self.book: StepBook | TupleBook | None = None
         self.chain: Chain | None = None
         self.counts: dict[str, int] = {}
         self._load_model = load_model
@@ -138,6 +166,33 @@ class Slot:
         self.appended_us = record.appended_us
         self.position = record.offset + 1  # last: a heartbeat sent meanwhile must not say that the record is survived
         return outputs
+
+    def apply_run(self, items: Iterable[tuple[Record, Parsed]]) -> tuple[list[Output], int]:
+        """Take in the next records of the log, as many as can go together; return what follows, and how many it were.
+
+        The same follows as from `apply` record by record. In lock-step it is one record; without, batches in a row.
+        """
+        remaining = iter(items)
+        first = next(remaining)
+        batches: list[tuple[Record, TupleBatch]] = []
+        if isinstance(self.book, TupleBook):
+            rows = 0
+            for record, (message, _, _) in chain((first,), remaining):
+                if message is None or message.WhichOneof("body") != "batch" or rows >= MAX_ROWS:
+                    break
+                if record.offset in self.register.quarantined:
+                    break
+                batch = message.batch
+                batches.append((record, batch))
+                rows += len(batch.value) // 8
+        if len(batches) < 2:
+            return self.apply(*first), 1
+        outputs: list[Output] = []
+        self._tuples(batches, outputs)
+        last = batches[-1][0]
+        self.appended_us = last.appended_us
+        self.position = last.offset + 1
+        return outputs, len(batches)
 
     def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
         if record.offset in self.register.quarantined:
@@ -213,7 +268,7 @@ class Slot:
         self.config = SlotConfig.parse(context.settings.text)
         self.model_sha256 = context.model_sha256
         self._model = self._load_model(context.model_sha256) if context.model_sha256 else None
-        self.book = StepBook(self.config, context.cursor, context.punctuated)
+        self.book = make_book(self.config, context.cursor, context.punctuated)
         self.book.restore(list(context.edges), list(context.open))
         self.chain = build_chain(self.config, self._model)
         self.chain.restore(dict(context.operators))
@@ -253,7 +308,8 @@ class Slot:
         return outputs
 
     def _batch(self, record: Record, batch: TupleBatch, outputs: list[Output]) -> None:
-        batch.offset = record.offset
+        if not isinstance(self.book, TupleBook):
+            batch.offset = record.offset
         if self.book is None:
             self._set_aside.append((batch, record.appended_us))
             return
@@ -262,30 +318,79 @@ class Slot:
     def _accept(self, record: Record, batch: TupleBatch, appended_us: int, outputs: list[Output]) -> None:
         book = self.book
         assert book is not None  # noqa: S101 - callers have checked; for the type checker
+        if isinstance(book, TupleBook):
+            self._tuples([(record, batch)], outputs, [appended_us])
+            return
         cursor = book.cursor
         reason = book.accept(batch, appended_us)
-        if not reason:
-            return
-        self.counts[reason] = self.counts.get(reason, 0) + 1
+        if reason:
+            outputs.append(self._refused(record, len(outputs), batch, reason, cursor))
+
+    def _refused(self, record: Record, index: int, batch: TupleBatch, reason: str, cursor: int) -> Output:
         if reason in _DEAD:
             detail = f"edge {batch.edge[:MAX_NAME]!r}, step {batch.step}, first open step {cursor}"
-            outputs.append(self._dead(record, len(outputs), reason, detail))
-        else:
-            late = Late(
-                version=VERSION, slot=self.slot, offset=record.offset, reason=reason, batch=batch, cursor=cursor
-            )
-            outputs.append(self._output(record, len(outputs), LATE, late))
+            return self._dead(record, index, reason, detail)
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        late = Late(version=VERSION, slot=self.slot, offset=record.offset, reason=reason, batch=batch, cursor=cursor)
+        return self._output(record, index, LATE, late)
+
+    def _tuples(
+        self,
+        items: Sequence[tuple[Record, TupleBatch]],
+        outputs: list[Output],
+        appended_us: Sequence[int] | None = None,
+    ) -> None:
+        """Process batches without lock-step: each is judged, and what is sound goes through the chain as one run."""
+        book = self.book
+        assert isinstance(book, TupleBook)  # noqa: S101 - callers have checked; for the type checker
+        assert self.chain is not None  # noqa: S101
+        batches = [batch for _, batch in items]
+        appended = [record.appended_us for record, _ in items] if appended_us is None else appended_us
+        refused, run = book.accept_run(batches, appended)
+        made: dict[int, list[Packed]] = {place: [] for place in refused}
+        for part in self.chain.process_run(run):
+            for place, rows in split(part, batches):
+                made.setdefault(place, []).append(rows)
+        epoch, first = self.register.epoch, len(outputs)
+        for place in sorted(made):
+            record, batch = items[place]
+            index = first  # of several records, each has names of its own
+            if place in refused:
+                outputs.append(self._refused(record, index, batch, *refused[place]))
+                index += 1
+            for rows in made[place]:
+                self.last_name = name = Name(record.offset, index)
+                outputs.append(Output(name, RECOVERED, epoch, record.appended_us, rows))
+                index += 1
 
     def _settings(self, record: Record, settings: SlotSettings, outputs: list[Output]) -> None:
         config = SlotConfig.parse(settings.text)
-        before = self.book
+        before, earlier = self.book, self.config
         self.settings, self.config = settings, config
         # The owner's clock may be fast, and would close all steps up to its time: the log's own clock is the limit.
         first_step = min(self.register.first_step, self._claimed_us // config.slide_us + 1)
-        cursor = first_step if before is None else before.cursor
-        self.book = StepBook(config, cursor, NOT_YET if before is None else before.punctuated)
-        if before is not None:
+        if before is None or earlier is None:
+            self.book = make_book(config, first_step, NOT_YET)
+        elif earlier.slide_us == config.slide_us:
+            self.book = make_book(config, before.cursor, before.punctuated)
             self.book.restore(before.edge_states(), before.open_batches())
+        else:  # steps are counted in another unit from here on
+            for batch in before.open_batches():
+                outputs.append(self._refused(record, len(outputs), batch, "closed", before.cursor))
+            units = earlier.slide_us, config.slide_us
+            self.book = make_book(config, recount(before.cursor, *units), recount(before.punctuated, *units))
+            self.book.restore(
+                [
+                    EdgeState(
+                        edge=state.edge,
+                        incarnation=state.incarnation,
+                        last_step=recount(state.last_step, *units),
+                        out_from=recount(state.out_from, *units),
+                    )
+                    for state in before.edge_states()
+                ],
+                [],
+            )
         self.chain = build_chain(config, self._model)
         waiting, self._set_aside = self._set_aside, []
         for batch, appended_us in waiting:

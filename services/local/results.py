@@ -12,7 +12,8 @@ from typing import Any, TextIO
 
 from services.local.topics import tool_log
 from services.runtime.loop import StopFlag
-from services.runtime.results import Results, Row
+from services.runtime.outputs import open_results
+from services.runtime.results import Row
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings
 
@@ -40,7 +41,7 @@ def print_results(
     write = _writer(form, output)
     table = read_sensors(settings.sensors)
     source = tool_log(settings, "results")
-    with StopFlag() as stop, Results(source, settings, table, start="end" if from_now else "beginning") as results:
+    with StopFlag() as stop, open_results(source, settings, table, from_now=from_now) as results:
         try:
             for block in results.blocks(follow=follow, stopping=stop.is_set):
                 if groups and block.group not in groups:
@@ -53,7 +54,7 @@ def print_results(
         except BrokenPipeError:  # `tsunagi results | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if results.unreadable_count:
-            sys.stderr.write(f"tsunagi: {results.unreadable_count} records of `results` could not be read\n")
+            sys.stderr.write(f"tsunagi: {results.unreadable_count} records of `{results.topic}` could not be read\n")
 
 
 def _writer(form: str, output: TextIO) -> Write:

@@ -146,6 +146,8 @@ class System:
 
         Its first batch takes several times as long as the later ones (a cold JVM).
         """
+        if self.settings.query.mode == "tuples":
+            return True  # no part of Spark's
         source = tool_log(self.settings, "up")
         fleet, reader = Fleet(source), source.reader()
         deadline = time.monotonic() + timeout_s

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from services.local.topics import tool_log
-from services.runtime.results import Results
+from services.runtime.outputs import open_results
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings
 
@@ -31,11 +31,12 @@ def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], N
     timer.daemon = True
     timer.start()
     try:
-        with Results(source, settings, table, start="end") as results:
+        with open_results(source, settings, table, from_now=True) as results:
             for block in results.blocks(follow=True, stopping=over.is_set):
                 rows = sum(1 for _ in block.rows(table))
                 waited_s = time.monotonic() - started_s
-                say(f"ordered results: step {block.step} of {block.group}, {rows} rows, after {waited_s:.1f} s")
+                kind = "ordered results" if settings.query.mode == "steps" else "results"
+                say(f"{kind}: step {block.step} of {block.group}, {rows} rows, after {waited_s:.1f} s")
                 return
     finally:
         timer.cancel()

@@ -162,6 +162,8 @@ class Results:
         LogError: the topic is missing or the log does not answer.
     """
 
+    topic = RESULTS
+
     def __init__(
         self,
         log: Log,
@@ -179,16 +181,16 @@ class Results:
         self._table = table
         self._now_us = now_us
         self._last: dict[tuple[str, str], _Last] = {}
-        count = log.partitions(RESULTS)
+        count = log.partitions(self.topic)
         if count == 0:
-            raise LogError(f"topic {RESULTS}: not there")
+            raise LogError(f"topic {self.topic}: not there")
         self._reader: Reader = log.reader()
         self._ends: Reader = log.reader()  # a reader that waits for records answers late where the end is
         self._next: dict[int, int] = {}
         for partition in range(count):
-            first, end = self._ends.range(RESULTS, partition)
+            first, end = self._ends.range(self.topic, partition)
             self._next[partition] = end if start == "end" else first
-        self._reader.assign(Position(RESULTS, partition, offset) for partition, offset in self._next.items())
+        self._reader.assign(Position(self.topic, partition, offset) for partition, offset in self._next.items())
 
     def __enter__(self) -> Self:
         return self
@@ -211,6 +213,10 @@ class Results:
         read_us = self._now_us()
         for record in records:
             self._next[record.partition] = max(self._next[record.partition], record.offset + 1)
+        return self._blocks(records, read_us)
+
+    def _blocks(self, records: Sequence[Record], read_us: int) -> list[Block]:
+        """Return what is new in records."""
         if self._form == "json":
             return self._from_rows(records, read_us)
         return [block for record in records if (block := self._from_record(record, read_us)) is not None]
@@ -222,7 +228,7 @@ class Results:
             follow: True: wait for more until `stopping()`; False: end at the end that the topic has now.
             stopping: asked between two reads.
         """
-        ends = {} if follow else {partition: self._ends.range(RESULTS, partition)[1] for partition in self._next}
+        ends = {} if follow else {partition: self._ends.range(self.topic, partition)[1] for partition in self._next}
         while not stopping():
             if not follow and all(self._next[partition] >= end for partition, end in ends.items()):
                 return

@@ -175,11 +175,23 @@ class Operator(Section):
 class Query(Section):
     """What a slot computes, first to last."""
 
+    mode: Literal["steps", "tuples"] = Field(
+        "steps",
+        description="steps: in lock-step, a window of each sensor a step; tuples: each reading as it comes, no Spark",
+    )
     operators: tuple[Operator, ...] = Field(
         (Operator(use="recover"),),
         description="tables with `use`: select | project | aggregate | recover, or module:Class",
     )
     range_s: Positive = Field(60.0, description="the range of q1 and q2")
+
+    @model_validator(mode="after")
+    def _stepwise(self) -> Query:
+        if self.mode == "tuples" and any(operator.use == "recover" for operator in self.operators):
+            raise ValueError(
+                'mode = "tuples" has no steps in which a value could be missing: name operators without recover'
+            )
+        return self
 
 
 Batch = Annotated[int, Field(ge=1)] | Literal["inf"]
@@ -346,6 +358,11 @@ class Settings(BaseSettings):
     scaler: Scaler = Scaler()
     metrics: Metrics = Metrics()
     source: Source = Source()
+
+    @property
+    def slide_us(self) -> int:
+        """What a step's number is counted in, microseconds; 1 where there are no steps."""
+        return self.steps.slide_us if self.query.mode == "steps" else 1
 
     @field_validator("state", "sensors")
     @classmethod

@@ -29,7 +29,7 @@ class Outside:
         self._watches = [Watch(slot) for slot in range(settings.slots.count)]
         self._aged: set[tuple[str, str]] = set()
         self._next_at = clock.monotonic()
-        metrics.STEP_S.set(settings.steps.slide_s)
+        metrics.STEP_S.set(settings.slide_us / 1e6)
         metrics.RETENTION_S.set(settings.kafka.retention_s)
 
     def on_heartbeat(self, beat: Heartbeat, record: Record, *, old: bool) -> None:

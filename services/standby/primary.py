@@ -8,8 +8,10 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from services.gateway.closer import Closer
-from services.gateway.operators import Frame
+from services.gateway.frames import Frame
 from services.gateway.slot import Output, Slot
+from services.gateway.tuples import Packed, TupleBook
+from services.runtime.columns import octets
 from services.runtime.log import RECOVERED
 from services.runtime.messages import (
     QUALITY_NAMES,
@@ -75,13 +77,20 @@ class Primary:
         if not wanted:
             return []
         self.pending.sent(wanted)
+        packed = bytearray()
         for output in wanted:
-            if isinstance(output.body, Frame):
+            body = output.body
+            if isinstance(body, Packed):
+                packed += body.quality
                 self.emitted += 1
-                self.quality_counts += np.bincount(output.body.quality, minlength=QUALITIES)[:QUALITIES]
+            elif isinstance(body, Frame):
+                self.emitted += 1
+                self.quality_counts += np.bincount(body.quality, minlength=QUALITIES)[:QUALITIES]
             else:
-                reason = f"{output.topic}/{output.body.reason}"
+                reason = f"{output.topic}/{body.reason}"
                 self.side_counts[reason] = self.side_counts.get(reason, 0) + 1
+        if packed:
+            self.quality_counts += np.bincount(octets(bytes(packed)), minlength=QUALITIES)[:QUALITIES]
         return [act.Emit(wanted, generation)]
 
     def on_batch(self, batch: TupleBatch, now: float) -> None:
@@ -130,8 +139,8 @@ class Primary:
         if slot.model_sha256 != wish.model_sha256 and self._may_write("model", now):
             model = ModelChange(epoch=epoch, sha256=wish.model_sha256)
             todo.append(act.Append(LogRecord(version=VERSION, model=model)))
-        if slot.book is None:
-            return todo
+        if slot.book is None or isinstance(slot.book, TupleBook):
+            return todo  # without steps nobody is waited for, and nothing waits to be closed
         for decision in self._closer.decide(slot.book, now, connected=connected, lost=lost):
             decision.epoch = epoch
             if isinstance(decision, EdgeOut):

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from enum import Enum
+from itertools import islice, takewhile
 
 from services.gateway.slot import LoadModel, Output, Slot
 from services.recovery.model import ModelError
@@ -462,11 +463,12 @@ class Replica:
         """Process what the primary has survived: a record that killed it must not kill its secondary as well."""
         done = 0
         while self.intake.backlog and self.intake.backlog[0][0].offset < upto and done < self._chunk():
-            outputs = self._apply()
-            if outputs is None:
+            found = self._apply(self._chunk() - done, upto)
+            if found is None:
                 return
+            outputs, count = found
             self.silent.add(outputs)
-            done += 1
+            done += count
         if done and self._level0 is not None:
             self.silent.trim(self._level0.offset)
 
@@ -588,16 +590,17 @@ class Replica:
             if until is None:
                 self.busy = (record.offset, record.offset, now)
             stale = message is not None and self._stale(message)
-            made = self._apply()
-            if made is None:
+            found = self._apply(self._chunk() - done, self.intake.next if until is None else until)
+            if found is None:
                 self.busy = None  # it waits for a model: nobody must think that the record killed it
                 break
+            made, count = found
             outputs += made
             # A batch that was refused is no sign of life: an edge whose clock is fast would be waited for, for ever.
             refused = any(output.topic == DEAD_LETTERS for output in made)
             if message is not None and message.WhichOneof("body") == "batch" and not refused and not stale:
                 primary.on_batch(message.batch, now)
-            done += 1
+            done += count
         return outputs
 
     def _stale(self, message: LogRecord) -> bool:
@@ -609,20 +612,26 @@ class Replica:
         edge = None if book is None else book.edges.get(message.batch.edge)
         return edge is not None and message.WhichOneof("body") == "batch" and message.batch.step <= edge.last_step
 
-    def _apply(self) -> list[Output] | None:
-        """Process the next record; None = not yet, since this node lacks a model that the log names."""
-        record, parsed = self.intake.backlog[0]
+    def _apply(self, limit: int, upto: int) -> tuple[list[Output], int] | None:
+        """Process the next record, or so many as can go together: at most `limit`, below the offset `upto`.
+
+        Returns:
+            What follows, and how many records it were; None = not yet: this node lacks a model that the log names.
+        """
+        backlog = self.intake.backlog
+        items = takewhile(lambda item: item[0].offset < upto, islice(backlog, limit))
         try:
-            outputs = self.slot.apply(record, parsed)
+            outputs, count = self.slot.apply_run(items)
         except ModelError as error:
             self.fault = str(error)
             self._blocked = True
             return None
         self.fault = ""
         self._blocked = False
-        self.intake.backlog.popleft()
-        self.processed += 1
-        return outputs
+        for _ in range(count):
+            backlog.popleft()
+        self.processed += count
+        return outputs, count
 
     def _chunk(self) -> int:
         """Return how many records fit between two looks at the clock."""
