@@ -96,6 +96,14 @@ class Gauges:
         self._count(metrics.STANDBY_PULLS.labels(slot=slot), ("pulls", slot), replica.intake.pulls)
         self._count(metrics.STANDBY_BYTES.labels(slot=slot), ("bytes", slot), replica.intake.read_bytes)
         self._count(metrics.STANDBY_TRIMMED.labels(slot=slot), ("trimmed", slot), replica.intake.trimmed)
+        speculated = replica.speculated
+        for name, counter, count in (
+            ("speculations", metrics.SPECULATIONS, speculated.begun),
+            ("in vain", metrics.SPECULATIONS_IN_VAIN, speculated.in_vain),
+            ("ahead", metrics.SPECULATIVE_OUTPUTS, speculated.outputs),
+            ("repeats", metrics.SPECULATIVE_REPEATS, speculated.repeats),
+        ):
+            self._count(counter.labels(slot=slot), (name, slot), count)
         if replica.primary is not None:
             self._export_primary(slot, replica.primary)
 

@@ -185,7 +185,7 @@ class Host:
             LogError: an output could not be written; the process must end.
             OffsetLostError: the log lost records that this node owns or follows.
         """
-        settled = all(replica.stage in (Stage.WATCH, Stage.OWN) for replica in self.replicas.values())
+        settled = all(replica.waits for replica in self.replicas.values())
         busy = any(replica.intake.backlog for replica in self.replicas.values() if replica.stage is Stage.OWN)
         records = self._main.read(MAX_RECORDS, 0.0 if busy else IDLE_S if settled else BUSY_S)
         tuples: dict[int, list[Record]] = {}

@@ -75,6 +75,14 @@ STANDBY_LIMIT = Gauge("tsunagi_standby_limit", "The user's limits: bytes/s, seco
 STANDBY_LIMIT_OK = Gauge(
     "tsunagi_standby_limit_ok", "1 = the limit holds at the present B, by the cost model.", ["slot", "limit"]
 )
+SPECULATIONS = Counter("tsunagi_speculations", "Weak suspicions at which the secondary wrote outputs.", ["slot"])
+SPECULATIONS_IN_VAIN = Counter("tsunagi_speculations_in_vain", "Those after which the owner was heard again.", ["slot"])
+SPECULATIVE_OUTPUTS = Counter(
+    "tsunagi_speculative_outputs", "Outputs that the secondary wrote at a weak suspicion.", ["slot"]
+)
+SPECULATIVE_REPEATS = Counter(
+    "tsunagi_speculative_repeats", "Those that the owner wrote as well; readers drop them by name.", ["slot"]
+)
 STANDBY_PULLS = Counter("tsunagi_standby_pulls", "Ranges of the log that the secondary has read.", ["slot"])
 STANDBY_BYTES = Counter("tsunagi_standby_bytes", "Bytes of records that the secondary has read.", ["slot"])
 STANDBY_RECEIVED = Counter(
@@ -208,6 +216,10 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         STANDBY_RECEIVED,
         STANDBY_REQUESTS,
         STANDBY_TRIMMED,
+        SPECULATIONS,
+        SPECULATIONS_IN_VAIN,
+        SPECULATIVE_OUTPUTS,
+        SPECULATIVE_REPEATS,
         TAKEOVERS,
         TAKEOVER_S,
     ),

@@ -249,6 +249,11 @@ class Standby(Target):
     )
     heartbeat_s: Positive = Field(0.1, description="interval of heartbeats")
     detect_s: Positive = Field(0.75, description="silence of the primary after which it counts as dead")
+    speculate: bool = Field(
+        default=False,
+        description="write a silent owner's outputs before it is known to be dead; repeats are dropped by name",
+    )
+    speculate_s: Positive = Field(0.25, description="silence of the primary after which its secondary does so")
     ack_s: Positive = Field(0.25, description="interval of Level-0- and Level-1-Acks")
     context_s: Positive = Field(1.0, description="least time between two contexts of a slot")
     context_bytes: Count = Field(

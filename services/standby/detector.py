@@ -53,7 +53,8 @@ class Detector:
         self._nodes: dict[str, _Seen] = {}
         self._beats: dict[str, Heartbeat] = {}
         self._slots: dict[tuple[str, int], _Seen] = {}
-        self._announced: dict[tuple[int, int], tuple[int, int]] = {}  # (slot, epoch) -> records [from, until)
+        # (slot, epoch, by a standby that speculated) -> (node and incarnation, records [from, until))
+        self._announced: dict[tuple[int, int, bool], tuple[tuple[str, int], tuple[int, int]]] = {}
         self._behind: dict[int, tuple[str, int, float]] = {}  # slot -> (owner, its position, behind the end since)
         self.gaps = 0
 
@@ -75,14 +76,21 @@ class Detector:
         self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
         self._beats[beat.node] = beat
         for slot_beat in beat.slots:
-            if slot_beat.role in OWNING and not beat.leaving:
+            if slot_beat.role == "standby":
+                self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=False)
+            elif slot_beat.role in OWNING and not beat.leaving:
                 self._slots[beat.node, slot_beat.slot] = _Seen(now, self._own_count, slot_beat, beat.incarnation)
-                if slot_beat.role != "primary":
-                    continue  # whoever is being promoted still names the old owner's epoch, and announces nothing
-                if slot_beat.busy_until > slot_beat.busy_offset >= 0:
-                    self._announced[slot_beat.slot, slot_beat.epoch] = slot_beat.busy_offset, slot_beat.busy_until
-                else:
-                    self._announced.pop((slot_beat.slot, slot_beat.epoch), None)
+                if slot_beat.role == "primary":  # one being promoted names the old owner's epoch, and announces nothing
+                    self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=True)
+
+    def _note_announced(self, beat: SlotBeat, process: tuple[str, int], *, owner: bool) -> None:
+        """Keep what a process has announced, and drop it when that process has survived."""
+        key = beat.slot, beat.epoch, not owner
+        known = self._announced.get(key)
+        if beat.busy_until > beat.busy_offset >= 0:
+            self._announced[key] = process, (beat.busy_offset, beat.busy_until)
+        elif known is not None and (owner or known[0] == process):
+            del self._announced[key]
 
     def connected(self, now: float) -> bool:
         """Return whether our own heartbeats come back, that is, whether we may judge others at all."""
@@ -148,9 +156,13 @@ class Detector:
         seen = self._slots.get((node, slot))
         return None if seen is None else seen.beat
 
-    def announced(self, slot: int, epoch: int) -> tuple[int, int] | None:
-        """Return the records [from, until) that the owner of an epoch announced last and never reported survived."""
-        return self._announced.get((slot, epoch))
+    def announced(self, slot: int, epoch: int) -> list[tuple[int, int]]:
+        """Return what was announced in an epoch and never reported survived: records [from, until), newest first.
+
+        First what a standby announced that speculated, which it does when the owner is silent already.
+        """
+        keys = ((slot, epoch, speculated) for speculated in (True, False))
+        return [self._announced[key][1] for key in keys if key in self._announced]
 
     def stalled(self, node: str, slot: int) -> bool:
         """Return whether the owner's loop is on one record for far longer than its records cost."""

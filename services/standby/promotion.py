@@ -51,15 +51,17 @@ class Promotion:
         """Ask what the dead announced.
 
         A primary in full run announces nothing, so its death proves nothing: two in a row that were announced do, the
-        second on that record alone.
+        second on that record alone. A standby that died as it speculated counts like an owner.
         """
         if self.reason not in DEATHS:
             return
-        last = detector.announced(slot, self.epoch)
+        found = detector.announced(slot, self.epoch)
+        if not found:
+            return
+        last, *before = [*found, *detector.announced(slot, self.epoch - 1)]
         self.suspects = last
-        before = detector.announced(slot, self.epoch - 1)
-        if last is not None and before is not None and last[1] - last[0] == 1:
-            self.proven = before[0] <= last[0] < before[1]
+        if before and last[1] - last[0] == 1:
+            self.proven = before[0][0] <= last[0] < before[0][1]
 
     def next_part(self, first: int, backlog: int) -> int:
         """Return how many records from offset `first` on are announced together.

@@ -37,9 +37,13 @@ class SilentQueue:
 
         Records of other topics have no common tail; they are written again, and readers drop them by name.
         """
-        outputs = [output for output in self._outputs if output.topic != RECOVERED or output.name > tail]
+        outputs = self.behind(tail)
         self._outputs.clear()
         return outputs
+
+    def behind(self, tail: Name) -> list[Output]:
+        """Return the same, and keep everything."""
+        return [output for output in self._outputs if output.topic != RECOVERED or output.name > tail]
 
     def clear(self) -> None:
         """Forget everything."""

@@ -45,6 +45,8 @@ from services.standby.ownership import Register
 from services.standby.primary import Primary
 from services.standby.promotion import DEATHS, Promotion
 from services.standby.queue import PendingQueue, SilentQueue
+from services.standby.speculation import POLL_S as SPECULATION_POLL_S
+from services.standby.speculation import Speculated, Speculation
 from services.standby.wish import Wish
 
 CHUNK = 500
@@ -104,6 +106,7 @@ class Replica:
         self.silent = SilentQueue()
         self.pending = PendingQueue()
         self.primary: Primary | None = None
+        self.speculated = Speculated()
         self.fault = ""
         self.processed = 0
         self.record_s = 0.0
@@ -116,6 +119,7 @@ class Replica:
         self._new_generation = new_generation
         self._level0: Level0Ack | None = None
         self._known_epoch = 0
+        self._watched_epoch = 0
         self._vetted_epoch = 0
         self._lost_saves = 0
         self._blocked = False  # the next record names a model that this node lacks
@@ -126,6 +130,7 @@ class Replica:
         self._retry_at = 0.0
         self._poll_at = 0.0
         self._promotion: Promotion | None = None
+        self._speculation: Speculation | None = None
         self._after_context: Stage = Stage.WATCH
         self._target = 0
         self._tail = NO_NAME
@@ -137,6 +142,11 @@ class Replica:
     def role(self) -> str:
         """Primary | standby | promoting | rebuilding."""
         return _BEAT_ROLE.get(self.stage, "promoting")
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing is urgent: neither a promotion nor a speculation is under way."""
+        return self.stage in (Stage.WATCH, Stage.OWN) and self._speculation is None
 
     @property
     def scan(self) -> Register:
@@ -329,7 +339,9 @@ class Replica:
     def on_tail(self, generation: int, name: Name, now: float) -> list[act.Action]:
         """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty)."""
         self._asked = None
-        promotion = self._promotion
+        speculation, promotion = self._speculation, self._promotion
+        if self.stage is Stage.WATCH and speculation is not None:
+            return speculation.begin(name if generation == self.scan.generation else NO_NAME, self.scan.generation)
         if self.stage is not Stage.TAIL or promotion is None:
             return []
         self._tail = name if generation == self.scan.generation else NO_NAME
@@ -391,21 +403,72 @@ class Replica:
     # ---- standby -----------------------------------------------------------------------------------------------
 
     def _watch(self, now: float) -> list[act.Action]:
+        if self.epoch > self._watched_epoch:  # a new owner, of whom nothing may have been heard yet, has all its time
+            self._watched_epoch, self._since = self.epoch, now
         owner = self.owner
         beat = self._detector.owner_beat(owner, self.slot_id) if owner else None
         if beat is not None:
             self._learn(beat.epoch, owner, now)
             self.batching.costs.on_owner(beat.record_us / 1e6)
-            self._process_silently(self._survived(beat))
+            if self._speculation is None:  # else nothing may be passed over in silence: what is written has no gaps
+                self._process_silently(self._survived(beat))
         self.batching.decide(now)
         if not self.fault:
             reason, silence = self._suspect(owner, now)
             if reason:
                 return self._begin(reason, silence, now)
+            if self._settings.standby.speculate and (todo := self._speculate(owner, now)):
+                return todo
         if now >= self._poll_at and self._detector.connected(now):
             self._poll_at = now + self._settings.standby.poll_s
             return self._ask(now, act.AskEnd())
         return []
+
+    def _speculate(self, owner: str, now: float) -> list[act.Action]:
+        """At a weak suspicion write what the owner should have written; see `services.standby.speculation`."""
+        speculation = self._speculation
+        silence = 0.0
+        if owner and owner != self.node and not self._differs():
+            silence = self._detector.owner_silence(owner, self.slot_id, self._since, now)
+        if silence <= self._settings.standby.speculate_s:
+            return [] if speculation is None else self._end_speculation(f"{owner} is heard again")
+        if speculation is None:
+            speculation = self._speculation = Speculation(self.speculated, self.silent, self.pending)
+        if not speculation.begun:
+            return self._ask(now, act.ReadTail())
+        if self.intake.backlog:
+            return self._process_ahead(speculation, now)
+        if now < self._poll_at:
+            return []
+        self._poll_at = now + SPECULATION_POLL_S
+        return self._ask(now, act.AskEnd())
+
+    def _process_ahead(self, speculation: Speculation, now: float) -> list[act.Action]:
+        """Process what the owner is not known to have survived: announced first, since it may have died of it."""
+        first = self.intake.backlog[0][0].offset
+        if first >= speculation.announced:
+            speculation.announced = self.intake.next
+            self.busy = (first, speculation.announced, now)
+            return [act.Announce()]
+        outputs: list[Output] = []
+        done = 0
+        while self.intake.backlog and self.intake.backlog[0][0].offset < speculation.announced and done < self._chunk():
+            found = self._apply(self._chunk() - done, speculation.announced)
+            if found is None:
+                return self._end_speculation(self.fault)
+            outputs += found[0]
+            done += found[1]
+        if not self.intake.backlog:
+            self.busy = None
+        return speculation.emit(outputs, self.scan.generation)
+
+    def _end_speculation(self, why: str, *, in_vain: bool = True) -> list[act.Action]:
+        speculation, self._speculation = self._speculation, None
+        self.busy = None
+        if speculation is None:
+            return []
+        speculation.end(in_vain=in_vain)
+        return [act.Note("speculation ends", why)]
 
     def _suspect(self, owner: str, now: float) -> tuple[str, float]:
         """Return ("", _), or why this node should own the slot now and for how long nobody has, seconds."""
@@ -440,7 +503,9 @@ class Replica:
 
     def _pull(self, first: int, end: int, now: float) -> list[act.Action]:
         """Read the range when it holds B tuples; what a Level-1-Ack trimmed before is not counted and not read."""
-        if end <= self.intake.next or self.intake.held_tuples(first) < self.batching.batch_tuples:
+        if end <= self.intake.next:
+            return []
+        if self._speculation is None and self.intake.held_tuples(first) < self.batching.batch_tuples:
             return []
         place = self.intake.jump_place(first)
         if place is not None:
@@ -486,6 +551,7 @@ class Replica:
         self._promotion = promotion
         self.stage = Stage.SURVEY
         return [
+            *self._end_speculation("promotion", in_vain=False),
             act.Note("promotion begins", f"{reason}: owner {owner!r}, epoch {self.epoch}"),
             *self._ask(now, act.AskEnd()),
         ]

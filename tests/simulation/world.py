@@ -11,7 +11,7 @@ import contextlib
 import math
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
@@ -41,7 +41,13 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"policy": "model", "max_bandwidth": 900.0, "max_recovery_s": 0.01},
     {"policy": "step", "max_bandwidth": 1200.0, "priority": "bandwidth"},
 )
-"""B of the secondaries, by seed; in one run of eight it is to be kept within limits."""
+"""B of the secondaries, by seed; in one run of eight it is to be kept within limits, in one they speculate."""
+
+WITHOUT_STEPS: tuple[dict[str, Any], ...] = (
+    {"use": "select", "share": 0.9},
+    {"use": "aggregate", "function": "sum", "window": 7, "slide": 2},
+)
+"""What is computed in one run of eight, each tuple as it comes."""
 
 _silent = structlog.wrap_logger(
     structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
@@ -116,7 +122,12 @@ class World:
     """
 
     def __init__(
-        self, seed: int, *, standby: dict[str, Any] | None = None, operators: tuple[dict[str, Any], ...] = ()
+        self,
+        seed: int,
+        *,
+        standby: dict[str, Any] | None = None,
+        operators: tuple[dict[str, Any], ...] = (),
+        mode: Literal["steps", "tuples"] = "steps",
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
@@ -131,7 +142,7 @@ class World:
             slots=Slots(count=SLOTS),
             standby=Standby(**(standby or {"batch_size": 20}), context_s=0.5),
             scaler=ScalerSettings(workers=len(WORKERS), launcher="none"),
-            query=Query(operators=tuple(Operator(**options) for options in chain)),
+            query=Query(mode=mode, operators=tuple(Operator(**options) for options in chain)),
         )
         layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys(
             (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), SLOTS
@@ -173,7 +184,10 @@ class World:
     def of_seed(cls, seed: int) -> World:
         """Return the world of a seed: how the secondaries stand by goes with it too."""
         limits = LIMITS[seed % 2] if seed % 16 >= 14 else {}
-        return cls(seed, standby={"batch_size": BATCHES[seed % len(BATCHES)], **limits})
+        standby = {"batch_size": BATCHES[seed % len(BATCHES)], "speculate": seed % 8 == 7, **limits}
+        if seed % 8 == 6:
+            return cls(seed, standby=standby, operators=WITHOUT_STEPS, mode="tuples")
+        return cls(seed, standby=standby)
 
     # ---- time --------------------------------------------------------------------------------------------------
 
@@ -281,7 +295,7 @@ class World:
                 batch = TupleBatch(
                     edge=edge.name,
                     incarnation=edge.incarnation,
-                    step=step,
+                    step=step * self.settings.steps.slide_us // self.settings.slide_us,
                     event_time_us=step * self.settings.steps.slide_us,
                     sensor=pack_sensors(ids),
                     value=pack_floats([value(sensor, step) for sensor in ids]),

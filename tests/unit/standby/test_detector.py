@@ -184,16 +184,16 @@ def test_a_loop_on_one_record_for_far_longer_than_its_records_cost_is_stalled(wa
 
 def test_what_an_owner_announced_is_known_until_it_reports_that_it_survived(watch: Watch) -> None:
     watch.other(busy_offset=5, busy_until=9)
-    assert watch.detector.announced(SLOT, 1) == (5, 9)
+    assert watch.detector.announced(SLOT, 1) == [(5, 9)]
     watch.other(busy_offset=7, busy_until=7)
-    assert watch.detector.announced(SLOT, 1) is None
-    assert watch.detector.announced(SLOT, 2) is None
+    assert watch.detector.announced(SLOT, 1) == []
+    assert watch.detector.announced(SLOT, 2) == []
 
 
 def test_what_the_dead_announced_is_not_forgotten_when_another_is_promoted(watch: Watch) -> None:
     watch.other(busy_offset=5, busy_until=9)
     watch.other(node="n2", role="promoting", epoch=1)  # it still names the epoch of the dead
-    assert watch.detector.announced(SLOT, 1) == (5, 9)
+    assert watch.detector.announced(SLOT, 1) == [(5, 9)]
 
 
 def test_a_heartbeat_sent_again_is_no_sign_of_life() -> None:

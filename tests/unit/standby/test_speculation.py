@@ -1,0 +1,151 @@
+"""A standby that helps before it is sure: no step waits for the detection, and nobody's ownership changes for it."""
+
+from __future__ import annotations
+
+from services.runtime.log import LATE
+from services.standby.replica import Stage
+from tests.unit.gateway.small_slot import FIRST
+from tests.unit.standby.shell import DETECT_S, Cluster, feed, pair, steps
+
+
+def names_go_up(cluster: Cluster) -> bool:
+    names = [output.name for output in cluster.recovered]
+    return names == sorted(set(names))
+
+
+def test_a_dead_owners_steps_come_out_before_it_is_known_to_be_dead(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    feed(cluster, 3)
+    n1.die()
+    cluster.step(FIRST + 3)
+    cluster.run(0.2)
+    assert steps(cluster)[-1] == FIRST + 2
+    cluster.run(0.2)
+    cluster.step(FIRST + 4)
+    cluster.run(0.1)
+    assert (n2.stage(), n2.replica.epoch) == (Stage.WATCH, 1)
+    assert steps(cluster) == list(range(FIRST, FIRST + 5))
+    assert n2.announced  # it may have been one of these records
+    cluster.run(DETECT_S)
+    assert (n2.stage(), n2.replica.epoch) == (Stage.OWN, 2)
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 7))
+    assert names_go_up(cluster)
+    total = n2.replica.speculated
+    assert (total.begun, total.in_vain, total.outputs, total.repeats) == (1, 0, 2, 0)
+
+
+def test_what_was_computed_silently_comes_first(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    feed(cluster, 2)
+    n1.keeps_outputs = False  # the owner's outputs do not arrive, its heartbeats do
+    feed(cluster, 3)
+    assert len(n2.replica.silent) == 3
+    n1.die()
+    cluster.run(0.45)
+    assert n2.stage() is Stage.WATCH
+    assert steps(cluster) == list(range(FIRST, FIRST + 5))
+    cluster.run(DETECT_S)
+    assert names_go_up(cluster)
+
+
+def test_an_owner_that_is_heard_again_stays_the_owner_and_repeats_are_counted(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    feed(cluster, 3)
+    n1.silent = True  # it works on, but is not heard
+    cluster.step(FIRST + 3)
+    cluster.run(0.45)
+    assert n2.replica.speculated.begun == 1
+    n1.silent = False
+    feed(cluster, 2)
+    cluster.run(1.0)
+    assert (n1.stage(), n2.stage()) == (Stage.OWN, Stage.WATCH)
+    assert (n1.replica.epoch, n2.replica.epoch) == (1, 1)
+    assert steps(cluster) == list(range(FIRST, FIRST + 6))
+    total = n2.replica.speculated
+    assert total.in_vain == 1
+    assert total.repeats == total.outputs <= 1
+    assert n2.replica.busy is None
+    assert len(n2.replica.silent) == 0
+
+
+def test_a_frozen_owner_that_goes_on_repeats_what_was_written_for_it(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    feed(cluster, 3)
+    n1.frozen = True
+    cluster.step(FIRST + 3)
+    cluster.run(0.5)
+    assert steps(cluster) == list(range(FIRST, FIRST + 4))
+    n1.frozen = False
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 6))
+    assert not names_go_up(cluster)
+    assert n2.replica.speculated.repeats == 1
+    assert n2.replica.epoch == 1
+
+
+def test_without_the_switch_nothing_is_written_before_a_promotion(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    n1.die()
+    cluster.step(FIRST + 3)
+    cluster.run(0.6)
+    assert (n2.stage(), steps(cluster)[-1]) == (Stage.WATCH, FIRST + 2)
+
+
+def test_whoever_does_not_hear_itself_suspects_nobody(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    n1.silent = True
+    n2.deaf = True
+    cluster.step(FIRST)
+    cluster.run(2.0)
+    assert n2.replica.speculated.begun == 0
+
+
+def test_an_upstream_backup_reads_up_at_the_weak_suspicion(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True, batch_size="inf")
+    feed(cluster, 4)
+    assert n2.fetched == []
+    n1.die()
+    cluster.step(FIRST + 4)
+    cluster.run(0.5)
+    assert (n2.stage(), steps(cluster)) == (Stage.WATCH, list(range(FIRST, FIRST + 5)))
+
+
+def test_what_the_owner_survived_but_did_not_get_out_is_not_passed_over(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True, batch_size="inf")
+    feed(cluster, 2)
+    n1.keeps_outputs = False
+    for step in range(FIRST + 2, FIRST + 5):
+        cluster.step(step)
+        cluster.run(0.2)
+    assert n2.fetched == []
+    n1.die()
+    cluster.step(FIRST + 5)
+    cluster.run(0.5)
+    assert (n2.stage(), steps(cluster)) == (Stage.WATCH, list(range(FIRST, FIRST + 6)))
+
+
+def test_side_records_are_written_too(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    feed(cluster, 2)
+    n1.die()
+    cluster.step(FIRST, "e1")
+    cluster.run(0.5)
+    assert n2.stage() is Stage.WATCH
+    assert [output.topic for output in cluster.side] == [LATE]
+
+
+def test_another_node_that_takes_over_ends_it(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    feed(cluster, 2)
+    n1.die()
+    cluster.step(FIRST + 2)
+    cluster.run(0.4)
+    assert n2.replica.speculated.begun == 1
+    cluster.own(2, "n3")
+    cluster.run(0.2)
+    assert n2.replica.owner == "n3"
+    assert n2.replica.waits
+    cluster.run(0.5)
+    assert n2.stage() is Stage.WATCH  # it has all its time
