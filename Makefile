@@ -72,6 +72,10 @@ test-unit: ready  ## tests without broker and JVM (seconds)
 test-simulation: ready  ## the protocols under seeded faults, in virtual time
 	@$(BIN)/pytest tests/simulation
 
+.PHONY: simulation
+simulation: ready  ## so many fault schedules in virtual time, on all cores (N=10000 SEED=1; a failing one prints its seed)
+	@$(BIN)/python -m tests.simulation.run --count $(or $(N),10000) --seed $(or $(SEED),1)
+
 .PHONY: test-spark
 test-spark: ready  ## the Spark job
 	@$(BIN)/pytest tests/spark

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from services.chaos.cut import able, cut_off, join
 from services.chaos.plan import Round
 from services.chaos.targets import ChaosError, Unit
 from services.local import processes
@@ -28,7 +29,7 @@ class LocalDriver:
         ChaosError: nothing of it runs.
     """
 
-    faults: tuple[str, ...] = ("kill", "pause", "restart")
+    faults: tuple[str, ...] = ("kill", "pause", "restart", "partition") if able() else ("kill", "pause", "restart")
 
     def __init__(self, settings: Settings, config: Path | None) -> None:
         self._settings = settings
@@ -57,10 +58,15 @@ class LocalDriver:
             hit = processes.kill(process)
         elif plan.fault == "pause":
             hit = processes.send_signal(process, signal.SIGSTOP, session=True)
+        elif plan.fault == "partition":
+            hit = processes.alive(process)
+            cut_off(self._settings.state, process.node)
         else:
             hit = processes.alive(process)
             processes.terminate([process])
         if not hit:
+            if plan.fault == "partition":
+                join(self._settings.state, process.node)
             self._set = None
             raise ChaosError(f"{node} (pid {process.pid}) had died before it was disturbed")
         return at_us
@@ -69,7 +75,9 @@ class LocalDriver:
         if self._set is None:
             return
         fault, process = self._set
-        if fault == "pause":
+        if fault == "partition":
+            join(self._settings.state, process.node)
+        elif fault == "pause":
             processes.send_signal(process, signal.SIGCONT, session=True)
         else:
             time.sleep(DOCKER_RESTART_S)

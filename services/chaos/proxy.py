@@ -26,8 +26,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-PORTS = "9092,19092"
-"""Where brokers listen in a container: for the others, and for clients outside."""
+PORTS = os.environ.get("TSUNAGI_CHAOS_PORTS", "9092,19092")
+"""Where brokers listen; by default as in a container: for the others, and for clients outside."""
 
 PROXY_PORT = 29092
 PROXY_USER = 10099

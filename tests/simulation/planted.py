@@ -27,6 +27,7 @@ from services.standby.ownership import Register
 from services.standby.primary import Primary
 from services.standby.queue import PendingQueue, SilentQueue
 from services.standby.replica import Replica
+from services.standby.speculation import Speculation
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -170,6 +171,25 @@ def _epoch_to_come(self: Primary, *args: Any, **options: Any) -> list[act.Action
     return todo
 
 
+_watch = Replica._watch
+
+
+def _survived_in_silence(self: Replica, now: float) -> list[act.Action]:
+    """What the owner survived is processed silently, also by one who writes in its place."""
+    speculation, self._speculation = self._speculation, None
+    beat = self._detector.owner_beat(self.owner, self.slot_id)
+    if speculation is not None and beat is not None:
+        self._process_silently(self._survived(beat))
+    self._speculation = speculation
+    return _watch(self, now)
+
+
+def _behind_its_own(self: Speculation, tail: Name, generation: int) -> list[act.Action]:
+    """What the standby has computed it takes for written."""
+    self._begun, self._tail = True, tail
+    return []
+
+
 def _plant(target: type, method: str, bug: Any) -> Plant:
     return partial(patch.object, target, method, bug)
 
@@ -196,6 +216,8 @@ PLANTED: dict[str, Plant] = {
     "an outage of the broker is held against the edges": _plant(Closer, "decide", _always_connected),
     "a jump to a context without replay": _plant(Intake, "jump", _jump_without_replay),
     "a primary follows its log from one record late": _plant(Host, "_do", _follow_one_late),
+    "a speculation passes over what the owner survived": _plant(Replica, "_watch", _survived_in_silence),
+    "a speculation begins behind what was computed": _plant(Speculation, "begin", _behind_its_own),
     "a reader passes a record over": _plant(Intake, "take_in", _passes_one_over),
 }
 """What is wrong -> how it is planted."""

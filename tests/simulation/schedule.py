@@ -36,12 +36,12 @@ def run_schedule(world: World, faults: int | None = None) -> None:
     """Start, let it settle, strike `faults` times (None = by the seed), heal, let it settle again."""
     rng = world.rng
     kinds = {1: OF_BROKER, 5: OF_EDGES}.get(world.seed % 8, KINDS)
-    world.run(4.0)
+    world.run(2.5)
     for _ in range(1 + world.seed % 7 if faults is None else faults):
         _strike(world, rng.choice(kinds))
         world.run(rng.uniform(0.05, 2.0))
     world.heal_all()
-    world.run(9.0)
+    world.run(7.0)
 
 
 def _strike(world: World, kind: str) -> None:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
-from tests.simulation.checker import check
-from tests.simulation.schedule import run_schedule
-from tests.simulation.world import World
+from tests.simulation.run import BATCH, make_pool, submit
 
-SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "120"))
+SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "2000"))
 FIRST = int(os.environ.get("TSUNAGI_SIMULATION_SEED", "1"))
+SEEDS = range(FIRST, FIRST + SCHEDULES)
+
+Outcomes = list[Future[list[tuple[int, str]]]]
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + SCHEDULES))
-def test_schedule(seed: int) -> None:
-    world = World.of_seed(seed)
-    run_schedule(world)
-    wrong = check(world)
-    history = "\n".join(f"  {at:8.3f} {event}" for at, event in world.events)
-    assert not wrong, f"seed {seed}: {wrong}\n{history}"
+@pytest.fixture(scope="module")
+def outcomes() -> Iterator[Outcomes]:
+    """All schedules, under way on all cores from the first test on."""
+    with make_pool() as pool:
+        yield submit(pool, SEEDS)
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("place", range(-(-SCHEDULES // BATCH)), ids=lambda place: f"from-{FIRST + place * BATCH}")
+def test_schedules(outcomes: Outcomes, place: int) -> None:
+    wrong = [text for _, text in outcomes[place].result() if text]
+    assert not wrong, "\n".join(wrong)

@@ -28,7 +28,9 @@ from services.runtime.testing import MemoryClient, MemoryLog, Network
 from services.scaler.scaler import Scaler
 from services.standby import actions as act
 
-TICK_S = 0.01
+TICK_S = 0.02
+"""As long as an idle worker waits for records in each of its turns."""
+
 SCALER_TURN_S = 0.045
 """As long as the scaler waits for records in each of its turns."""
 

@@ -1,0 +1,46 @@
+"""Cuts one process of this machine off: what it sends is dropped, and so what it hears stops with the next request.
+
+Packets are told by a supplementary group that `services.local.processes` gives each process it starts as root.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from services.chaos.targets import ChaosError
+from services.local.processes import group_of
+
+_COMMENT = "tsunagi-chaos"
+
+
+def able() -> bool:
+    """Return whether this process may do so."""
+    return os.geteuid() == 0 and shutil.which("iptables") is not None
+
+
+def cut_off(state: os.PathLike[str], node: str) -> None:
+    """Drop from now on what the node's process sends.
+
+    Raises:
+        ChaosError: the rule cannot be set.
+    """
+    _iptables("-I", state, node)
+
+
+def join(state: os.PathLike[str], node: str) -> None:
+    """Take the rule back.
+
+    Raises:
+        ChaosError: it cannot be.
+    """
+    _iptables("-D", state, node)
+
+
+def _iptables(action: str, state: os.PathLike[str], node: str) -> None:
+    match = ["-m", "owner", "--gid-owner", str(group_of(state, node)), "--suppl-groups"]
+    rule = ["iptables", "-w", action, "OUTPUT", *match, "-m", "comment", "--comment", _COMMENT, "-j", "DROP"]
+    done = subprocess.run(rule, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ChaosError(f"{node}: `{' '.join(rule)}` failed: {done.stderr.strip()}")

@@ -1,0 +1,178 @@
+"""A Tsunagi system of a benchmark's own: broker, workers, edges and Spark as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.local import processes
+from services.local.fleet import Fleet
+from services.local.topics import tool_log
+from services.local.up import System
+from services.runtime.settings import CONFIG_VARIABLE, Settings, load
+
+SENSORS = 214
+ROW_S = 600.0
+
+COUNTED = {
+    "tsunagi_standby_received_bytes_total": "bytes",
+    "tsunagi_standby_requests_total": "requests",
+    "tsunagi_speculations_total": "speculations",
+    "tsunagi_speculative_outputs_total": "ahead",
+    "tsunagi_speculative_repeats_total": "repeats",
+}
+
+CONFIG = """\
+state = "{work}/run"
+[kafka]
+servers = "127.0.0.1:{port}"
+[steps]
+interval_s = {interval}
+window = 10
+slide = 2
+[source]
+speed = {speed}
+repeat = true
+[standby]
+batch_size = {batch}
+speculate = {speculate}
+[query]
+operators = [{operators}]
+[spark]
+checkpoint = "{work}/checkpoint"
+[recovery]
+store = "{work}/models"
+[scaler]
+workers = 5
+"""
+
+
+def say(line: str) -> None:
+    """Tell the user."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the system is to do.
+
+    Attributes:
+        batch: B in tuples, or "inf".
+        rate: tuples a second of all sensors together.
+        state_bytes: of state that the operators hold on each slot.
+    """
+
+    batch: str = "100"
+    rate: float = 1000.0
+    speculation: bool = False
+    state_bytes: int = 0
+
+    def write(self, work: Path, port: int) -> Path:
+        """Write the configuration; return its file."""
+        interval_s = SENSORS / self.rate / 2
+        operators = '{ use = "recover" }'
+        if self.state_bytes:
+            operators = f'{{ use = "tests.bench.operators:Ballast", size = {self.state_bytes} }}, {operators}'
+        text = CONFIG.format(
+            work=work,
+            port=port,
+            interval=interval_s,
+            speed=ROW_S / interval_s,
+            batch=self.batch if self.batch.isdigit() else '"inf"',
+            speculate="true" if self.speculation else "false",
+            operators=operators,
+        )
+        config = work / "tsunagi.toml"
+        config.write_text(text, encoding="utf-8")
+        return config
+
+
+@contextlib.contextmanager
+def running(work: Path, port: int, load_: Load) -> Iterator[tuple[System, Settings, Path]]:
+    """Start a system anew below a directory, and stop it in the end."""
+    logging.getLogger().setLevel(logging.WARNING)
+    work = work.resolve()
+    config = work / "tsunagi.toml"
+    if config.exists():
+        System(load(config), config, lambda _line: None).stop()
+        shutil.rmtree(work)
+    work.mkdir(parents=True)
+    load_.write(work, port)
+    os.environ[CONFIG_VARIABLE] = str(config)
+    settings = load(config)
+    system = System(settings, config, say)
+    try:
+        system.start_broker()
+        system.make_topics()
+        nodes = system.start_workers()
+        system.wait_ready(nodes)
+        system.start_edges()
+        system.wait_consuming()
+        yield system, settings, config
+    finally:
+        system.stop()
+
+
+class Usage:
+    """What the workers have used, over the lives of their processes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._fleet = Fleet(tool_log(settings, "bench"))
+        self._last: dict[tuple[str, int], dict[str, float]] = {}
+
+    def look(self) -> None:
+        """Take in what each living worker says now."""
+        self._fleet.update(0.5)
+        for process in processes.list_processes(self._settings.state):
+            if process.role != "worker" or not processes.alive(process):
+                continue
+            found = self._last.setdefault((process.node, process.pid), {})
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = psutil.Process(process.pid).cpu_times()
+                found["cpu_s"] = times.user + times.system
+            beat = self._fleet.beats.get(process.node)
+            if beat is None or beat.message.pid != process.pid:
+                continue
+            with contextlib.suppress(OSError):
+                address = f"http://{self._settings.metrics.host}:{beat.message.metrics_port}/metrics"
+                with urllib.request.urlopen(address, timeout=2.0) as answer:
+                    page = answer.read().decode()
+                sums = dict.fromkeys(COUNTED.values(), 0.0)
+                for family in text_string_to_metric_families(page):
+                    for sample in family.samples:
+                        if sample.name in COUNTED:
+                            sums[COUNTED[sample.name]] += sample.value
+                # A slot that was let go takes its series with it; what was counted stays counted.
+                found.update({name: max(found.get(name, 0.0), value) for name, value in sums.items()})
+
+    def total(self, name: str) -> float:
+        """Return the sum over all processes there have been."""
+        return sum(found.get(name, 0.0) for found in self._last.values())
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._fleet.close()
+
+
+def spread(values: list[float]) -> dict[str, float | None]:
+    """Return p50, p99 and max."""
+    if not values:
+        return {"p50": None, "p99": None, "max": None}
+    return {
+        "p50": round(float(np.percentile(values, 50)), 4),
+        "p99": round(float(np.percentile(values, 99)), 4),
+        "max": round(max(values), 4),
+    }
