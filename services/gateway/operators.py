@@ -207,6 +207,7 @@ class Chain:
     """The operators of a slot, first to last; the slot takes one context of the whole."""
 
     def __init__(self, config: SlotConfig, model: Model | None) -> None:
+        self.mode = config.mode
         self._config = config
         self._sensor = np.array(config.sensors, dtype=np.uint32)
         self._kinds = [str(options["use"]) for options in config.operators]
@@ -248,8 +249,9 @@ class Chain:
 
     def _through(self, first: Frame) -> list[Frame]:
         frames = [first]
-        for operator in self._operators:
-            frames = [out for frame in frames for out in operator.process(frame)]
+        with np.errstate(all="ignore"):  # infinite readings are data, and no reason to fill a log with warnings
+            for operator in self._operators:
+                frames = [out for frame in frames for out in operator.process(frame)]
         return frames
 
     def context(self) -> dict[str, bytes]:

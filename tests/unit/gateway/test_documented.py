@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 ROOT = Path(__file__).parents[3]
 EXAMPLE = Path(__file__).with_name("example_operator.py")
 
@@ -23,7 +21,7 @@ def test_the_example_is_the_tested_operator() -> None:
 
 
 def test_the_test_that_it_recommends_runs() -> None:
-    (block,) = [block for block in blocks() if "straight" in block]
+    (block,) = [block for block in blocks() if "check_operators" in block]
     names: dict[str, Any] = {}
     exec(block.replace("plant.smooth", "tests.unit.gateway.example_operator"), names)
-    assert np.shape(names["steps"]) == (50, 2)
+    assert "check_operators" in names
