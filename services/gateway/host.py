@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -438,25 +438,26 @@ class Host:
     def _emit(self, replica: Replica, output: Output, generation: int) -> None:
         key, value = output.encode(replica.slot_id, generation)
         partition = replica.slot_id if output.topic == RECOVERED else PARTITION_OF_ONE
-        name, topic = output.name, output.topic
-        self._send(topic, partition, key, value, lambda _offset: replica.on_delivered(name, topic))
+        self._send(output.topic, partition, key, value, partial(_delivered, replica, output))
 
     def _send(self, topic: str, partition: int, key: bytes, value: bytes, done: Callable[[int], None] | None) -> None:
         """Write gap-free: a full queue is waited for, a failed delivery ends the process."""
-
-        def delivered(error: LogError | None, offset: int) -> None:
-            if error is not None:
-                self._fatal = self._fatal or LogError(f"{topic}/{partition}: {error}")
-            elif done is not None:
-                done(offset)
-
+        report = partial(self._reported, topic, partition, done)
         while self._fatal is None:
             try:
-                self._outputs.send(topic, partition, key, value, delivered)
+                self._outputs.send(topic, partition, key, value, report)
             except BufferError:
                 self._outputs.poll(0.05)
             else:
                 return
+
+    def _reported(
+        self, topic: str, partition: int, done: Callable[[int], None] | None, error: LogError | None, offset: int
+    ) -> None:
+        if error is not None:
+            self._fatal = self._fatal or LogError(f"{topic}/{partition}: {error}")
+        elif done is not None:
+            done(offset)
 
     # ---- what it says of itself --------------------------------------------------------------------------------
 
@@ -485,6 +486,11 @@ class Host:
 
     def _load(self, sha256: str) -> Model:
         return load_from_store(self.settings.recovery.store, sha256)
+
+
+def _delivered(replica: Replica, output: Output, offset: int) -> None:
+    del offset
+    replica.on_delivered(output.name, output.topic)
 
 
 def _text(record: LogRecord) -> str:

@@ -18,7 +18,7 @@ from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
 from services.gateway.operators import Chain, build_chain
 from services.gateway.steps import NEVER, NOT_YET, StepBook
-from services.gateway.tuples import MAX_ROWS, Packed, TupleBook, split
+from services.gateway.tuples import MAX_ROWS, Batches, Packed, TupleBook, split
 from services.recovery.model import Model
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
@@ -64,9 +64,9 @@ class Output:
         """Return (key, value)."""
         key = pack_key(generation, slot, self.name)
         body = self.body
-        if isinstance(body, Frame):
-            body = _pack(body)
-        if not isinstance(body, Packed):
+        if isinstance(body, Packed):
+            return key, body.encode(slot, generation, self.name, self.epoch, self.appended_us)
+        if not isinstance(body, Frame):
             return key, body.SerializeToString()
         message = Recovered(
             version=VERSION,
@@ -78,25 +78,13 @@ class Output:
             step=body.step,
             event_time_us=body.event_time_us,
             appended_us=self.appended_us,
-            sensor=body.sensor,
-            mean=body.mean,
-            sd=body.sd,
-            quality=body.quality,
-            bound=body.bound,
+            sensor=pack_sensors(body.sensor),
+            mean=pack_floats(body.mean),
+            sd=pack_floats(body.sd),
+            quality=pack_octets(body.quality),
+            bound=pack_floats(body.bound),
         )
         return key, message.SerializeToString()
-
-
-def _pack(frame: Frame) -> Packed:
-    return Packed(
-        frame.step,
-        frame.event_time_us,
-        pack_sensors(frame.sensor),
-        pack_floats(frame.mean),
-        pack_floats(frame.sd),
-        pack_octets(frame.quality),
-        pack_floats(frame.bound),
-    )
 
 
 Parsed = tuple[LogRecord | None, str, str]
@@ -174,25 +162,26 @@ class Slot:
         """
         remaining = iter(items)
         first = next(remaining)
-        batches: list[tuple[Record, TupleBatch]] = []
-        if isinstance(self.book, TupleBook):
-            rows = 0
-            for record, (message, _, _) in chain((first,), remaining):
-                if message is None or message.WhichOneof("body") != "batch" or rows >= MAX_ROWS:
-                    break
-                if record.offset in self.register.quarantined:
-                    break
-                batch = message.batch
-                batches.append((record, batch))
-                rows += len(batch.value) // 8
-        if len(batches) < 2:
+        if not isinstance(self.book, TupleBook):
+            return self.apply(*first), 1
+        records: list[Record] = []
+        batches = Batches()
+        rows = 0
+        quarantined = self.register.quarantined
+        for record, (message, _, _) in chain((first,), remaining):
+            if message is None or message.WhichOneof("body") != "batch" or rows >= MAX_ROWS:
+                break
+            if quarantined and record.offset in quarantined:
+                break
+            rows += batches.append(message.batch)
+            records.append(record)
+        if not records:
             return self.apply(*first), 1
         outputs: list[Output] = []
-        self._tuples(batches, outputs)
-        last = batches[-1][0]
-        self.appended_us = last.appended_us
-        self.position = last.offset + 1
-        return outputs, len(batches)
+        self._tuples(records, batches, outputs, [record.appended_us for record in records])
+        self.appended_us = records[-1].appended_us
+        self.position = records[-1].offset + 1
+        return outputs, len(records)
 
     def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
         if record.offset in self.register.quarantined:
@@ -319,7 +308,7 @@ class Slot:
         book = self.book
         assert book is not None  # noqa: S101 - callers have checked; for the type checker
         if isinstance(book, TupleBook):
-            self._tuples([(record, batch)], outputs, [appended_us])
+            self._tuples([record], Batches([batch]), outputs, [appended_us])
             return
         cursor = book.cursor
         reason = book.accept(batch, appended_us)
@@ -335,33 +324,37 @@ class Slot:
         return self._output(record, index, LATE, late)
 
     def _tuples(
-        self,
-        items: Sequence[tuple[Record, TupleBatch]],
-        outputs: list[Output],
-        appended_us: Sequence[int] | None = None,
+        self, records: Sequence[Record], batches: Batches, outputs: list[Output], appended_us: Sequence[int]
     ) -> None:
         """Process batches without lock-step: each is judged, and what is sound goes through the chain as one run."""
         book = self.book
         assert isinstance(book, TupleBook)  # noqa: S101 - callers have checked; for the type checker
         assert self.chain is not None  # noqa: S101
-        batches = [batch for _, batch in items]
-        appended = [record.appended_us for record, _ in items] if appended_us is None else appended_us
-        refused, run = book.accept_run(batches, appended)
-        made: dict[int, list[Packed]] = {place: [] for place in refused}
-        for part in self.chain.process_run(run):
-            for place, rows in split(part, batches):
-                made.setdefault(place, []).append(rows)
+        refused, run = book.accept_run(batches, appended_us)
         epoch, first = self.register.epoch, len(outputs)
-        for place in sorted(made):
-            record, batch = items[place]
-            index = first  # of several records, each has names of its own
-            if place in refused:
-                outputs.append(self._refused(record, index, batch, *refused[place]))
-                index += 1
-            for rows in made[place]:
-                self.last_name = name = Name(record.offset, index)
-                outputs.append(Output(name, RECOVERED, epoch, record.appended_us, rows))
-                index += 1
+        parts = self.chain.process_run(run)
+        if len(parts) == 1 and not refused:
+            for place, rows in split(parts[0], batches):
+                record = records[place]
+                outputs.append(Output(Name(record.offset, first), RECOVERED, epoch, record.appended_us, rows))
+        else:
+            made: dict[int, list[Packed]] = {place: [] for place in refused}
+            for part in parts:
+                for place, rows in split(part, batches):
+                    made.setdefault(place, []).append(rows)
+            for place in sorted(made):
+                record = records[place]
+                index = first  # of several records, each has names of its own
+                if place in refused:
+                    outputs.append(self._refused(record, index, batches.messages[place], *refused[place]))
+                    index += 1
+                for rows in made[place]:
+                    outputs.append(Output(Name(record.offset, index), RECOVERED, epoch, record.appended_us, rows))
+                    index += 1
+        for output in reversed(outputs[first:]):
+            if output.topic == RECOVERED:
+                self.last_name = output.name
+                break
 
     def _settings(self, record: Record, settings: SlotSettings, outputs: list[Output]) -> None:
         config = SlotConfig.parse(settings.text)

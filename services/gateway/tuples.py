@@ -6,32 +6,127 @@ has a number instead of a step, greater than that of the edge's batch before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from services.gateway.config import SlotConfig
-from services.gateway.frames import Run
+from services.gateway.frames import Integers, Run
 from services.gateway.steps import NOT_YET, ClosedStep, Edge
 from services.runtime.columns import Floats, Sensors, floats, sensors
-from services.runtime.messages import EXACT, EdgeState, TupleBatch
+from services.runtime.messages import EXACT, VERSION, EdgeState, Recovered, TupleBatch
+from services.runtime.names import Name
 
 MAX_ROWS = 20_000
 """Tuples of a run, about: the columns of one stay within a core's cache."""
 
 
+class Columns:
+    """The columns of a run's rows, as bytes, of which each output is a slice."""
+
+    def __init__(self, run: Run) -> None:
+        self.sensor = run.sensor.tobytes()
+        self.mean = run.mean.tobytes()
+        self.exact = not (run.quality.any() or run.sd.any() or run.bound.any())
+        self.quality = run.quality.tobytes()
+        self.sd = b"" if self.exact else run.sd.tobytes()
+        self.bound = b"" if self.exact else run.bound.tobytes()
+
+
 @dataclass(slots=True)
 class Packed:
-    """The rows of one output, as the columns of its message (`Recovered`)."""
+    """The rows of one output: the rows [begin, end) of a run.
+
+    Attributes:
+        step, event_time_us: of the record that they follow from.
+    """
 
     step: int
     event_time_us: int
-    sensor: bytes
-    mean: bytes
-    sd: bytes
-    quality: bytes
-    bound: bytes
+    columns: Columns
+    begin: int
+    end: int
+
+    @property
+    def mean(self) -> bytes:
+        """float64[n]."""
+        return self.columns.mean[8 * self.begin : 8 * self.end]
+
+    @property
+    def quality(self) -> bytes:
+        """uint8[n]."""
+        return self.columns.quality[self.begin : self.end]
+
+    def encode(self, slot: int, generation: int, name: Name, epoch: int, appended_us: int) -> bytes:
+        """Return the message `Recovered`.
+
+        A message is the concatenation of its parts, in the order of fields: what all outputs of a slot begin with, and
+        the columns that say nothing more than "measured", are made once.
+        """
+        columns, begin, end = self.columns, self.begin, self.end
+        middle = Recovered(
+            offset=name.offset,
+            index=name.index,
+            epoch=epoch,
+            step=self.step,
+            event_time_us=self.event_time_us,
+            appended_us=appended_us,
+            sensor=columns.sensor[4 * begin : 4 * end],
+            mean=columns.mean[8 * begin : 8 * end],
+        )
+        if columns.exact:
+            return _head(slot, generation) + middle.SerializeToString() + _measured(end - begin)
+        middle.sd = columns.sd[8 * begin : 8 * end]
+        middle.quality = columns.quality[begin:end]
+        middle.bound = columns.bound[8 * begin : 8 * end]
+        return _head(slot, generation) + middle.SerializeToString()
+
+
+@lru_cache(maxsize=64)
+def _head(slot: int, generation: int) -> bytes:
+    return Recovered(version=VERSION, slot=slot, generation=generation).SerializeToString()
+
+
+@lru_cache(maxsize=256)
+def _measured(count: int) -> bytes:
+    zeros = bytes(8 * count)
+    return Recovered(sd=zeros, quality=bytes(count), bound=zeros).SerializeToString()
+
+
+class Batches:
+    """Batches of a slot's log in a row, by field: each field of a message is read once."""
+
+    __slots__ = ("counts", "edges", "event_times", "incarnations", "messages", "sensors", "steps", "values")
+
+    def __init__(self, batches: Iterable[TupleBatch] = ()) -> None:
+        self.messages: list[TupleBatch] = []
+        self.edges: list[str] = []
+        self.incarnations: list[int] = []
+        self.steps: list[int] = []
+        self.event_times: list[int] = []
+        self.sensors: list[bytes] = []
+        self.values: list[bytes] = []
+        self.counts: list[bytes] = []
+        for batch in batches:
+            self.append(batch)
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    def append(self, batch: TupleBatch) -> int:
+        """Take in one more; return how many tuples it has."""
+        value = batch.value
+        self.messages.append(batch)
+        self.edges.append(batch.edge)
+        self.incarnations.append(batch.incarnation)
+        self.steps.append(batch.step)
+        self.event_times.append(batch.event_time_us)
+        self.sensors.append(batch.sensor)
+        self.values.append(value)
+        self.counts.append(batch.count)
+        return len(value) >> 3
 
 
 class TupleBook:
@@ -55,81 +150,87 @@ class TupleBook:
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in one batch; return "" if it counts, else why it does not."""
-        refused, _ = self.accept_run([batch], [appended_us])
+        refused, _ = self.accept_run(Batches([batch]), [appended_us])
         return refused[0][0] if refused else ""
 
-    def accept_run(
-        self, batches: Sequence[TupleBatch], appended_us: Sequence[int]
-    ) -> tuple[dict[int, tuple[str, int]], Run]:
+    def accept_run(self, batches: Batches, appended_us: Sequence[int]) -> tuple[dict[int, tuple[str, int]], Run]:
         """Take in batches in the order of the log; return those that do not count, and the rows of the others.
 
         Returns:
             Place among the batches -> (reason, as `StepBook.accept` names it; the cursor when it was reached).
         """
-        reasons = [self._malformed(batch) for batch in batches]
-        sound = [place for place, reason in enumerate(reasons) if not reason]
-        ids = sensors(b"".join([batches[place].sensor for place in sound]))
-        values = floats(b"".join([batches[place].value for place in sound]))
-        sizes = np.array([len(batches[place].sensor) // 4 for place in sound], dtype=np.int64)
-        origin = np.repeat(np.array(sound, dtype=np.int64), sizes)
-        self._judge(batches, sound, ids, origin, sizes, reasons)
-        refused = {}
-        for place, batch in enumerate(batches):
-            cursor = self.cursor
-            reason = reasons[place] or self._advance(batch, appended_us[place])
-            if reason:
-                refused[place] = reason, cursor
+        reasons = self._malformed(batches)
+        sizes = np.array([len(sensor) >> 2 for sensor in batches.sensors], dtype=np.int64)
+        if reasons:
+            sizes[list(reasons)] = 0
+            ids = sensors(b"".join([ids for place, ids in enumerate(batches.sensors) if place not in reasons]))
+            values = floats(b"".join([value for place, value in enumerate(batches.values) if place not in reasons]))
+        else:
+            ids, values = sensors(b"".join(batches.sensors)), floats(b"".join(batches.values))
+        origin = np.repeat(np.arange(len(batches)), sizes)
+        self._judge(batches, ids, origin, sizes, reasons)
+        refused = self._advance(batches, appended_us, reasons)
         if refused:
             counts = np.ones(len(batches), dtype=bool)
             counts[list(refused)] = False
             kept = counts[origin]
             ids, values, origin = ids[kept], values[kept], origin[kept]
-        times = np.array([batch.event_time_us for batch in batches], dtype=np.int64)
-        last = batches[-1]
-        return refused, make_run(last.step, last.event_time_us, ids, values, times[origin], origin)
+        times = np.array(batches.event_times, dtype=np.int64)[origin]
+        return refused, make_run(batches.steps[-1], batches.event_times[-1], ids, values, times, origin)
 
-    def _malformed(self, batch: TupleBatch) -> str:
-        if batch.edge not in self.edges:
-            return "unknown-edge"
-        size = len(batch.sensor)
-        if len(batch.value) != 2 * size or size % 4 or len(batch.count) not in (0, size):
-            return "damaged"
-        return ""
+    def _malformed(self, batches: Batches) -> dict[int, str]:
+        """Return place -> reason of what cannot be read as rows."""
+        known = self._number
+        return {
+            place: "damaged" if edge in known else "unknown-edge"
+            for place, (edge, sensor, value, count) in enumerate(
+                zip(batches.edges, batches.sensors, batches.values, batches.counts, strict=True)
+            )
+            if edge not in known
+            or len(value) != 2 * len(sensor)
+            or len(sensor) & 3
+            or (count and len(count) != len(sensor))
+        }
 
     def _judge(
-        self,
-        batches: Sequence[TupleBatch],
-        sound: list[int],
-        ids: Sensors,
-        origin: np.ndarray[tuple[int], np.dtype[np.int64]],
-        sizes: np.ndarray[tuple[int], np.dtype[np.int64]],
-        reasons: list[str],
+        self, batches: Batches, ids: Sensors, origin: Integers, sizes: Integers, reasons: dict[int, str]
     ) -> None:
         """Refuse batches whose sensors are not their edge's, or not ascending."""
-        owner = np.repeat(np.array([self._number[batches[place].edge] for place in sound], dtype=np.int64), sizes)
+        number = self._number
+        owner = np.repeat(np.array([number.get(edge, -1) for edge in batches.edges], dtype=np.int64), sizes)
         stranger = self._owner[np.minimum(ids, len(self._owner) - 1)] != owner
         if stranger.any():
-            for place in set(origin[stranger].tolist()):
-                reasons[place] = "unknown-sensor"
+            reasons.update(dict.fromkeys(origin[stranger].tolist(), "unknown-sensor"))
         falling = (ids[1:] <= ids[:-1]) & (origin[1:] == origin[:-1])
         if falling.any():
-            for place in set(origin[1:][falling].tolist()):
-                reasons[place] = "damaged"
+            reasons.update(dict.fromkeys(origin[1:][falling].tolist(), "damaged"))
 
-    def _advance(self, batch: TupleBatch, appended_us: int) -> str:
-        edge = self.edges[batch.edge]
-        incarnation, step = batch.incarnation, batch.step
-        if incarnation < edge.incarnation:
-            return "replaced"
-        if batch.event_time_us > appended_us + self._config.max_ahead_us:
-            return "ahead"
-        edge.incarnation = incarnation
-        if step <= edge.last_step:
-            return "duplicate"
-        edge.last_step = step
-        if step >= self.cursor:
-            self.cursor = step + 1
-        return ""
+    def _advance(
+        self, batches: Batches, appended_us: Sequence[int], reasons: dict[int, str]
+    ) -> dict[int, tuple[str, int]]:
+        """Move the edges on, in the order of the log; return what does not count."""
+        refused = {}
+        ahead_us, cursor = self._config.max_ahead_us, self.cursor
+        columns = zip(batches.edges, batches.incarnations, batches.steps, batches.event_times, appended_us, strict=True)
+        for place, (name, incarnation, step, event_time_us, appended) in enumerate(columns):
+            if place in reasons:
+                refused[place] = reasons[place], cursor
+                continue
+            edge = self.edges[name]
+            if incarnation < edge.incarnation:
+                refused[place] = "replaced", cursor
+            elif event_time_us > appended + ahead_us:
+                refused[place] = "ahead", cursor
+            elif step <= edge.last_step:
+                edge.incarnation = incarnation
+                refused[place] = "duplicate", cursor
+            else:
+                edge.incarnation = incarnation
+                edge.last_step = step
+                if step >= cursor:
+                    cursor = step + 1
+        self.cursor = cursor
+        return refused
 
     # ---- nothing waits, so these have nothing to say
 
@@ -169,44 +270,25 @@ class TupleBook:
                 self.edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from)
 
 
-def make_run(step: int, event_time_us: int, ids: Sensors, values: Floats, times: object, origin: object) -> Run:
+def make_run(step: int, event_time_us: int, ids: Sensors, values: Floats, times: Integers, origin: Integers) -> Run:
     """Return a run of measured values."""
     zeros = np.zeros(len(ids))
-    return Run(
-        step,
-        event_time_us,
-        ids,
-        values,
-        zeros,
-        np.full(len(ids), EXACT, dtype=np.uint8),
-        zeros,
-        np.asarray(times, dtype=np.int64),
-        np.asarray(origin, dtype=np.int64),
-    )
+    exact = np.full(len(ids), EXACT, dtype=np.uint8)
+    return Run(step, event_time_us, ids, values, zeros, exact, zeros, times, origin)
 
 
-def split(run: Run, batches: Sequence[TupleBatch]) -> Iterator[tuple[int, Packed]]:
-    """Yield the rows of each record that has any: (its place in the run, the columns), in order."""
-    if np.isnan(run.mean).any():
-        run = run.keep(~np.isnan(run.mean))
+def split(run: Run, batches: Batches) -> Iterator[tuple[int, Packed]]:
+    """Yield the rows of each record that has any: (its place in the run, the rows), in order."""
+    missing = np.isnan(run.mean)
+    if missing.any():
+        run = run.keep(~missing)
     origin = run.origin
     if not len(origin):
         return
-    starts = np.flatnonzero(np.diff(origin, prepend=-1)).tolist()
-    ends = [*starts[1:], len(origin)]
-    sensor, mean, sd = run.sensor.tobytes(), run.mean.tobytes(), run.sd.tobytes()
-    quality, bound = run.quality.tobytes(), run.bound.tobytes()
-    for place, a, b in zip(origin[starts].tolist(), starts, ends, strict=True):
-        batch = batches[place]
-        yield (
-            place,
-            Packed(
-                batch.step,
-                batch.event_time_us,
-                sensor[4 * a : 4 * b],
-                mean[8 * a : 8 * b],
-                sd[8 * a : 8 * b],
-                quality[a:b],
-                bound[8 * a : 8 * b],
-            ),
-        )
+    columns = Columns(run)
+    starts = np.flatnonzero(np.diff(origin, prepend=-1))
+    begins = starts.tolist()
+    ends = [*begins[1:], len(origin)]
+    steps, times = batches.steps, batches.event_times
+    for place, begin, end in zip(origin[starts].tolist(), begins, ends, strict=True):
+        yield place, Packed(steps[place], times[place], columns, begin, end)

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -143,14 +144,7 @@ class KafkaProducer:
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
     ) -> None:
-        callback = None
-        if delivered is not None:
-            report = delivered
-
-            def callback(error: KafkaError | None, message: Message) -> None:
-                offset = message.offset()
-                report(LogError(str(error)) if error is not None else None, -1 if offset is None else offset)
-
+        callback = None if delivered is None else partial(_report, delivered)
         name = self._prefix + topic
         try:
             self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
@@ -166,6 +160,11 @@ class KafkaProducer:
     def close(self) -> None:
         self._producer.purge()
         self._producer.flush(0.5)
+
+
+def _report(delivered: Delivered, error: KafkaError | None, message: Message) -> None:
+    offset = message.offset()
+    delivered(None if error is None else LogError(str(error)), -1 if offset is None else offset)
 
 
 class KafkaReader:
@@ -213,6 +212,7 @@ class KafkaReader:
             self._heard_at = now
             self._look_after()
         records = []
+        prefix, following = len(self._prefix), self._next
         for message in messages:
             trouble = message.error()
             if trouble is not None:
@@ -221,16 +221,20 @@ class KafkaReader:
                 if trouble.fatal() or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise LogError(str(trouble))
                 continue  # connection trouble: librdkafka goes on trying
-            topic = (message.topic() or "")[len(self._prefix) :]
+            topic = (message.topic() or "")[prefix:]
             partition, offset = message.partition() or 0, message.offset() or 0
-            if (topic, partition) not in self._next:
+            place = topic, partition
+            if place not in following:
                 continue  # fetched before `remove`
-            self._next[topic, partition] = offset + 1
+            following[place] = offset + 1
             kind, milliseconds = message.timestamp()
             appended_us = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
-            records.append(
-                Record(topic, partition, offset, appended_us, _octets(message.key()), _octets(message.value()))
-            )
+            key, value = message.key(), message.value()
+            if isinstance(key, str):
+                key = key.encode()
+            if isinstance(value, str):
+                value = value.encode()
+            records.append(Record(topic, partition, offset, appended_us, key, value))
         return records
 
     def range(self, topic: str, partition: int) -> tuple[int, int]:
@@ -315,10 +319,6 @@ class KafkaReader:
 
     def _place(self, position: Position) -> TopicPartition:
         return TopicPartition(self._prefix + position.topic, position.partition, position.offset)
-
-
-def _octets(data: str | bytes | None) -> bytes | None:
-    return data.encode() if isinstance(data, str) else data
 
 
 class KafkaLog:

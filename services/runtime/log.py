@@ -38,9 +38,9 @@ class Position(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every record read, and would cost four times as much
 class Record:
-    """One record as read.
+    """One record as read; nobody changes it.
 
     Attributes:
         appended_us: when the log appended it, microseconds since the epoch.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from services.gateway.slot import Parsed, parse
 from services.runtime.log import Record
-from services.runtime.messages import Level1Ack, LogRecord
+from services.runtime.messages import Level1Ack
 from services.standby.costs import Place
 from services.standby.ownership import Register
 
@@ -19,7 +19,7 @@ RECORD_OVERHEAD_BYTES = 70
 """Of a record on the wire, beside its value."""
 
 WEIGHT = 0.05
-"""Of a new measurement in a running mean."""
+"""Of a record in a running mean."""
 
 
 class Intake:
@@ -51,22 +51,27 @@ class Intake:
 
     def take_in(self, records: Iterable[Record]) -> None:
         """Keep what was read, in log order; what was read before is passed over."""
+        tuples = size = count = 0
         for record in records:
             if record.offset < self.next:
                 continue
             parsed = parse(record)
             message = parsed[0]
-            if message is not None:
-                self.scan.read(record.offset, message)
-                if self.scan.epoch == 0 and message.WhichOneof("body") == "batch":
-                    step = message.batch.step
+            if message is not None and message.WhichOneof("body") == "batch":
+                batch = message.batch
+                tuples += len(batch.value) >> 3
+                if self.scan.epoch == 0:
+                    step = batch.step
                     self.oldest_step = step if self.oldest_step is None else min(step, self.oldest_step)
-            size = len(record.value or b"")
-            self.read_bytes += size
-            self._measure(size, message)
+            elif message is not None:
+                self.scan.read(record.offset, message)
+            size += len(record.value or b"")
+            count += 1
             self.backlog.append((record, parsed))
             self.next = record.offset + 1
             self.appended_us = record.appended_us
+        if count:
+            self._measure(count, size, tuples)
 
     def jump(self, position: int, register: Register) -> None:
         """Go on from a context."""
@@ -112,9 +117,9 @@ class Intake:
             record_bytes=self.bytes_per_record,
         )
 
-    def _measure(self, size: int, message: LogRecord | None) -> None:
-        """Take in size and tuples of a record; control records have none, and stand between the others."""
-        is_batch = message is not None and message.WhichOneof("body") == "batch"
-        tuples = len(message.batch.value) / 8 if message is not None and is_batch else 0.0
-        self.tuples_per_record += WEIGHT * (tuples - self.tuples_per_record)
-        self.bytes_per_record += WEIGHT * (size + RECORD_OVERHEAD_BYTES - self.bytes_per_record)
+    def _measure(self, count: int, size: int, tuples: int) -> None:
+        """Take in size and tuples of records; control records have none, and stand between the others."""
+        self.read_bytes += size
+        weight = 1.0 - (1.0 - WEIGHT) ** count
+        self.tuples_per_record += weight * (tuples / count - self.tuples_per_record)
+        self.bytes_per_record += weight * (size / count + RECORD_OVERHEAD_BYTES - self.bytes_per_record)

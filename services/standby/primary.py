@@ -14,6 +14,7 @@ from services.gateway.tuples import Packed, TupleBook
 from services.runtime.columns import octets
 from services.runtime.log import RECOVERED
 from services.runtime.messages import (
+    EXACT,
     QUALITY_NAMES,
     VERSION,
     Ack,
@@ -77,18 +78,22 @@ class Primary:
         if not wanted:
             return []
         self.pending.sent(wanted)
-        packed = bytearray()
+        exact, packed = 0, bytearray()
         for output in wanted:
             body = output.body
             if isinstance(body, Packed):
-                packed += body.quality
                 self.emitted += 1
+                if body.columns.exact:
+                    exact += body.end - body.begin
+                else:
+                    packed += body.quality
             elif isinstance(body, Frame):
                 self.emitted += 1
                 self.quality_counts += np.bincount(body.quality, minlength=QUALITIES)[:QUALITIES]
             else:
                 reason = f"{output.topic}/{body.reason}"
                 self.side_counts[reason] = self.side_counts.get(reason, 0) + 1
+        self.quality_counts[EXACT] += exact
         if packed:
             self.quality_counts += np.bincount(octets(bytes(packed)), minlength=QUALITIES)[:QUALITIES]
         return [act.Emit(wanted, generation)]

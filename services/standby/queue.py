@@ -71,12 +71,20 @@ class PendingQueue:
 
     def delivered(self, name: Name, topic: str) -> None:
         """Take note of an acknowledgement, in whatever order the topics give them."""
-        self._delivered.add((name, topic))
-        while self._names and self._names[0] in self._delivered:
-            entry = self._names.popleft()
-            self._delivered.discard(entry)
-            if entry[1] == RECOVERED:
-                self.last = max(self.last, entry[0])
+        names, waiting = self._names, self._delivered
+        if waiting or not names or names[0] != (name, topic):
+            waiting.add((name, topic))
+            while names and names[0] in waiting:
+                entry = names.popleft()
+                waiting.discard(entry)
+                self._note(*entry)
+        else:  # the next one, as a rule
+            names.popleft()
+            self._note(name, topic)
+
+    def _note(self, name: Name, topic: str) -> None:
+        if topic == RECOVERED and name > self.last:
+            self.last = name
 
     def floor(self, position: int) -> int:
         """Return the offset below which every input's outputs are acknowledged, `position` inputs being processed."""

@@ -13,6 +13,7 @@ from services.runtime.log import Traffic
 from services.runtime.settings import Target
 from services.standby.batching import Verdict
 from services.standby.costs import Estimate
+from services.standby.speculation import Speculated
 
 
 def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
@@ -25,6 +26,7 @@ def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
         batching=SimpleNamespace(batch_tuples=100.0, verdict=verdict(), target=Target(max_bandwidth=5000.0)),
         unready=lambda: "",
         primary=primary,
+        speculated=Speculated(),
         slot=SimpleNamespace(book=None, position=9, register=SimpleNamespace(void=0)),
         intake=SimpleNamespace(pulls=0, read_bytes=0, trimmed=0),
     )

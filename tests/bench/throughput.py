@@ -1,0 +1,193 @@
+"""Throughput: how many records a second does a gateway process, from its log to `recovered`, on a real broker?
+
+    python -m tests.bench.throughput --records 400000 --rows 1 --operator select --out out/throughput.json
+
+The slot's log is written first; then one worker, in this process, takes it from the first record to the last while
+nothing else runs but the broker (and `--secondary B` a standby, in a process of its own). What counts is the middle of
+the run: from a tenth of the records on, until the broker has acknowledged the last output. Rates are given by the
+clock, for each second of the process's CPU, and of the main thread's: Python runs there, and it is what a core can do
+at most. One JSON object comes out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+
+from deploy.kafka.broker import Broker
+from services.gateway.host import Host
+from services.local.topics import make_topics
+from services.runtime.clock import SystemClock
+from services.runtime.columns import pack_floats, pack_sensors
+from services.runtime.kafka import KafkaLog
+from services.runtime.log import PLAN, TUPLES
+from services.runtime.messages import VERSION, Assignment, LogRecord, Placement, Plan, TupleBatch
+from services.runtime.sensors import read_sensors
+from services.runtime.settings import CONFIG_VARIABLE, Settings, load
+from services.runtime.threads import one_thread
+
+OPERATORS = {
+    "select": '{ use = "select", at_least = -1e9 }',
+    "aggregate": '{ use = "aggregate", function = "sum", window = 100, slide = 10 }',
+}
+CONFIG = """\
+state = "{work}/run"
+sensors = "{work}/sensors.csv"
+[kafka]
+servers = "127.0.0.1:{port}"
+[slots]
+count = 1
+[query]
+mode = "tuples"
+operators = [{operator}]
+[standby]
+batch_size = {batch}
+[recovery]
+store = "{work}/models"
+[scaler]
+workers = 2
+launcher = "none"
+"""
+WARM_SHARE = 0.1
+READY_S = 60.0
+
+
+def prepare(options: argparse.Namespace) -> Settings:
+    """Write what the worker reads; return the settings."""
+    work = options.work.resolve()
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    rows = "".join(f"s{number},edge\n" for number in range(options.rows))
+    (work / "sensors.csv").write_text(f"sensor,edge\n{rows}", encoding="utf-8")
+    config = work / "tsunagi.toml"
+    text = CONFIG.format(
+        work=work, port=options.port, operator=OPERATORS[options.operator], batch=options.secondary or 100
+    )
+    config.write_text(text, encoding="utf-8")
+    os.environ[CONFIG_VARIABLE] = str(config)
+    return load(config)
+
+
+def fill(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> None:
+    """Write the plan and the slot's log."""
+    table = read_sensors(settings.sensors)
+    placement = Placement(
+        serial=1, slots=1, slot=pack_sensors([0] * options.rows), table_sha256=table.digest(options.rows)
+    )
+    wish = Assignment(slot=0, owner="gw-1", secondary="sec-1" if options.secondary else "", serial=1, reason="bench")
+    producer = log.producer()
+    producer.send(PLAN, 0, b"placement", Plan(version=VERSION, placement=placement).SerializeToString())
+    producer.send(PLAN, 0, b"assignment/0", Plan(version=VERSION, assignment=wish).SerializeToString())
+    ids, count = pack_sensors(np.arange(options.rows)), pack_sensors([1] * options.rows)
+    draw = np.random.default_rng(1)
+    begin_us = time.time_ns() // 1000 - options.records
+    for number in range(options.records):
+        values = pack_floats(draw.random(options.rows))
+        batch = TupleBatch(edge="edge", incarnation=1, step=begin_us + number, event_time_us=begin_us + number)
+        batch.sensor, batch.value, batch.count = ids, values, count
+        value = LogRecord(version=VERSION, batch=batch).SerializeToString()
+        while True:
+            try:
+                producer.send(TUPLES, 0, b"edge", value)
+            except BufferError:
+                producer.poll(0.05)
+            else:
+                break
+        if number % 1000 == 0:
+            producer.poll()
+    if producer.flush(120.0):
+        raise RuntimeError("the broker did not take the slot's log")
+    producer.close()
+
+
+def drop(*_: object) -> Any:
+    """Say nothing."""
+    raise structlog.DropEvent
+
+
+def run(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> dict[str, float]:
+    """Let a worker process the log; return seconds of the middle part, by clock and by CPU."""
+    silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[drop])
+    host = Host(settings, "gw-1", read_sensors(settings.sensors), log, SystemClock(), silent)
+    host.start()
+    warm = int(options.records * WARM_SHARE)
+    marks: list[tuple[int, float, float, float]] = []
+    deadline = time.monotonic() + 600.0
+    while time.monotonic() < deadline:
+        host.step()
+        replica = host.replicas.get(0)
+        position = 0 if replica is None else replica.slot.position
+        if replica is None or position < warm:
+            continue
+        if not marks:
+            marks.append((position, time.monotonic(), time.process_time(), time.thread_time()))
+        if position >= options.records and not len(replica.pending):
+            marks.append((position, time.monotonic(), time.process_time(), time.thread_time()))
+            break
+    host.close()
+    (first, *before), (last, *after) = marks
+    seconds, cpu_s, main_s = (b - a for a, b in zip(before, after, strict=True))
+    records = min(last, options.records) - first
+    return {
+        "records_measured": records,
+        "seconds": round(seconds, 3),
+        "records_per_s": round(records / seconds),
+        "records_per_cpu_s": round(records / cpu_s),
+        "records_per_main_thread_s": round(records / main_s),
+        "tuples_per_s": round(records * options.rows / seconds),
+        "tuples_per_main_thread_s": round(records * options.rows / main_s),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--rows", type=int, default=1, help="tuples in a record")
+    parser.add_argument("--operator", choices=tuple(OPERATORS), default="select")
+    parser.add_argument("--secondary", type=int, default=0, help="B of a standby that runs beside; 0 = there is none")
+    parser.add_argument("--port", type=int, default=29592)
+    parser.add_argument("--work", type=Path, default=Path("out/bench"))
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    one_thread(os.environ)
+    logging.getLogger().setLevel(logging.WARNING)
+    settings = prepare(options)
+    broker = Broker(settings.state / "kafka", options.port)
+    standby: subprocess.Popen[bytes] | None = None
+    log = KafkaLog(settings.kafka, client_id="gw-1")
+    try:
+        broker.start()
+        broker.wait_ready()
+        make_topics(settings)
+        fill(settings, log, options)
+        if options.secondary:
+            command = [sys.executable, "-m", "services.cli", "secondary", "run", "--node", "sec-1"]
+            standby = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(5.0)
+        measured: dict[str, Any] = run(settings, log, options)
+    finally:
+        if standby is not None:
+            standby.terminate()
+            standby.wait(timeout=30)
+        broker.stop()
+    asked = {name: getattr(options, name) for name in ("records", "rows", "operator", "secondary")}
+    found = {"bench": "throughput", **asked, **measured}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
