@@ -72,6 +72,9 @@ STATISTICS_MS = 1000
 DEAF_S = 10.0
 """A reader that has heard nothing for so long asks whether the log has more for it."""
 
+SURE_S = 1.0
+"""What the log has more must come within this, or the client is taken for deaf."""
+
 _RANGE_S = 2.0
 _REFRESH_S = 0.5
 _FRESH_S = 1.5
@@ -210,7 +213,7 @@ class KafkaReader:
             self._heard_at = now
         elif self._next and now - self._heard_at > DEAF_S:
             self._heard_at = now
-            self._look_after()
+            messages = self._look_after(max_records)
         records = []
         prefix, following = len(self._prefix), self._next
         for message in messages:
@@ -272,20 +275,24 @@ class KafkaReader:
         with contextlib.suppress(KafkaException):
             self._consumer.list_topics(name, timeout=_REFRESH_S)
 
-    def _look_after(self) -> None:
-        """Nothing has come for a while: if the log has more, begin anew with another client.
+    def _look_after(self, max_records: int) -> list[Message]:
+        """Nothing has come for a while: if the log has more, and it does not come, begin anew with another client.
 
         A client whose connection is half open, or that has lost sight of its partitions' leader, waits for ever and
         says nothing (seen with librdkafka 2.16 after the broker had been off the network).
         """
         if not self._deaf():
-            return
+            return []
+        messages = self._consumer.consume(max_records, SURE_S)
+        if messages:  # it was appended just now
+            return messages
         _client_logger.warning("a reader heard nothing although the log goes on: it begins anew with another client")
         self._consumer.close()
         self._consumer = Consumer(self._options, logger=_client_logger)
         self._consumer.assign(
             [TopicPartition(self._prefix + topic, number, offset) for (topic, number), offset in self._next.items()]
         )
+        return []
 
     def _deaf(self) -> bool:
         """Return whether the log holds records that should have come; False as well while it does not answer."""

@@ -141,6 +141,24 @@ def test_a_reader_that_hears_nothing_of_a_log_that_goes_on_begins_anew_where_it_
     assert [(record.topic, record.offset) for record in reader.read(10, 0.0)] == [(PLAN, 2)]
 
 
+def test_what_was_appended_just_then_is_no_sign_of_deafness(monkeypatch: pytest.MonkeyPatch, time: Time) -> None:
+    broker = Broker({("plant.plan", 0): 2})
+    broker.client().deaf = False
+    reader = reader_of(broker, monkeypatch)
+    client = broker.clients[-1]
+    reader.assign([Position(PLAN, 0, 2)])
+    ask = client.get_watermark_offsets
+
+    def appended_meanwhile(place: TopicPartition, **options: Any) -> tuple[int, int]:
+        broker.ends["plant.plan", 0] = 3
+        return ask(place, **options)
+
+    client.get_watermark_offsets = appended_meanwhile  # type: ignore[method-assign]
+    time.now += DEAF_S + 0.1
+    assert [record.offset for record in reader.read(10, 0.0)] == [2]
+    assert not client.closed
+
+
 def test_a_log_that_rests_or_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch, time: Time) -> None:
     broker = Broker({("plant.plan", 0): 2})
     reader = reader_of(broker, monkeypatch)
