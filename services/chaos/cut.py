@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
 
 from services.chaos.targets import ChaosError
 from services.local.processes import group_of
@@ -36,6 +37,14 @@ def join(state: os.PathLike[str], node: str) -> None:
         ChaosError: it cannot be.
     """
     _iptables("-D", state, node)
+
+
+def clean(state: os.PathLike[str], nodes: Iterable[str]) -> None:
+    """Take back what a run that was itself killed has left."""
+    found = subprocess.run(["iptables", "-w", "-S", "OUTPUT"], capture_output=True, text=True, check=False).stdout
+    for node in nodes:
+        for _ in range(found.count(f"--gid-owner {group_of(state, node)} ")):
+            join(state, node)
 
 
 def _iptables(action: str, state: os.PathLike[str], node: str) -> None:

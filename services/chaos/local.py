@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from services.chaos.cut import able, cut_off, join
+from services.chaos.cut import able, clean, cut_off, join
 from services.chaos.plan import Round
 from services.chaos.targets import ChaosError, Unit
 from services.local import processes
@@ -35,7 +35,10 @@ class LocalDriver:
         self._settings = settings
         self._config = config
         self._set: tuple[str, Process] | None = None
-        if not self.units():
+        units = self.units()
+        if able():
+            clean(settings.state, (unit.node for unit in units))
+        if not units:
             raise ChaosError(f"{settings.state}: no process of ours runs; `tsunagi up` starts them")
 
     def units(self) -> list[Unit]:
