@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from services.chaos.targets import ChaosError
 from services.local.processes import group_of
 
+_IPTABLES = "iptables"
 _COMMENT = "tsunagi-chaos"
 
 
 def able() -> bool:
     """Return whether this process may do so."""
-    return os.geteuid() == 0 and shutil.which("iptables") is not None
+    return os.geteuid() == 0 and shutil.which(_IPTABLES) is not None
 
 
 def cut_off(state: os.PathLike[str], node: str) -> None:
@@ -41,7 +42,8 @@ def join(state: os.PathLike[str], node: str) -> None:
 
 def clean(state: os.PathLike[str], nodes: Iterable[str]) -> None:
     """Take back what a run that was itself killed has left."""
-    found = subprocess.run(["iptables", "-w", "-S", "OUTPUT"], capture_output=True, text=True, check=False).stdout
+    rules = [_IPTABLES, "-w", "-S", "OUTPUT"]
+    found = subprocess.run(rules, capture_output=True, text=True, check=False).stdout
     for node in nodes:
         for _ in range(found.count(f"--gid-owner {group_of(state, node)} ")):
             join(state, node)
@@ -49,7 +51,7 @@ def clean(state: os.PathLike[str], nodes: Iterable[str]) -> None:
 
 def _iptables(action: str, state: os.PathLike[str], node: str) -> None:
     match = ["-m", "owner", "--gid-owner", str(group_of(state, node)), "--suppl-groups"]
-    rule = ["iptables", "-w", action, "OUTPUT", *match, "-m", "comment", "--comment", _COMMENT, "-j", "DROP"]
+    rule = [_IPTABLES, "-w", action, "OUTPUT", *match, "-m", "comment", "--comment", _COMMENT, "-j", "DROP"]
     done = subprocess.run(rule, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChaosError(f"{node}: `{' '.join(rule)}` failed: {done.stderr.strip()}")

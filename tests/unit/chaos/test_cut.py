@@ -36,7 +36,7 @@ class Filter:
 @pytest.fixture
 def filter_(monkeypatch: pytest.MonkeyPatch) -> Filter:
     made = Filter()
-    monkeypatch.setattr(cut.subprocess, "run", made.run)
+    monkeypatch.setattr("services.chaos.cut.subprocess.run", made.run)
     return made
 
 
@@ -47,7 +47,7 @@ def test_a_node_is_cut_off_and_joined_again(filter_: Filter, tmp_path: Path) -> 
     assert rule.endswith("-j DROP")
     cut.join(tmp_path, "gw-1")
     assert filter_.rules == []
-    with pytest.raises(ChaosError, match="gw-1: .* failed: Bad rule"):
+    with pytest.raises(ChaosError, match=r"gw-1: .* failed: Bad rule"):
         cut.join(tmp_path, "gw-1")
 
 
