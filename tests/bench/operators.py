@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from services.gateway.config import SlotConfig
 from services.gateway.operators import Frame, Stateless
+
+LOOK_S = 0.2
+
+
+class Busy(Stateless):
+    """Costs so many milliseconds of CPU a tuple as a file says (looked at anew each 0.2 s), and passes tuples on."""
+
+    def __init__(self, config: SlotConfig, *, file: str) -> None:
+        del config
+        self._file = Path(file)
+        self._cost_s = 0.0
+        self._look_at = 0.0
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        now = time.perf_counter()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self._cost_s = float(self._file.read_text(encoding="utf-8")) / 1e3
+        until = now + self._cost_s * len(frame.mean)
+        while time.perf_counter() < until:
+            pass
+        return (frame,)
 
 
 class Ballast(Stateless):

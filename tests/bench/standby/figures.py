@@ -1,0 +1,361 @@
+"""Figures 4 to 13 of the A-SAS paper, from measurements of this system: `make figures-standby`.
+
+    python -m tests.bench.standby.figures --repeat 5 --out out/figures-standby
+
+Each figure is written as CSV and picture, and beside it what the paper says of it as statements, each with whether it
+held here (claims.json). All trials share one broker and run one after the other; nothing else should run meanwhile.
+With the paper's eleven batch sizes and `--repeat 5` it takes hours; `--experiments 1 --batches 1,100,500` takes less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+
+from deploy.kafka.broker import Broker
+from tests.bench.standby.trial import Outcome, Trial, run
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+
+BATCHES = (1, *range(50, 501, 50))
+KILLS_S = (1, 5, 10, 15, 20, 25, 30)
+PORT = 29692
+EQUAL = 0.10
+"""Two figures count as equal within this, as the issue's bounds have it."""
+
+SETTLE_S = 2.0
+RATE_LIMITS = 'max_bandwidth = 30000\nmax_recovery_s = 0.08\npriority = "recovery"\npolicy = "{policy}"'
+COST_LIMITS = 'max_bandwidth = 20000\nmax_recovery_s = 0.1\npriority = "recovery"\npolicy = "{policy}"'
+
+
+Curves = dict[str, tuple[Sequence[float], Sequence[float]]]
+"""Label -> (x, y)."""
+
+
+class Measured(NamedTuple):
+    """A point of a curve: medians over the repetitions, and their spread (max - min)."""
+
+    label: str
+    batch: int
+    overhead: float
+    overhead_spread: float
+    recovery_s: float
+    recovery_spread: float
+    requests_s: float
+
+
+class Claim(NamedTuple):
+    """What the paper says, and what was found."""
+
+    figure: str
+    says: str
+    held: bool
+    found: str
+
+
+def say(line: str) -> None:
+    """Tell the user."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class Bench:
+    """Runs trials, counts them, and remembers the curves that several figures share."""
+
+    def __init__(self, options: argparse.Namespace, servers: str) -> None:
+        self.options = options
+        self.out: Path = options.out
+        self.claims: list[Claim] = []
+        self._servers = servers
+        self._number = 0
+        self._known: dict[Trial, list[Outcome]] = {}
+
+    def outcomes(self, trial: Trial) -> list[Outcome]:
+        """Run a trial as often as asked, unless it has been."""
+        known = self._known.setdefault(trial, [])
+        while len(known) < self.options.repeat:
+            self._number += 1
+            outcome = run(trial, self.out / "work" / f"{self._number:04d}", self._servers)
+            known.append(outcome)
+            recovery = "-" if outcome.recovery_s is None else f"{outcome.recovery_s * 1e3:.1f} ms"
+            say(
+                f"{self._number:4d}  {trial.scheme:<4} B {trial.batch:<4} {trial.operator:<9} "
+                f"{trial.load_mb_s:g} MB/s, killed at {trial.kill_s}: overhead {outcome.overhead:.3f}, "
+                f"recovery {recovery} for {outcome.records} records"
+            )
+        return known
+
+    def measure(self, label: str, trial: Trial) -> Measured:
+        """Return a point of a curve."""
+        found = self.outcomes(trial)
+        overheads = [item.overhead for item in found]
+        recoveries = [item.recovery_s or 0.0 for item in found]
+        return Measured(
+            label,
+            trial.batch,
+            median(overheads),
+            max(overheads) - min(overheads),
+            median(recoveries),
+            max(recoveries) - min(recoveries),
+            median(item.requests_s for item in found),
+        )
+
+    def curve(self, label: str, trial: Trial) -> list[Measured]:
+        """Return a curve over B."""
+        return [self.measure(label, replace(trial, batch=batch)) for batch in self.options.batches]
+
+    def claim(self, figure: str, says: str, held: bool, found: str) -> None:
+        """Note whether a statement held."""
+        self.claims.append(Claim(figure, says, held, found))
+        say(f"      {figure}: {'held' if held else 'DID NOT HOLD'}: {says} ({found})")
+
+    def write(self, name: str, rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> None:
+        """Write a CSV."""
+        with (self.out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(rows)
+
+    def draw(
+        self,
+        name: str,
+        curves: Curves,
+        axes: tuple[str, str],
+        limit: float | None = None,
+    ) -> None:
+        """Draw curves."""
+        figure, axis = plt.subplots(figsize=(6, 3.6))
+        for label, (x, y) in curves.items():
+            axis.plot(x, y, marker="o", markersize=3, label=label)
+        if limit is not None:
+            axis.axhline(limit, color="#b91c1c", linestyle="--", linewidth=1, label="limit")
+        axis.set_xlabel(axes[0])
+        axis.set_ylabel(axes[1])
+        axis.set_ylim(bottom=0)
+        axis.legend(frameon=False, fontsize=8)
+        figure.tight_layout()
+        figure.savefig(self.out / f"{name}.png", dpi=150)
+        plt.close(figure)
+
+
+def falls(values: Sequence[float], slack: float) -> bool:
+    """Return whether a curve falls, but for noise."""
+    return all(b <= a + slack for a, b in itertools.pairwise(values)) and values[-1] < values[0]
+
+
+def curves(bench: Bench, names: tuple[str, str], found: Sequence[Sequence[Measured]]) -> None:
+    """Write and draw overhead and recovery time over B; a curve of one point is a level line."""
+    points = [point for curve in found for point in curve]
+    columns = Measured._fields
+    for name, label in ((names[0], "bandwidth overhead"), (names[1], "recovery time, ms")):
+        bench.write(name, points, columns)
+        drawn: Curves = {}
+        for curve in found:
+            x = [point.batch for point in curve] if len(curve) > 1 else list(bench.options.batches)
+            y = [point.overhead if name == names[0] else point.recovery_s * 1e3 for point in curve]
+            drawn[curve[0].label] = x, y if len(curve) > 1 else y * len(x)
+        bench.draw(name, drawn, ("batch size B, tuples", label))
+
+
+def experiment_1(bench: Bench) -> None:
+    """Figures 4 and 5: SAS against AS and UB."""
+    sas = bench.curve("SAS", Trial())
+    active = bench.measure("AS", Trial(scheme="as"))
+    upstream = bench.measure("UB", Trial(scheme="ub"))
+    curves(bench, ("figure-04", "figure-05"), [sas, [active], [upstream]])
+    first, last = sas[0], sas[-1]
+    overheads = [point.overhead for point in sas]
+    bench.claim(
+        "4", "SAS' overhead falls as B grows", falls(overheads, 0.05), ", ".join(f"{item:.2f}" for item in overheads)
+    )
+    bench.claim(
+        "4",
+        "B = 1 needs as much bandwidth as AS",
+        abs(first.overhead / active.overhead - 1) <= EQUAL,
+        f"{first.overhead:.3f} against {active.overhead:.3f}",
+    )
+    bench.claim("4", "UB needs none", upstream.overhead < EQUAL * active.overhead, f"{upstream.overhead:.3f}")
+    bench.claim(
+        "5",
+        "SAS' recovery time grows with B, up to UB's",
+        last.recovery_s > first.recovery_s,
+        f"{first.recovery_s * 1e3:.1f} to {last.recovery_s * 1e3:.1f} ms; UB {upstream.recovery_s * 1e3:.1f} ms",
+    )
+    bench.claim(
+        "5",
+        "AS recovers faster than UB",
+        active.recovery_s < upstream.recovery_s,
+        f"{active.recovery_s * 1e3:.1f} against {upstream.recovery_s * 1e3:.1f} ms",
+    )
+
+
+def experiment_2(bench: Bench) -> None:
+    """Figures 6 and 7: select against aggregate."""
+    select = bench.curve("select", Trial())
+    aggregate = bench.curve("aggregate", Trial(operator="aggregate"))
+    curves(bench, ("figure-06", "figure-07"), [select, aggregate])
+    pairs = list(zip(select, aggregate, strict=True))
+    bench.claim(
+        "6",
+        "select needs no more bandwidth than aggregate",
+        all(a.overhead <= b.overhead * (1 + EQUAL) + 0.02 for a, b in pairs),
+        ", ".join(f"{a.overhead:.2f}/{b.overhead:.2f}" for a, b in pairs),
+    )
+    ratio = median(b.recovery_s / a.recovery_s for a, b in pairs if a.recovery_s > 0)
+    bench.claim("7", "aggregate takes about 3.1 times as long to recover", 2.0 <= ratio <= 4.5, f"{ratio:.2f} times")
+
+
+def experiment_3(bench: Bench) -> None:
+    """Figures 8 and 9: other traffic."""
+    loads = (0.0, 40.0, 60.0)
+    found = [
+        bench.curve("no load" if not load else f"{load:g} MB/s", Trial(operator="aggregate", load_mb_s=load))
+        for load in loads
+    ]
+    curves(bench, ("figure-08", "figure-09"), found)
+    zero = [next((p.batch for p in curve if p.overhead < 0.01), 0) for curve in found]
+    bench.claim(
+        "8",
+        "under load the overhead is 0 from a smaller B on",
+        all(0 < batch <= (zero[0] or max(bench.options.batches)) for batch in zero[1:]),
+        f"0 from B = {zero} (0 = never) at {loads} MB/s",
+    )
+    means = [sum(point.recovery_s for point in curve) / len(curve) for curve in found]
+    bench.claim(
+        "9",
+        "recovery takes longer the higher the load",
+        means[0] < means[1] < means[2],
+        ", ".join(f"{item * 1e3:.1f} ms" for item in means),
+    )
+
+
+def adaptive(bench: Bench, names: tuple[str, str], step: Trial, limits: str, bounds: tuple[float, float]) -> None:
+    """Bandwidth over time, and the recovery time of a primary killed at several times, around a change at 10 s."""
+    schemes = {
+        "A-SAS (step)": replace(step, batch=1, limits=limits.format(policy="step")),
+        "A-SAS (model)": replace(step, batch=1, limits=limits.format(policy="model")),
+        "AS": replace(step, scheme="as"),
+        "UB": replace(step, scheme="ub"),
+    }
+    rows: list[tuple[Any, ...]] = []
+    drawn: Curves = {}
+    series: dict[str, list[tuple[float, float]]] = {}
+    for label, trial in schemes.items():
+        runs = bench.outcomes(replace(trial, kill_s=None))
+        length = min(len(item.series) for item in runs)
+        series[label] = [
+            (runs[0].series[place][0], median(item.series[place][1] for item in runs)) for place in range(length)
+        ]
+        rows += [(label, at, value) for at, value in series[label]]
+        drawn[label] = [at for at, _ in series[label]], [value / 1e3 for _, value in series[label]]
+    bench.write(names[0], rows, ("scheme", "seconds", "bytes_per_s"))
+    bench.draw(names[0], drawn, ("seconds", "bandwidth, KB/s"), bounds[0] / 1e3)
+    rows, drawn = [], {}
+    recovery: dict[str, list[float]] = {}
+    for label, trial in schemes.items():
+        found = [bench.measure(label, replace(trial, kill_s=float(at), warm_s=0.5)) for at in KILLS_S]
+        recovery[label] = [point.recovery_s for point in found]
+        rows += [(label, at, point.recovery_s, point.recovery_spread) for at, point in zip(KILLS_S, found, strict=True)]
+        drawn[label] = list(KILLS_S), [point.recovery_s * 1e3 for point in found]
+    bench.write(names[1], rows, ("scheme", "killed_at_s", "recovery_s", "spread_s"))
+    bench.draw(names[1], drawn, ("primary killed at, s", "recovery time, ms"), bounds[1] * 1e3)
+    figures = [name.removeprefix("figure-").lstrip("0") for name in names]
+    for label in ("A-SAS (step)", "A-SAS (model)"):
+        after = [value for at, value in series[label] if at > step.change_s + SETTLE_S]
+        over = sum(value > bounds[0] for value in after)
+        bench.claim(
+            figures[0],
+            f"{label} is within the bandwidth limit {SETTLE_S:g} s after the change (where both limits can be kept)",
+            over == 0,
+            f"over it in {over} of {len(after)} seconds",
+        )
+        worst = max(recovery[label])
+        bench.claim(
+            figures[1], f"{label} stays within the recovery limit", worst <= bounds[1], f"at most {worst * 1e3:.1f} ms"
+        )
+    late = [value for at, value in series["AS"] if at > step.change_s + SETTLE_S]
+    bench.claim(
+        figures[0], "AS exceeds the bandwidth limit", min(late) > bounds[0], f"at least {min(late) / 1e3:.1f} KB/s"
+    )
+    bench.claim(
+        figures[1],
+        "UB exceeds the recovery limit",
+        max(recovery["UB"]) > bounds[1],
+        f"at most {max(recovery['UB']) * 1e3:.1f} ms",
+    )
+
+
+def experiment_4(bench: Bench) -> None:
+    """Figures 10 and 11: the rate goes from 100 to 1,000 tuples/s."""
+    trial = Trial(rate=100.0, later_rate=1000.0, seconds=30.0)
+    adaptive(bench, ("figure-10", "figure-11"), trial, RATE_LIMITS, (30_000.0, 0.08))
+
+
+def experiment_5(bench: Bench) -> None:
+    """Figures 12 and 13: a tuple's cost goes from 0.05 to 1 ms, at 500 tuples/s."""
+    trial = Trial(rate=500.0, cost_ms=0.05, later_cost_ms=1.0, seconds=30.0)
+    adaptive(bench, ("figure-12", "figure-13"), trial, COST_LIMITS, (20_000.0, 0.1))
+
+
+EXPERIMENTS: dict[int, Callable[[Bench], None]] = {
+    1: experiment_1,
+    2: experiment_2,
+    3: experiment_3,
+    4: experiment_4,
+    5: experiment_5,
+}
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Read a list of numbers."""
+    return tuple(int(item) for item in text.split(","))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--experiments", type=numbers, default=tuple(EXPERIMENTS), help="e.g. 1,2")
+    parser.add_argument("--batches", type=numbers, default=BATCHES, help="batch sizes, e.g. 1,100,500")
+    parser.add_argument("--port", type=int, default=PORT)
+    parser.add_argument("--out", type=Path, default=Path("out/figures-standby"))
+    options = parser.parse_args()
+    options.out = options.out.resolve()
+    options.out.mkdir(parents=True, exist_ok=True)
+    broker = Broker(options.out / "kafka", options.port)
+    began = time.monotonic()
+    bench = Bench(options, broker.servers)
+    try:
+        broker.start()
+        broker.wait_ready()
+        for number in options.experiments:
+            say(f"experiment {number}: {EXPERIMENTS[number].__doc__}")
+            EXPERIMENTS[number](bench)
+    finally:
+        broker.stop()
+    found = {
+        "bench": "figures-standby",
+        "repeat": options.repeat,
+        "batches": options.batches,
+        "seconds": round(time.monotonic() - began),
+        "claims": [claim._asdict() for claim in bench.claims],
+    }
+    (options.out / "claims.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    say(f"{sum(claim.held for claim in bench.claims)} of {len(bench.claims)} statements held; {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

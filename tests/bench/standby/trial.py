@@ -1,0 +1,375 @@
+"""One trial: a stream of one-tuple records, a primary, a standby of some scheme; the primary is killed, or not.
+
+The stream (N_u) and the reader downstream (N_d) run in this process, primary (N) and secondary (N') each in one of its
+own, all on one broker, as in figure 3 of the A-SAS paper. The primary itself sends the Level-0-Acks each 250 ms, for
+what `recovered` has; it takes a context as often, so that the Level-1-Ack follows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.local.fleet import Fleet
+from services.local.topics import make_topics, tool_log
+from services.runtime.columns import pack_floats, pack_sensors
+from services.runtime.log import PLAN, TUPLES, Log, Position, Traffic
+from services.runtime.messages import VERSION, Assignment, LogRecord, Placement, Plan, TupleBatch
+from services.runtime.sensors import read_sensors
+from services.runtime.settings import CONFIG_VARIABLE, Settings, load
+
+TUPLE_BYTES = 44
+READY_S = 60.0
+TAKEOVER_S = 60.0
+TICK_S = 0.005
+LOAD_BYTES = 100_000
+
+OPERATORS = {
+    "select": '{ use = "select", at_least = -1e9 }',
+    "aggregate": '{ use = "aggregate", function = "sum", window = 100, slide = 10 }',
+}
+CONFIG = """\
+state = "{work}/run"
+sensors = "{work}/sensors.csv"
+[kafka]
+servers = "{servers}"
+prefix = "{prefix}"
+[slots]
+count = 1
+[query]
+mode = "tuples"
+operators = [{operator}]
+[standby]
+batch_size = {batch}
+context_s = 0.25
+ack_s = 0.25
+poll_s = 0.01
+cost_period_s = 1.0
+{limits}
+[recovery]
+store = "{work}/models"
+[scaler]
+launcher = "none"
+"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is tried.
+
+    Attributes:
+        scheme: sas | as | ub.
+        batch: B of sas in tuples, where it begins if there are `limits`.
+        limits: further lines of [standby].
+        cost_ms: of a tuple, on top of the operator's own; `later_cost_ms` from `change_s` on.
+        rate: tuples a second; `later_rate` from `change_s` on.
+        load_mb_s: other traffic through the same broker, MB/s.
+        kill_s: when the primary is killed, seconds after the stream's begin; None = never.
+        warm_s: from then on bytes count.
+        seconds: of the stream when nobody is killed.
+    """
+
+    scheme: str = "sas"
+    batch: int = 100
+    operator: str = "select"
+    limits: str = ""
+    rate: float = 1000.0
+    later_rate: float | None = None
+    cost_ms: float = 0.0
+    later_cost_ms: float | None = None
+    change_s: float = 10.0
+    load_mb_s: float = 0.0
+    kill_s: float | None = 8.0
+    warm_s: float = 3.0
+    seconds: float = 30.0
+
+
+@dataclass
+class Outcome:
+    """What came of it.
+
+    Attributes:
+        backup_bytes_s, main_bytes_s: what the secondary, and a follower of the log, received at the socket, bytes/s.
+        recovery_s: definition 2 of the paper: from the detection until the primary's state is reached.
+        records: read for it.
+        series: (seconds, bytes/s to the secondary, B) each second.
+    """
+
+    backup_bytes_s: float = 0.0
+    main_bytes_s: float = 0.0
+    requests_s: float = 0.0
+    recovery_s: float | None = None
+    records: int = 0
+    series: list[tuple[float, float, float]] = field(default_factory=list)
+
+    @property
+    def overhead(self) -> float:
+        """Definition 1: BW = BW_backup / BW_main."""
+        return self.backup_bytes_s / self.main_bytes_s if self.main_bytes_s else 0.0
+
+
+class Stream:
+    """N_u: one tuple a record, at a rate."""
+
+    def __init__(self, log: Log, trial: Trial) -> None:
+        self._trial = trial
+        self._producer = log.producer()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.began = 0.0
+
+    def start(self) -> None:
+        self.began = time.monotonic()
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.close()
+
+    def _run(self) -> None:
+        trial, sent, due = self._trial, 0, 0.0
+        sensor, count = pack_sensors([0]), pack_sensors([1])
+        last = self.began
+        while not self._stop.wait(TICK_S):
+            now = time.monotonic()
+            changed = trial.later_rate is not None and now - self.began > trial.change_s
+            due += (now - last) * (trial.later_rate if changed and trial.later_rate else trial.rate)
+            last = now
+            while sent < due:
+                sent += 1
+                step = time.time_ns() // 1000 + sent
+                batch = TupleBatch(
+                    edge="edge", incarnation=1, step=step, event_time_us=step, sensor=sensor, count=count
+                )
+                batch.value = pack_floats([float(sent)])
+                record = LogRecord(version=VERSION, batch=batch)
+                self._producer.send(TUPLES, 0, b"edge", record.SerializeToString())
+            self._producer.poll()
+
+
+class Follower:
+    """What a primary receives: a reader that follows the log, measured at the socket."""
+
+    def __init__(self, log: Log) -> None:
+        self._reader = log.reader(measured=True)
+        self._reader.assign([Position(TUPLES, 0, self._reader.range(TUPLES, 0)[1])])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def traffic(self) -> Traffic:
+        return self._reader.traffic()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._reader.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._reader.read(500, 0.1)
+
+
+@contextlib.contextmanager
+def loaded(settings: Settings, megabytes_s: float) -> Iterator[None]:
+    """Other traffic through the same broker, written and read again."""
+    if megabytes_s <= 0:
+        yield
+        return
+    command = [sys.executable, "-m", "tests.bench.standby.load", "--mb", str(megabytes_s)]
+    process = subprocess.Popen([*command, "--servers", settings.kafka.servers])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def prepare(trial: Trial, work: Path, servers: str) -> tuple[Settings, Path]:
+    """Write the configuration of a trial; topics of its own, so that trials do not see each other."""
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "sensors.csv").write_text("sensor,edge\ns0,edge\n", encoding="utf-8")
+    operator = OPERATORS[trial.operator]
+    if trial.cost_ms or trial.later_cost_ms:
+        (work / "cost_ms").write_text(str(trial.cost_ms), encoding="utf-8")
+        operator = f'{{ use = "tests.bench.operators:Busy", file = "{work}/cost_ms" }}, {operator}'
+    config = work / "tsunagi.toml"
+    text = CONFIG.format(
+        work=work,
+        servers=servers,
+        prefix=f"{uuid.uuid4().hex[:10]}.",
+        operator=operator,
+        batch=trial.batch,
+        limits=trial.limits,
+    )
+    config.write_text(text, encoding="utf-8")
+    return load(config), config
+
+
+def plan(settings: Settings, log: Log) -> None:
+    """Say who owns the slot and who stands by."""
+    table = read_sensors(settings.sensors)
+    placement = Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=table.digest(1))
+    wish = Assignment(slot=0, owner="primary", secondary="secondary", serial=1, reason="bench")
+    producer = log.producer()
+    producer.send(PLAN, 0, b"placement", Plan(version=VERSION, placement=placement).SerializeToString())
+    producer.send(PLAN, 0, b"assignment/0", Plan(version=VERSION, assignment=wish).SerializeToString())
+    producer.flush(10.0)
+    producer.close()
+
+
+class Nodes:
+    """Primary and secondary as processes."""
+
+    def __init__(self, trial: Trial, config: Path, work: Path) -> None:
+        self._work = work
+        environment = os.environ | {CONFIG_VARIABLE: str(config)}
+        gateway = ["-m", "services.cli", "gateway", "run", "--node", "primary"]
+        standby = ["-m", "services.cli", "secondary", "run", "--node", "secondary"]
+        if trial.scheme != "sas":
+            standby = ["-m", "tests.bench.standby.plain", trial.scheme, "--node", "secondary", "--primary", "primary"]
+        self.processes = {}
+        for name, command in (("primary", gateway), ("secondary", standby)):
+            with (work / f"{name}.log").open("wb") as output:
+                process = subprocess.Popen(
+                    [sys.executable, *command], stdout=output, stderr=output, env=environment, start_new_session=True
+                )
+            self.processes[name] = process
+
+    def takeover(self) -> dict[str, Any] | None:
+        """Return what the secondary said of its takeover."""
+        for line in (self._work / "secondary.log").read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                said: dict[str, Any] = json.loads(line)
+                if said.get("event") == "takeover" and said.get("reason") != "plan":
+                    return said
+        return None
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def received(fleet: Fleet) -> tuple[float, float, float]:
+    """Return (bytes, requests, B) of the secondary, by its metrics."""
+    beat = fleet.beats["secondary"].message
+    with urllib.request.urlopen(f"http://127.0.0.1:{beat.metrics_port}/metrics", timeout=2.0) as answer:
+        page = answer.read().decode()
+    names = {
+        "tsunagi_standby_received_bytes_total": 0,
+        "tsunagi_standby_requests_total": 1,
+        "tsunagi_standby_batch_tuples": 2,
+    }
+    found = [0.0, 0.0, 0.0]
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name in names:
+                found[names[sample.name]] = sample.value
+    return found[0], found[1], found[2]
+
+
+def wait_ready(fleet: Fleet, trial: Trial, nodes: Nodes) -> None:
+    """Wait until the primary owns the slot and the secondary stands by."""
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        fleet.update(0.1)
+        owner = fleet.of_slot(0, "primary")
+        ready = fleet.standby_ready(0) == "secondary" if trial.scheme == "sas" else "secondary" in fleet.beats
+        if owner is not None and ready:
+            return
+        for name, process in nodes.processes.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} ended with {process.returncode}; see its log")
+    raise RuntimeError(f"primary and secondary were not ready after {READY_S:g} s")
+
+
+def run(trial: Trial, work: Path, servers: str) -> Outcome:
+    """Carry a trial out.
+
+    Raises:
+        RuntimeError: the system did not start, or did not recover.
+    """
+    settings, config = prepare(trial, work, servers)
+    make_topics(settings)
+    log = tool_log(settings, "bench")
+    plan(settings, log)
+    outcome = Outcome()
+    nodes = Nodes(trial, config, work)
+    fleet, stream, follower = Fleet(log), Stream(log, trial), Follower(log)
+    try:
+        wait_ready(fleet, trial, nodes)
+        with loaded(settings, trial.load_mb_s):
+            stream.start()
+            _observe(trial, outcome, nodes, fleet, follower, stream.began, work)
+            if trial.kill_s is not None:
+                nodes.processes["primary"].kill()
+                _await_takeover(outcome, nodes)
+    finally:
+        stream.close()
+        nodes.close()
+        follower.close()
+        fleet.close()
+    return outcome
+
+
+def _observe(
+    trial: Trial, outcome: Outcome, nodes: Nodes, fleet: Fleet, follower: Follower, began: float, work: Path
+) -> None:
+    """Watch the network until the primary is to be killed, or the stream ends."""
+    end = trial.seconds if trial.kill_s is None else trial.kill_s
+    first: tuple[float, float, float, int] | None = None
+    last = (0.0, received(fleet)[0])
+    changed = False
+    while (now := time.monotonic() - began) < end:
+        time.sleep(min(1.0, end - now))
+        fleet.update()
+        now = time.monotonic() - began
+        if trial.later_cost_ms is not None and now >= trial.change_s - 0.5 and not changed:
+            changed = True
+            time.sleep(max(0.0, trial.change_s - now))
+            (work / "cost_ms").write_text(str(trial.later_cost_ms), encoding="utf-8")
+        size, requests, batch = received(fleet)
+        outcome.series.append((round(now, 2), (size - last[1]) / max(1e-9, now - last[0]), batch))
+        last = now, size
+        followed = follower.traffic().received_bytes
+        if now >= trial.warm_s and first is None:
+            first = now, size, requests, followed
+        elif first is not None:
+            seconds = now - first[0]
+            outcome.backup_bytes_s = (size - first[1]) / seconds
+            outcome.requests_s = (requests - first[2]) / seconds
+            outcome.main_bytes_s = (followed - first[3]) / seconds
+
+
+def _await_takeover(outcome: Outcome, nodes: Nodes) -> None:
+    deadline = time.monotonic() + TAKEOVER_S
+    while time.monotonic() < deadline:
+        said = nodes.takeover()
+        if said is not None:
+            outcome.recovery_s = float(said["promote_s"]) + float(said["catch_up_s"])
+            outcome.records = int(said["records"])
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"no takeover after {TAKEOVER_S:g} s")
