@@ -15,13 +15,12 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from structlog.stdlib import BoundLogger
 
-from services.gateway.config import SlotConfig
 from services.gateway.gauges import Gauges
-from services.gateway.operators import build_chain
+from services.gateway.plan_book import PlanBook
 from services.gateway.slot import Output
 from services.recovery.model import Model
 from services.recovery.store import load_from_store, publish
-from services.runtime import columns, metrics
+from services.runtime import metrics
 from services.runtime.clock import Clock
 from services.runtime.heartbeat import Heartbeats
 from services.runtime.keys import fingerprint
@@ -44,10 +43,8 @@ from services.runtime.messages import (
     Context,
     Heartbeat,
     LogRecord,
-    Placement,
     Plan,
     Recovered,
-    StandbyTarget,
 )
 from services.runtime.names import NO_NAME, Name, unpack_key
 from services.runtime.reading import read_message
@@ -56,7 +53,6 @@ from services.runtime.settings import Settings
 from services.standby import actions as act
 from services.standby.detector import Detector
 from services.standby.replica import Replica, Stage
-from services.standby.target import read_target
 from services.standby.wish import Wish
 
 READ_S = 1.0
@@ -89,12 +85,10 @@ class Host:
         self._logger = logger
         self._fatal: LogError | None = None
         self._gauges = Gauges()
-        self._placement: Placement | None = None
-        self._assignments: dict[int, Assignment] = {}
         self._acks: dict[tuple[int, str], Ack] = {}
-        self._targets: dict[int, StandbyTarget] = {}
-        self._model_sha256 = self._publish_model()
-        self._auth = fingerprint(settings)
+        self._plan = PlanBook(
+            settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
+        )
         self._load_model = lru_cache(maxsize=8)(self._load)
         self._outputs = log.producer()
         self._control = log.producer(durable=False)
@@ -172,7 +166,7 @@ class Host:
     def ready(self) -> tuple[bool, str]:
         """Return (ready, why not) for /readyz."""
         reasons = [f"slot {slot}: {replica.unready()}" for slot, replica in self.replicas.items() if replica.unready()]
-        if self._placement is None:
+        if self._plan.placement is None:
             reasons.append("no placement in `plan` yet")
         return not reasons, "; ".join(reasons)
 
@@ -256,74 +250,34 @@ class Host:
             replica.on_ack(ack, now)
 
     def _on_plan(self, plan: Plan) -> None:
-        kind = plan.WhichOneof("body")
-        if kind == "placement":
-            if self._placement is not None and plan.placement.serial <= self._placement.serial:
-                return
-            placed = columns.sensors(plan.placement.slot)
-            self.table.check_placed(len(placed), plan.placement.table_sha256)
-            self._placement = plan.placement
-        elif kind == "assignment":
-            known = self._assignments.get(plan.assignment.slot)
-            if known is not None and known.serial >= plan.assignment.serial:
-                return
-            self._assignments[plan.assignment.slot] = plan.assignment
-        elif kind == "target":
-            self._on_target(plan.target)
+        changed = self._plan.take_in(plan)
+        if changed is None:
             return
-        else:
-            return
-        for assignment in self._assignments.values():
-            self._assign(assignment)
+        for assignment, wish in self._plan.wishes():
+            if assignment.slot in self.replicas:
+                self.replicas[assignment.slot].wish = wish
+            else:
+                self._take_up(assignment, wish)
+        for slot in self.replicas if changed < 0 else self.replicas.keys() & {changed}:
+            self.replicas[slot].batching.aim(self._plan.target(slot))
 
-    def _on_target(self, asked: StandbyTarget) -> None:
-        """Take in what somebody asks of a slot's secondary; the last word in the log counts."""
-        self._targets[asked.slot] = asked
-        replica = self.replicas.get(asked.slot)
-        if replica is not None:
-            self._aim(replica)
-
-    def _aim(self, replica: Replica) -> None:
-        asked = self._targets.get(replica.slot_id)
-        if asked is not None:
-            replica.batching.aim(read_target(asked, self.settings.standby, self._logger))
-
-    def _assign(self, assignment: Assignment) -> None:
-        """Take up a slot, or only learn what the plan wishes now."""
-        if self._placement is None or self.node not in (assignment.owner, assignment.secondary):
-            return
-        slot = assignment.slot
-        replica = self.replicas.get(slot)
-        placed = columns.sensors(self._placement.slot)
-        config = SlotConfig.make(self.settings, self.table, placed, slot, auth=self._auth)
-        build_chain(config, None)  # an operator that cannot be made must not get into a slot's log
-        wish = Wish(
-            config=config,
-            model_sha256=self._model_sha256,
-            owner=assignment.owner,
-            move=assignment.reason == "move",
-        )
-        if replica is not None:
-            replica.wish = wish
-            return
-        now = self._clock.monotonic()
+    def _take_up(self, assignment: Assignment, wish: Wish) -> None:
+        slot, now = assignment.slot, self._clock.monotonic()
         replica = Replica(
             slot, self.node, wish, self.settings, self.detector, self._load_model, lambda: secrets.randbits(63), now
         )
         for (of_slot, _), ack in self._acks.items():
             if of_slot == slot:
                 replica.on_ack(ack, now)
-        self._aim(replica)
+        replica.batching.aim(self._plan.target(slot))
         self.replicas[slot] = replica
         self._logger.info("slot taken up", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
 
     def _release(self) -> None:
         """Let go of slots for which the plan has others, once their secondary is ready: nobody is left unwatched."""
         for slot, replica in list(self.replicas.items()):
-            assignment = self._assignments.get(slot)
+            assignment = self._plan.given_away(slot)
             if assignment is None or replica.stage is not Stage.WATCH:
-                continue
-            if self.node in (assignment.owner, assignment.secondary) or not assignment.owner:
                 continue
             if self.detector.stands_by(assignment.secondary, slot):
                 self._logger.info("slot released", slot=slot, owner=assignment.owner, secondary=assignment.secondary)

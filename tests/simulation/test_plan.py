@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from services.runtime import log as topics
-from services.runtime.messages import VERSION, Assignment, Plan
+from services.runtime.messages import VERSION, Assignment, Plan, StandbyTarget
 from services.standby.replica import Stage
 from tests.simulation.world import World
 
@@ -35,3 +37,20 @@ def test_a_standby_stays_until_the_one_that_is_to_follow_it_is_ready() -> None:
     world.nodes[other].paused = False
     world.run(3.0)
     assert hosting(world) == {owner: Stage.OWN, other: Stage.WATCH}
+
+
+def test_a_standbys_target_is_changed_while_it_runs_and_set_back() -> None:
+    world = World(3)
+    world.run(6.0)
+    producer = world.log.client("user").producer()
+
+    def ask(**target: Any) -> set[float]:
+        wish = Plan(version=VERSION, target=StandbyTarget(slot=SLOT, **target))
+        producer.send(topics.PLAN, 0, f"target/{SLOT}".encode(), wish.SerializeToString())
+        world.run(1.0)
+        hosts = [node.made for node in world.nodes.values() if node.made is not None]
+        return {host.replicas[SLOT].batching.batch_tuples for host in hosts if SLOT in host.replicas}
+
+    assert ask(batch_size=77) == {77.0}
+    assert ask(batch_size=0) == {float("inf")}
+    assert ask(as_configured=True) == {20.0}

@@ -1,0 +1,108 @@
+"""What `plan` says, as far as a worker goes by it: where sensors belong, who should have which slot, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from structlog.stdlib import BoundLogger
+
+from services.gateway.config import SlotConfig
+from services.gateway.operators import build_chain
+from services.runtime import columns
+from services.runtime.messages import Assignment, Placement, Plan, StandbyTarget
+from services.runtime.sensors import SensorTable
+from services.runtime.settings import Settings, Target
+from services.standby.target import read_target
+from services.standby.wish import Wish
+
+
+class PlanBook:
+    """The newest of each kind.
+
+    Args:
+        auth: which keys the slots' logs are verified with.
+        model_sha256: the recovery model that this worker would put in force.
+
+    Attributes:
+        placement: where sensors belong; None = nobody has said yet.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        node: str,
+        table: SensorTable,
+        logger: BoundLogger,
+        *,
+        auth: str = "",
+        model_sha256: str = "",
+    ) -> None:
+        self.placement: Placement | None = None
+        self._settings = settings
+        self._node = node
+        self._table = table
+        self._logger = logger
+        self._auth = auth
+        self._model_sha256 = model_sha256
+        self._assignments: dict[int, Assignment] = {}
+        self._targets: dict[int, StandbyTarget] = {}
+
+    def take_in(self, plan: Plan) -> int | None:
+        """Take in a record; return the slot that it asks something new of, -1 = of every slot, None = of none.
+
+        Raises:
+            SensorsError: the placement is of another sensors table.
+        """
+        kind = plan.WhichOneof("body")
+        if kind == "placement":
+            if self.placement is not None and plan.placement.serial <= self.placement.serial:
+                return None
+            self._table.check_placed(len(columns.sensors(plan.placement.slot)), plan.placement.table_sha256)
+            self.placement = plan.placement
+            return -1
+        if kind == "assignment":
+            known = self._assignments.get(plan.assignment.slot)
+            if known is not None and known.serial >= plan.assignment.serial:
+                return None
+            self._assignments[plan.assignment.slot] = plan.assignment
+            return plan.assignment.slot
+        if kind == "target":  # the last word in the log counts
+            self._targets[plan.target.slot] = plan.target
+            return plan.target.slot
+        return None
+
+    def wishes(self) -> Iterator[tuple[Assignment, Wish]]:
+        """Yield the assignments that name this node, with what it would compute.
+
+        Raises:
+            OperatorError: an operator that cannot be made must not get into a slot's log.
+        """
+        if self.placement is None:
+            return
+        placed = columns.sensors(self.placement.slot)
+        for assignment in self._assignments.values():
+            if self._node not in (assignment.owner, assignment.secondary):
+                continue
+            config = SlotConfig.make(self._settings, self._table, placed, assignment.slot, auth=self._auth)
+            build_chain(config, None)
+            yield (
+                assignment,
+                Wish(
+                    config=config,
+                    model_sha256=self._model_sha256,
+                    owner=assignment.owner,
+                    move=assignment.reason == "move",
+                ),
+            )
+
+    def target(self, slot: int) -> Target | None:
+        """Return what somebody asks of the slot's secondary; None = what the settings say."""
+        asked = self._targets.get(slot)
+        return None if asked is None else read_target(asked, self._settings.standby, self._logger)
+
+    def given_away(self, slot: int) -> Assignment | None:
+        """Return the slot's assignment if it names others only; None = this node may still be needed."""
+        assignment = self._assignments.get(slot)
+        if assignment is None or not assignment.owner or self._node in (assignment.owner, assignment.secondary):
+            return None
+        return assignment
