@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -18,7 +18,7 @@ from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
 from services.gateway.operators import Chain, build_chain
 from services.gateway.steps import NEVER, NOT_YET, StepBook
-from services.gateway.tuples import MAX_ROWS, Batches, Packed, TupleBook, split
+from services.gateway.tuples import MAX_RECORDS, MAX_ROWS, Batches, Packed, TupleBook, split
 from services.recovery.model import Model
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
@@ -168,7 +168,7 @@ class Slot:
         batches = Batches()
         rows = 0
         quarantined = self.register.quarantined
-        for record, (message, _, _) in chain((first,), remaining):
+        for record, (message, _, _) in islice(chain((first,), remaining), MAX_RECORDS):
             if message is None or message.WhichOneof("body") != "batch" or rows >= MAX_ROWS:
                 break
             if quarantined and record.offset in quarantined:

@@ -19,8 +19,9 @@ from services.runtime.columns import Floats, Sensors, floats, sensors
 from services.runtime.messages import EXACT, VERSION, EdgeState, Recovered, TupleBatch
 from services.runtime.names import Name
 
-MAX_ROWS = 20_000
-"""Tuples of a run, about: the columns of one stay within a core's cache."""
+MAX_RECORDS, MAX_ROWS = 128, 20_000
+"""Records and tuples of a run, about: enough that a run's own cost is nothing, few enough that its columns stay within a
+core's cache, and that it takes no time worth speaking of when a tuple suddenly costs a hundred times what it did."""
 
 
 class Columns:
