@@ -20,7 +20,7 @@ from services.runtime.messages import EXACT, VERSION, EdgeState, Recovered, Tupl
 from services.runtime.names import Name
 
 MAX_RECORDS, MAX_ROWS = 128, 20_000
-"""Records and tuples of a run, about: enough that a run's own cost is nothing, few enough that its columns stay within a
+"""Records and tuples of a run, about: enough that a run costs nothing by itself, few enough that its columns stay in a
 core's cache, and that it takes no time worth speaking of when a tuple suddenly costs a hundred times what it did."""
 
 
