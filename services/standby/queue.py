@@ -6,7 +6,7 @@ is known to have it, and sends the rest when it takes over.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from services.gateway.slot import Output
@@ -59,7 +59,7 @@ class PendingQueue:
 
     def __init__(self) -> None:
         self._names: deque[tuple[Name, str]] = deque()
-        self._delivered: set[tuple[Name, str]] = set()
+        self._delivered: Counter[tuple[Name, str]] = Counter()  # counted: one name may be on its way twice
         self.last = NO_NAME  # the last name of `recovered` that is acknowledged without a gap
 
     def __len__(self) -> int:
@@ -73,10 +73,12 @@ class PendingQueue:
         """Take note of an acknowledgement, in whatever order the topics give them."""
         names, waiting = self._names, self._delivered
         if waiting or not names or names[0] != (name, topic):
-            waiting.add((name, topic))
+            waiting[name, topic] += 1
             while names and names[0] in waiting:
                 entry = names.popleft()
-                waiting.discard(entry)
+                waiting[entry] -= 1
+                if not waiting[entry]:
+                    del waiting[entry]
                 self._note(*entry)
         else:  # the next one, as a rule
             names.popleft()

@@ -80,3 +80,14 @@ def test_in_whatever_order_they_arrive_no_gap_is_acknowledged(order: list[int]) 
         missing = min(set(range(8)) - arrived, default=8)
         assert pending.floor(99) == (missing // 2 if missing < 8 else 99)
     assert pending.last == Name(3, 1)
+
+
+def test_what_is_on_its_way_twice_arrives_twice_in_whatever_order() -> None:
+    pending = PendingQueue()
+    first, second = output(1, topic=LATE), output(2)
+    pending.sent([first, second])
+    pending.sent([first, second])  # written again by a new owner that had written it before, as a standby
+    for item in (second, second, first, first):
+        pending.delivered(item.name, item.topic)
+    assert len(pending) == 0
+    assert pending.floor(9) == 9
