@@ -31,6 +31,7 @@ from services.runtime.log import (
     PLAN,
     RECOVERED,
     TUPLES,
+    Delivered,
     Log,
     LogError,
     OffsetLostError,
@@ -64,6 +65,25 @@ BUSY_S = 0.001
 BEATS_BACK = 2000
 MAX_RECORDS = 500
 PARTITION_OF_ONE = 0
+
+
+class Receipt:
+    """Hears what becomes of one output; made for each, so it is small."""
+
+    __slots__ = ("_host", "_output", "_replica")
+
+    def __init__(self, host: Host, replica: Replica, output: Output) -> None:
+        self._host = host
+        self._replica = replica
+        self._output = output
+
+    def __call__(self, error: LogError | None, offset: int) -> None:
+        del offset
+        output = self._output
+        if error is None:
+            self._replica.on_delivered(output.name, output.topic)
+        else:
+            self._host.fail(f"{output.topic}, slot {self._replica.slot_id}", error)
 
 
 class Host:
@@ -331,15 +351,19 @@ class Host:
                 say("control record", slot=slot, kind=kind, body=_text(record))
             case act.Emit(outputs, generation):
                 for output in outputs:
-                    self._emit(replica, output, generation)
+                    key, value = output.encode(slot, generation)
+                    partition = slot if output.topic == RECOVERED else PARTITION_OF_ONE
+                    self._send(output.topic, partition, key, value, Receipt(self, replica, output))
             case act.SaveContext(value):
                 metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
                 metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
-                self._send(CONTEXTS, slot, str(slot).encode(), value, replica.on_context_saved)
+                done = replica.on_context_saved
+                self._send(CONTEXTS, slot, str(slot).encode(), value, partial(self._reported, CONTEXTS, done))
             case act.SendAck(ack):
                 level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
                 key = f"{slot}/{level}/{self.node}".encode()
-                self._send(ACKS, PARTITION_OF_ONE, key, ack.SerializeToString(), None)
+                report = partial(self._reported, ACKS, None)
+                self._send(ACKS, PARTITION_OF_ONE, key, ack.SerializeToString(), report)
             case act.Announce():
                 self.heartbeats.send(wait_s=0.2)
             case act.Takeover():
@@ -389,14 +413,8 @@ class Host:
             end, count = begin, MAX_RECORDS
         return 0, NO_NAME
 
-    def _emit(self, replica: Replica, output: Output, generation: int) -> None:
-        key, value = output.encode(replica.slot_id, generation)
-        partition = replica.slot_id if output.topic == RECOVERED else PARTITION_OF_ONE
-        self._send(output.topic, partition, key, value, partial(_delivered, replica, output))
-
-    def _send(self, topic: str, partition: int, key: bytes, value: bytes, done: Callable[[int], None] | None) -> None:
+    def _send(self, topic: str, partition: int, key: bytes, value: bytes, report: Delivered) -> None:
         """Write gap-free: a full queue is waited for, a failed delivery ends the process."""
-        report = partial(self._reported, topic, partition, done)
         while self._fatal is None:
             try:
                 self._outputs.send(topic, partition, key, value, report)
@@ -405,13 +423,15 @@ class Host:
             else:
                 return
 
-    def _reported(
-        self, topic: str, partition: int, done: Callable[[int], None] | None, error: LogError | None, offset: int
-    ) -> None:
+    def _reported(self, topic: str, done: Callable[[int], None] | None, error: LogError | None, offset: int) -> None:
         if error is not None:
-            self._fatal = self._fatal or LogError(f"{topic}/{partition}: {error}")
+            self.fail(topic, error)
         elif done is not None:
             done(offset)
+
+    def fail(self, what: str, error: LogError) -> None:
+        """End the process: something could not be written."""
+        self._fatal = self._fatal or LogError(f"{what}: {error}")
 
     # ---- what it says of itself --------------------------------------------------------------------------------
 
@@ -440,11 +460,6 @@ class Host:
 
     def _load(self, sha256: str) -> Model:
         return load_from_store(self.settings.recovery.store, sha256)
-
-
-def _delivered(replica: Replica, output: Output, offset: int) -> None:
-    del offset
-    replica.on_delivered(output.name, output.topic)
 
 
 def _text(record: LogRecord) -> str:

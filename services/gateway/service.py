@@ -7,6 +7,7 @@ from services.runtime import logs
 from services.runtime.acls import needed
 from services.runtime.auth import authenticated
 from services.runtime.clock import SystemClock
+from services.runtime.collector import relax
 from services.runtime.health import HealthServer
 from services.runtime.kafka import KafkaLog, wait_for_topics
 from services.runtime.loop import StopFlag
@@ -36,6 +37,7 @@ def run(settings: Settings, node: str, *, service: str = "gateway") -> int:
     health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
     host.heartbeats.metrics_host, host.heartbeats.metrics_port = settings.metrics.advertised, health.port
     host.start()
+    relax()
     logger.info("started", metrics_port=health.port)
     try:
         while not stop.is_set():

@@ -39,6 +39,8 @@ _READER: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "fetch.error.backoff.ms": 20,
+    # A reader that lags fetches more than `queued.min.messages` at once, and would rest for a second each time.
+    "fetch.queue.backoff.ms": 5,
     "fetch.min.bytes": 1,
     "queued.min.messages": 5000,
     "queued.max.messages.kbytes": 32768,

@@ -74,7 +74,9 @@ class Primary:
 
     def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
         """Write what is not in `recovered` yet."""
-        wanted = tuple(output for output in outputs if output.topic != RECOVERED or output.name > self._tail)
+        wanted = tuple(outputs)
+        if wanted and wanted[0].name <= self._tail:  # names ascend
+            wanted = tuple(output for output in wanted if output.topic != RECOVERED or output.name > self._tail)
         if not wanted:
             return []
         self.pending.sent(wanted)

@@ -2,9 +2,9 @@
 
     python -m tests.bench.throughput --records 400000 --rows 1 --operator select --out out/throughput.json
 
-The slot's log is written first; then one worker, in this process, takes it from the first record to the last while
-nothing else runs but the broker (and `--secondary B` a standby, in a process of its own). What counts is the middle of
-the run: from a tenth of the records on, until the broker has acknowledged the last output. Rates are given by the
+One worker, in this process, takes its slot; then it rests while the slot's log is written, and goes on, while nothing
+else runs but the broker (and `--secondary B` a standby, in a process of its own). What counts is the middle of the run:
+from a tenth of the records on, until the broker has acknowledged the last output. Rates are given by the
 clock, for each second of the process's CPU, and of the main thread's: Python runs there, and it is what a core can do
 at most. One JSON object comes out.
 """
@@ -29,6 +29,7 @@ from deploy.kafka.broker import Broker
 from services.gateway.host import Host
 from services.local.topics import make_topics
 from services.runtime.clock import SystemClock
+from services.runtime.collector import relax
 from services.runtime.columns import pack_floats, pack_sensors
 from services.runtime.kafka import KafkaLog
 from services.runtime.log import PLAN, TUPLES
@@ -61,6 +62,7 @@ launcher = "none"
 """
 WARM_SHARE = 0.1
 READY_S = 60.0
+RUN_S = 600.0
 
 
 def prepare(options: argparse.Namespace) -> Settings:
@@ -79,8 +81,8 @@ def prepare(options: argparse.Namespace) -> Settings:
     return load(config)
 
 
-def fill(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> None:
-    """Write the plan and the slot's log."""
+def plan(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> None:
+    """Say who owns the slot."""
     table = read_sensors(settings.sensors)
     placement = Placement(
         serial=1, slots=1, slot=pack_sensors([0] * options.rows), table_sha256=table.digest(options.rows)
@@ -89,9 +91,16 @@ def fill(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> None
     producer = log.producer()
     producer.send(PLAN, 0, b"placement", Plan(version=VERSION, placement=placement).SerializeToString())
     producer.send(PLAN, 0, b"assignment/0", Plan(version=VERSION, assignment=wish).SerializeToString())
+    producer.flush(10.0)
+    producer.close()
+
+
+def fill(log: KafkaLog, options: argparse.Namespace) -> None:
+    """Write the slot's log."""
+    producer = log.producer()
     ids, count = pack_sensors(np.arange(options.rows)), pack_sensors([1] * options.rows)
     draw = np.random.default_rng(1)
-    begin_us = time.time_ns() // 1000 - options.records
+    begin_us = time.time_ns() // 1000
     for number in range(options.records):
         values = pack_floats(draw.random(options.rows))
         batch = TupleBatch(edge="edge", incarnation=1, step=begin_us + number, event_time_us=begin_us + number)
@@ -121,26 +130,31 @@ def run(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> dict[
     silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[drop])
     host = Host(settings, "gw-1", read_sensors(settings.sensors), log, SystemClock(), silent)
     host.start()
-    warm = int(options.records * WARM_SHARE)
-    marks: list[tuple[int, float, float, float]] = []
-    deadline = time.monotonic() + 600.0
-    while time.monotonic() < deadline:
+    relax()
+    deadline = time.monotonic() + READY_S
+    while (replica := host.replicas.get(0)) is None or replica.slot.book is None:
         host.step()
-        replica = host.replicas.get(0)
-        position = 0 if replica is None else replica.slot.position
-        if replica is None or position < warm:
-            continue
-        if not marks:
-            marks.append((position, time.monotonic(), time.process_time(), time.thread_time()))
-        if position >= options.records and not len(replica.pending):
-            marks.append((position, time.monotonic(), time.process_time(), time.thread_time()))
-            break
+        if time.monotonic() > deadline:
+            raise RuntimeError("the worker did not take its slot")
+    begin = replica.slot.position
+    fill(log, options)
+    end, warm = begin + options.records, begin + int(options.records * WARM_SHARE)
+    marks: list[tuple[int, int, float, float, float]] = []
+    deadline = time.monotonic() + RUN_S
+    while len(marks) < 2 and time.monotonic() < deadline:
+        host.step()
+        position, primary = replica.slot.position, replica.primary
+        done = position >= end and not len(replica.pending)
+        if primary is not None and (done or (not marks and position >= warm)):
+            times = time.monotonic(), time.process_time(), time.thread_time()
+            marks.append((position, primary.emitted, *times))
     host.close()
-    (first, *before), (last, *after) = marks
+    (first, emitted, *before), (last, emitted_last, *after) = marks
     seconds, cpu_s, main_s = (b - a for a, b in zip(before, after, strict=True))
-    records = min(last, options.records) - first
+    records = last - first
     return {
         "records_measured": records,
+        "outputs_measured": emitted_last - emitted,
         "seconds": round(seconds, 3),
         "records_per_s": round(records / seconds),
         "records_per_cpu_s": round(records / cpu_s),
@@ -170,7 +184,7 @@ def main() -> int:
         broker.start()
         broker.wait_ready()
         make_topics(settings)
-        fill(settings, log, options)
+        plan(settings, log, options)
         if options.secondary:
             command = [sys.executable, "-m", "services.cli", "secondary", "run", "--node", "sec-1"]
             standby = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
