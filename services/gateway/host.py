@@ -380,10 +380,13 @@ class Host:
         idle = 0
         self._pull.assign([position])
         try:
-            while idle < IDLE_READS and (not records or records[-1].offset < upto - 1):
-                got = self._pull.read(min(MAX_RECORDS, upto - position.offset), READ_S / IDLE_READS)
+            following = position.offset
+            while idle < IDLE_READS and following < upto:
+                # No more than is left is asked for: a client waits for all that it is asked for.
+                got = self._pull.read(min(MAX_RECORDS, upto - following), READ_S / IDLE_READS)
                 idle = 0 if got else idle + 1
                 records += [record for record in got if record.offset < upto]
+                following = got[-1].offset + 1 if got else following
         finally:
             self._pull.assign([])
         return records

@@ -13,6 +13,7 @@ import argparse
 import csv
 import itertools
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -333,6 +334,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out/figures-standby"))
     options = parser.parse_args()
     options.out = options.out.resolve()
+    for left in ("work", "kafka"):
+        shutil.rmtree(options.out / left, ignore_errors=True)
     options.out.mkdir(parents=True, exist_ok=True)
     broker = Broker(options.out / "kafka", options.port)
     began = time.monotonic()

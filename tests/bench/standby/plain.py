@@ -102,8 +102,8 @@ class Standby:
         """Read a range."""
         records: list[Record] = []
         self.reader.assign([Position(topic, SLOT, begin)])
-        while begin + len(records) < end:
-            records += [item for item in self.reader.read(MAX_RECORDS, 0.1) if item.offset < end]
+        while (left := end - begin - len(records)) > 0:
+            records += [item for item in self.reader.read(min(MAX_RECORDS, left), 0.1) if item.offset < end]
         self.reader.assign([])
         return records
 

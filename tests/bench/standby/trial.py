@@ -138,7 +138,8 @@ class Stream:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self._producer.close()
 
     def _run(self) -> None:
@@ -237,19 +238,22 @@ class Nodes:
     """Primary and secondary as processes."""
 
     def __init__(self, trial: Trial, config: Path, work: Path) -> None:
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._work = work
-        environment = os.environ | {CONFIG_VARIABLE: str(config)}
-        gateway = ["-m", "services.cli", "gateway", "run", "--node", "primary"]
+        self._environment = os.environ | {CONFIG_VARIABLE: str(config)}
         standby = ["-m", "services.cli", "secondary", "run", "--node", "secondary"]
         if trial.scheme != "sas":
             standby = ["-m", "tests.bench.standby.plain", trial.scheme, "--node", "secondary", "--primary", "primary"]
-        self.processes = {}
-        for name, command in (("primary", gateway), ("secondary", standby)):
-            with (work / f"{name}.log").open("wb") as output:
-                process = subprocess.Popen(
-                    [sys.executable, *command], stdout=output, stderr=output, env=environment, start_new_session=True
-                )
-            self.processes[name] = process
+        gateway = ["-m", "services.cli", "gateway", "run", "--node", "primary"]
+        self._commands = {"primary": gateway, "secondary": standby}
+
+    def start(self, name: str) -> None:
+        """Start a node."""
+        command = [sys.executable, *self._commands[name]]
+        with (self._work / f"{name}.log").open("wb") as output:
+            self.processes[name] = subprocess.Popen(
+                command, stdout=output, stderr=output, env=self._environment, start_new_session=True
+            )
 
     def takeover(self) -> dict[str, Any] | None:
         """Return what the secondary said of its takeover."""
@@ -291,18 +295,21 @@ def received(fleet: Fleet) -> tuple[float, float, float]:
 
 
 def wait_ready(fleet: Fleet, trial: Trial, nodes: Nodes) -> None:
-    """Wait until the primary owns the slot and the secondary stands by."""
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline:
-        fleet.update(0.1)
-        owner = fleet.of_slot(0, "primary")
-        ready = fleet.standby_ready(0) == "secondary" if trial.scheme == "sas" else "secondary" in fleet.beats
-        if owner is not None and ready:
-            return
-        for name, process in nodes.processes.items():
-            if process.poll() is not None:
-                raise RuntimeError(f"{name} ended with {process.returncode}; see its log")
-    raise RuntimeError(f"primary and secondary were not ready after {READY_S:g} s")
+    """Start the primary, and once it owns the slot the secondary; wait until that stands by."""
+
+    def owned() -> bool:
+        return fleet.of_slot(0, "primary") is not None
+
+    def protected() -> bool:
+        return fleet.standby_ready(0) == "secondary" if trial.scheme == "sas" else "secondary" in fleet.beats
+
+    for name, ready in (("primary", owned), ("secondary", protected)):
+        nodes.start(name)
+        deadline = time.monotonic() + READY_S
+        while not ready():
+            fleet.update(0.1)
+            if nodes.processes[name].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{name} was not ready after {READY_S:g} s, or has ended; see its log")
 
 
 def run(trial: Trial, work: Path, servers: str) -> Outcome:
