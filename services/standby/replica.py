@@ -419,6 +419,8 @@ class Replica:
                 return self._begin(reason, silence, now)
             if self._settings.standby.speculate and (todo := self._speculate(owner, now)):
                 return todo
+        elif self._speculation is not None:
+            return self._end_speculation(self.fault)
         if now >= self._poll_at and self._detector.connected(now):
             self._poll_at = now + self._settings.standby.poll_s
             return self._ask(now, act.AskEnd())
@@ -454,8 +456,8 @@ class Replica:
         done = 0
         while self.intake.backlog and self.intake.backlog[0][0].offset < speculation.announced and done < self._chunk():
             found = self._apply(self._chunk() - done, speculation.announced)
-            if found is None:
-                return self._end_speculation(self.fault)
+            if found is None:  # what was processed before it is written nevertheless: nobody would make it again
+                return [*speculation.emit(outputs, self.scan.generation), *self._end_speculation(self.fault)]
             outputs += found[0]
             done += found[1]
         if not self.intake.backlog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.runtime.log import LATE
+from services.runtime.messages import LogRecord, ModelChange
 from services.standby.replica import Stage
 from tests.unit.gateway.small_slot import FIRST
 from tests.unit.standby.shell import DETECT_S, Cluster, feed, pair, steps
@@ -124,6 +125,32 @@ def test_what_the_owner_survived_but_did_not_get_out_is_not_passed_over(cluster:
     cluster.step(FIRST + 5)
     cluster.run(0.5)
     assert (n2.stage(), steps(cluster)) == (Stage.WATCH, list(range(FIRST, FIRST + 6)))
+
+
+def test_what_was_processed_before_a_record_that_cannot_be_is_written(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True, batch_size="inf")
+    feed(cluster, 2)
+    n1.keeps_outputs = False
+    cluster.step(FIRST + 2)
+    cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="nobody has it")))
+    n1.die()
+    cluster.run(0.5)
+    assert "nobody has it" in n2.replica.fault
+    assert n2.replica.waits
+    assert steps(cluster) == list(range(FIRST, FIRST + 3))
+
+
+def test_a_log_that_lost_its_end_ends_it(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    feed(cluster, 2)
+    n1.die()
+    cluster.step(FIRST + 2)
+    cluster.run(0.4)
+    assert not n2.replica.waits
+    del cluster.records[-1]
+    cluster.run(1.3)
+    assert "lost records" in n2.replica.fault
+    assert n2.replica.waits
 
 
 def test_side_records_are_written_too(cluster: Cluster) -> None:
