@@ -19,7 +19,7 @@ from services.gateway.frames import Frame
 from services.gateway.operators import Chain, build_chain
 from services.gateway.steps import NEVER, NOT_YET, StepBook
 from services.gateway.tuples import MAX_RECORDS, MAX_ROWS, Batches, Packed, TupleBook, split
-from services.recovery.model import Model
+from services.recovery.model import Model, ModelError
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
@@ -189,9 +189,10 @@ class Slot:
         message, reason, detail = parsed
         if message is None:
             return [self._dead(record, 0, reason, detail)]
+        kind = message.WhichOneof("body")
+        before = self.register.copy() if kind == "model" else None
         if not self.register.read(record.offset, message):
             return []
-        kind = message.WhichOneof("body")
         outputs: list[Output] = []
         if kind == "batch":
             self._batch(record, message.batch, outputs)
@@ -200,7 +201,7 @@ class Slot:
         elif kind == "settings":
             self._settings(record, message.settings, outputs)
         elif kind == "model":
-            self._set_model(message.model.sha256)
+            self._set_model(message.model.sha256, before)
         elif kind == "edge_out" and self.book is not None:
             self.book.edge_out(message.edge_out.edge, message.edge_out.from_step)
         elif kind == "punctuation" and self.book is not None:
@@ -389,8 +390,13 @@ class Slot:
         for batch, appended_us in waiting:
             self._accept(record, batch, appended_us, outputs)
 
-    def _set_model(self, sha256: str) -> None:
-        self._model = self._load_model(sha256) if sha256 else None
+    def _set_model(self, sha256: str, before: Register | None) -> None:
+        """Put a model in force; where it cannot be loaded, the record that names it has not been read (`before`)."""
+        try:
+            self._model = self._load_model(sha256) if sha256 else None
+        except ModelError:
+            self.register = before or self.register
+            raise
         self.model_sha256 = sha256
         if self.chain is not None:
             self.chain.set_model(self._model)

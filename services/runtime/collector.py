@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 
-YOUNG, MIDDLE, OLD = 50_000, 20, 20
+YOUNG, MIDDLE, OLD = 10_000, 10, 10
 
 
 def relax() -> None:

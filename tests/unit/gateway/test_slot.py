@@ -6,7 +6,7 @@ import pytest
 
 from services.gateway.slot import MAX_LETTER_BYTES, Slot
 from services.gateway.steps import NOT_YET
-from services.recovery.model import ModelError
+from services.recovery.model import Model, ModelError
 from services.runtime.columns import floats, octets, sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from services.runtime.messages import (
@@ -17,6 +17,7 @@ from services.runtime.messages import (
     DeadLetter,
     Late,
     LogRecord,
+    ModelChange,
     Recovered,
 )
 from services.runtime.names import NO_NAME, Name
@@ -260,3 +261,25 @@ def test_an_owner_whose_clock_is_fast_does_not_close_the_present() -> None:
         writer.batch(edge, FIRST + 1)
     (output,) = play(Slot(SLOT, load), writer.records)
     assert output[0] == RECOVERED
+
+
+def test_a_model_that_comes_later_counts_although_its_record_was_tried_before() -> None:
+    there: list[str] = []
+
+    def later(sha256: str) -> Model:
+        if not there:
+            raise ModelError("not yet")
+        return load(sha256)
+
+    writer = owned(make_config({"use": "recover"}))
+    record = writer.raw(
+        LogRecord(version=VERSION, serial=5, model=ModelChange(epoch=1, sha256="aa")).SerializeToString()
+    )
+    slot = Slot(SLOT, later)
+    play(slot, writer.records[:-1])
+    for _ in range(2):
+        with pytest.raises(ModelError):
+            slot.apply(record)
+    there.append("now")
+    slot.apply(record)
+    assert (slot.model_sha256, slot.register.void, slot.register.serial) == ("aa", 0, 5)
