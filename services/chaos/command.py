@@ -48,6 +48,10 @@ def run_chaos(settings: Settings, config: Path | None, options: Options, tell: C
     """
     if settings.results.format != "blocks":
         raise PlanError(f"[results] format: found {settings.results.format!r}, expected 'blocks': only they are judged")
+    if settings.query.mode != "steps":
+        raise PlanError(
+            f"[query] mode: found {settings.query.mode!r}, expected 'steps': results are judged step by step"
+        )
     faults = options.faults
     offered = _offered(local=options.local)
     if ALL in faults:

@@ -32,16 +32,13 @@ from services.runtime.clock import SystemClock
 from services.runtime.collector import relax
 from services.runtime.columns import pack_floats, pack_sensors
 from services.runtime.kafka import KafkaLog
-from services.runtime.log import PLAN, TUPLES
-from services.runtime.messages import VERSION, Assignment, LogRecord, Placement, Plan, TupleBatch
+from services.runtime.log import TUPLES
+from services.runtime.messages import VERSION, LogRecord, TupleBatch
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 from services.runtime.threads import one_thread
+from tests.bench.one_slot import OPERATORS, assign
 
-OPERATORS = {
-    "select": '{ use = "select", at_least = -1e9 }',
-    "aggregate": '{ use = "aggregate", function = "sum", window = 100, slide = 10 }',
-}
 CONFIG = """\
 state = "{work}/run"
 sensors = "{work}/sensors.csv"
@@ -79,20 +76,6 @@ def prepare(options: argparse.Namespace) -> Settings:
     config.write_text(text, encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(config)
     return load(config)
-
-
-def plan(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> None:
-    """Say who owns the slot."""
-    table = read_sensors(settings.sensors)
-    placement = Placement(
-        serial=1, slots=1, slot=pack_sensors([0] * options.rows), table_sha256=table.digest(options.rows)
-    )
-    wish = Assignment(slot=0, owner="gw-1", secondary="sec-1" if options.secondary else "", serial=1, reason="bench")
-    producer = log.producer()
-    producer.send(PLAN, 0, b"placement", Plan(version=VERSION, placement=placement).SerializeToString())
-    producer.send(PLAN, 0, b"assignment/0", Plan(version=VERSION, assignment=wish).SerializeToString())
-    producer.flush(10.0)
-    producer.close()
 
 
 def fill(log: KafkaLog, options: argparse.Namespace) -> None:
@@ -184,7 +167,7 @@ def main() -> int:
         broker.start()
         broker.wait_ready()
         make_topics(settings)
-        plan(settings, log, options)
+        assign(settings, log, "gw-1", "sec-1" if options.secondary else "")
         if options.secondary:
             command = [sys.executable, "-m", "services.cli", "secondary", "run", "--node", "sec-1"]
             standby = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

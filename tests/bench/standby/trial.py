@@ -27,10 +27,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.local.fleet import Fleet
 from services.local.topics import make_topics, tool_log
 from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.log import PLAN, TUPLES, Log, Position, Traffic
-from services.runtime.messages import VERSION, Assignment, LogRecord, Placement, Plan, TupleBatch
-from services.runtime.sensors import read_sensors
+from services.runtime.log import TUPLES, Log, Position, Traffic
+from services.runtime.messages import VERSION, LogRecord, TupleBatch
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tests.bench.one_slot import OPERATORS, assign
 
 TUPLE_BYTES = 44
 READY_S = 60.0
@@ -38,10 +38,6 @@ TAKEOVER_S = 60.0
 TICK_S = 0.005
 LOAD_BYTES = 100_000
 
-OPERATORS = {
-    "select": '{ use = "select", at_least = -1e9 }',
-    "aggregate": '{ use = "aggregate", function = "sum", window = 100, slide = 10 }',
-}
 CONFIG = """\
 state = "{work}/run"
 sensors = "{work}/sensors.csv"
@@ -136,10 +132,15 @@ class Stream:
         self.began = time.monotonic()
         self._thread.start()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Send no more."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._producer.flush(10.0)
+
+    def close(self) -> None:
+        self.stop()
         self._producer.close()
 
     def _run(self) -> None:
@@ -220,18 +221,6 @@ def prepare(trial: Trial, work: Path, servers: str) -> tuple[Settings, Path]:
     )
     config.write_text(text, encoding="utf-8")
     return load(config), config
-
-
-def plan(settings: Settings, log: Log) -> None:
-    """Say who owns the slot and who stands by."""
-    table = read_sensors(settings.sensors)
-    placement = Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=table.digest(1))
-    wish = Assignment(slot=0, owner="primary", secondary="secondary", serial=1, reason="bench")
-    producer = log.producer()
-    producer.send(PLAN, 0, b"placement", Plan(version=VERSION, placement=placement).SerializeToString())
-    producer.send(PLAN, 0, b"assignment/0", Plan(version=VERSION, assignment=wish).SerializeToString())
-    producer.flush(10.0)
-    producer.close()
 
 
 class Nodes:
@@ -321,7 +310,7 @@ def run(trial: Trial, work: Path, servers: str) -> Outcome:
     settings, config = prepare(trial, work, servers)
     make_topics(settings)
     log = tool_log(settings, "bench")
-    plan(settings, log)
+    assign(settings, log, "primary", "secondary")
     outcome = Outcome()
     nodes = Nodes(trial, config, work)
     fleet, stream, follower = Fleet(log), Stream(log, trial), Follower(log)
@@ -331,6 +320,8 @@ def run(trial: Trial, work: Path, servers: str) -> Outcome:
             stream.start()
             _observe(trial, outcome, nodes, fleet, follower, stream.began, work)
             if trial.kill_s is not None:
+                # What comes while the death is being detected is no part of the state that the primary had.
+                stream.stop()
                 nodes.processes["primary"].kill()
                 _await_takeover(outcome, nodes)
     finally:
