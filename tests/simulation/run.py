@@ -51,8 +51,8 @@ def submit(pool: ProcessPoolExecutor, seeds: Iterable[int]) -> list[Future[list[
 
 
 def make_pool() -> ProcessPoolExecutor:
-    """Return a process for each core; forked, since imports take longer than a schedule."""
-    return ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=get_context("fork"))
+    """Return a process for each core; started anew, since a fork of one that has threads may wait for ever."""
+    return ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=get_context("spawn"))
 
 
 def results(seeds: Iterable[int]) -> Iterator[tuple[int, str]]:
