@@ -341,7 +341,8 @@ class Replica:
         self._asked = None
         speculation, promotion = self._speculation, self._promotion
         if self.stage is Stage.WATCH and speculation is not None:
-            return speculation.begin(name if generation == self.scan.generation else NO_NAME, self.scan.generation)
+            speculation.begin(generation, name)
+            return []
         if self.stage is not Stage.TAIL or promotion is None:
             return []
         self._tail = name if generation == self.scan.generation else NO_NAME
@@ -438,7 +439,7 @@ class Replica:
             speculation = self._speculation = Speculation(self.speculated, self.silent, self.pending)
         if not speculation.begun:
             return self._ask(now, act.ReadTail())
-        if self.intake.backlog:
+        if self.intake.backlog or (self.scan.generation and speculation.owes):
             return self._process_ahead(speculation, now)
         if now < self._poll_at:
             return []
@@ -447,20 +448,21 @@ class Replica:
 
     def _process_ahead(self, speculation: Speculation, now: float) -> list[act.Action]:
         """Process what the owner is not known to have survived: announced first, since it may have died of it."""
-        first = self.intake.backlog[0][0].offset
-        if first >= speculation.announced:
+        backlog = self.intake.backlog
+        first = backlog[0][0].offset if backlog else self.intake.next
+        if backlog and first >= speculation.announced:
             speculation.announced = self.intake.next
             self.busy = (first, speculation.announced, now)
             return [act.Announce()]
         outputs: list[Output] = []
         done = 0
-        while self.intake.backlog and self.intake.backlog[0][0].offset < speculation.announced and done < self._chunk():
+        while backlog and backlog[0][0].offset < speculation.announced and done < self._chunk():
             found = self._apply(self._chunk() - done, speculation.announced)
             if found is None:  # what was processed before it is written nevertheless: nobody would make it again
                 return [*speculation.emit(outputs, self.scan.generation), *self._end_speculation(self.fault)]
             outputs += found[0]
             done += found[1]
-        if not self.intake.backlog:
+        if not backlog:
             self.busy = None
         return speculation.emit(outputs, self.scan.generation)
 

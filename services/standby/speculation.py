@@ -8,7 +8,7 @@ readers drop by name; if not, it goes on until a promotion at the strong suspici
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from services.gateway.slot import Output
@@ -53,8 +53,10 @@ class Speculation:
         self._silent = silent
         self._pending = pending
         self._tail = NO_NAME
+        self._generation = 0
         self._written = 0
         self._begun = False
+        self._all = True  # nothing has been written yet
         total.begun += 1
 
     @property
@@ -62,15 +64,23 @@ class Speculation:
         """Whether the last name in `recovered` is known, so that outputs may be written."""
         return self._begun
 
-    def begin(self, tail: Name, generation: int) -> list[act.Action]:
-        """Go on behind the last name in `recovered`, first of all with what has been computed before."""
-        self._begun, self._tail = True, tail
-        return self._write(self._silent.behind(tail), generation)
+    @property
+    def owes(self) -> bool:
+        """Whether what was computed before the suspicion is still to be written."""
+        return self._all
+
+    def begin(self, generation: int, tail: Name) -> None:
+        """Take in the last name in `recovered`, and which log's it is."""
+        self._begun, self._generation, self._tail = True, generation, tail
 
     def emit(self, outputs: list[Output], generation: int) -> list[act.Action]:
-        """Write what follows from records, and keep it."""
+        """Write what follows from records, and keep it; the first time, what was computed before comes first."""
         self._silent.add(outputs)
-        return self._write((item for item in outputs if item.topic != RECOVERED or item.name > self._tail), generation)
+        tail = self._tail if generation == self._generation else NO_NAME
+        ahead: Iterator[Output] = (item for item in outputs if item.topic != RECOVERED or item.name > tail)
+        if self._all:
+            self._all, ahead = False, iter(self._silent.behind(tail))
+        return self._write(ahead, generation)
 
     def end(self, *, in_vain: bool) -> None:
         """Count what came of it."""

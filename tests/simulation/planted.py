@@ -172,6 +172,7 @@ def _epoch_to_come(self: Primary, *args: Any, **options: Any) -> list[act.Action
 
 
 _watch = Replica._watch
+_begin = Speculation.begin
 
 
 def _survived_in_silence(self: Replica, now: float) -> list[act.Action]:
@@ -184,10 +185,10 @@ def _survived_in_silence(self: Replica, now: float) -> list[act.Action]:
     return _watch(self, now)
 
 
-def _behind_its_own(self: Speculation, tail: Name, generation: int) -> list[act.Action]:
+def _behind_its_own(self: Speculation, generation: int, tail: Name) -> None:
     """What the standby has computed it takes for written."""
-    self._begun, self._tail = True, tail
-    return []
+    _begin(self, generation, tail)
+    self._all = False
 
 
 def _plant(target: type, method: str, bug: Any) -> Plant:

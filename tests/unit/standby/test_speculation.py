@@ -111,6 +111,7 @@ def test_an_upstream_backup_reads_up_at_the_weak_suspicion(cluster: Cluster) -> 
     cluster.step(FIRST + 4)
     cluster.run(0.5)
     assert (n2.stage(), steps(cluster)) == (Stage.WATCH, list(range(FIRST, FIRST + 5)))
+    assert names_go_up(cluster)  # it had read nothing of this log before
 
 
 def test_what_the_owner_survived_but_did_not_get_out_is_not_passed_over(cluster: Cluster) -> None:
