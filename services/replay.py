@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
-from services.gateway.frames import Frame, Run
+from services.gateway.frames import Frame, Run, measured_run
 from services.gateway.operators import Chain, build_chain
 from services.local.topics import read_partition, tool_log
 from services.recovery.model import Model
@@ -25,7 +25,7 @@ from services.recovery.store import load_from_store
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, octets, sensors
 from services.runtime.log import RECOVERED, TUPLES, LogError, Record
-from services.runtime.messages import EXACT, VERSION, LogRecord, Recovered, TupleBatch
+from services.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
 from services.runtime.names import Name, unpack_key
 from services.runtime.settings import Settings
 
@@ -241,10 +241,10 @@ def _recount(step: float, before: SlotConfig, config: SlotConfig) -> float:
 
 
 def _as_run(batch: TupleBatch) -> Run:
-    ids, values = sensors(batch.sensor), floats(batch.value)
-    zeros, whole = np.zeros(len(ids)), np.zeros(len(ids), dtype=np.int64)
-    exact = np.full(len(ids), EXACT, dtype=np.uint8)
-    return Run(batch.step, batch.event_time_us, ids, values, zeros, exact, zeros, whole + batch.event_time_us, whole)
+    ids = sensors(batch.sensor)
+    none = np.zeros(len(ids), dtype=np.int64)
+    time_us = batch.event_time_us
+    return measured_run(batch.step, time_us, ids, floats(batch.value), none + time_us, none)
 
 
 def _values(config: SlotConfig, batches: Mapping[str, TupleBatch]) -> Floats:

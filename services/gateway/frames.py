@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.runtime.columns import Bytes, Floats, Sensors
+from services.runtime.messages import EXACT
 
 Integers = npt.NDArray[np.int64]
 
@@ -77,3 +78,10 @@ class Run(Frame):
             self.time_us[rows],
             self.origin[rows],
         )
+
+
+def measured_run(step: int, event_time_us: int, ids: Sensors, values: Floats, times: Integers, origin: Integers) -> Run:
+    """Return a run of measured values: exact, and with no deviation."""
+    zeros = np.zeros(len(ids))
+    exact = np.full(len(ids), EXACT, dtype=np.uint8)
+    return Run(step, event_time_us, ids, values, zeros, exact, zeros, times, origin)

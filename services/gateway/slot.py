@@ -17,11 +17,12 @@ from google.protobuf.message import DecodeError
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
 from services.gateway.operators import Chain, build_chain
+from services.gateway.packed import Packed
 from services.gateway.steps import NEVER, NOT_YET, StepBook
-from services.gateway.tuples import MAX_RECORDS, MAX_ROWS, Batches, Packed, TupleBook, split
+from services.gateway.tuples import MAX_RECORDS, MAX_ROWS, Batches, TupleBook, split
 from services.recovery.model import Model, ModelError
 from services.runtime.auth import forgery
-from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
+from services.runtime.columns import Floats
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
 from services.runtime.messages import (
     VERSION,
@@ -30,7 +31,6 @@ from services.runtime.messages import (
     EdgeState,
     Late,
     LogRecord,
-    Recovered,
     SlotSettings,
     TupleBatch,
 )
@@ -63,28 +63,10 @@ class Output:
     def encode(self, slot: int, generation: int) -> tuple[bytes, bytes]:
         """Return (key, value)."""
         key = pack_key(generation, slot, self.name)
-        body = self.body
+        body = Packed.of(self.body) if isinstance(self.body, Frame) else self.body
         if isinstance(body, Packed):
             return key, body.encode(slot, generation, self.name, self.epoch, self.appended_us)
-        if not isinstance(body, Frame):
-            return key, body.SerializeToString()
-        message = Recovered(
-            version=VERSION,
-            slot=slot,
-            generation=generation,
-            offset=self.name.offset,
-            index=self.name.index,
-            epoch=self.epoch,
-            step=body.step,
-            event_time_us=body.event_time_us,
-            appended_us=self.appended_us,
-            sensor=pack_sensors(body.sensor),
-            mean=pack_floats(body.mean),
-            sd=pack_floats(body.sd),
-            quality=pack_octets(body.quality),
-            bound=pack_floats(body.bound),
-        )
-        return key, message.SerializeToString()
+        return key, body.SerializeToString()
 
 
 Parsed = tuple[LogRecord | None, str, str]

@@ -6,6 +6,7 @@ and something says that its time has come: an edge that has delivered it or a la
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +33,21 @@ class Edge:
     def awaited(self, step: int) -> bool:
         """Return whether a step waits for this edge."""
         return self.last_step < step < self.out_from
+
+
+def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
+    """Return what the log has said of edges, for a context."""
+    return [
+        EdgeState(edge=name, incarnation=edge.incarnation, last_step=edge.last_step, out_from=edge.out_from)
+        for name, edge in sorted(edges.items())
+    ]
+
+
+def restore_edges(edges: dict[str, Edge], states: Iterable[EdgeState]) -> None:
+    """Take over what a context says of edges that are still there."""
+    for state in states:
+        if state.edge in edges:
+            edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +167,7 @@ class StepBook:
 
     def edge_states(self) -> list[EdgeState]:
         """Return the edges for a context."""
-        return [
-            EdgeState(edge=name, incarnation=edge.incarnation, last_step=edge.last_step, out_from=edge.out_from)
-            for name, edge in sorted(self.edges.items())
-        ]
+        return states_of(self.edges)
 
     def open_batches(self) -> list[TupleBatch]:
         """Return the batches of open steps for a context."""
@@ -162,8 +175,6 @@ class StepBook:
 
     def restore(self, edges: list[EdgeState], batches: list[TupleBatch]) -> None:
         """Take over what a context holds."""
-        for state in edges:
-            if state.edge in self.edges:
-                self.edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from)
+        restore_edges(self.edges, edges)
         for batch in batches:
             self.open.setdefault(batch.step, {})[batch.edge] = batch

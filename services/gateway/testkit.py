@@ -10,10 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from services.gateway.config import SlotConfig
-from services.gateway.frames import Frame, Integers, Run
+from services.gateway.frames import Frame, Integers, Run, measured_run
 from services.gateway.operators import Chain, build_chain
 from services.runtime.columns import Floats, Sensors
-from services.runtime.messages import EXACT
 
 SENSORS = 7
 STEP_US = 1_000_000
@@ -92,9 +91,7 @@ def _inputs(mode: str, count: int, draw: np.random.Generator) -> list[Run]:
 
 
 def _run(step: int, ids: Sensors, values: Floats, origin: Integers, times: Integers) -> Run:
-    zeros = np.zeros(len(ids))
-    exact = np.full(len(ids), EXACT, dtype=np.uint8)
-    run = Run(step, step * STEP_US, ids, values, zeros, exact, zeros.copy(), times, origin)
+    run = measured_run(step, step * STEP_US, ids, values, times, origin)
     for column in (run.sensor, run.mean, run.sd, run.quality, run.bound, run.time_us, run.origin):
         column.flags.writeable = False
     return run

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from services.gateway.config import SlotConfig
-from services.gateway.frames import Frame, OperatorError, Run
+from services.gateway.frames import Frame, OperatorError, Run, measured_run
 from services.runtime.columns import Floats, pack_arrays, unpack_arrays
-from services.runtime.messages import EXACT
 
 FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
     "sum": lambda windows: windows.sum(axis=1),
@@ -67,21 +66,8 @@ class TupleAggregate:
         windows = values[at[due][:, None] + np.arange(-before, 1)]
         in_log_order = np.argsort(rows)
         rows, results = rows[in_log_order], self._reduce(windows)[in_log_order]
-        zeros = np.zeros(len(rows))
-        exact = np.full(len(rows), EXACT, dtype=np.uint8)
-        return (
-            Run(
-                frame.step,
-                frame.event_time_us,
-                frame.sensor[rows],
-                results,
-                zeros,
-                exact,
-                zeros,
-                frame.time_us[rows],
-                frame.origin[rows],
-            ),
-        )
+        times, origin = frame.time_us[rows], frame.origin[rows]
+        return (measured_run(frame.step, frame.event_time_us, frame.sensor[rows], results, times, origin),)
 
     def context(self) -> bytes:
         """Return the state, of those sensors that have one: a context is small, and a slot's sensors may be many."""

@@ -7,93 +7,19 @@ has a number instead of a step, greater than that of the edge's batch before it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from services.gateway.config import SlotConfig
-from services.gateway.frames import Integers, Run
-from services.gateway.steps import NOT_YET, ClosedStep, Edge
-from services.runtime.columns import Floats, Sensors, floats, sensors
-from services.runtime.messages import EXACT, VERSION, EdgeState, Recovered, TupleBatch
-from services.runtime.names import Name
+from services.gateway.frames import Integers, Run, measured_run
+from services.gateway.packed import Columns, Packed
+from services.gateway.steps import NOT_YET, ClosedStep, Edge, restore_edges, states_of
+from services.runtime.columns import Sensors, floats, sensors
+from services.runtime.messages import EdgeState, TupleBatch
 
 MAX_RECORDS, MAX_ROWS = 128, 20_000
 """Records and tuples of a run, about: enough that a run costs nothing by itself, few enough that its columns stay in a
 core's cache, and that it takes no time worth speaking of when a tuple suddenly costs a hundred times what it did."""
-
-
-class Columns:
-    """The columns of a run's rows, as bytes, of which each output is a slice."""
-
-    def __init__(self, run: Run) -> None:
-        self.sensor = run.sensor.tobytes()
-        self.mean = run.mean.tobytes()
-        self.exact = not (run.quality.any() or run.sd.any() or run.bound.any())
-        self.quality = run.quality.tobytes()
-        self.sd = b"" if self.exact else run.sd.tobytes()
-        self.bound = b"" if self.exact else run.bound.tobytes()
-
-
-@dataclass(slots=True)
-class Packed:
-    """The rows of one output: the rows [begin, end) of a run.
-
-    Attributes:
-        step, event_time_us: of the record that they follow from.
-    """
-
-    step: int
-    event_time_us: int
-    columns: Columns
-    begin: int
-    end: int
-
-    @property
-    def mean(self) -> bytes:
-        """float64[n]."""
-        return self.columns.mean[8 * self.begin : 8 * self.end]
-
-    @property
-    def quality(self) -> bytes:
-        """uint8[n]."""
-        return self.columns.quality[self.begin : self.end]
-
-    def encode(self, slot: int, generation: int, name: Name, epoch: int, appended_us: int) -> bytes:
-        """Return the message `Recovered`.
-
-        A message is the concatenation of its parts, in the order of fields: what all outputs of a slot begin with, and
-        the columns that say nothing more than "measured", are made once.
-        """
-        columns, begin, end = self.columns, self.begin, self.end
-        middle = Recovered(
-            offset=name.offset,
-            index=name.index,
-            epoch=epoch,
-            step=self.step,
-            event_time_us=self.event_time_us,
-            appended_us=appended_us,
-            sensor=columns.sensor[4 * begin : 4 * end],
-            mean=columns.mean[8 * begin : 8 * end],
-        )
-        if columns.exact:
-            return _head(slot, generation) + middle.SerializeToString() + _measured(end - begin)
-        middle.sd = columns.sd[8 * begin : 8 * end]
-        middle.quality = columns.quality[begin:end]
-        middle.bound = columns.bound[8 * begin : 8 * end]
-        return _head(slot, generation) + middle.SerializeToString()
-
-
-@lru_cache(maxsize=64)
-def _head(slot: int, generation: int) -> bytes:
-    return Recovered(version=VERSION, slot=slot, generation=generation).SerializeToString()
-
-
-@lru_cache(maxsize=256)
-def _measured(count: int) -> bytes:
-    zeros = bytes(8 * count)
-    return Recovered(sd=zeros, quality=bytes(count), bound=zeros).SerializeToString()
 
 
 class Batches:
@@ -177,7 +103,7 @@ class TupleBook:
             kept = counts[origin]
             ids, values, origin = ids[kept], values[kept], origin[kept]
         times = np.array(batches.event_times, dtype=np.int64)[origin]
-        return refused, make_run(batches.steps[-1], batches.event_times[-1], ids, values, times, origin)
+        return refused, measured_run(batches.steps[-1], batches.event_times[-1], ids, values, times, origin)
 
     def _malformed(self, batches: Batches) -> dict[int, str]:
         """Return place -> reason of what cannot be read as rows."""
@@ -258,24 +184,12 @@ class TupleBook:
 
     def edge_states(self) -> list[EdgeState]:
         """Return the edges for a context."""
-        return [
-            EdgeState(edge=name, incarnation=edge.incarnation, last_step=edge.last_step, out_from=edge.out_from)
-            for name, edge in self.edges.items()
-        ]
+        return states_of(self.edges)
 
     def restore(self, edges: Sequence[EdgeState], batches: Sequence[TupleBatch]) -> None:
         """Take over what a context holds."""
         del batches
-        for state in edges:
-            if state.edge in self.edges:
-                self.edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from)
-
-
-def make_run(step: int, event_time_us: int, ids: Sensors, values: Floats, times: Integers, origin: Integers) -> Run:
-    """Return a run of measured values."""
-    zeros = np.zeros(len(ids))
-    exact = np.full(len(ids), EXACT, dtype=np.uint8)
-    return Run(step, event_time_us, ids, values, zeros, exact, zeros, times, origin)
+        restore_edges(self.edges, edges)
 
 
 def split(run: Run, batches: Batches) -> Iterator[tuple[int, Packed]]:

@@ -14,8 +14,8 @@ from itertools import accumulate
 import numpy as np
 
 from services.gateway.frames import Frame
+from services.gateway.packed import Packed
 from services.gateway.slot import Output, Slot, parse
-from services.gateway.tuples import Packed
 from services.recovery.model import Model
 from services.replay import recompute
 from services.runtime import log as topics

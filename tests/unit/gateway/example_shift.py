@@ -1,9 +1,11 @@
-"""An operator of one's own that goes with steps and with runs of tuples alike: rows alone matter."""
+"""Operators of one's own that go with steps and with runs of tuples alike: rows alone matter."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from services.gateway.config import SlotConfig
 from services.gateway.operators import Frame, Stateless
@@ -18,3 +20,13 @@ class Shift(Stateless):
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         return (replace(frame, mean=frame.mean + self._by),)
+
+
+class Narrow(Stateless):
+    """Gives its values as float32, which a message has no column for."""
+
+    def __init__(self, config: SlotConfig) -> None:
+        del config
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        return (replace(frame, mean=frame.mean.astype(np.float32)),)

@@ -133,6 +133,13 @@ def test_an_output_a_record_at_once_and_none_where_nothing_is_left() -> None:
     assert message.step == FIRST
 
 
+def test_an_operators_narrower_numbers_are_written_as_the_messages_have_them() -> None:
+    writer = owned(config({"use": "tests.unit.gateway.example_shift:Narrow"}))
+    writer.batch("e1", FIRST, {0: 1.5, 2: -2.25})
+    ((_, _, value),) = play(Slot(SLOT, load), writer.records)
+    assert floats(Recovered.FromString(value).mean).tolist() == [1.5, -2.25]
+
+
 def test_a_window_of_tuples_slides_by_tuples_of_its_own_sensor() -> None:
     writer = owned(config({"use": "aggregate", "function": "sum", "window": 4, "slide": 2}))
     for number in range(9):
