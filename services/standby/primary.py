@@ -9,10 +9,10 @@ import numpy as np
 
 from services.gateway.closer import Closer
 from services.gateway.frames import Frame
+from services.gateway.packed import Packed
 from services.gateway.slot import Output, Slot
-from services.gateway.tuples import Packed, TupleBook
+from services.gateway.tuples import TupleBook
 from services.runtime.columns import octets
-from services.runtime.log import RECOVERED
 from services.runtime.messages import (
     EXACT,
     QUALITY_NAMES,
@@ -30,7 +30,7 @@ from services.runtime.names import Name
 from services.runtime.settings import Settings
 from services.standby import actions as act
 from services.standby.ownership import Register
-from services.standby.queue import PendingQueue
+from services.standby.queue import PendingQueue, unwritten
 from services.standby.wish import Wish
 
 QUALITIES = len(QUALITY_NAMES)
@@ -76,7 +76,7 @@ class Primary:
         """Write what is not in `recovered` yet."""
         wanted = tuple(outputs)
         if wanted and wanted[0].name <= self._tail:  # names ascend
-            wanted = tuple(output for output in wanted if output.topic != RECOVERED or output.name > self._tail)
+            wanted = tuple(unwritten(wanted, self._tail))
         if not wanted:
             return []
         self.pending.sent(wanted)

@@ -7,11 +7,16 @@ is known to have it, and sends the rest when it takes over.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from services.gateway.slot import Output
 from services.runtime.log import RECOVERED
 from services.runtime.names import NO_NAME, Name
+
+
+def unwritten(outputs: Iterable[Output], tail: Name) -> Iterator[Output]:
+    """Yield what is still to be written when `tail` is the last name in `recovered`; other topics have no tail."""
+    return (output for output in outputs if output.topic != RECOVERED or output.name > tail)
 
 
 class SilentQueue:
@@ -43,7 +48,7 @@ class SilentQueue:
 
     def behind(self, tail: Name) -> list[Output]:
         """Return the same, and keep everything."""
-        return [output for output in self._outputs if output.topic != RECOVERED or output.name > tail]
+        return list(unwritten(self._outputs, tail))
 
     def clear(self) -> None:
         """Forget everything."""

@@ -449,10 +449,9 @@ class Replica:
     def _process_ahead(self, speculation: Speculation, now: float) -> list[act.Action]:
         """Process what the owner is not known to have survived: announced first, since it may have died of it."""
         backlog = self.intake.backlog
-        first = backlog[0][0].offset if backlog else self.intake.next
-        if backlog and first >= speculation.announced:
+        if backlog and backlog[0][0].offset >= speculation.announced:
             speculation.announced = self.intake.next
-            self.busy = (first, speculation.announced, now)
+            self.busy = (backlog[0][0].offset, speculation.announced, now)
             return [act.Announce()]
         outputs: list[Output] = []
         done = 0

@@ -8,14 +8,13 @@ readers drop by name; if not, it goes on until a promotion at the strong suspici
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from services.gateway.slot import Output
 from services.runtime.log import RECOVERED
 from services.runtime.names import NO_NAME, Name
 from services.standby import actions as act
-from services.standby.queue import PendingQueue, SilentQueue
+from services.standby.queue import PendingQueue, SilentQueue, unwritten
 
 POLL_S = 0.01
 """How often the log's end is asked for meanwhile."""
@@ -45,6 +44,8 @@ class Speculation:
 
     Attributes:
         announced: records below this offset may be processed; the owner may have died of one of them.
+        begun: the last name in `recovered` is known, so that outputs may be written.
+        owes: what was computed before the suspicion is still to be written.
     """
 
     def __init__(self, total: Speculated, silent: SilentQueue, pending: PendingQueue) -> None:
@@ -55,40 +56,20 @@ class Speculation:
         self._tail = NO_NAME
         self._generation = 0
         self._written = 0
-        self._begun = False
-        self._all = True  # nothing has been written yet
+        self.begun = False
+        self.owes = True
         total.begun += 1
-
-    @property
-    def begun(self) -> bool:
-        """Whether the last name in `recovered` is known, so that outputs may be written."""
-        return self._begun
-
-    @property
-    def owes(self) -> bool:
-        """Whether what was computed before the suspicion is still to be written."""
-        return self._all
 
     def begin(self, generation: int, tail: Name) -> None:
         """Take in the last name in `recovered`, and which log's it is."""
-        self._begun, self._generation, self._tail = True, generation, tail
+        self.begun, self._generation, self._tail = True, generation, tail
 
     def emit(self, outputs: list[Output], generation: int) -> list[act.Action]:
         """Write what follows from records, and keep it; the first time, what was computed before comes first."""
         self._silent.add(outputs)
         tail = self._tail if generation == self._generation else NO_NAME
-        ahead: Iterator[Output] = (item for item in outputs if item.topic != RECOVERED or item.name > tail)
-        if self._all:
-            self._all, ahead = False, iter(self._silent.behind(tail))
-        return self._write(ahead, generation)
-
-    def end(self, *, in_vain: bool) -> None:
-        """Count what came of it."""
-        self._total.in_vain += in_vain
-        self._total.repeats += self._written if in_vain else 0
-
-    def _write(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
-        wanted = tuple(outputs)
+        wanted = tuple(self._silent.behind(tail) if self.owes else unwritten(outputs, tail))
+        self.owes = False
         if not wanted:
             return []
         count = sum(output.topic == RECOVERED for output in wanted)
@@ -96,3 +77,8 @@ class Speculation:
         self._total.outputs += count
         self._pending.sent(wanted)
         return [act.Emit(wanted, generation)]
+
+    def end(self, *, in_vain: bool) -> None:
+        """Count what came of it."""
+        self._total.in_vain += in_vain
+        self._total.repeats += self._written if in_vain else 0

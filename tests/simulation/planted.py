@@ -188,7 +188,7 @@ def _survived_in_silence(self: Replica, now: float) -> list[act.Action]:
 def _behind_its_own(self: Speculation, generation: int, tail: Name) -> None:
     """What the standby has computed it takes for written."""
     _begin(self, generation, tail)
-    self._all = False
+    self.owes = False
 
 
 def _plant(target: type, method: str, bug: Any) -> Plant:
