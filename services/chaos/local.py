@@ -63,13 +63,12 @@ class LocalDriver:
             hit = processes.send_signal(process, signal.SIGSTOP, session=True)
         elif plan.fault == "partition":
             hit = processes.alive(process)
-            cut_off(self._settings.state, process.node)
+            if hit:
+                cut_off(self._settings.state, process.node)
         else:
             hit = processes.alive(process)
             processes.terminate([process])
         if not hit:
-            if plan.fault == "partition":
-                join(self._settings.state, process.node)
             self._set = None
             raise ChaosError(f"{node} (pid {process.pid}) had died before it was disturbed")
         return at_us

@@ -270,16 +270,18 @@ class Host:
             replica.on_ack(ack, now)
 
     def _on_plan(self, plan: Plan) -> None:
-        changed = self._plan.take_in(plan)
-        if changed is None:
+        if not self._plan.take_in(plan):
+            return
+        if plan.WhichOneof("body") == "target":
+            replica = self.replicas.get(plan.target.slot)
+            if replica is not None:
+                replica.batching.aim(self._plan.target(plan.target.slot))
             return
         for assignment, wish in self._plan.wishes():
             if assignment.slot in self.replicas:
                 self.replicas[assignment.slot].wish = wish
             else:
                 self._take_up(assignment, wish)
-        for slot in self.replicas if changed < 0 else self.replicas.keys() & {changed}:
-            self.replicas[slot].batching.aim(self._plan.target(slot))
 
     def _take_up(self, assignment: Assignment, wish: Wish) -> None:
         slot, now = assignment.slot, self._clock.monotonic()

@@ -47,8 +47,8 @@ class PlanBook:
         self._assignments: dict[int, Assignment] = {}
         self._targets: dict[int, StandbyTarget] = {}
 
-    def take_in(self, plan: Plan) -> int | None:
-        """Take in a record; return the slot that it asks something new of, -1 = of every slot, None = of none.
+    def take_in(self, plan: Plan) -> bool:
+        """Take in a record; return whether it says anything new.
 
         Raises:
             SensorsError: the placement is of another sensors table.
@@ -56,20 +56,19 @@ class PlanBook:
         kind = plan.WhichOneof("body")
         if kind == "placement":
             if self.placement is not None and plan.placement.serial <= self.placement.serial:
-                return None
+                return False
             self._table.check_placed(len(columns.sensors(plan.placement.slot)), plan.placement.table_sha256)
             self.placement = plan.placement
-            return -1
-        if kind == "assignment":
+        elif kind == "assignment":
             known = self._assignments.get(plan.assignment.slot)
             if known is not None and known.serial >= plan.assignment.serial:
-                return None
+                return False
             self._assignments[plan.assignment.slot] = plan.assignment
-            return plan.assignment.slot
-        if kind == "target":  # the last word in the log counts
+        elif kind == "target":  # the last word in the log counts
             self._targets[plan.target.slot] = plan.target
-            return plan.target.slot
-        return None
+        else:
+            return False
+        return True
 
     def wishes(self) -> Iterator[tuple[Assignment, Wish]]:
         """Yield the assignments that name this node, with what it would compute.
