@@ -97,7 +97,7 @@ def main() -> int:
 
     began = time.monotonic()
     wanted = Load(options.batch, options.rate, options.speculation == "on", options.state_bytes)
-    with running(options.work, options.port, wanted) as (_, settings, config):
+    with running(options.work, options.port, wanted) as (settings, config):
         usage = Usage(settings)
         watch = Watch(tool_log(settings, "bench"))
 

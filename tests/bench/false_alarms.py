@@ -38,7 +38,6 @@ from services.chaos.local import LocalDriver
 from services.chaos.plan import Round
 from services.local import processes
 from services.local.topics import tool_log
-from services.local.up import System
 from services.runtime.kafka import KafkaLog
 from services.runtime.log import RECOVERED, LogError, Position
 from services.runtime.settings import Settings
@@ -182,9 +181,8 @@ def outputs(settings: Settings) -> int:
         reader.close()
 
 
-def measure(options: argparse.Namespace, system: System, settings: Settings, config: Path) -> dict[str, Any]:
+def measure(options: argparse.Namespace, settings: Settings, config: Path) -> dict[str, Any]:
     """Run it; return the JSON object."""
-    del system
     usage, probe = Usage(settings), Probe(settings)
     driver = LocalDriver(settings, config)
     time.sleep(5.0)
@@ -241,8 +239,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     wanted = Load(rate=options.rate, speculation=options.speculation == "on")
-    with running(options.work, options.port, wanted) as (system, settings, config):
-        found = measure(options, system, settings, config)
+    with running(options.work, options.port, wanted) as (settings, config):
+        found = measure(options, settings, config)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
     say(json.dumps({name: value for name, value in found.items() if name != "takeovers"}))

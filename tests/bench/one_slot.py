@@ -1,6 +1,8 @@
-"""What benchmarks of a single slot share: operators to choose from, and a plan."""
+"""What benchmarks of a single slot share: its configuration, operators to choose from, and a plan."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from services.runtime.columns import pack_sensors
 from services.runtime.log import PLAN, Log
@@ -13,6 +15,41 @@ OPERATORS = {
     "aggregate": '{ use = "aggregate", function = "sum", window = 100, slide = 10 }',
 }
 """As in the A-SAS paper, for `[query] operators`; all tuples pass `select`."""
+
+
+CONFIG = """\
+state = "{work}/run"
+sensors = "{work}/sensors.csv"
+[kafka]
+servers = "{servers}"
+prefix = "{prefix}"
+[slots]
+count = 1
+[query]
+mode = "tuples"
+operators = [{operator}]
+[standby]
+{standby}
+[recovery]
+store = "{work}/models"
+[scaler]
+launcher = "none"
+"""
+
+
+def configure(work: Path, servers: str, operator: str, standby: str, *, sensors: int = 1, prefix: str = "") -> Path:
+    """Write the sensors table, all of one edge, and the configuration; return its file.
+
+    Args:
+        operator: for `[query] operators`.
+        standby: lines of `[standby]`.
+    """
+    rows = "".join(f"s{number},edge\n" for number in range(sensors))
+    (work / "sensors.csv").write_text(f"sensor,edge\n{rows}", encoding="utf-8")
+    config = work / "tsunagi.toml"
+    text = CONFIG.format(work=work, servers=servers, prefix=prefix, operator=operator, standby=standby)
+    config.write_text(text, encoding="utf-8")
+    return config
 
 
 def assign(settings: Settings, log: Log, owner: str, secondary: str) -> None:

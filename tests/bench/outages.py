@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("out/bench"))
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    with running(options.work, options.port, Load(rate=options.rate)) as (_, settings, config):
+    with running(options.work, options.port, Load(rate=options.rate)) as (settings, config):
         driver = LocalDriver(settings, config)
         from_us = time.time_ns() // 1000
         for number in range(1, options.count + 1):

@@ -100,8 +100,8 @@ class Load:
 
 
 @contextlib.contextmanager
-def running(work: Path, port: int, load_: Load) -> Iterator[tuple[System, Settings, Path]]:
-    """Start a system anew below a directory, and stop it in the end."""
+def running(work: Path, port: int, wanted: Load) -> Iterator[tuple[Settings, Path]]:
+    """Start a system anew below a directory, and stop it in the end; yield its settings and their file."""
     logging.getLogger().setLevel(logging.WARNING)
     work = work.resolve()
     config = work / "tsunagi.toml"
@@ -109,7 +109,7 @@ def running(work: Path, port: int, load_: Load) -> Iterator[tuple[System, Settin
         System(load(config), config, lambda _line: None).stop()
         shutil.rmtree(work)
     work.mkdir(parents=True)
-    load_.write(work, port)
+    config = wanted.write(work, port)
     os.environ[CONFIG_VARIABLE] = str(config)
     settings = load(config)
     system = System(settings, config, say)
@@ -120,9 +120,24 @@ def running(work: Path, port: int, load_: Load) -> Iterator[tuple[System, Settin
         system.wait_ready(nodes)
         system.start_edges()
         system.wait_consuming()
-        yield system, settings, config
+        yield settings, config
     finally:
         system.stop()
+
+
+def scrape(host: str, port: int) -> dict[str, float]:
+    """Return a process's metrics by name, each summed over its labels.
+
+    Raises:
+        OSError: the process does not answer.
+    """
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=2.0) as answer:
+        page = answer.read().decode()
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
 
 
 class Usage:
@@ -147,14 +162,8 @@ class Usage:
             if beat is None or beat.message.pid != process.pid:
                 continue
             with contextlib.suppress(OSError):
-                address = f"http://{self._settings.metrics.host}:{beat.message.metrics_port}/metrics"
-                with urllib.request.urlopen(address, timeout=2.0) as answer:
-                    page = answer.read().decode()
-                sums = dict.fromkeys(COUNTED.values(), 0.0)
-                for family in text_string_to_metric_families(page):
-                    for sample in family.samples:
-                        if sample.name in COUNTED:
-                            sums[COUNTED[sample.name]] += sample.value
+                page = scrape(self._settings.metrics.host, beat.message.metrics_port)
+                sums = {name: page.get(sample, 0.0) for sample, name in COUNTED.items()}
                 # A slot that was let go takes its series with it; what was counted stays counted.
                 found.update({name: max(found.get(name, 0.0), value) for name, value in sums.items()})
 

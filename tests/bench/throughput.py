@@ -37,26 +37,8 @@ from services.runtime.messages import VERSION, LogRecord, TupleBatch
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 from services.runtime.threads import one_thread
-from tests.bench.one_slot import OPERATORS, assign
+from tests.bench.one_slot import OPERATORS, assign, configure
 
-CONFIG = """\
-state = "{work}/run"
-sensors = "{work}/sensors.csv"
-[kafka]
-servers = "127.0.0.1:{port}"
-[slots]
-count = 1
-[query]
-mode = "tuples"
-operators = [{operator}]
-[standby]
-batch_size = {batch}
-[recovery]
-store = "{work}/models"
-[scaler]
-workers = 2
-launcher = "none"
-"""
 WARM_SHARE = 0.1
 READY_S = 60.0
 RUN_S = 600.0
@@ -67,13 +49,8 @@ def prepare(options: argparse.Namespace) -> Settings:
     work = options.work.resolve()
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    rows = "".join(f"s{number},edge\n" for number in range(options.rows))
-    (work / "sensors.csv").write_text(f"sensor,edge\n{rows}", encoding="utf-8")
-    config = work / "tsunagi.toml"
-    text = CONFIG.format(
-        work=work, port=options.port, operator=OPERATORS[options.operator], batch=options.secondary or 100
-    )
-    config.write_text(text, encoding="utf-8")
+    standby = f"batch_size = {options.secondary or 100}"
+    config = configure(work, f"127.0.0.1:{options.port}", OPERATORS[options.operator], standby, sensors=options.rows)
     os.environ[CONFIG_VARIABLE] = str(config)
     return load(config)
 

@@ -15,14 +15,11 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from services.local.fleet import Fleet
 from services.local.topics import make_topics, tool_log
@@ -30,37 +27,20 @@ from services.runtime.columns import pack_floats, pack_sensors
 from services.runtime.log import TUPLES, Log, Position, Traffic
 from services.runtime.messages import VERSION, LogRecord, TupleBatch
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
-from tests.bench.one_slot import OPERATORS, assign
+from tests.bench.one_slot import OPERATORS, assign, configure
+from tests.bench.system import scrape
 
-TUPLE_BYTES = 44
 READY_S = 60.0
 TAKEOVER_S = 60.0
 TICK_S = 0.005
-LOAD_BYTES = 100_000
 
-CONFIG = """\
-state = "{work}/run"
-sensors = "{work}/sensors.csv"
-[kafka]
-servers = "{servers}"
-prefix = "{prefix}"
-[slots]
-count = 1
-[query]
-mode = "tuples"
-operators = [{operator}]
-[standby]
+STANDBY = """\
 batch_size = {batch}
 context_s = 0.25
 ack_s = 0.25
 poll_s = 0.01
 cost_period_s = 1.0
-{limits}
-[recovery]
-store = "{work}/models"
-[scaler]
-launcher = "none"
-"""
+{limits}"""
 
 
 @dataclass(frozen=True)
@@ -205,21 +185,12 @@ def loaded(settings: Settings, megabytes_s: float) -> Iterator[None]:
 def prepare(trial: Trial, work: Path, servers: str) -> tuple[Settings, Path]:
     """Write the configuration of a trial; topics of its own, so that trials do not see each other."""
     work.mkdir(parents=True, exist_ok=True)
-    (work / "sensors.csv").write_text("sensor,edge\ns0,edge\n", encoding="utf-8")
     operator = OPERATORS[trial.operator]
     if trial.cost_ms or trial.later_cost_ms:
         (work / "cost_ms").write_text(str(trial.cost_ms), encoding="utf-8")
         operator = f'{{ use = "tests.bench.operators:Busy", file = "{work}/cost_ms" }}, {operator}'
-    config = work / "tsunagi.toml"
-    text = CONFIG.format(
-        work=work,
-        servers=servers,
-        prefix=f"{uuid.uuid4().hex[:10]}.",
-        operator=operator,
-        batch=trial.batch,
-        limits=trial.limits,
-    )
-    config.write_text(text, encoding="utf-8")
+    standby = STANDBY.format(batch=trial.batch, limits=trial.limits)
+    config = configure(work, servers, operator, standby, prefix=f"{uuid.uuid4().hex[:10]}.")
     return load(config), config
 
 
@@ -268,19 +239,12 @@ class Nodes:
 def received(fleet: Fleet) -> tuple[float, float, float]:
     """Return (bytes, requests, B) of the secondary, by its metrics."""
     beat = fleet.beats["secondary"].message
-    with urllib.request.urlopen(f"http://127.0.0.1:{beat.metrics_port}/metrics", timeout=2.0) as answer:
-        page = answer.read().decode()
-    names = {
-        "tsunagi_standby_received_bytes_total": 0,
-        "tsunagi_standby_requests_total": 1,
-        "tsunagi_standby_batch_tuples": 2,
-    }
-    found = [0.0, 0.0, 0.0]
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            if sample.name in names:
-                found[names[sample.name]] = sample.value
-    return found[0], found[1], found[2]
+    found = scrape("127.0.0.1", beat.metrics_port)
+    return (
+        found.get("tsunagi_standby_received_bytes_total", 0.0),
+        found.get("tsunagi_standby_requests_total", 0.0),
+        found.get("tsunagi_standby_batch_tuples", 0.0),
+    )
 
 
 def wait_ready(fleet: Fleet, trial: Trial, nodes: Nodes) -> None:
