@@ -30,8 +30,8 @@ PORTS = os.environ.get("TSUNAGI_CHAOS_PORTS", "9092,19092")
 """Where brokers listen; by default as in a container: for the others, and for clients outside."""
 
 PROXY_PORT = 29092
-PROXY_USER = 10099
-"""The proxy's own connections are told from the target's by their user."""
+PROXY_GROUP = 10099
+"""The proxy's own connections are told from the target's by their group; its interpreter may be root's alone."""
 
 CHAIN = "TSUNAGI-CHAOS"
 _ORIGINAL_DESTINATION = 80  # SO_ORIGINAL_DST of linux/netfilter_ipv4.h
@@ -53,7 +53,7 @@ def rules(side: str, kind: str, share: float) -> list[tuple[str, str, list[str]]
     redirect = ["-j", "REDIRECT", "--to-ports", str(PROXY_PORT)]
     reset = ["-j", "REJECT", "--reject-with", "tcp-reset"]
     if side == "client":
-        others = ["-m", "owner", "!", "--uid-owner", str(PROXY_USER)]
+        others = ["-m", "owner", "!", "--gid-owner", str(PROXY_GROUP)]
         return [
             ("nat", "OUTPUT", [*to_broker, *others, *redirect]),
             ("filter", "OUTPUT", [*to_broker, *others, *reset]),
@@ -187,7 +187,7 @@ def main(arguments: list[str]) -> int:
         if kind == "delay":
             child = subprocess.Popen(
                 [sys.executable, __file__, "serve", numbers[0], numbers[1]],
-                user=PROXY_USER,
+                group=PROXY_GROUP,
                 stdout=subprocess.PIPE,
                 text=True,
             )

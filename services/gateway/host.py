@@ -329,7 +329,7 @@ class Host:
                 first, end = self._ask.range(TUPLES, slot)
                 return replica.on_end(first, end, self._clock.monotonic())
             case act.Fetch(offset, upto):
-                records = self._read_range(Position(TUPLES, slot, offset), upto)
+                records = self._read_range(Position(TUPLES, slot, offset), upto, beyond=True)
                 if not records:
                     raise LogError(f"{TUPLES}/{slot}: nothing came of {offset}..{upto}")
                 return replica.on_fetched(records, self._clock.monotonic())
@@ -376,8 +376,12 @@ class Host:
                 self._fatal = self._fatal or LogError(f"slot {slot}: {detail}")
         return []
 
-    def _read_range(self, position: Position, upto: int) -> list[Record]:
-        """Read [position.offset, upto); assigned for that time only, or the client would go on prefetching."""
+    def _read_range(self, position: Position, upto: int, *, beyond: bool = False) -> list[Record]:
+        """Read [position.offset, upto); assigned for that time only, or the client would go on prefetching.
+
+        Args:
+            beyond: take as well what came with it, which would have to be fetched again.
+        """
         records: list[Record] = []
         idle = 0
         self._pull.assign([position])
@@ -389,6 +393,8 @@ class Host:
                 idle = 0 if got else idle + 1
                 records += [record for record in got if record.offset < upto]
                 following = got[-1].offset + 1 if got else following
+            if beyond and following >= upto:
+                records += self._pull.read(MAX_RECORDS, 0.0)
         finally:
             self._pull.assign([])
         return records

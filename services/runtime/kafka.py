@@ -177,7 +177,12 @@ class KafkaReader:
 
     def __init__(self, options: dict[str, Any], prefix: str, *, measured: bool = False) -> None:
         if measured:
-            options = options | {"statistics.interval.ms": STATISTICS_MS, "stats_cb": self._on_statistics}
+            options = options | {
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": self._on_statistics,
+                # Only what was asked for shall come: no part before the one before it has been taken.
+                "queued.min.messages": 1,
+            }
         self._options = options
         self._traffic = Traffic()
         self._measured = measured

@@ -27,7 +27,7 @@ class Intake:
 
     Attributes:
         scan: ownership as of `next`.
-        end: the log's end, as last heard.
+        first, end: the log's, as last heard.
         oldest_step: of the batches read while nobody owned the slot.
         appended_us: when the log appended the newest record read, 0 = none yet.
         tuples_per_record, bytes_per_record: running means, control records included.
@@ -38,6 +38,7 @@ class Intake:
         self.scan = Register()
         self.backlog: deque[tuple[Record, Parsed]] = deque()
         self.next = 0
+        self.first = 0
         self.end = 0
         self.oldest_step: int | None = None
         self.appended_us = 0

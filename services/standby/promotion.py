@@ -8,10 +8,11 @@ from services.standby import actions as act
 from services.standby.detector import Detector
 
 PARTS = 8
-"""Parts into which a backlog is cut after a predecessor's death, each announced before it is processed."""
+"""At most so many parts a backlog is cut into after a predecessor's death, each announced before it is processed."""
 
 NARROW_PARTS = 64
-"""The same for records that the predecessor had announced when it died."""
+"""The same for records that the predecessor had announced when it died. A part of the first cut is not smaller: the
+second tells its records one by one."""
 
 DEATHS = frozenset({"silent", "stalled", "restart"})
 """Reasons that say the old owner is gone."""
@@ -69,7 +70,7 @@ class Promotion:
         Few announcements, since each costs a round trip; one record alone where the old owner is known to have died.
         """
         if self.suspects is None:
-            return max(1, -(-backlog // PARTS))
+            return max(NARROW_PARTS, -(-backlog // PARTS))
         lo, hi = self.suspects
         if first < lo:
             return lo - first

@@ -60,6 +60,12 @@ READ_BACK_S = 1.0
 
 RETRY_S = 0.2
 
+ASK_S = 1.0
+"""How often a standby asks for the log's end itself, though the owner's heartbeats say it."""
+
+TOLD_INTERVALS = 2.0
+"""So many heartbeats without one of the owner's, and a standby asks at every look."""
+
 COST_WEIGHT = 0.02
 COST_PERIOD_S = 1.0
 """Of a new measurement of what a record costs: by records, or by time where that is more."""
@@ -129,6 +135,9 @@ class Replica:
         self._asked: float | None = None  # when the outstanding request was made
         self._retry_at = 0.0
         self._poll_at = 0.0
+        self._ask_by = 0.0  # the log's end is asked for by then, whatever the owner says of it;
+        self._told_until = 0.0  # before this it says enough
+        self._told: SlotBeat | None = None  # the heartbeat by which the log's end was heard last
         self._promotion: Promotion | None = None
         self._speculation: Speculation | None = None
         self._after_context: Stage = Stage.WATCH
@@ -242,6 +251,7 @@ class Replica:
         """The outstanding request failed (the log did not answer): try again a little later."""
         self._asked = None
         self._retry_at = now + RETRY_S
+        self._ask_by = now  # where the log begins and ends may be other than we think
         if self.stage is Stage.SURVEY:
             self.stage = Stage.WATCH  # when the log answers again, the old owner may well have been heard again
             self._promotion = None
@@ -249,7 +259,7 @@ class Replica:
     def on_end(self, first: int, end: int, now: float) -> list[act.Action]:
         """Answer to `AskEnd`."""
         self._asked = None
-        self.intake.end = end
+        self.intake.first, self.intake.end = first, end
         if end < max(self.intake.next, self.slot.position):
             # Names hold only while offsets do (DESIGN section 2): no outputs on a log that lost its end.
             self.fault = f"the log ends at {end}, but this node has read up to {self.intake.next}: it lost records"
@@ -260,8 +270,7 @@ class Replica:
                 return self._start_reading(first, now)  # what it would need is gone: it must not look ready
             if not self._blocked:
                 self.fault = ""
-            self.batching.costs.on_place(now, self.intake.place())
-            return self._pull(first, end, now)
+            return self._look(now)
         if self.stage is Stage.START or self.stage is Stage.SURVEY:
             self._target = end
             place = self.intake.jump_place(first, blank=self.slot.position == 0)
@@ -422,10 +431,30 @@ class Replica:
                 return todo
         elif self._speculation is not None:
             return self._end_speculation(self.fault)
-        if now >= self._poll_at and self._detector.connected(now):
+        if not self._detector.connected(now):
+            return []
+        if beat is not None and beat is not self._told and now < self._ask_by and not self.fault:
+            self._told = beat
+            return self._hear_end(beat, now)
+        if now >= max(self._poll_at, min(self._told_until, self._ask_by)):
             self._poll_at = now + self._settings.standby.poll_s
+            self._ask_by = now + ASK_S
             return self._ask(now, act.AskEnd())
         return []
+
+    def _hear_end(self, beat: SlotBeat, now: float) -> list[act.Action]:
+        """Pull by what the owner says of the log's end; asking the broker for it would cost more requests than pulls.
+
+        Nothing is lost by it: what the owner has not said to have survived is not processed before a promotion.
+        """
+        self._told_until = now + TOLD_INTERVALS * self._settings.standby.heartbeat_s
+        self.intake.end = max(self.intake.end, beat.position + beat.lag)
+        return self._look(now)
+
+    def _look(self, now: float) -> list[act.Action]:
+        """Take in where the log ends, and pull if it holds a batch."""
+        self.batching.costs.on_place(now, self.intake.place())
+        return self._pull(self.intake.first, self.intake.end, now)
 
     def _speculate(self, owner: str, now: float) -> list[act.Action]:
         """At a weak suspicion write what the owner should have written; see `services.standby.speculation`."""

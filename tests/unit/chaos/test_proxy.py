@@ -43,6 +43,6 @@ def test_a_signal_that_comes_while_the_rules_go_does_not_keep_any(tmp_path: Path
 
 def test_delay_leaves_the_proxys_own_connections_alone() -> None:
     for _, _, rule in rules("client", "delay", 0.0):
-        assert "--uid-owner" in rule
+        assert "--gid-owner" in rule
     for _, _, rule in rules("server", "delay", 0.0):
         assert rule[:3] == ["!", "-i", "lo"]

@@ -135,6 +135,8 @@ class Node:
         self.takeovers: list[act.Takeover] = []
         self.announced: list[SlotBeat] = []
         self.fetched: list[tuple[int, int]] = []
+        self.asked = 0  # for the log's end
+        self.fails = False  # what it reads does not come
         self._beat_at = 0.0
         cluster.nodes.append(self)
         for ack in cluster.acks:
@@ -189,8 +191,11 @@ class Node:
             raise LogError("the log does not answer")
         match action:
             case act.AskEnd():
+                self.asked += 1
                 return replica.on_end(cluster.first, cluster.end, now)
             case act.Fetch(offset, upto):
+                if self.fails:
+                    raise LogError("nothing came")
                 self.fetched.append((offset, upto))
                 return replica.on_fetched(cluster.records[offset:upto], now)
             case act.ReadContext(offset):

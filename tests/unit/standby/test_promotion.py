@@ -48,7 +48,9 @@ def test_nobody_died_when_a_slot_moves() -> None:
 def test_a_backlog_is_announced_in_a_few_parts() -> None:
     promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
     assert promotion.next_part(0, 1000) == 1000 // PARTS
-    assert promotion.next_part(0, 1) == 1
+    assert promotion.next_part(0, 100) == NARROW_PARTS
+    promotion.suspects = (0, promotion.next_part(0, 100))
+    assert promotion.next_part(0, 100) == 1
 
 
 def test_where_the_dead_were_the_parts_get_narrow_until_one_record_is_alone() -> None:

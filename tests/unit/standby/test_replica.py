@@ -107,13 +107,36 @@ def test_a_context_is_taken_instead_of_a_long_read(cluster: Cluster) -> None:
 
 
 def test_a_secondary_reads_when_it_holds_b_tuples(cluster: Cluster) -> None:
-    _, n2 = pair(cluster, batch_size=30)
+    _, n2 = pair(cluster, batch_size=20)
     n2.fetched.clear()
     feed(cluster, 2)
     assert n2.fetched == []
     feed(cluster, 8)
     assert 1 <= len(n2.fetched) <= 4
     assert n2.replica.slot.position > 20
+
+
+def test_a_secondary_that_hears_the_owner_hardly_asks_for_the_end_of_the_log(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    n2.asked = 0
+    feed(cluster, 20)
+    assert n2.asked <= 5
+    assert n2.replica.intake.next == cluster.end
+    n1.silent = True
+    cluster.run(0.6)
+    assert n2.stage() is Stage.WATCH
+    assert n2.asked >= 10
+
+
+def test_after_a_read_that_failed_the_log_is_asked_first(cluster: Cluster) -> None:
+    _, n2 = pair(cluster)
+    feed(cluster, 2)
+    n2.asked, n2.fails = 0, True
+    feed(cluster, 5)
+    assert n2.asked >= 3
+    n2.fails = False
+    feed(cluster, 2)
+    assert n2.replica.intake.next == cluster.end
 
 
 def test_the_silent_queue_holds_what_the_downstream_does_not_have(cluster: Cluster) -> None:
