@@ -37,6 +37,9 @@ COST_GAUGES = (
     metrics.STANDBY_RECOVERY_S,
     metrics.STANDBY_SEND_S,
     metrics.STANDBY_PROCESS_S,
+    metrics.STANDBY_SENDS,
+    metrics.STANDBY_TUPLE_BYTES,
+    metrics.STANDBY_TAKEOVER_S,
 )
 LIMITS = ("bandwidth", "recovery")
 
@@ -52,14 +55,16 @@ class Gauges:
         self._slots: set[int] = set()
         self._terms: dict[str, Primary] = {}
 
+    def due(self, now: float) -> bool:
+        """Return whether the last export was `REFRESH_S` ago."""
+        return now >= self._next_at
+
     def refresh(self, replicas: Iterable[Replica], readers: Iterable[Reader], now: float) -> None:
-        """Export the state of every replica, at most once in `REFRESH_S`.
+        """Export the state of every replica.
 
         Args:
             readers: those by which the node stands by: they read ranges and ask for ends.
         """
-        if now < self._next_at:
-            return
         self._next_at = now + REFRESH_S
         hosted = set()
         for replica in replicas:
@@ -117,6 +122,9 @@ class Gauges:
         metrics.STANDBY_RECOVERY_S.labels(slot=slot).set(estimate.recovery_s)
         metrics.STANDBY_SEND_S.labels(slot=slot).set(estimate.send_s)
         metrics.STANDBY_PROCESS_S.labels(slot=slot).set(estimate.process_s)
+        metrics.STANDBY_SENDS.labels(slot=slot).set(estimate.sends_per_s)
+        metrics.STANDBY_TUPLE_BYTES.labels(slot=slot).set(estimate.tuple_bytes)
+        metrics.STANDBY_TAKEOVER_S.labels(slot=slot).set(estimate.takeover_s)
         metrics.STANDBY_LIMIT.labels(slot=slot, limit="bandwidth").set(target.max_bandwidth)
         metrics.STANDBY_LIMIT.labels(slot=slot, limit="recovery").set(target.max_recovery_s)
         metrics.STANDBY_LIMIT_OK.labels(slot=slot, limit="bandwidth").set(float(verdict.bandwidth_ok))

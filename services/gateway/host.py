@@ -6,6 +6,7 @@ All thought is in `services.standby.replica`; here its actions are carried out, 
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -52,6 +53,7 @@ from services.runtime.reading import read_message
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings
 from services.standby import actions as act
+from services.standby.costs import Wire
 from services.standby.detector import Detector
 from services.standby.replica import Replica, Stage
 from services.standby.wish import Wish
@@ -105,6 +107,8 @@ class Host:
         self._logger = logger
         self._fatal: LogError | None = None
         self._gauges = Gauges()
+        self._wire = Wire()
+        self._pulled = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
@@ -216,11 +220,21 @@ class Host:
         for replica in list(self.replicas.values()):
             self._turn(replica)
         self._release()
-        self._gauges.refresh(self.replicas.values(), (self._pull, self._ask), now)
+        if self._gauges.due(now):
+            self._gauges.refresh(self.replicas.values(), (self._pull, self._ask), now)
+            self._measure_wire()
         self._outputs.poll()
         self._control.poll()
         if self._fatal is not None:
             raise self._fatal
+
+    def _measure_wire(self) -> None:
+        """Compare what standing by should have cost on the network with what came; all slots share the clients."""
+        received = sum(reader.traffic().received_bytes for reader in (self._pull, self._ask))
+        self._pulled += sum(replica.intake.take_pulled() for replica in self.replicas.values())
+        factor = self._wire.update(received, self._pulled)
+        for replica in self.replicas.values():
+            replica.intake.wire = factor
 
     def _turn(self, replica: Replica) -> None:
         """Let a replica act, and measure what a record costs it."""
@@ -462,6 +476,7 @@ class Host:
             detect_s=round(takeover.detect_s, 4),
             promote_s=round(takeover.promote_s, 4),
             catch_up_s=round(takeover.catch_up_s, 4),
+            estimated_s=round(takeover.estimated_s, 4) if math.isfinite(takeover.estimated_s) else None,
             records=takeover.records,
         )
 

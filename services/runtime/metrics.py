@@ -71,6 +71,13 @@ STANDBY_SEND_S = Gauge(
 STANDBY_PROCESS_S = Gauge(
     "tsunagi_standby_process_seconds", "R_ptime: what processing a tuple costs the secondary.", ["slot"]
 )
+STANDBY_SENDS = Gauge("tsunagi_standby_sends_per_second", "B_send: batches read a second.", ["slot"])
+STANDBY_TUPLE_BYTES = Gauge(
+    "tsunagi_standby_tuple_bytes", "Of a tuple on the network, with its part of what is around it.", ["slot"]
+)
+STANDBY_TAKEOVER_S = Gauge(
+    "tsunagi_standby_takeover_seconds", "T_0: what a takeover costs that has nothing to process.", ["slot"]
+)
 STANDBY_LIMIT = Gauge("tsunagi_standby_limit", "The user's limits: bytes/s, seconds.", ["slot", "limit"])
 STANDBY_LIMIT_OK = Gauge(
     "tsunagi_standby_limit_ok", "1 = the limit holds at the present B, by the cost model.", ["slot", "limit"]
@@ -209,6 +216,9 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         STANDBY_RECOVERY_S,
         STANDBY_SEND_S,
         STANDBY_PROCESS_S,
+        STANDBY_SENDS,
+        STANDBY_TUPLE_BYTES,
+        STANDBY_TAKEOVER_S,
         STANDBY_LIMIT,
         STANDBY_LIMIT_OK,
         STANDBY_PULLS,

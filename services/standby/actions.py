@@ -87,6 +87,7 @@ class Takeover:
         detect_s: last sign of the old owner -> suspicion.
         promote_s: suspicion -> own promotion read back.
         catch_up_s: promotion read back -> everything processed that the log held then.
+        estimated_s: what the cost models said that promotion and catching up would take at most; infinite = not known.
     """
 
     epoch: int
@@ -95,6 +96,7 @@ class Takeover:
     detect_s: float
     promote_s: float
     catch_up_s: float
+    estimated_s: float
     records: int
 
 

@@ -1,7 +1,11 @@
 """What a batch size B costs (A-SAS, definitions 3 and 4), measured over a sliding period.
 
     BW*     = B_send x (sum of the sizes of a batch's tuples)     bandwidth, bytes/s
-    R_time* = B x (S_time + R_ptime)                              recovery time, s
+    R_time* = T_0 + (B + h) x (S_time + R_ptime)                  recovery time, s
+
+The paper has neither T_0 nor h. T_0 is what a takeover costs that has nothing to process: the claim goes through the
+log and is read back, and the last output is looked up. h are the tuples of one heartbeat's interval: a secondary hears
+by heartbeats how far the log goes and what its primary has survived, so a batch is up to h tuples larger than B.
 
 All is measured at the secondary, who would have to do the work; the paper measures S_time and R_ptime at the primary,
 and leaves unequal machines as an open problem. What a B would cost that is not in force is measured as well, not
@@ -14,6 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +30,16 @@ GRID: Floats = np.unique(np.round(np.geomspace(1.0, 1e6, 96)))
 
 KEPT = 4
 """So many measurements are kept however old they are: a large B measures seldom."""
+
+TAKEOVER_REQUESTS = 8.0
+"""T_0 in round trips: the end asked for and the rest read, the claim appended and read back, the last output looked up
+and read, an announcement; each about as long as asking for the log's end."""
+
+LITTLE_BYTES = 4096.0
+"""So little read says nothing of what a byte costs on the network."""
+
+WIRE_KEPT = 0.8
+"""Of what went over the network, from one second to the next."""
 
 RIDGE = 0.05
 """Pulls whose sizes differ by less than this part of their mean say nothing of what one more tuple costs."""
@@ -41,6 +56,7 @@ class Estimate:
         send_s: S_time, seconds a tuple: reading a batch, divided by its tuples.
         process_s: R_ptime, seconds a tuple.
         bandwidth: BW*, bytes/s.
+        takeover_s: T_0, seconds.
         recovery_s: R_time*, seconds.
     """
 
@@ -50,6 +66,7 @@ class Estimate:
     send_s: float
     process_s: float
     bandwidth: float
+    takeover_s: float
     recovery_s: float
 
 
@@ -83,6 +100,29 @@ class _Work:
     seconds: float
     tuples: float
     owner_s: float  # what a tuple cost the owner at that time
+
+
+class Wire:
+    """What of the network's bytes comes on each that was read: framing, requests for little, what came in vain.
+
+    All slots of a node are read by the same clients, so they share it.
+    """
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self._last = (0.0, 0.0)
+        self._sums = (0.0, 0.0)
+
+    def update(self, received: float, read: float) -> float:
+        """Take in totals: bytes received at the socket, and the estimate of them; return the factor."""
+        before, self._last = self._last, (received, read)
+        self._sums = (
+            WIRE_KEPT * self._sums[0] + max(0.0, received - before[0]),
+            WIRE_KEPT * self._sums[1] + max(0.0, read - before[1]),
+        )
+        if self._sums[1] >= LITTLE_BYTES:
+            self.factor = min(max(self._sums[0] / self._sums[1], 0.2), 5.0)
+        return self.factor
 
 
 class Shadows:
@@ -134,6 +174,9 @@ class Costs:
         self._pulls: deque[_Pull] = deque()
         self._work: deque[_Work] = deque()
         self._held: deque[tuple[float, float]] = deque()
+        self._grown: deque[tuple[float, float]] = deque()
+        self._asked: deque[float] = deque(maxlen=KEPT * 4)
+        self._end: int | None = None
         self._owner_record_s = 0.0
         self._record_tuples = 1.0
         self._record_bytes = 0.0
@@ -146,7 +189,14 @@ class Costs:
         self._shadows.on_place(now, place)
         held = max(0, place.end - place.resume) * place.record_tuples if place.resume else math.inf
         self._held.append((now, held))
+        grown = 0 if self._end is None else max(0, place.end - self._end)
+        self._grown.append((now, grown * place.record_tuples))
+        self._end = place.end
         self._forget(now)
+
+    def on_asked(self, seconds: float) -> None:
+        """Take in how long the log took to say where it ends."""
+        self._asked.append(seconds)
 
     def on_pull(self, now: float, seconds: float, records: int) -> None:
         """Take in that a batch has been read."""
@@ -196,13 +246,17 @@ class Costs:
         found: Floats = y.mean() + slope * (batches - x.mean())
         return found
 
+    def takeover_s(self) -> float:
+        """Return T_0, seconds; 0 = nothing has been measured yet."""
+        return TAKEOVER_REQUESTS * median(self._asked) if self._asked else 0.0
+
     def recovery(self, batches: Floats) -> Floats:
         """Return R_time* for these batch sizes, seconds.
 
         No more is read again than the log holds since the resume point, however large B is.
         """
-        read = np.minimum(batches, self.most_held())
-        found: Floats = self.send_s(read) + read * self.process_s()
+        read = self._read_again(batches)
+        found: Floats = self.takeover_s() + self.send_s(read) + read * self.process_s()
         return found
 
     def bandwidth(self) -> Floats:
@@ -219,8 +273,9 @@ class Costs:
         recent = [pull for pull in self._pulls if pull.at > newest - self._period_s]
         sends_per_s = len(recent) / self._period_s
         batch_bytes = sum(pull.size for pull in recent) / len(recent) if recent else 0.0
-        size = np.array([min(batch_tuples, self.most_held())])
-        recovery_s = float(self.recovery(size)[0]) if math.isfinite(size[0]) else math.inf
+        batch = np.array([batch_tuples])
+        size = self._read_again(batch)
+        recovery_s = float(self.recovery(batch)[0]) if math.isfinite(size[0]) else math.inf
         return Estimate(
             batch_tuples=batch_tuples,
             sends_per_s=sends_per_s,
@@ -228,8 +283,15 @@ class Costs:
             send_s=float(self.send_s(size)[0] / size[0]) if 0 < size[0] < math.inf else 0.0,
             process_s=self.process_s(),
             bandwidth=sends_per_s * batch_bytes,
+            takeover_s=self.takeover_s(),
             recovery_s=recovery_s,
         )
+
+    def _read_again(self, batches: Floats) -> Floats:
+        """Return how many tuples a takeover at these batch sizes has to read and process, at most."""
+        told = max((grown for _, grown in self._grown), default=0.0)
+        found: Floats = np.minimum(batches + max(0.0, told - 1.0), self.most_held())
+        return found
 
     def _owner_s(self) -> float:
         return self._owner_record_s / self._record_tuples
@@ -240,5 +302,6 @@ class Costs:
             self._pulls.popleft()
         while len(self._work) > KEPT and self._work[0].at < limit:
             self._work.popleft()
-        while len(self._held) > 1 and self._held[0][0] < limit:
-            self._held.popleft()
+        for looks in (self._held, self._grown):
+            while len(looks) > 1 and looks[0][0] < limit:
+                looks.popleft()

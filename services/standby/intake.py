@@ -7,7 +7,7 @@ from the end of what was read, and a Quarantine is known before the record that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from services.gateway.slot import Parsed, parse
 from services.runtime.log import Record
@@ -31,6 +31,9 @@ class Intake:
         oldest_step: of the batches read while nobody owned the slot.
         appended_us: when the log appended the newest record read, 0 = none yet.
         tuples_per_record, bytes_per_record: running means, control records included.
+        read_bytes: values read, whether pulled or followed; pulled_bytes: what pulls should have cost on the network
+            since they were taken.
+        wire: what they do cost, as a factor.
         level1: the newest Level-1-Ack known: where the state can be had without what stands before.
     """
 
@@ -44,6 +47,8 @@ class Intake:
         self.appended_us = 0
         self.level1: Level1Ack | None = None
         self.read_bytes = 0
+        self.pulled_bytes = 0.0
+        self.wire = 1.0
         self.pulls = 0
         self.jumps = 0
         self.trimmed = 0
@@ -74,10 +79,20 @@ class Intake:
         if count:
             self._measure(count, size, tuples)
 
+    def on_pulled(self, records: Sequence[Record]) -> None:
+        """Count what reading them should have cost on the network."""
+        self.pulled_bytes += sum(len(record.value or b"") + RECORD_OVERHEAD_BYTES for record in records)
+
+    def take_pulled(self) -> float:
+        """Return `pulled_bytes` since the last call."""
+        found, self.pulled_bytes = self.pulled_bytes, 0.0
+        return found
+
     def jump(self, position: int, register: Register) -> None:
         """Go on from a context."""
         self.trimmed += max(0, position - self.next)
         self.jumps += 1
+        self.pulled_bytes += 0 if self.level1 is None else self.level1.context_bytes
         self.scan = register.copy()
         self.backlog.clear()
         self.next = position
@@ -115,7 +130,7 @@ class Intake:
             resume=0 if level1 is None else level1.offset,
             context_bytes=0 if level1 is None else level1.context_bytes,
             record_tuples=self.tuples_per_record,
-            record_bytes=self.bytes_per_record,
+            record_bytes=self.bytes_per_record * self.wire,
         )
 
     def _measure(self, count: int, size: int, tuples: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from services.standby import actions as act
@@ -26,6 +27,7 @@ class Promotion:
         reason: plan | move | left | silent | stalled | restart.
         epoch: of the old owner, as known when the promotion began.
         detect_s: last sign of the old owner -> suspicion.
+        estimated_s: R_time* at the batch size in force.
         claimed: the epoch claimed, 0 = not yet.
         deadline: a claim (or quarantine) not read back by then is given up.
         catch_up_to: what the log held when the claim was read back.
@@ -39,6 +41,7 @@ class Promotion:
     epoch: int
     began: float
     detect_s: float
+    estimated_s: float = math.inf
     claimed: int = 0
     deadline: float = 0.0
     owned_at: float = 0.0
@@ -87,5 +90,6 @@ class Promotion:
             detect_s=self.detect_s,
             promote_s=self.owned_at - self.began,
             catch_up_s=now - self.owned_at,
+            estimated_s=self.estimated_s,
             records=self.records,
         )

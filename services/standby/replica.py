@@ -258,6 +258,8 @@ class Replica:
 
     def on_end(self, first: int, end: int, now: float) -> list[act.Action]:
         """Answer to `AskEnd`."""
+        if self._asked is not None:
+            self.batching.costs.on_asked(now - self._asked)
         self._asked = None
         self.intake.first, self.intake.end = first, end
         if end < max(self.intake.next, self.slot.position):
@@ -320,6 +322,7 @@ class Replica:
         """Answer to `Fetch`."""
         asked, self._asked = self._asked, None
         self._take_in(records)
+        self.intake.on_pulled(records)
         if self.stage is Stage.WATCH:
             if asked is not None:
                 self.batching.costs.on_pull(now, now - asked, len(records))
@@ -579,6 +582,8 @@ class Replica:
     def _begin(self, reason: str, silence: float, now: float) -> list[act.Action]:
         owner = self.owner
         promotion = Promotion(reason, owner, self.epoch, now, silence)
+        if self.batching.verdict is not None:
+            promotion.estimated_s = self.batching.verdict.estimate.recovery_s
         promotion.gather_evidence(self._detector, self.slot_id)
         self._promotion = promotion
         self.stage = Stage.SURVEY

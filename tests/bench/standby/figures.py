@@ -1,4 +1,4 @@
-"""Figures 4 to 13 of the A-SAS paper, from measurements of this system: `make figures-standby`.
+"""Figures 4 to 13 of the A-SAS paper, and the trade-off against the cost models: `make figures-standby`.
 
     python -m tests.bench.standby.figures --repeat 5 --out out/figures-standby
 
@@ -50,7 +50,7 @@ class Measured(NamedTuple):
     """A point of a curve: medians over the repetitions, and their spread (max - min)."""
 
     label: str
-    batch: int
+    batch: float
     overhead: float
     overhead_spread: float
     recovery_s: float
@@ -106,7 +106,7 @@ class Bench:
         recoveries = [item.recovery_s or 0.0 for item in found]
         return Measured(
             label,
-            trial.batch,
+            float(trial.batch),
             median(overheads),
             max(overheads) - min(overheads),
             median(recoveries),
@@ -176,6 +176,7 @@ def experiment_1(bench: Bench) -> None:
     sas = bench.curve("SAS", Trial())
     active = bench.measure("AS", Trial(scheme="as"))
     upstream = bench.measure("UB", Trial(scheme="ub"))
+    never = bench.measure("SAS, B = inf", Trial(batch="inf"))
     curves(bench, ("figure-04", "figure-05"), [sas, [active], [upstream]])
     first, last = sas[0], sas[-1]
     overheads = [point.overhead for point in sas]
@@ -194,6 +195,19 @@ def experiment_1(bench: Bench) -> None:
         "SAS' recovery time grows with B, up to UB's",
         last.recovery_s > first.recovery_s,
         f"{first.recovery_s * 1e3:.1f} to {last.recovery_s * 1e3:.1f} ms; UB {upstream.recovery_s * 1e3:.1f} ms",
+    )
+    bench.claim(
+        "5",
+        "B = 1 recovers as AS does",
+        abs(first.recovery_s / active.recovery_s - 1) <= EQUAL,
+        f"{first.recovery_s * 1e3:.1f} against {active.recovery_s * 1e3:.1f} ms",
+    )
+    bench.claim(
+        "5",
+        "B = infinity is UB",
+        never.overhead < 0.01 and abs(never.recovery_s / upstream.recovery_s - 1) <= EQUAL,
+        f"overhead {never.overhead:.3f} and {upstream.overhead:.3f}, "
+        f"{never.recovery_s * 1e3:.1f} against {upstream.recovery_s * 1e3:.1f} ms",
     )
     bench.claim(
         "5",
@@ -311,12 +325,69 @@ def experiment_5(bench: Bench) -> None:
     adaptive(bench, ("figure-12", "figure-13"), trial, COST_LIMITS, (20_000.0, 0.1))
 
 
+def trade_off(bench: Bench) -> None:
+    """The trade-off over B with an operator of 1 ms a tuple, against the cost models; not in the paper."""
+    trial = Trial(rate=300.0, cost_ms=1.0, ack_s=3.0, period_s=8.0, warm_s=10.0, kill_s=24.0, full=True)
+    rows: list[tuple[float, ...]] = []
+    active = bench.measure("AS", replace(trial, scheme="as", full=False))
+    upstream = bench.measure("UB", replace(trial, scheme="ub", full=False))
+    requests = []
+    for batch in bench.options.batches:
+        for found in bench.outcomes(replace(trial, batch=batch)):
+            models = found.models
+            tuple_s = models["send_seconds"] + models["process_seconds"]
+            expected_s = models["takeover_seconds"] + found.records * tuple_s
+            rows.append(
+                (
+                    batch,
+                    found.backup_bytes_s,
+                    models["bandwidth_bytes_per_second"],
+                    found.recovery_s or 0.0,
+                    expected_s,
+                    models["recovery_seconds"],
+                    found.records,
+                    found.requests_s,
+                )
+            )
+            if (found.recovery_s or 0.0) <= upstream.recovery_s / 3:
+                requests.append(found.requests_s / active.requests_s)
+    columns = ("batch", "bytes_s", "bw_model", "recovery_s", "model_of_records_s", "r_time", "records", "requests_s")
+    bench.write("trade-off", rows, columns)
+    at = [float(row[0]) for row in rows]
+    bench.draw(
+        "trade-off-bytes",
+        {"measured": (at, [row[1] / 1e3 for row in rows]), "BW*": (at, [row[2] / 1e3 for row in rows])},
+        ("batch size B, tuples", "to the secondary, KB/s"),
+    )
+    bench.draw(
+        "trade-off-recovery",
+        {"measured": (at, [row[3] * 1e3 for row in rows]), "R_time*": (at, [row[5] * 1e3 for row in rows])},
+        ("batch size B, tuples", "recovery time, ms"),
+    )
+    for says, place, model in (
+        ("the bytes to the secondary are within 10 % of BW*", 1, 2),
+        ("recovery beyond detection is within 10 % of the cost model for the tuples it had to process", 3, 4),
+        ("recovery, the secondary about to read its next batch, is within 10 % of R_time*", 3, 5),
+    ):
+        ratios = [median(row[place] / max(1e-9, row[model]) for row in rows if row[0] == b) for b in sorted(set(at))]
+        worst = max(abs(ratio - 1) for ratio in ratios)
+        bench.claim("trade-off", says, worst <= EQUAL, ", ".join(f"{ratio:.2f}" for ratio in ratios))
+    bench.claim(
+        "trade-off",
+        "the secondary's requests are at most 5 % of AS's wherever recovery is at most a third of UB's",
+        bool(requests) and max(requests) <= 0.05,
+        f"at most {max(requests, default=0.0):.3f} of AS's {active.requests_s:.0f}/s; "
+        f"UB recovers in {upstream.recovery_s * 1e3:.0f} ms",
+    )
+
+
 EXPERIMENTS: dict[int, Callable[[Bench], None]] = {
     1: experiment_1,
     2: experiment_2,
     3: experiment_3,
     4: experiment_4,
     5: experiment_5,
+    6: trade_off,
 }
 
 

@@ -33,13 +33,14 @@ from tests.bench.system import scrape
 READY_S = 60.0
 TAKEOVER_S = 60.0
 TICK_S = 0.005
+FULL_S = 0.1
+"""Before the next heartbeat a batch can get full: it is called so when this much of the stream is missing."""
 
 STANDBY = """\
 batch_size = {batch}
-context_s = 0.25
-ack_s = 0.25
-poll_s = 0.01
-cost_period_s = 1.0
+context_s = {ack_s}
+ack_s = {ack_s}
+cost_period_s = {period_s}
 {limits}"""
 
 
@@ -54,13 +55,15 @@ class Trial:
         cost_ms: of a tuple, on top of the operator's own; `later_cost_ms` from `change_s` on.
         rate: tuples a second; `later_rate` from `change_s` on.
         load_mb_s: other traffic through the same broker, MB/s.
+        ack_s: between two acknowledgements of either level; period_s: over which costs are measured.
+        full: the primary is killed a little later, when the secondary is about to read its next batch.
         kill_s: when the primary is killed, seconds after the stream's begin; None = never.
         warm_s: from then on bytes count.
         seconds: of the stream when nobody is killed.
     """
 
     scheme: str = "sas"
-    batch: int = 100
+    batch: int | str = 100
     operator: str = "select"
     limits: str = ""
     rate: float = 1000.0
@@ -69,6 +72,9 @@ class Trial:
     later_cost_ms: float | None = None
     change_s: float = 10.0
     load_mb_s: float = 0.0
+    ack_s: float = 0.25
+    period_s: float = 1.0
+    full: bool = False
     kill_s: float | None = 8.0
     warm_s: float = 3.0
     seconds: float = 30.0
@@ -82,6 +88,7 @@ class Outcome:
         backup_bytes_s, main_bytes_s: what the secondary, and a follower of the log, received at the socket, bytes/s.
         recovery_s: definition 2 of the paper: from the detection until the primary's state is reached.
         records: read for it.
+        models: by name, what the cost models said: bandwidth as a mean, the others at the end.
         series: (seconds, bytes/s to the secondary, B) each second.
     """
 
@@ -91,6 +98,7 @@ class Outcome:
     recovery_s: float | None = None
     records: int = 0
     series: list[tuple[float, float, float]] = field(default_factory=list)
+    models: dict[str, float] = field(default_factory=dict)
 
     @property
     def overhead(self) -> float:
@@ -189,7 +197,8 @@ def prepare(trial: Trial, work: Path, servers: str) -> tuple[Settings, Path]:
     if trial.cost_ms or trial.later_cost_ms:
         (work / "cost_ms").write_text(str(trial.cost_ms), encoding="utf-8")
         operator = f'{{ use = "tests.bench.operators:Busy", file = "{work}/cost_ms" }}, {operator}'
-    standby = STANDBY.format(batch=trial.batch, limits=trial.limits)
+    batch = f'"{trial.batch}"' if isinstance(trial.batch, str) else trial.batch
+    standby = STANDBY.format(batch=batch, limits=trial.limits, ack_s=trial.ack_s, period_s=trial.period_s)
     config = configure(work, servers, operator, standby, prefix=f"{uuid.uuid4().hex[:10]}.")
     return load(config), config
 
@@ -236,15 +245,39 @@ class Nodes:
                 process.wait()
 
 
-def received(fleet: Fleet) -> tuple[float, float, float]:
-    """Return (bytes, requests, B) of the secondary, by its metrics."""
-    beat = fleet.beats["secondary"].message
-    found = scrape("127.0.0.1", beat.metrics_port)
-    return (
+MODELS = ("bandwidth_bytes_per_second", "recovery_seconds", "send_seconds", "process_seconds", "takeover_seconds")
+
+
+@dataclass
+class Usage:
+    """What the secondary says of itself in its metrics."""
+
+    received_bytes: float
+    requests: float
+    batch: float
+    models: dict[str, float]
+
+
+def usage(fleet: Fleet) -> Usage:
+    """Ask the secondary."""
+    found = scrape("127.0.0.1", fleet.beats["secondary"].message.metrics_port)
+    return Usage(
         found.get("tsunagi_standby_received_bytes_total", 0.0),
         found.get("tsunagi_standby_requests_total", 0.0),
         found.get("tsunagi_standby_batch_tuples", 0.0),
+        {name: found.get(f"tsunagi_standby_{name}", 0.0) for name in MODELS},
     )
+
+
+def await_full(fleet: Fleet, trial: Trial) -> None:
+    """Wait until the secondary lacks nearly a batch; at most as long as the stream takes for three."""
+    batch = float(trial.batch)
+    deadline = time.monotonic() + 1.0 + 3 * batch / trial.rate
+    while time.monotonic() < deadline:
+        fleet.update(0.005)
+        parts = [part for part in fleet.beats["secondary"].message.slots if part.slot == 0]
+        if parts and parts[0].lag >= batch - FULL_S * trial.rate:
+            return
 
 
 def wait_ready(fleet: Fleet, trial: Trial, nodes: Nodes) -> None:
@@ -284,6 +317,8 @@ def run(trial: Trial, work: Path, servers: str) -> Outcome:
             stream.start()
             _observe(trial, outcome, nodes, fleet, follower, stream.began, work)
             if trial.kill_s is not None:
+                if trial.full:
+                    await_full(fleet, trial)
                 # What comes while the death is being detected is no part of the state that the primary had.
                 stream.stop()
                 nodes.processes["primary"].kill()
@@ -301,8 +336,9 @@ def _observe(
 ) -> None:
     """Watch the network until the primary is to be killed, or the stream ends."""
     end = trial.seconds if trial.kill_s is None else trial.kill_s
-    first: tuple[float, float, float, int] | None = None
-    last = (0.0, received(fleet)[0])
+    first: tuple[float, Usage, int] | None = None
+    last = (0.0, usage(fleet).received_bytes)
+    bandwidths: list[float] = []
     changed = False
     while (now := time.monotonic() - began) < end:
         time.sleep(min(1.0, end - now))
@@ -312,17 +348,21 @@ def _observe(
             changed = True
             time.sleep(max(0.0, trial.change_s - now))
             (work / "cost_ms").write_text(str(trial.later_cost_ms), encoding="utf-8")
-        size, requests, batch = received(fleet)
-        outcome.series.append((round(now, 2), (size - last[1]) / max(1e-9, now - last[0]), batch))
-        last = now, size
+        found = usage(fleet)
+        outcome.series.append((round(now, 2), (found.received_bytes - last[1]) / max(1e-9, now - last[0]), found.batch))
+        outcome.models = found.models
+        last = now, found.received_bytes
         followed = follower.traffic().received_bytes
         if now >= trial.warm_s and first is None:
-            first = now, size, requests, followed
+            first = now, found, followed
         elif first is not None:
             seconds = now - first[0]
-            outcome.backup_bytes_s = (size - first[1]) / seconds
-            outcome.requests_s = (requests - first[2]) / seconds
-            outcome.main_bytes_s = (followed - first[3]) / seconds
+            outcome.backup_bytes_s = (found.received_bytes - first[1].received_bytes) / seconds
+            outcome.requests_s = (found.requests - first[1].requests) / seconds
+            outcome.main_bytes_s = (followed - first[2]) / seconds
+            bandwidths.append(found.models["bandwidth_bytes_per_second"])
+    if bandwidths:
+        outcome.models["bandwidth_bytes_per_second"] = sum(bandwidths) / len(bandwidths)
 
 
 def _await_takeover(outcome: Outcome, nodes: Nodes) -> None:

@@ -33,7 +33,7 @@ def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
 
 
 def verdict() -> Verdict:
-    estimate = Estimate(100.0, 2.0, 50.0, 0.001, 0.002, 10_000.0, 0.3)
+    estimate = Estimate(100.0, 2.0, 50.0, 0.001, 0.002, 10_000.0, 0.008, 0.3)
     return Verdict(estimate, bandwidth_ok=False, recovery_ok=True)
 
 
@@ -63,6 +63,7 @@ def test_a_standby_shows_what_its_batch_size_costs_and_whether_the_limits_hold()
     gauges.refresh([replica(95)], (), 0.0)
     assert sample("tsunagi_standby_bandwidth_bytes_per_second", slot="95") == 10_000.0
     assert sample("tsunagi_standby_recovery_seconds", slot="95") == 0.3
+    assert sample("tsunagi_standby_takeover_seconds", slot="95") == 0.008
     assert sample("tsunagi_standby_limit", slot="95", limit="bandwidth") == 5000.0
     assert sample("tsunagi_standby_limit_ok", slot="95", limit="bandwidth") == 0.0
     assert sample("tsunagi_standby_limit_ok", slot="95", limit="recovery") == 1.0
@@ -100,10 +101,9 @@ def test_a_term_is_counted_once() -> None:
     assert sample("tsunagi_outputs_sent_total", slot="93") == 13.0
 
 
-def test_it_is_refreshed_once_a_second_at_most() -> None:
+def test_it_is_due_once_a_second() -> None:
     gauges = Gauges()
-    mine = term(1)
-    gauges.refresh([replica(94, "primary", mine)], (), 0.0)
-    mine.emitted = 2
-    gauges.refresh([replica(94, "primary", mine)], (), REFRESH_S / 2)
-    assert sample("tsunagi_outputs_sent_total", slot="94") == 1.0
+    assert gauges.due(7.0)
+    gauges.refresh([], (), 7.0)
+    assert not gauges.due(7.0 + REFRESH_S / 2)
+    assert gauges.due(7.0 + REFRESH_S)

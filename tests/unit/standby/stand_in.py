@@ -79,6 +79,6 @@ class StandIn:
         return sum(count for at, count in self.reads if at > self.now - seconds) * RECORD_BYTES / seconds
 
     def recovery_s(self) -> float:
-        """Return what a takeover now would take beyond detection, in the worst case: a batch less one is unread."""
-        held = min(self.batch, self.rate * (self._acks_s + POLL_S))
+        """Return what a takeover now would take beyond detection, in the worst case: just before the next look."""
+        held = min(self.batch - 1 + self.rate * POLL_S, self.rate * (self._acks_s + POLL_S))
         return self._request_s + held * (self._send_s + self.process_s)

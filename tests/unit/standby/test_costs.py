@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from services.standby.costs import GRID, Costs, Place
+from services.standby.costs import GRID, TAKEOVER_REQUESTS, Costs, Place, Wire
 from tests.unit.standby.stand_in import POLL_S, StandIn
 
 
@@ -48,8 +48,12 @@ def test_recovery_is_the_batch_times_the_costs_of_a_tuple() -> None:
     asked.run(5.0)
     estimate = asked.costs.estimate(100.0)
     assert estimate.process_s == pytest.approx(0.001, rel=0.01)
-    assert 100 * estimate.send_s == pytest.approx(0.006, rel=0.1)
-    assert estimate.recovery_s == pytest.approx(100 * (estimate.send_s + estimate.process_s))
+    most = 100 + 1000 * POLL_S - 1  # a look comes when up to so many are held
+    assert most * estimate.send_s == pytest.approx(0.006, rel=0.1)  # pulls of one size tell no slope
+    assert estimate.recovery_s == pytest.approx(most * (estimate.send_s + estimate.process_s))
+    asked.costs.on_asked(0.002)
+    assert asked.costs.takeover_s() == pytest.approx(0.002 * TAKEOVER_REQUESTS)
+    assert asked.costs.estimate(100.0).recovery_s == pytest.approx(estimate.recovery_s + asked.costs.takeover_s())
     assert estimate.tuple_bytes == pytest.approx(114.0)
     assert estimate.sends_per_s * 100 == pytest.approx(1000, rel=0.1)
 
@@ -66,6 +70,17 @@ def test_no_more_is_read_again_than_the_log_holds() -> None:
     costs = StandIn(rate=1000.0, batch=50.0, acks_s=0.25, process_s=0.001).run(5.0).costs
     assert costs.most_held() == pytest.approx(0.25 * 1000 + 50, rel=0.3)
     assert costs.estimate(math.inf).recovery_s == pytest.approx(costs.most_held() * 0.001, rel=0.2)
+
+
+def test_what_comes_over_the_network_is_measured_not_assumed() -> None:
+    wire = Wire()
+    assert wire.update(100.0, 50.0) == 1.0  # too little to tell
+    for second in range(1, 20):
+        factor = wire.update(15_000.0 * second, 10_000.0 * second)
+    assert factor == pytest.approx(1.5, rel=0.01)
+    for second in range(20, 40):
+        factor = wire.update(15_000.0 * 19 + 9_000.0 * (second - 19), 10_000.0 * second)
+    assert factor == pytest.approx(0.9, rel=0.03)
 
 
 def test_a_secondary_of_half_the_speed_is_told_right() -> None:
