@@ -9,8 +9,10 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -64,28 +66,28 @@ WARM_S = 1.4
 IDLE_S = 0.02
 PULL_WAIT_S = 0.005
 BUSY_S = 0.001
+FULL_S = 0.05
 BEATS_BACK = 2000
 MAX_RECORDS = 500
 PARTITION_OF_ONE = 0
 
 
 class Receipt:
-    """Hears what becomes of one output; made for each, so it is small."""
+    """Hears what becomes of outputs of one topic that were sent together: the last one's fate is all the others'."""
 
-    __slots__ = ("_host", "_output", "_replica")
+    __slots__ = ("_host", "_outputs", "_replica")
 
-    def __init__(self, host: Host, replica: Replica, output: Output) -> None:
+    def __init__(self, host: Host, replica: Replica, outputs: Sequence[Output]) -> None:
         self._host = host
         self._replica = replica
-        self._output = output
+        self._outputs = outputs
 
     def __call__(self, error: LogError | None, offset: int) -> None:
         del offset
-        output = self._output
         if error is None:
-            self._replica.on_delivered(output.name, output.topic)
+            self._replica.on_delivered(self._outputs)
         else:
-            self._host.fail(f"{output.topic}, slot {self._replica.slot_id}", error)
+            self._host.fail(f"{self._outputs[-1].topic}, slot {self._replica.slot_id}", error)
 
 
 class Host:
@@ -114,7 +116,7 @@ class Host:
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
         )
         self._load_model = lru_cache(maxsize=8)(self._load)
-        self._outputs = log.producer()
+        self._outputs = log.producer(gapless=True)
         self._control = log.producer(durable=False)
         self._main = log.reader()
         self._pull = log.reader(wait_s=PULL_WAIT_S, measured=True)
@@ -366,10 +368,8 @@ class Host:
                 say = self._logger.debug if kind == "punctuation" else self._logger.info
                 say("control record", slot=slot, kind=kind, body=_text(record))
             case act.Emit(outputs, generation):
-                for output in outputs:
-                    key, value = output.encode(slot, generation)
-                    partition = slot if output.topic == RECOVERED else PARTITION_OF_ONE
-                    self._send(output.topic, partition, key, value, Receipt(self, replica, output))
+                for topic, run in groupby(outputs, attrgetter("topic")):
+                    self._emit(replica, topic, tuple(run), generation)
             case act.SaveContext(value):
                 metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
                 metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
@@ -438,13 +438,27 @@ class Host:
             end, count = begin, MAX_RECORDS
         return 0, NO_NAME
 
+    def _emit(self, replica: Replica, topic: str, outputs: Sequence[Output], generation: int) -> None:
+        """Write outputs of one topic gap-free: a full queue is waited for, a failed delivery ends the process."""
+        slot = replica.slot_id
+        partition = slot if topic == RECOVERED else PARTITION_OF_ONE
+        pairs = [output.encode(slot, generation) for output in outputs]
+        receipt = Receipt(self, replica, outputs)
+        while pairs and self._fatal is None:
+            try:
+                pairs = pairs[self._outputs.send_run(topic, partition, pairs, receipt) :]
+            except LogError as error:
+                self.fail(f"{topic}, slot {slot}", error)
+            if pairs:
+                self._outputs.poll(FULL_S)
+
     def _send(self, topic: str, partition: int, key: bytes, value: bytes, report: Delivered) -> None:
         """Write gap-free: a full queue is waited for, a failed delivery ends the process."""
         while self._fatal is None:
             try:
                 self._outputs.send(topic, partition, key, value, report)
             except BufferError:
-                self._outputs.poll(0.05)
+                self._outputs.poll(FULL_S)
             else:
                 return
 

@@ -19,7 +19,7 @@ from services.gateway.frames import Frame
 from services.gateway.operators import Chain, build_chain
 from services.gateway.packed import Packed
 from services.gateway.steps import NEVER, NOT_YET, StepBook
-from services.gateway.tuples import MAX_RECORDS, MAX_ROWS, Batches, TupleBook, split
+from services.gateway.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, split
 from services.recovery.model import Model, ModelError
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats
@@ -70,7 +70,7 @@ class Output:
 
 
 Parsed = tuple[LogRecord | None, str, str]
-"""(message, "", "") or (None, reason, detail)."""
+"""(message, "", the field of its body) or (None, reason, detail); a field's name is asked for once a record."""
 
 
 def parse(record: Record) -> Parsed:
@@ -81,11 +81,12 @@ def parse(record: Record) -> Parsed:
         return None, "unreadable", str(error)
     if message.version > VERSION:
         return None, "version", f"found version {message.version}, expected at most {VERSION}"
-    if message.WhichOneof("body") is None:
+    kind = message.WhichOneof("body")
+    if kind is None:
         return None, "unreadable", "a record without a body"
     if record.signer is not None and (detail := forgery(record, message)):
         return None, "forged", detail
-    return message, "", ""
+    return message, "", kind
 
 
 def recount(step: int, from_us: int, to_us: int) -> int:
@@ -147,20 +148,21 @@ class Slot:
         if not isinstance(self.book, TupleBook):
             return self.apply(*first), 1
         records: list[Record] = []
-        batches = Batches()
-        rows = 0
+        messages: list[TupleBatch] = []
+        size = 0
         quarantined = self.register.quarantined
-        for record, (message, _, _) in islice(chain((first,), remaining), MAX_RECORDS):
-            if message is None or message.WhichOneof("body") != "batch" or rows >= MAX_ROWS:
+        for record, (message, _, kind) in islice(chain((first,), remaining), MAX_RECORDS):
+            if message is None or kind != "batch" or size >= MAX_BYTES:
                 break
             if quarantined and record.offset in quarantined:
                 break
-            rows += batches.append(message.batch)
+            size += len(record.value or b"")
+            messages.append(message.batch)
             records.append(record)
         if not records:
             return self.apply(*first), 1
         outputs: list[Output] = []
-        self._tuples(records, batches, outputs, [record.appended_us for record in records])
+        self._tuples(records, Batches(messages), outputs, [record.appended_us for record in records])
         self.appended_us = records[-1].appended_us
         self.position = records[-1].offset + 1
         return outputs, len(records)
@@ -171,7 +173,7 @@ class Slot:
         message, reason, detail = parsed
         if message is None:
             return [self._dead(record, 0, reason, detail)]
-        kind = message.WhichOneof("body")
+        kind = detail
         before = self.register.copy() if kind == "model" else None
         if not self.register.read(record.offset, message):
             return []

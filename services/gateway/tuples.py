@@ -6,7 +6,7 @@ has a number instead of a step, greater than that of the edge's batch before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from services.gateway.steps import NOT_YET, ClosedStep, Edge, restore_edges, sta
 from services.runtime.columns import Sensors, floats, sensors
 from services.runtime.messages import EdgeState, TupleBatch
 
-MAX_RECORDS, MAX_ROWS = 128, 20_000
-"""Records and tuples of a run, about: enough that a run costs nothing by itself, few enough that its columns stay in a
-core's cache, and that it takes no time worth speaking of when a tuple suddenly costs a hundred times what it did."""
+MAX_RECORDS, MAX_BYTES = 128, 320_000
+"""Records of a run, and their bytes, of which a tuple has 16: enough that a run costs nothing by itself, few enough
+that its columns stay in a core's cache, and that it takes no time worth speaking of when a tuple suddenly costs a
+hundred times what it did."""
 
 
 class Batches:
@@ -27,33 +28,18 @@ class Batches:
 
     __slots__ = ("counts", "edges", "event_times", "incarnations", "messages", "sensors", "steps", "values")
 
-    def __init__(self, batches: Iterable[TupleBatch] = ()) -> None:
-        self.messages: list[TupleBatch] = []
-        self.edges: list[str] = []
-        self.incarnations: list[int] = []
-        self.steps: list[int] = []
-        self.event_times: list[int] = []
-        self.sensors: list[bytes] = []
-        self.values: list[bytes] = []
-        self.counts: list[bytes] = []
-        for batch in batches:
-            self.append(batch)
+    def __init__(self, batches: Sequence[TupleBatch]) -> None:
+        self.messages = batches
+        self.edges = [batch.edge for batch in batches]
+        self.incarnations = [batch.incarnation for batch in batches]
+        self.steps = [batch.step for batch in batches]
+        self.event_times = [batch.event_time_us for batch in batches]
+        self.sensors = [batch.sensor for batch in batches]
+        self.values = [batch.value for batch in batches]
+        self.counts = [batch.count for batch in batches]
 
     def __len__(self) -> int:
         return len(self.edges)
-
-    def append(self, batch: TupleBatch) -> int:
-        """Take in one more; return how many tuples it has."""
-        value = batch.value
-        self.messages.append(batch)
-        self.edges.append(batch.edge)
-        self.incarnations.append(batch.incarnation)
-        self.steps.append(batch.step)
-        self.event_times.append(batch.event_time_us)
-        self.sensors.append(batch.sensor)
-        self.values.append(value)
-        self.counts.append(batch.count)
-        return len(value) >> 3
 
 
 class TupleBook:

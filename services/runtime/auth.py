@@ -18,7 +18,7 @@ import hmac
 import itertools
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from services.runtime.keys import CONTROL, EDGE, Keys, derive, held_keys
@@ -93,8 +93,9 @@ class SignedLog:
         # A later process has greater ones: an epoch is one process's, so the clock need not be right.
         self._serials = itertools.count(time.time_ns())
 
-    def producer(self, *, durable: bool = True) -> Producer:
-        return _SigningProducer(self._log.producer(durable=durable), self._keys.signing(), self._prefix, self._serials)
+    def producer(self, *, durable: bool = True, gapless: bool = False) -> Producer:
+        producer = self._log.producer(durable=durable, gapless=gapless)
+        return _SigningProducer(producer, self._keys.signing(), self._prefix, self._serials)
 
     def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> Reader:
         reader = self._log.reader(wait_s=wait_s, measured=measured)
@@ -114,11 +115,23 @@ class _SigningProducer:
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
     ) -> None:
-        if topic in SIGNED and value is not None:
-            if topic == TUPLES and key is not None and key.startswith(_CONTROL_KEY):
-                value += _SERIAL.pack(_SERIAL_TAG, next(self._serials))
-            value = sign(self._key, self._prefix, topic, partition, key, value)
+        if value is not None:
+            value = self._signed(topic, partition, key, value)
         self._producer.send(topic, partition, key, value, delivered)
+
+    def send_run(
+        self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], delivered: Delivered | None = None
+    ) -> int:
+        if topic in SIGNED:
+            pairs = [(key, self._signed(topic, partition, key, value)) for key, value in pairs]
+        return self._producer.send_run(topic, partition, pairs, delivered)
+
+    def _signed(self, topic: str, partition: int, key: bytes | None, value: bytes) -> bytes:
+        if topic not in SIGNED:
+            return value
+        if topic == TUPLES and key is not None and key.startswith(_CONTROL_KEY):
+            value += _SERIAL.pack(_SERIAL_TAG, next(self._serials))
+        return sign(self._key, self._prefix, topic, partition, key, value)
 
     def poll(self, timeout_s: float = 0.0) -> int:
         return self._producer.poll(timeout_s)

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -95,6 +95,9 @@ _ELECTING = frozenset(
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constant
 
 
+GAPLESS = "enable.gapless.guarantee"
+
+
 class _Sparing(logging.Filter):
     """Lets a client's line through once in a while: one that cannot reach its broker writes a hundred a second."""
 
@@ -104,6 +107,8 @@ class _Sparing(logging.Filter):
         self._dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if GAPLESS in record.getMessage():
+            return False  # "experimental": it has been for years, and without it an output might be missing
         now = time.monotonic()
         if now < self._next_at:
             self._dropped += 1
@@ -156,15 +161,51 @@ class KafkaProducer:
         except KafkaException as error:  # known beforehand: no such topic, no right to it
             raise LogError(f"{topic}/{partition}: {error}") from error
 
+    def send_run(
+        self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], delivered: Delivered | None = None
+    ) -> int:
+        messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in pairs]
+        if delivered is not None:
+            messages[-1]["callback"] = partial(_report, delivered)
+        try:
+            queued = int(self._producer.produce_batch(self._prefix + topic, messages, partition))
+        except KafkaException as error:
+            raise LogError(f"{topic}/{partition}: {error}") from error
+        if queued < len(messages):
+            # Once the queue is full the library takes none of those behind, so what it took are the first.
+            for message in messages:
+                trouble = message.get("_error")
+                if trouble is not None and trouble.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001 - public constant
+                    raise LogError(f"{topic}/{partition}: {trouble}")
+        return queued
+
     def poll(self, timeout_s: float = 0.0) -> int:
-        return int(self._producer.poll(timeout_s))
+        with _ended():
+            return int(self._producer.poll(timeout_s))
 
     def flush(self, timeout_s: float) -> int:
-        return int(self._producer.flush(timeout_s))
+        with _ended():
+            return int(self._producer.flush(timeout_s))
 
     def close(self) -> None:
         self._producer.purge()
-        self._producer.flush(0.5)
+        with contextlib.suppress(LogError):
+            self.flush(0.5)
+
+
+@contextlib.contextmanager
+def _ended() -> Iterator[None]:
+    """Make a LogError of a fatal error, which the library raises from whatever Python code runs at that moment.
+
+    Raises:
+        LogError: the producer has ended.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise LogError(str(error)) from error
+    except SystemError as error:  # it was raised in a callback
+        raise LogError(str(error.__cause__ or error)) from error
 
 
 def _report(delivered: Delivered, error: KafkaError | None, message: Message) -> None:
@@ -222,7 +263,9 @@ class KafkaReader:
             self._heard_at = now
             messages = self._look_after(max_records)
         records = []
-        prefix, following = len(self._prefix), self._next
+        following = self._next
+        last: tuple[str | None, int | None] = None, None
+        topic, partition, wanted = "", 0, False
         for message in messages:
             trouble = message.error()
             if trouble is not None:
@@ -231,19 +274,19 @@ class KafkaReader:
                 if trouble.fatal() or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise LogError(str(trouble))
                 continue  # connection trouble: librdkafka goes on trying
-            topic = (message.topic() or "")[prefix:]
-            partition, offset = message.partition() or 0, message.offset() or 0
-            place = topic, partition
-            if place not in following:
-                continue  # fetched before `remove`
-            following[place] = offset + 1
+            place = message.topic(), message.partition()
+            if place != last:  # they come partition by partition
+                last = place
+                topic, partition = (place[0] or "")[len(self._prefix) :], place[1] or 0
+                wanted = (topic, partition) in following  # if not, it was fetched before `remove`
+            if not wanted:
+                continue
+            offset: int = message.offset()  # type: ignore[assignment]  # an error alone has none
+            following[topic, partition] = offset + 1
             kind, milliseconds = message.timestamp()
             appended_us = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
-            key, value = message.key(), message.value()
-            if isinstance(key, str):
-                key = key.encode()
-            if isinstance(value, str):
-                value = value.encode()
+            key: bytes | None = message.key()
+            value: bytes | None = message.value()
             records.append(Record(topic, partition, offset, appended_us, key, value))
         return records
 
@@ -343,8 +386,9 @@ class KafkaLog:
         self._client_id = client_id
         self._admin: AdminClient | None = None
 
-    def producer(self, *, durable: bool = True) -> KafkaProducer:
-        return KafkaProducer(self._options(_DURABLE if durable else _SHORT), self._settings.prefix)
+    def producer(self, *, durable: bool = True, gapless: bool = False) -> KafkaProducer:
+        options = _DURABLE | {GAPLESS: gapless} if durable else _SHORT
+        return KafkaProducer(self._options(options), self._settings.prefix)
 
     def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> KafkaReader:
         own = {

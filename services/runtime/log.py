@@ -6,7 +6,7 @@ only these protocols, so the code that runs in a test is the code that runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -74,8 +74,24 @@ class Producer(Protocol):
             LogError: it is known already that the log will refuse the record.
         """
 
+    def send_run(
+        self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], delivered: Delivered | None = None
+    ) -> int:
+        """Queue records (key, value) of one partition in a row; return how many of the first fit into the queue.
+
+        `delivered` is called for the last one, if that was queued. What it says holds for all of them only where the
+        producer is gapless. Many at once cost a third of what each costs alone.
+
+        Raises:
+            LogError: it is known already that the log will refuse them.
+        """
+
     def poll(self, timeout_s: float = 0.0) -> int:
-        """Run the callbacks that are due; return how many."""
+        """Run the callbacks that are due; return how many.
+
+        Raises:
+            LogError: a gapless producer has ended; `flush` says so as well.
+        """
 
     def flush(self, timeout_s: float) -> int:
         """Wait until the queue is empty or the time is over; return how many records are left."""
@@ -132,10 +148,11 @@ class Reader(Protocol):
 class Log(Protocol):
     """One cluster."""
 
-    def producer(self, *, durable: bool = True) -> Producer:
+    def producer(self, *, durable: bool = True, gapless: bool = False) -> Producer:
         """Make a producer.
 
         Args:
+            gapless: of a durable one: a record that the log refuses ends it, so that none behind it is written.
             durable: True: idempotent, never gives up (outputs, tuples). False: gives up after a short time, for what is
                 worthless when late (heartbeats, control records).
         """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -160,6 +160,16 @@ class MemoryProducer:
                 self._put_on_wire(lane, item)
                 self._log.schedule(lane)
                 self._log.settle()
+
+    def send_run(
+        self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], delivered: Delivered | None = None
+    ) -> int:
+        for place, (key, value) in enumerate(pairs):
+            try:
+                self.send(topic, partition, key, value, delivered if place == len(pairs) - 1 else None)
+            except BufferError:
+                return place
+        return len(pairs)
 
     def poll(self, timeout_s: float = 0.0) -> int:  # virtual time does not pass here
         with self._log.lock:

@@ -54,7 +54,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Write outputs in this order, gap-free; report each with `on_delivered`."""
+    """Write outputs in this order, gap-free; report what has arrived with `on_delivered`."""
 
     outputs: tuple[Output, ...]
     generation: int

@@ -62,8 +62,8 @@ class Intake:
             if record.offset < self.next:
                 continue
             parsed = parse(record)
-            message = parsed[0]
-            if message is not None and message.WhichOneof("body") == "batch":
+            message, _, kind = parsed
+            if message is not None and kind == "batch":
                 batch = message.batch
                 tuples += len(batch.value) >> 3
                 if self.scan.epoch == 0:

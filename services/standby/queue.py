@@ -7,7 +7,7 @@ is known to have it, and sends the rest when it takes over.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from services.gateway.slot import Output
 from services.runtime.log import RECOVERED
@@ -88,6 +88,17 @@ class PendingQueue:
         else:  # the next one, as a rule
             names.popleft()
             self._note(name, topic)
+
+    def delivered_run(self, outputs: Sequence[Output]) -> None:
+        """Take note that outputs of one topic are acknowledged that were handed over in a row."""
+        names, first, last = self._names, outputs[0], outputs[-1]
+        if self._delivered or not names or names[0] != (first.name, first.topic):
+            for output in outputs:
+                self.delivered(output.name, output.topic)
+            return
+        for _ in outputs:
+            names.popleft()
+        self._note(last.name, last.topic)
 
     def _note(self, name: Name, topic: str) -> None:
         if topic == RECOVERED and name > self.last:

@@ -18,7 +18,7 @@ Only what is read back from the slot's log changes who owns it. A node that read
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import islice, takewhile
 
@@ -369,9 +369,9 @@ class Replica:
             return self._fall(now)  # another node, or a newer process of this node's name
         return []
 
-    def on_delivered(self, name: Name, topic: str) -> None:
-        """The broker has an output."""
-        self.pending.delivered(name, topic)
+    def on_delivered(self, outputs: Sequence[Output]) -> None:
+        """The broker has outputs of one topic that were emitted in a row."""
+        self.pending.delivered_run(outputs)
 
     def on_context_saved(self, place: int) -> None:
         """The broker has the context that was to be saved, at this place."""

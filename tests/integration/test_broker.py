@@ -55,6 +55,70 @@ def send(log: KafkaLog, values: range) -> list[int]:
     return offsets
 
 
+def test_a_run_is_written_in_order_and_reported_once(kafka_settings: Kafka) -> None:
+    log = KafkaLog(kafka_settings, client_id="test")
+    log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=1)))
+    producer = log.producer(gapless=True)
+    reports: list[tuple[LogError | None, int]] = []
+    for begin in (0, 100):
+        pairs = [(b"edge", str(value).encode()) for value in range(begin, begin + 100)]
+        assert producer.send_run(TUPLES, 0, pairs, lambda error, offset: reports.append((error, offset))) == 100
+    assert producer.flush(PATIENCE_S) == 0
+    assert reports == [(None, 99), (None, 199)]
+    reader = log.reader()
+    reader.assign([Position(TUPLES, 0, 0)])
+    assert values(read(reader, 200)) == list(range(200))
+    reader.close()
+    producer.close()
+
+
+def test_of_a_run_that_does_not_fit_into_the_queue_the_first_are_taken(own: Broker) -> None:
+    own.start()
+    own.wait_ready()
+    options = {"queue.buffering.max.messages": 10}
+    log = KafkaLog(Kafka(servers=own.servers, options=options), client_id="test")
+    log.ensure_topics(Settings(slots=Slots(count=1)))
+    producer = log.producer(gapless=True)
+    pairs = [(b"edge", str(value).encode()) for value in range(25)]
+    reports: list[int] = []
+    own.kill()
+    assert producer.send_run(TUPLES, 0, pairs, lambda _, offset: reports.append(offset)) == 10
+    own.start()
+    own.wait_ready()
+    left, deadline = pairs[10:], time.monotonic() + PATIENCE_S
+    while left and time.monotonic() < deadline:
+        left = left[producer.send_run(TUPLES, 0, left, lambda _, offset: reports.append(offset)) :]
+        producer.poll(0.05)
+    assert producer.flush(PATIENCE_S) == 0
+    assert reports == [24]
+    reader = log.reader()
+    reader.assign([Position(TUPLES, 0, 0)])
+    assert values(read(reader, 25)) == list(range(25))
+    reader.close()
+    producer.close()
+
+
+def test_where_one_record_is_refused_none_behind_it_is_written(own: Broker) -> None:
+    own.start()
+    own.wait_ready()
+    log = log_of(own)
+    log.ensure_topics(Settings(slots=Slots(count=1)))
+    producer = log.producer(gapless=True)
+    reports: list[LogError | None] = []
+    pairs = [(b"edge", b"1"), (b"edge", bytes(6_000_000)), (b"edge", b"3")]  # the broker takes 5 MB, the client 8 MB
+    producer.send_run(TUPLES, 0, pairs[:1], lambda error, _: reports.append(error))
+    producer.flush(PATIENCE_S)
+    producer.send_run(TUPLES, 0, pairs[1:2], lambda error, _: reports.append(error))
+    with pytest.raises(LogError, match="too large"):
+        producer.flush(PATIENCE_S)
+    with pytest.raises(LogError):
+        producer.send_run(TUPLES, 0, pairs[2:])
+    producer.close()
+    assert reports[0] is None
+    assert all(reports[1:])
+    assert log.reader().range(TUPLES, 0) == (0, 1)
+
+
 def read(reader: KafkaReader, count: int) -> list[Record]:
     """Read `count` records, or what has come when patience is over."""
     records: list[Record] = []

@@ -242,7 +242,7 @@ class Node:
         arriving, self.way = self.way[:count], [] if count is None else self.way[count:]
         for output in arriving:
             (self.cluster.recovered if output.topic == RECOVERED else self.cluster.side).append(output)
-            self.replica.on_delivered(output.name, output.topic)
+            self.replica.on_delivered((output,))
 
 
 def pair(cluster: Cluster, **options: object) -> tuple[Node, Node]:

@@ -60,6 +60,29 @@ def test_the_floor_is_the_first_input_whose_output_is_on_its_way() -> None:
     assert (pending.floor(9), len(pending)) == (9, 0)
 
 
+def test_outputs_that_arrive_together_are_noted_together() -> None:
+    pending = PendingQueue()
+    outputs = [output(3), output(4), output(4, 1, LATE), output(5), output(6)]
+    pending.sent(outputs)
+    pending.delivered_run(outputs[3:])
+    assert (pending.floor(9), pending.last) == (3, NO_NAME)
+    pending.delivered_run(outputs[:2])
+    assert (pending.floor(9), pending.last) == (4, Name(4, 0))
+    pending.delivered_run(outputs[2:3])
+    assert (pending.floor(9), pending.last, len(pending)) == (9, Name(6, 0), 0)
+
+
+def test_a_name_that_is_on_its_way_twice_is_waited_for_twice() -> None:
+    pending = PendingQueue()
+    ahead, all_of_them = [output(3), output(4)], [output(3), output(4), output(5)]
+    pending.sent(ahead)
+    pending.sent(all_of_them)
+    pending.delivered_run(ahead)
+    assert (pending.floor(9), pending.last) == (3, Name(4, 0))
+    pending.delivered_run(all_of_them)
+    assert (pending.floor(9), len(pending)) == (9, 0)
+
+
 def test_what_arrives_from_an_earlier_term_does_not_turn_the_last_name_back() -> None:
     pending = PendingQueue()
     pending.sent([output(3)])
