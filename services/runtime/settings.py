@@ -259,7 +259,9 @@ class Standby(Target):
     context_bytes: Count = Field(
         262_144, description="a context above this size is not written; the slot replays instead"
     )
-    poll_s: Positive = Field(0.05, description="how often a secondary asks for the log's end")
+    poll_s: Positive = Field(
+        0.05, description="how often a secondary asks for the log's end when no heartbeat tells it"
+    )
 
     def target(self, slot: int) -> Target:
         """Return what a slot aims at: what it has of its own, and the rest as all."""

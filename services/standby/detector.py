@@ -48,6 +48,7 @@ class Detector:
         self._incarnation = incarnation
         self._interval_s = interval_s
         self._own_last: float | None = None
+        self._first_at: float | None = None  # when anybody's was heard: ours should have come back soon after
         self._own_count = 0
         self._hold_until = 0.0
         self._nodes: dict[str, _Seen] = {}
@@ -61,12 +62,15 @@ class Detector:
     def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
         """Take in one heartbeat as read from the log."""
         if beat.node == self._node and beat.incarnation == self._incarnation:
-            if self._own_last is not None and now - self._own_last > GAP_INTERVALS * self._interval_s:
+            before = self._first_at if self._own_last is None else self._own_last
+            if before is not None and now - before > GAP_INTERVALS * self._interval_s:
                 self.gaps += 1
                 self._hold_until = now + SETTLE_S
             self._own_last = now
             self._own_count += 1
             return
+        if self._first_at is None:
+            self._first_at = now
         known = self._nodes.get(beat.node)
         if known is not None and beat.incarnation < known.incarnation and now - known.at < REPLACED_S:
             return  # a late one of a process that has been replaced (or, later, one whose clock was set back)

@@ -102,6 +102,19 @@ def test_after_a_gap_in_our_own_nothing_counts_for_a_second(watch: Watch) -> Non
     assert watch.detector.silence("n1", watch.now) == pytest.approx(2 * INTERVAL_S)
 
 
+def test_one_that_started_during_an_outage_holds_nothing_against_those_it_heard_before() -> None:
+    watch = Watch()
+    watch.other()  # read back from the log at the start; then the broker goes
+    watch.now += 2.0
+    for _ in range(4):
+        watch.now = round(watch.now + INTERVAL_S, 6)
+        watch.own()
+    assert not watch.detector.settled(watch.now)
+    assert not watch.detector.lost("n1", 0.75, watch.now)
+    watch.run(SETTLE_S + 0.8, other=False)
+    assert watch.detector.lost("n1", 0.75, watch.now)
+
+
 def test_a_short_delay_of_our_own_is_no_gap(watch: Watch) -> None:
     watch.run(INTERVAL_S * (GAP_INTERVALS - 1), own=False, other=False)
     watch.own()
