@@ -10,7 +10,6 @@ from services.gateway.steps import NEVER
 from services.runtime import metrics
 from services.runtime.log import LATE, TUPLES, Reader
 from services.runtime.messages import QUALITY_NAMES
-from services.standby import actions as act
 from services.standby.primary import Primary
 from services.standby.replica import Replica
 
@@ -77,11 +76,11 @@ class Gauges:
             self._forget(str(slot))
         self._slots = hosted
 
-    def takeover(self, slot: int, takeover: act.Takeover) -> None:
-        """Export a takeover."""
+    def takeover(self, slot: int, *seconds: float) -> None:
+        """Export a takeover: how long each of `metrics.PHASES` took."""
         metrics.TAKEOVERS.labels(slot=str(slot)).inc()
-        for phase in metrics.PHASES:
-            metrics.TAKEOVER_S.labels(slot=str(slot), phase=phase).observe(getattr(takeover, f"{phase}_s"))
+        for phase, took in zip(metrics.PHASES, seconds, strict=True):
+            metrics.TAKEOVER_S.labels(slot=str(slot), phase=phase).observe(took)
 
     def _export(self, replica: Replica) -> None:
         slot = str(replica.slot_id)

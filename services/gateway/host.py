@@ -480,7 +480,8 @@ class Host:
             beat.slots.append(replica.beat(now))
 
     def _report(self, slot: int, takeover: act.Takeover) -> None:
-        self._gauges.takeover(slot, takeover)
+        catch_up_s = self._clock.monotonic() - takeover.owned_at
+        self._gauges.takeover(slot, takeover.detect_s, takeover.promote_s, catch_up_s)
         self._logger.info(
             "takeover",
             slot=slot,
@@ -489,7 +490,7 @@ class Host:
             old_owner=takeover.old_owner,
             detect_s=round(takeover.detect_s, 4),
             promote_s=round(takeover.promote_s, 4),
-            catch_up_s=round(takeover.catch_up_s, 4),
+            catch_up_s=round(catch_up_s, 4),
             estimated_s=round(takeover.estimated_s, 4) if math.isfinite(takeover.estimated_s) else None,
             records=takeover.records,
         )

@@ -83,10 +83,12 @@ class Announce:
 class Takeover:
     """A takeover is complete: for logs and metrics. Times in seconds.
 
+    Catching up ends when this is carried out: the outputs come before it.
+
     Attributes:
         detect_s: last sign of the old owner -> suspicion.
         promote_s: suspicion -> own promotion read back.
-        catch_up_s: promotion read back -> everything processed that the log held then.
+        owned_at: when the promotion was read back, on the caller's clock; from there on it caught up.
         estimated_s: what the cost models said that promotion and catching up would take at most; infinite = not known.
     """
 
@@ -95,7 +97,7 @@ class Takeover:
     old_owner: str
     detect_s: float
     promote_s: float
-    catch_up_s: float
+    owned_at: float
     estimated_s: float
     records: int
 

@@ -81,7 +81,7 @@ class Promotion:
             return max(1, -(-(hi - lo) // NARROW_PARTS))
         return backlog
 
-    def report(self, epoch: int, now: float) -> act.Takeover:
+    def report(self, epoch: int) -> act.Takeover:
         """Return the figures of a finished takeover."""
         return act.Takeover(
             epoch=epoch,
@@ -89,7 +89,7 @@ class Promotion:
             old_owner=self.old_owner,
             detect_s=self.detect_s,
             promote_s=self.owned_at - self.began,
-            catch_up_s=now - self.owned_at,
+            owned_at=self.owned_at,
             estimated_s=self.estimated_s,
             records=self.records,
         )

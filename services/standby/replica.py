@@ -657,7 +657,7 @@ class Replica:
                 return self._announce(promotion, first, now)
         todo = primary.emit(self._process(primary, promotion, now), self.scan.generation)
         if promotion is not None and self.slot.position >= promotion.catch_up_to:
-            todo.append(promotion.report(self.scan.epoch, now))
+            todo.append(promotion.report(self.scan.epoch))
             self._promotion = None
             if promotion.announced is not None:
                 self.busy = None

@@ -367,11 +367,12 @@ def trade_off(bench: Bench) -> None:
     for says, place, model in (
         ("the bytes to the secondary are within 10 % of BW*", 1, 2),
         ("recovery beyond detection is within 10 % of the cost model for the tuples it had to process", 3, 4),
-        ("recovery, the secondary about to read its next batch, is within 10 % of R_time*", 3, 5),
     ):
         ratios = [median(row[place] / max(1e-9, row[model]) for row in rows if row[0] == b) for b in sorted(set(at))]
         worst = max(abs(ratio - 1) for ratio in ratios)
         bench.claim("trade-off", says, worst <= EQUAL, ", ".join(f"{ratio:.2f}" for ratio in ratios))
+    over = max(row[3] / max(1e-9, row[5]) for row in rows)
+    bench.claim("trade-off", "no recovery takes longer than R_time*", over <= 1.0, f"at most {over:.2f} of it")
     bench.claim(
         "trade-off",
         "the secondary's requests are at most 5 % of AS's wherever recovery is at most a third of UB's",

@@ -64,6 +64,6 @@ def test_where_the_dead_were_the_parts_get_narrow_until_one_record_is_alone() ->
 
 def test_the_figures_of_a_takeover() -> None:
     promotion = Promotion("silent", "n5", 5, began=10.0, detect_s=0.8, owned_at=10.25, records=7)
-    takeover = promotion.report(6, 10.5)
+    takeover = promotion.report(6)
     assert (takeover.epoch, takeover.reason, takeover.old_owner, takeover.records) == (6, "silent", "n5", 7)
-    assert (takeover.detect_s, takeover.promote_s, takeover.catch_up_s) == (0.8, 0.25, 0.25)
+    assert (takeover.detect_s, takeover.promote_s, takeover.owned_at) == (0.8, 0.25, 10.25)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from services.runtime.log import LATE
 from services.runtime.messages import Ack, Level0Ack, LogRecord, Ownership
+from services.standby import actions as act
 from services.standby.replica import Stage
 from tests.unit.gateway.small_slot import FIRST, GENERATION, SLIDE_US, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
@@ -66,6 +69,27 @@ def test_a_silent_primary_is_replaced_and_nothing_is_lost_or_doubled(cluster: Cl
     (takeover,) = n2.takeovers
     assert (takeover.reason, takeover.old_owner, takeover.epoch) == ("silent", "n1", 2)
     assert DETECT_S < takeover.detect_s < DETECT_S + 0.2
+
+
+def test_a_takeover_is_over_when_its_outputs_have_been_written(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    n1.die()
+    cluster.step(FIRST + 3)
+    carried_out: list[act.Action] = []
+    do = n2.do
+
+    def note(action: act.Action) -> list[act.Action]:
+        carried_out.append(action)
+        return do(action)
+
+    monkeypatch.setattr(n2, "do", note)
+    cluster.run(DETECT_S + 0.2)
+    (place,) = [number for number, action in enumerate(carried_out) if isinstance(action, act.Takeover)]
+    written = [output for action in carried_out[:place] if isinstance(action, act.Emit) for output in action.outputs]
+    assert [output.body.step for output in written] == [FIRST + 3]  # type: ignore[union-attr]
 
 
 def test_late_batches_that_the_dead_did_not_report_are_reported(cluster: Cluster) -> None:
