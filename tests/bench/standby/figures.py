@@ -278,13 +278,13 @@ def adaptive(bench: Bench, names: tuple[str, str], step: Trial, limits: str, bou
         drawn[label] = [at for at, _ in series[label]], [value / 1e3 for _, value in series[label]]
     bench.write(names[0], rows, ("scheme", "seconds", "bytes_per_s"))
     bench.draw(names[0], drawn, ("seconds", "bandwidth, KB/s"), bounds[0] / 1e3)
-    rows, drawn = [], {}
+    rows, drawn, kills = [], {}, bench.options.kills
     recovery: dict[str, list[float]] = {}
     for label, trial in schemes.items():
-        found = [bench.measure(label, replace(trial, kill_s=float(at), warm_s=0.5)) for at in KILLS_S]
+        found = [bench.measure(label, replace(trial, kill_s=float(at), warm_s=0.5)) for at in kills]
         recovery[label] = [point.recovery_s for point in found]
-        rows += [(label, at, point.recovery_s, point.recovery_spread) for at, point in zip(KILLS_S, found, strict=True)]
-        drawn[label] = list(KILLS_S), [point.recovery_s * 1e3 for point in found]
+        rows += [(label, at, point.recovery_s, point.recovery_spread) for at, point in zip(kills, found, strict=True)]
+        drawn[label] = kills, [point.recovery_s * 1e3 for point in found]
     bench.write(names[1], rows, ("scheme", "killed_at_s", "recovery_s", "spread_s"))
     bench.draw(names[1], drawn, ("primary killed at, s", "recovery time, ms"), bounds[1] * 1e3)
     figures = [name.removeprefix("figure-").lstrip("0") for name in names]
@@ -402,6 +402,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--experiments", type=numbers, default=tuple(EXPERIMENTS), help="e.g. 1,2")
     parser.add_argument("--batches", type=numbers, default=BATCHES, help="batch sizes, e.g. 1,100,500")
+    parser.add_argument("--kills", type=numbers, default=KILLS_S, help="of experiments 4 and 5, seconds, e.g. 5,15,30")
     parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--out", type=Path, default=Path("out/figures-standby"))
     options = parser.parse_args()
