@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -59,22 +60,32 @@ class Packed:
         the columns that say nothing more than "measured", are made once.
         """
         columns, begin, end = self.columns, self.begin, self.end
-        middle = Recovered(
-            offset=name.offset,
-            index=name.index,
-            epoch=epoch,
-            step=self.step,
-            event_time_us=self.event_time_us,
-            appended_us=appended_us,
-            sensor=columns.sensor[4 * begin : 4 * end],
-            mean=columns.mean[8 * begin : 8 * end],
-        )
+        middle = _kept.middle
+        middle.offset, middle.index = name
+        middle.epoch = epoch
+        middle.step = self.step
+        middle.event_time_us = self.event_time_us
+        middle.appended_us = appended_us
+        middle.sensor = columns.sensor[4 * begin : 4 * end]
+        middle.mean = columns.mean[8 * begin : 8 * end]
         if columns.exact:
             return _head(slot, generation) + middle.SerializeToString() + _measured(end - begin)
-        middle.sd = columns.sd[8 * begin : 8 * end]
-        middle.quality = columns.quality[begin:end]
-        middle.bound = columns.bound[8 * begin : 8 * end]
-        return _head(slot, generation) + middle.SerializeToString()
+        last = Recovered(
+            sd=columns.sd[8 * begin : 8 * end],
+            quality=columns.quality[begin:end],
+            bound=columns.bound[8 * begin : 8 * end],
+        )
+        return _head(slot, generation) + middle.SerializeToString() + last.SerializeToString()
+
+
+class _Kept(threading.local):
+    """A message whose fields are all set anew for each output: half of what making one costs."""
+
+    def __init__(self) -> None:
+        self.middle = Recovered()
+
+
+_kept = _Kept()
 
 
 @lru_cache(maxsize=64)

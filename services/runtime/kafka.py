@@ -265,7 +265,8 @@ class KafkaReader:
         records = []
         following = self._next
         last: tuple[str | None, int | None] = None, None
-        topic, partition, wanted = "", 0, False
+        topic, partition = here = "", 0
+        wanted = False
         for message in messages:
             trouble = message.error()
             if trouble is not None:
@@ -277,12 +278,12 @@ class KafkaReader:
             place = message.topic(), message.partition()
             if place != last:  # they come partition by partition
                 last = place
-                topic, partition = (place[0] or "")[len(self._prefix) :], place[1] or 0
-                wanted = (topic, partition) in following  # if not, it was fetched before `remove`
+                topic, partition = here = (place[0] or "")[len(self._prefix) :], place[1] or 0
+                wanted = here in following  # if not, it was fetched before `remove`
             if not wanted:
                 continue
             offset: int = message.offset()  # type: ignore[assignment]  # an error alone has none
-            following[topic, partition] = offset + 1
+            following[here] = offset + 1
             kind, milliseconds = message.timestamp()
             appended_us = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
             key: bytes | None = message.key()

@@ -38,8 +38,9 @@ and read, an announcement; each about as long as asking for the log's end."""
 LITTLE_BYTES = 4096.0
 """So little read says nothing of what a byte costs on the network."""
 
-WIRE_KEPT = 0.8
-"""Of what went over the network, from one second to the next."""
+WIRE_KEPT = 0.95
+"""Of what went over the network, from one second to the next: pulls come in bursts, and a ratio of few of them is too
+large in the mean."""
 
 RIDGE = 0.05
 """Pulls whose sizes differ by less than this part of their mean say nothing of what one more tuple costs."""
@@ -110,12 +111,14 @@ class Wire:
 
     def __init__(self) -> None:
         self.factor = 1.0
-        self._last = (0.0, 0.0)
+        self._last: tuple[float, float] | None = None
         self._sums = (0.0, 0.0)
 
     def update(self, received: float, read: float) -> float:
         """Take in totals: bytes received at the socket, and the estimate of them; return the factor."""
         before, self._last = self._last, (received, read)
+        if before is None:  # until now the clients have got ready, and read nothing for anybody
+            return self.factor
         self._sums = (
             WIRE_KEPT * self._sums[0] + max(0.0, received - before[0]),
             WIRE_KEPT * self._sums[1] + max(0.0, read - before[1]),

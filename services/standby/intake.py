@@ -58,8 +58,9 @@ class Intake:
     def take_in(self, records: Iterable[Record]) -> None:
         """Keep what was read, in log order; what was read before is passed over."""
         tuples = size = count = 0
+        following, backlog = self.next, self.backlog
         for record in records:
-            if record.offset < self.next:
+            if record.offset < following:
                 continue
             parsed = parse(record)
             message, _, kind = parsed
@@ -73,10 +74,10 @@ class Intake:
                 self.scan.read(record.offset, message)
             size += len(record.value or b"")
             count += 1
-            self.backlog.append((record, parsed))
-            self.next = record.offset + 1
-            self.appended_us = record.appended_us
+            backlog.append((record, parsed))
+            following = record.offset + 1
         if count:
+            self.next, self.appended_us = following, backlog[-1][0].appended_us
             self._measure(count, size, tuples)
 
     def on_pulled(self, records: Sequence[Record]) -> None:

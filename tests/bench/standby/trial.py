@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from services.local.fleet import Fleet
 from services.local.topics import make_topics, tool_log
 from services.runtime.columns import pack_floats, pack_sensors
@@ -33,8 +35,8 @@ from tests.bench.system import scrape
 READY_S = 60.0
 TAKEOVER_S = 60.0
 TICK_S = 0.005
-FULL_S = 0.1
-"""Before the next heartbeat a batch can get full: it is called so when this much of the stream is missing."""
+FULL_S = 0.25
+"""A batch is called full when this much of the stream is missing: what a secondary says of itself is that old."""
 
 STANDBY = """\
 batch_size = {batch}
@@ -336,8 +338,8 @@ def _observe(
 ) -> None:
     """Watch the network until the primary is to be killed, or the stream ends."""
     end = trial.seconds if trial.kill_s is None else trial.kill_s
-    first: tuple[float, Usage, int] | None = None
     last = (0.0, usage(fleet).received_bytes)
+    warm: list[tuple[float, ...]] = []
     bandwidths: list[float] = []
     changed = False
     while (now := time.monotonic() - began) < end:
@@ -353,15 +355,14 @@ def _observe(
         outcome.models = found.models
         last = now, found.received_bytes
         followed = follower.traffic().received_bytes
-        if now >= trial.warm_s and first is None:
-            first = now, found, followed
-        elif first is not None:
-            seconds = now - first[0]
-            outcome.backup_bytes_s = (found.received_bytes - first[1].received_bytes) / seconds
-            outcome.requests_s = (found.requests - first[1].requests) / seconds
-            outcome.main_bytes_s = (followed - first[2]) / seconds
+        if now >= trial.warm_s:
+            warm.append((now, found.received_bytes, found.requests, followed))
             bandwidths.append(found.models["bandwidth_bytes_per_second"])
-    if bandwidths:
+    if len(warm) > 1:
+        # Counters move once a second and are read as often: a line through all of them, not the ends, says the rate.
+        at, *counted = np.array(warm).T
+        rates = [float(np.polyfit(at, counter, 1)[0]) for counter in counted]
+        outcome.backup_bytes_s, outcome.requests_s, outcome.main_bytes_s = rates
         outcome.models["bandwidth_bytes_per_second"] = sum(bandwidths) / len(bandwidths)
 
 
