@@ -405,13 +405,13 @@ class Host:
                 # No more than is left is asked for: a client waits for all that it is asked for.
                 got = self._pull.read(min(MAX_RECORDS, upto - following), READ_S / IDLE_READS)
                 idle = 0 if got else idle + 1
-                records += [record for record in got if record.offset < upto]
+                records += got
                 following = got[-1].offset + 1 if got else following
             if beyond and following >= upto:
                 records += self._pull.read(MAX_RECORDS, 0.0)
         finally:
             self._pull.assign([])
-        return records
+        return records if beyond else [record for record in records if record.offset < upto]
 
     def _read_context(self, slot: int, offset: int) -> Context | None:
         first, end = self._ask.range(CONTEXTS, slot)
