@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter
 
 from services.gateway.steps import NEVER
 from services.runtime import metrics
-from services.runtime.log import LATE, TUPLES, Reader
+from services.runtime.log import LATE, TUPLES, Traffic
 from services.runtime.messages import QUALITY_NAMES
 from services.standby.primary import Primary
 from services.standby.replica import Replica
@@ -58,18 +58,17 @@ class Gauges:
         """Return whether the last export was `REFRESH_S` ago."""
         return now >= self._next_at
 
-    def refresh(self, replicas: Iterable[Replica], readers: Iterable[Reader], now: float) -> None:
+    def refresh(self, replicas: Iterable[Replica], traffic: Sequence[Traffic], now: float) -> None:
         """Export the state of every replica.
 
         Args:
-            readers: those by which the node stands by: they read ranges and ask for ends.
+            traffic: of the readers by which the node stands by: they read ranges and ask for ends.
         """
         self._next_at = now + REFRESH_S
         hosted = set()
         for replica in replicas:
             hosted.add(replica.slot_id)
             self._export(replica)
-        traffic = [reader.traffic() for reader in readers]
         self._count(metrics.STANDBY_RECEIVED, ("received",), sum(item.received_bytes for item in traffic))
         self._count(metrics.STANDBY_REQUESTS, ("requests",), sum(item.requests for item in traffic))
         for slot in self._slots - hosted:

@@ -40,6 +40,7 @@ from services.runtime.log import (
     OffsetLostError,
     Position,
     Record,
+    Traffic,
 )
 from services.runtime.messages import (
     Ack,
@@ -110,7 +111,6 @@ class Host:
         self._fatal: LogError | None = None
         self._gauges = Gauges()
         self._wire = Wire()
-        self._pulled = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
@@ -223,18 +223,18 @@ class Host:
             self._turn(replica)
         self._release()
         if self._gauges.due(now):
-            self._gauges.refresh(self.replicas.values(), (self._pull, self._ask), now)
-            self._measure_wire()
+            traffic = [reader.traffic() for reader in (self._pull, self._ask)]
+            self._gauges.refresh(self.replicas.values(), traffic, now)
+            self._measure_wire(traffic)
         self._outputs.poll()
         self._control.poll()
         if self._fatal is not None:
             raise self._fatal
 
-    def _measure_wire(self) -> None:
+    def _measure_wire(self, traffic: Sequence[Traffic]) -> None:
         """Compare what standing by should have cost on the network with what came; all slots share the clients."""
-        received = sum(reader.traffic().received_bytes for reader in (self._pull, self._ask))
-        self._pulled += sum(replica.intake.take_pulled() for replica in self.replicas.values())
-        factor = self._wire.update(received, self._pulled)
+        received = sum(item.received_bytes for item in traffic)
+        factor = self._wire.update(received, sum(replica.intake.take_pulled() for replica in self.replicas.values()))
         for replica in self.replicas.values():
             replica.intake.wire = factor
 
@@ -374,12 +374,12 @@ class Host:
                 metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
                 metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
                 done = replica.on_context_saved
-                self._send(CONTEXTS, slot, str(slot).encode(), value, partial(self._reported, CONTEXTS, done))
+                self._write(CONTEXTS, slot, [(str(slot).encode(), value)], partial(self._reported, CONTEXTS, done))
             case act.SendAck(ack):
                 level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
                 key = f"{slot}/{level}/{self.node}".encode()
                 report = partial(self._reported, ACKS, None)
-                self._send(ACKS, PARTITION_OF_ONE, key, ack.SerializeToString(), report)
+                self._write(ACKS, PARTITION_OF_ONE, [(key, ack.SerializeToString())], report)
             case act.Announce():
                 self.heartbeats.send(wait_s=0.2)
             case act.Takeover():
@@ -439,28 +439,21 @@ class Host:
         return 0, NO_NAME
 
     def _emit(self, replica: Replica, topic: str, outputs: Sequence[Output], generation: int) -> None:
-        """Write outputs of one topic gap-free: a full queue is waited for, a failed delivery ends the process."""
+        """Write outputs of one topic; where they cannot be written the process ends, or they would be missing."""
         slot = replica.slot_id
         partition = slot if topic == RECOVERED else PARTITION_OF_ONE
         pairs = [output.encode(slot, generation) for output in outputs]
-        receipt = Receipt(self, replica, outputs)
+        try:
+            self._write(topic, partition, pairs, Receipt(self, replica, outputs))
+        except LogError as error:
+            self.fail(f"{topic}, slot {slot}", error)
+
+    def _write(self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], report: Delivered) -> None:
+        """Write (key, value) gap-free: a full queue is waited for, a failed delivery ends the process."""
         while pairs and self._fatal is None:
-            try:
-                pairs = pairs[self._outputs.send_run(topic, partition, pairs, receipt) :]
-            except LogError as error:
-                self.fail(f"{topic}, slot {slot}", error)
+            pairs = pairs[self._outputs.send_run(topic, partition, pairs, report) :]
             if pairs:
                 self._outputs.poll(FULL_S)
-
-    def _send(self, topic: str, partition: int, key: bytes, value: bytes, report: Delivered) -> None:
-        """Write gap-free: a full queue is waited for, a failed delivery ends the process."""
-        while self._fatal is None:
-            try:
-                self._outputs.send(topic, partition, key, value, report)
-            except BufferError:
-                self._outputs.poll(FULL_S)
-            else:
-                return
 
     def _reported(self, topic: str, done: Callable[[int], None] | None, error: LogError | None, offset: int) -> None:
         if error is not None:

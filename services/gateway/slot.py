@@ -170,10 +170,9 @@ class Slot:
     def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
         if record.offset in self.register.quarantined:
             return self._quarantined(record, parsed)
-        message, reason, detail = parsed
+        message, reason, kind = parsed
         if message is None:
-            return [self._dead(record, 0, reason, detail)]
-        kind = detail
+            return [self._dead(record, 0, reason, detail=kind)]
         before = self.register.copy() if kind == "model" else None
         if not self.register.read(record.offset, message):
             return []
@@ -257,8 +256,7 @@ class Slot:
         for, and would kill whoever closes that step by the next record.
         """
         outputs = [self._dead(record, 0, "quarantined", "two owners died on this record")]
-        message, _, _ = parsed
-        kind = None if message is None else message.WhichOneof("body")
+        message, _, kind = parsed
         if message is None or self.book is None or self.chain is None:
             return outputs
         if kind == "batch":

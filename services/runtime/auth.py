@@ -115,7 +115,7 @@ class _SigningProducer:
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
     ) -> None:
-        if value is not None:
+        if topic in SIGNED and value is not None:
             value = self._signed(topic, partition, key, value)
         self._producer.send(topic, partition, key, value, delivered)
 
@@ -127,8 +127,6 @@ class _SigningProducer:
         return self._producer.send_run(topic, partition, pairs, delivered)
 
     def _signed(self, topic: str, partition: int, key: bytes | None, value: bytes) -> bytes:
-        if topic not in SIGNED:
-            return value
         if topic == TUPLES and key is not None and key.startswith(_CONTROL_KEY):
             value += _SERIAL.pack(_SERIAL_TAG, next(self._serials))
         return sign(self._key, self._prefix, topic, partition, key, value)

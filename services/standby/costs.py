@@ -103,6 +103,13 @@ class _Work:
     owner_s: float  # what a tuple cost the owner at that time
 
 
+@dataclass(slots=True)
+class _Look:
+    at: float
+    held: float  # tuples that the log held for us
+    grown: float  # tuples that it had not at the look before
+
+
 class Wire:
     """What of the network's bytes comes on each that was read: framing, requests for little, what came in vain.
 
@@ -111,18 +118,21 @@ class Wire:
 
     def __init__(self) -> None:
         self.factor = 1.0
-        self._last: tuple[float, float] | None = None
+        self._received: float | None = None
         self._sums = (0.0, 0.0)
 
     def update(self, received: float, read: float) -> float:
-        """Take in totals: bytes received at the socket, and the estimate of them; return the factor."""
-        before, self._last = self._last, (received, read)
+        """Return the factor.
+
+        Args:
+            received: bytes at the socket since the clients' start.
+            read: what should have come since the last call.
+        """
+        before, self._received = self._received, received
         if before is None:  # until now the clients have got ready, and read nothing for anybody
             return self.factor
-        self._sums = (
-            WIRE_KEPT * self._sums[0] + max(0.0, received - before[0]),
-            WIRE_KEPT * self._sums[1] + max(0.0, read - before[1]),
-        )
+        came = max(0.0, received - before)  # a client made anew counts from 0
+        self._sums = WIRE_KEPT * self._sums[0] + came, WIRE_KEPT * self._sums[1] + read
         if self._sums[1] >= LITTLE_BYTES:
             self.factor = min(max(self._sums[0] / self._sums[1], 0.2), 5.0)
         return self.factor
@@ -176,8 +186,7 @@ class Costs:
         self._shadows = Shadows(period_s)
         self._pulls: deque[_Pull] = deque()
         self._work: deque[_Work] = deque()
-        self._held: deque[tuple[float, float]] = deque()
-        self._grown: deque[tuple[float, float]] = deque()
+        self._looks: deque[_Look] = deque()
         self._asked: deque[float] = deque(maxlen=KEPT * 4)
         self._end: int | None = None
         self._owner_record_s = 0.0
@@ -191,9 +200,8 @@ class Costs:
         self._record_tuples, self._record_bytes = max(place.record_tuples, 1e-9), place.record_bytes
         self._shadows.on_place(now, place)
         held = max(0, place.end - place.resume) * place.record_tuples if place.resume else math.inf
-        self._held.append((now, held))
         grown = 0 if self._end is None else max(0, place.end - self._end)
-        self._grown.append((now, grown * place.record_tuples))
+        self._looks.append(_Look(now, held, grown * place.record_tuples))
         self._end = place.end
         self._forget(now)
 
@@ -268,11 +276,11 @@ class Costs:
 
     def most_held(self) -> float:
         """Return the most tuples that the log held for us within the period: what B = infinity would read again."""
-        return max((held for _, held in self._held), default=math.inf)
+        return max((look.held for look in self._looks), default=math.inf)
 
     def estimate(self, batch_tuples: float) -> Estimate:
         """Return both models at the B in force, its bandwidth as measured."""
-        newest = self._held[-1][0] if self._held else 0.0
+        newest = self._looks[-1].at if self._looks else 0.0
         recent = [pull for pull in self._pulls if pull.at > newest - self._period_s]
         sends_per_s = len(recent) / self._period_s
         batch_bytes = sum(pull.size for pull in recent) / len(recent) if recent else 0.0
@@ -292,7 +300,7 @@ class Costs:
 
     def _read_again(self, batches: Floats) -> Floats:
         """Return how many tuples a takeover at these batch sizes has to read and process, at most."""
-        told = max((grown for _, grown in self._grown), default=0.0)
+        told = max((look.grown for look in self._looks), default=0.0)
         found: Floats = np.minimum(batches + max(0.0, told - 1.0), self.most_held())
         return found
 
@@ -305,6 +313,5 @@ class Costs:
             self._pulls.popleft()
         while len(self._work) > KEPT and self._work[0].at < limit:
             self._work.popleft()
-        for looks in (self._held, self._grown):
-            while len(looks) > 1 and looks[0][0] < limit:
-                looks.popleft()
+        while len(self._looks) > 1 and self._looks[0].at < limit:
+            self._looks.popleft()

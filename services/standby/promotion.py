@@ -73,7 +73,7 @@ class Promotion:
         Few announcements, since each costs a round trip; one record alone where the old owner is known to have died.
         """
         if self.suspects is None:
-            return max(NARROW_PARTS, -(-backlog // PARTS))
+            return max(min(backlog, NARROW_PARTS), -(-backlog // PARTS))
         lo, hi = self.suspects
         if first < lo:
             return lo - first

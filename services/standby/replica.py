@@ -34,6 +34,7 @@ from services.runtime.messages import (
     Ownership,
     Quarantine,
     SlotBeat,
+    TupleBatch,
 )
 from services.runtime.names import NO_NAME, Name
 from services.runtime.settings import Settings
@@ -689,10 +690,11 @@ class Replica:
         while (
             self.intake.backlog and done < self._chunk() and (until is None or self.intake.backlog[0][0].offset < until)
         ):
-            record, (message, _, _) = self.intake.backlog[0]
+            record, (message, _, kind) = self.intake.backlog[0]
+            batch = message.batch if message is not None and kind == "batch" else None
             if until is None:
                 self.busy = (record.offset, record.offset, now)
-            stale = message is not None and self._stale(message)
+            stale = batch is not None and self._stale(batch)
             found = self._apply(self._chunk() - done, self.intake.next if until is None else until)
             if found is None:
                 self.busy = None  # it waits for a model: nobody must think that the record killed it
@@ -701,19 +703,19 @@ class Replica:
             outputs += made
             # A batch that was refused is no sign of life: an edge whose clock is fast would be waited for, for ever.
             refused = any(output.topic == DEAD_LETTERS for output in made)
-            if message is not None and message.WhichOneof("body") == "batch" and not refused and not stale:
-                primary.on_batch(message.batch, now)
+            if batch is not None and not refused and not stale:
+                primary.on_batch(batch, now)
             done += count
         return outputs
 
-    def _stale(self, message: LogRecord) -> bool:
-        """Return whether it is a batch whose edge had delivered this step, or a later one, before.
+    def _stale(self, batch: TupleBatch) -> bool:
+        """Return whether a batch's edge had delivered this step, or a later one, before.
 
         Whoever can append to the log can append an old batch again, and must not keep its dead edge waited for.
         """
         book = self.slot.book
-        edge = None if book is None else book.edges.get(message.batch.edge)
-        return edge is not None and message.WhichOneof("body") == "batch" and message.batch.step <= edge.last_step
+        edge = None if book is None else book.edges.get(batch.edge)
+        return edge is not None and batch.step <= edge.last_step
 
     def _apply(self, limit: int, upto: int) -> tuple[list[Output], int] | None:
         """Process the next record, or so many as can go together: at most `limit`, below the offset `upto`.

@@ -55,70 +55,6 @@ def send(log: KafkaLog, values: range) -> list[int]:
     return offsets
 
 
-def test_a_run_is_written_in_order_and_reported_once(kafka_settings: Kafka) -> None:
-    log = KafkaLog(kafka_settings, client_id="test")
-    log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=1)))
-    producer = log.producer(gapless=True)
-    reports: list[tuple[LogError | None, int]] = []
-    for begin in (0, 100):
-        pairs = [(b"edge", str(value).encode()) for value in range(begin, begin + 100)]
-        assert producer.send_run(TUPLES, 0, pairs, lambda error, offset: reports.append((error, offset))) == 100
-    assert producer.flush(PATIENCE_S) == 0
-    assert reports == [(None, 99), (None, 199)]
-    reader = log.reader()
-    reader.assign([Position(TUPLES, 0, 0)])
-    assert values(read(reader, 200)) == list(range(200))
-    reader.close()
-    producer.close()
-
-
-def test_of_a_run_that_does_not_fit_into_the_queue_the_first_are_taken(own: Broker) -> None:
-    own.start()
-    own.wait_ready()
-    options = {"queue.buffering.max.messages": 10}
-    log = KafkaLog(Kafka(servers=own.servers, options=options), client_id="test")
-    log.ensure_topics(Settings(slots=Slots(count=1)))
-    producer = log.producer(gapless=True)
-    pairs = [(b"edge", str(value).encode()) for value in range(25)]
-    reports: list[int] = []
-    own.kill()
-    assert producer.send_run(TUPLES, 0, pairs, lambda _, offset: reports.append(offset)) == 10
-    own.start()
-    own.wait_ready()
-    left, deadline = pairs[10:], time.monotonic() + PATIENCE_S
-    while left and time.monotonic() < deadline:
-        left = left[producer.send_run(TUPLES, 0, left, lambda _, offset: reports.append(offset)) :]
-        producer.poll(0.05)
-    assert producer.flush(PATIENCE_S) == 0
-    assert reports == [24]
-    reader = log.reader()
-    reader.assign([Position(TUPLES, 0, 0)])
-    assert values(read(reader, 25)) == list(range(25))
-    reader.close()
-    producer.close()
-
-
-def test_where_one_record_is_refused_none_behind_it_is_written(own: Broker) -> None:
-    own.start()
-    own.wait_ready()
-    log = log_of(own)
-    log.ensure_topics(Settings(slots=Slots(count=1)))
-    producer = log.producer(gapless=True)
-    reports: list[LogError | None] = []
-    pairs = [(b"edge", b"1"), (b"edge", bytes(6_000_000)), (b"edge", b"3")]  # the broker takes 5 MB, the client 8 MB
-    producer.send_run(TUPLES, 0, pairs[:1], lambda error, _: reports.append(error))
-    producer.flush(PATIENCE_S)
-    producer.send_run(TUPLES, 0, pairs[1:2], lambda error, _: reports.append(error))
-    with pytest.raises(LogError, match="too large"):
-        producer.flush(PATIENCE_S)
-    with pytest.raises(LogError):
-        producer.send_run(TUPLES, 0, pairs[2:])
-    producer.close()
-    assert reports[0] is None
-    assert all(reports[1:])
-    assert log.reader().range(TUPLES, 0) == (0, 1)
-
-
 def read(reader: KafkaReader, count: int) -> list[Record]:
     """Read `count` records, or what has come when patience is over."""
     records: list[Record] = []
@@ -130,6 +66,15 @@ def read(reader: KafkaReader, count: int) -> list[Record]:
 
 def values(records: list[Record]) -> list[int]:
     return [int(record.value or b"-1") for record in records]
+
+
+def read_back(log: KafkaLog, count: int) -> list[int]:
+    """Read the first `count` numbers of `tuples`/0 with a reader of their own."""
+    reader = log.reader()
+    reader.assign([Position(TUPLES, 0, 0)])
+    found = values(read(reader, count))
+    reader.close()
+    return found
 
 
 # ---- the log on the shared broker
@@ -178,6 +123,20 @@ def test_records_come_back_in_order_with_offsets_and_append_times(kafka_settings
     assert values(read(reader, 3)) == [1000, 1001, 1002]
     reader.close()
     log.close()
+
+
+def test_a_run_is_written_in_order_and_reported_once(kafka_settings: Kafka) -> None:
+    log = KafkaLog(kafka_settings, client_id="test")
+    log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=1)))
+    producer = log.producer(gapless=True)
+    reports: list[tuple[LogError | None, int]] = []
+    for begin in (0, 100):
+        pairs = [(b"edge", str(value).encode()) for value in range(begin, begin + 100)]
+        assert producer.send_run(TUPLES, 0, pairs, lambda error, offset: reports.append((error, offset))) == 100
+    assert producer.flush(PATIENCE_S) == 0
+    assert reports == [(None, 99), (None, 199)]
+    producer.close()
+    assert read_back(log, 200) == list(range(200))
 
 
 def test_large_record_is_taken_whole(kafka_settings: Kafka) -> None:
@@ -284,6 +243,50 @@ def test_killed_broker_keeps_what_it_acknowledged_and_takes_what_waited(own: Bro
     assert reader.range(HEARTBEATS, 0) == (0, 0)
     for client in (reader, waiting, short, log):
         client.close()
+
+
+def test_of_a_run_that_does_not_fit_into_the_queue_the_first_are_taken(own: Broker) -> None:
+    own.start()
+    own.wait_ready()
+    options = {"queue.buffering.max.messages": 10}
+    log = KafkaLog(Kafka(servers=own.servers, options=options), client_id="test")
+    log.ensure_topics(Settings(slots=Slots(count=1)))
+    producer = log.producer(gapless=True)
+    pairs = [(b"edge", str(value).encode()) for value in range(25)]
+    reports: list[int] = []
+    own.kill()
+    assert producer.send_run(TUPLES, 0, pairs, lambda _, offset: reports.append(offset)) == 10
+    own.start()
+    own.wait_ready()
+    left, deadline = pairs[10:], time.monotonic() + PATIENCE_S
+    while left and time.monotonic() < deadline:
+        left = left[producer.send_run(TUPLES, 0, left, lambda _, offset: reports.append(offset)) :]
+        producer.poll(0.05)
+    assert producer.flush(PATIENCE_S) == 0
+    assert reports == [24]
+    producer.close()
+    assert read_back(log, 25) == list(range(25))
+
+
+def test_where_one_record_is_refused_none_behind_it_is_written(own: Broker) -> None:
+    own.start()
+    own.wait_ready()
+    log = log_of(own)
+    log.ensure_topics(Settings(slots=Slots(count=1)))
+    producer = log.producer(gapless=True)
+    reports: list[LogError | None] = []
+    pairs = [(b"edge", b"1"), (b"edge", bytes(6_000_000)), (b"edge", b"3")]  # the broker takes 5 MB, the client 8 MB
+    producer.send_run(TUPLES, 0, pairs[:1], lambda error, _: reports.append(error))
+    producer.flush(PATIENCE_S)
+    producer.send_run(TUPLES, 0, pairs[1:2], lambda error, _: reports.append(error))
+    with pytest.raises(LogError, match="too large"):
+        producer.flush(PATIENCE_S)
+    with pytest.raises(LogError):
+        producer.send_run(TUPLES, 0, pairs[2:])
+    producer.close()
+    assert reports[0] is None
+    assert all(reports[1:])
+    assert log.reader().range(TUPLES, 0) == (0, 1)
 
 
 def test_found_again_by_another_process_and_moved_to_another_port(own: Broker) -> None:

@@ -251,7 +251,7 @@ MODELS = ("bandwidth_bytes_per_second", "recovery_seconds", "send_seconds", "pro
 
 
 @dataclass
-class Usage:
+class Sample:
     """What the secondary says of itself in its metrics."""
 
     received_bytes: float
@@ -260,10 +260,10 @@ class Usage:
     models: dict[str, float]
 
 
-def usage(fleet: Fleet) -> Usage:
+def sample(fleet: Fleet) -> Sample:
     """Ask the secondary."""
     found = scrape("127.0.0.1", fleet.beats["secondary"].message.metrics_port)
-    return Usage(
+    return Sample(
         found.get("tsunagi_standby_received_bytes_total", 0.0),
         found.get("tsunagi_standby_requests_total", 0.0),
         found.get("tsunagi_standby_batch_tuples", 0.0),
@@ -338,7 +338,7 @@ def _observe(
 ) -> None:
     """Watch the network until the primary is to be killed, or the stream ends."""
     end = trial.seconds if trial.kill_s is None else trial.kill_s
-    last = (0.0, usage(fleet).received_bytes)
+    last = (0.0, sample(fleet).received_bytes)
     warm: list[tuple[float, ...]] = []
     bandwidths: list[float] = []
     changed = False
@@ -350,7 +350,7 @@ def _observe(
             changed = True
             time.sleep(max(0.0, trial.change_s - now))
             (work / "cost_ms").write_text(str(trial.later_cost_ms), encoding="utf-8")
-        found = usage(fleet)
+        found = sample(fleet)
         outcome.series.append((round(now, 2), (found.received_bytes - last[1]) / max(1e-9, now - last[0]), found.batch))
         outcome.models = found.models
         last = now, found.received_bytes

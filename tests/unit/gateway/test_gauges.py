@@ -74,9 +74,9 @@ def test_a_standby_shows_what_its_batch_size_costs_and_whether_the_limits_hold()
 def test_what_goes_over_the_readers_is_counted() -> None:
     gauges = Gauges()
     before = sample("tsunagi_standby_received_bytes_total"), sample("tsunagi_standby_requests_total")
-    reader: Any = SimpleNamespace(traffic=lambda: Traffic(700, 50, 3))
-    gauges.refresh([], (reader, reader), 0.0)
-    gauges.refresh([], (reader, reader), REFRESH_S)
+    traffic = Traffic(700, 50, 3)
+    gauges.refresh([], (traffic, traffic), 0.0)
+    gauges.refresh([], (traffic, traffic), REFRESH_S)
     assert sample("tsunagi_standby_received_bytes_total") == before[0] + 1400
     assert sample("tsunagi_standby_requests_total") == before[1] + 6
 

@@ -48,6 +48,7 @@ def test_nobody_died_when_a_slot_moves() -> None:
 def test_a_backlog_is_announced_in_a_few_parts() -> None:
     promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
     assert promotion.next_part(0, 1000) == 1000 // PARTS
+    assert promotion.next_part(0, 1) == 1
     assert promotion.next_part(0, 100) == NARROW_PARTS
     promotion.suspects = (0, promotion.next_part(0, 100))
     assert promotion.next_part(0, 100) == 1
