@@ -86,6 +86,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
     config: SlotConfig | None = None
     chain: Chain | None = None
     model: Model | None = None
+    model_sha256 = ""
     edges: dict[str, dict[str, float]] = {}
     waiting: list[tuple[TupleBatch, int]] = []
     opened: dict[int, dict[str, TupleBatch]] = {}
@@ -132,9 +133,13 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             chain = build_chain(config, model)
             batches, waiting = waiting, []
         elif body == "model":
-            model = load_model(message.model.sha256) if message.model.sha256 else None
+            model_sha256 = message.model.sha256
+            model = load_model(model_sha256) if model_sha256 else None
             if chain is not None:
                 chain.set_model(model)
+        elif body == "calibrated" and chain is not None:
+            if message.calibrated.model == model_sha256:
+                chain.set_factors(floats(message.calibrated.factor))
         elif body == "edge_out" and message.edge_out.edge in edges:
             edge = edges[message.edge_out.edge]
             edge["out"] = max(message.edge_out.from_step, edge["last"] + 1)

@@ -142,6 +142,7 @@ class Gauges:
         ):
             if offset >= 0:
                 gauge.labels(slot=slot).set(offset)
+        self._export_calibration(slot, primary)
         for reason, count in primary.side_counts.items():
             topic, _, why = reason.partition("/")
             counter = (
@@ -150,6 +151,20 @@ class Gauges:
                 else metrics.DEAD_LETTERS.labels(topic=TUPLES, reason=why)
             )
             self._count(counter, (TERM, slot, reason), count)
+
+    def _export_calibration(self, slot: str, primary: Primary) -> None:
+        calibrator = primary.calibrator
+        if calibrator is None:
+            return
+        medians = calibrator.median_factors().tolist()
+        for number, group in enumerate(calibrator.groups):
+            labels = {"slot": slot, "group": group}
+            metrics.CALIBRATION_FACTOR.labels(**labels).set(medians[number])
+            for name, counter, counts in (
+                ("truths", metrics.RECOVERY_TRUTHS, calibrator.truths),
+                ("within", metrics.RECOVERY_TRUTHS_WITHIN, calibrator.within),
+            ):
+                self._count(counter.labels(**labels), (TERM, slot, name, group), float(counts[number]))
 
     def _count(self, counter: Counter, key: tuple[str, ...], value: float) -> None:
         before = self._last.get(key, 0.0)

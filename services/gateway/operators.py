@@ -23,7 +23,7 @@ import numpy.typing as npt
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame, OperatorError, Run
 from services.gateway.tuple_windows import TupleAggregate
-from services.recovery.filter import Recovery
+from services.recovery.filter import Recovery, StepEstimate
 from services.recovery.model import Model
 from services.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
 from services.runtime.messages import EXACT, UNMODELLED
@@ -160,6 +160,10 @@ class Aggregate:
         self._rows = deque(unpack_arrays(context)["rows"].astype(np.float64), maxlen=self._window)
 
 
+Watcher = Callable[[int, Floats, StepEstimate], None]
+"""Is shown a step: its number, the filter's sensors' readings (NaN = missing), and what was made of them."""
+
+
 class Recover:
     """Fills in what is missing, each value with its bound (approximate recovery).
 
@@ -177,17 +181,39 @@ class Recover:
         if model is not None and len(self._places):
             part = model.select([config.names[i] for i in self._places])
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
+        self._watcher: Watcher | None = None
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """The filter; None = there is no model, or it knows none of the slot's sensors."""
+        return self._filter
+
+    @property
+    def places(self) -> npt.NDArray[np.intp]:
+        """Which of the slot's sensors the filter's are."""
+        return self._places
+
+    def watch(self, watcher: Watcher | None) -> None:
+        """Show each step to somebody, after it was taken; what comes out does not hang on it."""
+        self._watcher = watcher
+
+    def set_factors(self, factors: Floats) -> None:
+        """Multiply the model's standard deviations by these, float64[n] of the slot's sensors."""
+        if self._filter is not None:
+            self._filter.set_factors(factors[self._places])
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         mean, sd, bound = frame.mean.copy(), frame.sd.copy(), frame.bound.copy()
         quality = frame.quality.copy()
         quality[self._unknown] = UNMODELLED
         if self._filter is not None:
-            estimate = self._filter.step(frame.mean[self._places])
+            estimate = self._filter.step(frame.mean[self._places], frame.step)
             mean[self._places] = estimate.mean
             sd[self._places] = estimate.sd
             quality[self._places] = estimate.quality
             bound[self._places] = estimate.bound
+            if self._watcher is not None:
+                self._watcher(frame.step, frame.mean[self._places], estimate)
         return (replace(frame, mean=mean, sd=sd, quality=quality, bound=bound),)
 
     def context(self) -> bytes:
@@ -226,6 +252,22 @@ class Chain:
         for place, kind in enumerate(self._kinds):
             if kind == "recover":
                 self._operators[place] = Recover(self._config, model=model)
+
+    @property
+    def recover(self) -> Recover | None:
+        """The chain's operator of this kind, if it has one."""
+        return next((operator for operator in self._operators if isinstance(operator, Recover)), None)
+
+    def set_factors(self, factors: Floats) -> None:
+        """Put the owner's calibration in force, float64[n] of the slot's sensors.
+
+        Nothing changes if they are not one a sensor, or one that the model needs is not above 0.
+        """
+        if factors.shape != self._sensor.shape:
+            return
+        for operator in self._operators:
+            if isinstance(operator, Recover) and (np.isfinite(factors) & (factors > 0))[operator.places].all():
+                operator.set_factors(factors)
 
     def process(self, step: int, values: Floats) -> list[Frame]:
         """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain."""

@@ -44,6 +44,7 @@ class PlanBook:
         self._logger = logger
         self._auth = auth
         self._model_sha256 = model_sha256
+        self._sound: set[str] = set()  # hashes of configurations whose operators can be made
         self._assignments: dict[int, Assignment] = {}
         self._targets: dict[int, StandbyTarget] = {}
 
@@ -83,13 +84,16 @@ class PlanBook:
             if self._node not in (assignment.owner, assignment.secondary):
                 continue
             config = SlotConfig.make(self._settings, self._table, placed, assignment.slot, auth=self._auth)
-            build_chain(config, None)
+            if config.hash not in self._sound:
+                build_chain(config, None)
+                self._sound.add(config.hash)  # to make operators may take long, and the plan changes at every takeover
             yield (
                 assignment,
                 Wish(
                     config=config,
                     model_sha256=self._model_sha256,
                     owner=assignment.owner,
+                    groups=tuple(self._table.sensors[sensor].group for sensor in config.sensors),
                     move=assignment.reason == "move",
                 ),
             )

@@ -22,7 +22,7 @@ from services.gateway.steps import NEVER, NOT_YET, StepBook
 from services.gateway.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, split
 from services.recovery.model import Model, ModelError
 from services.runtime.auth import forgery
-from services.runtime.columns import Floats
+from services.runtime.columns import Floats, floats
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
 from services.runtime.messages import (
     VERSION,
@@ -185,6 +185,9 @@ class Slot:
             self._settings(record, message.settings, outputs)
         elif kind == "model":
             self._set_model(message.model.sha256, before)
+        elif kind == "calibrated" and self.chain is not None:
+            if message.calibrated.model == self.model_sha256:
+                self.chain.set_factors(floats(message.calibrated.factor))
         elif kind == "edge_out" and self.book is not None:
             self.book.edge_out(message.edge_out.edge, message.edge_out.from_step)
         elif kind == "punctuation" and self.book is not None:

@@ -3,45 +3,49 @@
 A history is short beside its sensors (100 windows, 200 sensors), its windows overlap and its level drifts, so formulas
 for independent rows (Ledoit and Wolf 2004; Chen et al. 2010) shrink far too little. What the model is for can be tried
 instead: fit the first part of the history, hide one edge after another in the rest, and score the Gaussian density the
-filter gives to the hidden truth. That one score weighs error against honesty of the bounds, and picks the shrinkage, F
-(diagonal or full) and its size. The same hidden truths then calibrate the bounds: a split-conformal factor a level.
+filter gives to the hidden truth, its standard deviations multiplied by the one factor that suits them best. That score
+picks structure (`moments`), shrinkage, persistence and profile. The same hidden truths then calibrate the bounds: a
+split-conformal factor a level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg
 
 from services.recovery.forms import State, choose_form
 from services.recovery.model import Model, ModelError
+from services.recovery.moments import Moments, Structure, detect_period, profile_of
 from services.runtime.columns import Floats
 
 LEAST_STEPS = 12
 LEAST_READINGS = 4
 """A sensor with fewer windows than this is left out: nothing is known of its spread."""
 MASKED_SHARE = 1 / 3
-OUTAGES = (5, 20, 100)
-"""Lengths of the trial outages, in steps: short, middling, and so long that the filter has forgotten their start."""
+OUTAGES = (3, 10, 30)
+"""Lengths of the trial outages, in steps; what a filter still knows after 30 it mostly knows for good."""
 OUTAGES_OF_A_LENGTH = 40
 """Trial outages of one length at most, evenly taken."""
 MASKED_EDGES = 8
 """Edges tried at most, evenly taken."""
-SHRINKAGES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
-PERSISTENCES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
+SHRINKAGES = (0.0, 0.002, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
+PERSISTENCES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.995, 0.999)
+LAGS = (1, 3, 10)
+HARMONICS = (3, 24)
+"""Of a profile: smooth, or with the teeth that a day within a week has."""
+FULL_AT_MOST = 1500
+"""Sensors up to which a full F is tried: its joint takes 32 n^2 bytes, and its filter n^2 operations a step."""
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 REPORTED_DELTA = 0.9
 CONSTANT = 1e-9
 """A standard deviation below this share of the mean is rounding."""
 FLOOR_SHARE = 0.01
 """Scale given to a constant sensor, as a share of its mean, or of the median sensor's scale where the mean is zero."""
-LEAST_VARIANCE = 0.01
-"""Of a sensor that hardly moved in a part, in units of its whole history's variance; if it stood still, 1 is taken."""
 
 Edges = npt.NDArray[np.intp]
 
@@ -55,9 +59,11 @@ class FitReport:
         missing_share: of its cells.
         left_out: sensors with too few readings; the model does not know them.
         constant: sensors that never changed; their scale is a floor, their bounds a guess.
-        transition: "diagonal" (F = persistence x I) or "full".
+        transition: "diagonal", "innovation" or "full" (`moments`).
         persistence: the diagonal; mean of the diagonal where F is full.
         shrinkage: weight of the target (independent sensors) in the covariance.
+        lag: of the innovations; 0 where there are none.
+        profile: [period, harmonics] of the profile; empty = none.
         condition: condition number of Q and prior; nugget: what the filter adds to them.
         masked_steps, masked_values: size of the trial.
         nrmse: root mean squared error over each sensor's scale; `last_value_nrmse`, `mean_nrmse` of the two naive ways.
@@ -73,6 +79,8 @@ class FitReport:
     transition: str
     persistence: float
     shrinkage: float
+    lag: int
+    profile: tuple[int, ...]
     condition: float
     nugget: float
     masked_steps: int
@@ -85,15 +93,11 @@ class FitReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Structure:
-    transition: Literal["diagonal", "full"]
-    shrinkage: float
-    persistence: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Trial:
-    """Errors at the hidden truths, float64[k] each, in units of scale; `score` is the mean negative log density."""
+    """Errors at the hidden truths, float64[k] each, in units of scale; `score` is the mean negative log density.
+
+    It is the density when `sd` is multiplied by one factor, the best for all errors: bounds are calibrated anyway.
+    """
 
     error: Floats
     sd: Floats
@@ -103,7 +107,12 @@ class _Trial:
 
 
 def estimate(
-    history: npt.ArrayLike, names: Sequence[str], *, edges: Sequence[str] | None = None
+    history: npt.ArrayLike,
+    names: Sequence[str],
+    *,
+    edges: Sequence[str] | None = None,
+    period: int | Literal["auto"] | None = None,
+    first_step: int = 0,
 ) -> tuple[Model, FitReport]:
     """Fit a model.
 
@@ -111,6 +120,9 @@ def estimate(
         history: float64[T, n], one row a step, sensor units; NaN or infinite = no reading.
         names: the n sensors.
         edges: each sensor's edge, length n; None = four made up, every fourth sensor each.
+        period: steps after which a day (or whatever repeats) begins again; "auto" = looked for in the history; None =
+            no profile. A profile is only kept if the trial is better for it.
+        first_step: the step that row 0 is; a profile's phase is step % period.
 
     Returns:
         the model (its `about` holds the report) and the report.
@@ -125,6 +137,8 @@ def estimate(
         raise ModelError("history: a sensor's name stands twice")
     if edges is not None and len(edges) != len(names):
         raise ModelError(f"history: found {len(edges)} edges for {len(names)} sensors")
+    if not (period in (None, "auto") or (isinstance(period, int) and period > 1)):
+        raise ModelError(f"history: period: found {period!r}, expected a number of steps above 1, auto or none")
     if len(given) < LEAST_STEPS:
         raise ModelError(f"history: found {len(given)} steps, expected at least {LEAST_STEPS}")
     seen = np.isfinite(given)
@@ -137,13 +151,18 @@ def estimate(
     groups = _groups([edges[place] for place in keep] if edges is not None else None, len(keep))
 
     split = len(rows) - max(LEAST_STEPS // 3, round(MASKED_SHARE * len(rows)))
-    start = _Part(rows[:split], mean, scale, kept)
-    masked = rows[split - 1 :]  # with the step before, which the outages start from
-    structure, trial = _choose(start, masked, groups, full=split > len(keep))
+    base = _base(kept, mean, scale)
+    search = _Search(rows, split, base, groups, first_step)
+    search.run()
+    if period == "auto":
+        period = detect_period((rows[:split] - mean) / scale)
+    if period is not None:
+        search.try_profiles(period)
+    structure, trial = search.best, search.trial
     calibration = _calibration(trial)
 
-    whole = _Part(rows, mean, scale, kept)
-    model = replace(whole.model(structure), calibration=calibration)
+    model = _Part(rows, base, search.profile, first_step).model(structure)
+    model = replace(model, calibration=calibration)
     checked = choose_form(model)
     multiple = NormalDist().inv_cdf((1 + REPORTED_DELTA) / 2)
     report = FitReport(
@@ -155,9 +174,11 @@ def estimate(
         transition=structure.transition,
         persistence=float(np.mean(np.diag(model.F))),
         shrinkage=structure.shrinkage,
+        lag=structure.lag,
+        profile=search.profile,
         condition=checked.condition,
         nugget=checked.nugget,
-        masked_steps=len(masked) - 1,
+        masked_steps=len(rows) - split,
         masked_values=len(trial.error),
         nrmse=_rms(trial.error),
         last_value_nrmse=_rms(trial.last_value),
@@ -166,43 +187,104 @@ def estimate(
         inflation=model.inflation(REPORTED_DELTA),
     )
     about = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(report).items()}
+    about["structure"] = asdict(structure)
     return replace(model, about=about), report
+
+
+def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
+    n = len(names)
+    return Model(names, mean, scale, np.zeros(n), np.eye(n), np.eye(n), np.zeros(n))
 
 
 class _Part:
     """A stretch of history, standardised, with the moments every structure is made of."""
 
-    def __init__(self, rows: Floats, mean: Floats, scale: Floats, names: tuple[str, ...]) -> None:
-        self._names, self._scale = names, scale
+    def __init__(self, rows: Floats, base: Model, profile: tuple[int, ...], first_step: int) -> None:
         count = np.isfinite(rows).sum(axis=0)
         total = np.nansum(rows, axis=0)
-        self._mean = np.divide(total, count, out=mean.copy(), where=count > 0)
-        self._standard = (rows - self._mean) / scale
-        self._correlation = _covariance(self._standard)
-        self._joint: Floats | None = None
+        mean = np.divide(total, count, out=base.mean.copy(), where=count > 0)
+        standard = (rows - mean) / base.scale
+        self._base = replace(base, mean=mean)
+        if profile:
+            period, harmonics = profile
+            waves = profile_of(standard, period, harmonics, first_step)
+            self._base = replace(self._base, profile=waves)
+            standard = standard - waves[(first_step + np.arange(len(rows))) % period]
+        self._moments = Moments(standard)
 
-    def model(self, structure: _Structure) -> Model:
+    def model(self, structure: Structure) -> Model:
         """Return the model of this structure, without calibration."""
-        n, weight = len(self._scale), structure.shrinkage
-        if structure.transition == "diagonal":
-            prior = (1 - weight) * self._correlation + weight * np.diag(np.diag(self._correlation))
-            return Model(
-                names=self._names,
-                mean=self._mean,
-                scale=self._scale,
-                transition=np.full(n, structure.persistence),
-                Q=(1 - structure.persistence**2) * prior,
-                prior=prior,
-                drift=np.zeros(n),
-            )
-        if self._joint is None:
-            self._joint = _covariance(np.hstack([self._standard[1:], self._standard[:-1]]))
-        # The target keeps what each sensor tells of itself: independent autoregressions.
-        own = np.tile(np.eye(n, dtype=bool), (2, 2))
-        joint = np.where(own, self._joint, (1 - weight) * self._joint)
-        model = Model.from_joint(np.zeros(2 * n), joint, self._names)
-        # Back to this part's own scale; `from_joint` put the variance of block B into it.
-        return replace(model, mean=self._mean, scale=model.scale * self._scale)
+        return self._moments.model(structure, self._base)
+
+
+class _Search:
+    """The search for the structure with the best trial.
+
+    Attributes:
+        best, trial: found so far.
+        profile: (period, harmonics) of it; empty = none.
+    """
+
+    def __init__(self, rows: Floats, split: int, base: Model, groups: list[Edges], first_step: int) -> None:
+        self._rows, self._split, self._base, self._groups = rows, split, base, groups
+        self._first_step = first_step
+        self._full = len(base) <= FULL_AT_MOST
+        self._part = _Part(rows[:split], base, (), first_step)
+        self._tried: set[Structure] = set()
+        self.profile: tuple[int, ...] = ()
+        self.best = Structure("diagonal", 0.3, 0.9)
+        self.trial = self._try(self._part, self.best)
+
+    def run(self) -> None:
+        """Search coordinate by coordinate: how far, how much, and in which way."""
+        self._persistences()
+        self._each(replace(self.best, shrinkage=weight) for weight in self._shrinkages())
+        self._persistences()
+        start = self.best
+        steps = self._split
+        self._each(replace(start, transition="innovation", lag=lag) for lag in LAGS if 4 * lag < steps)
+        if self.best.transition == "innovation":
+            self._each(replace(self.best, shrinkage=weight) for weight in self._shrinkages())
+            self._persistences()
+        if self._full:
+            self._each(Structure("full", weight, 0.0, 1) for weight in self._shrinkages(twice=True))
+
+    def try_profiles(self, period: int) -> None:
+        """Search again with profiles, if the history shows the period twice; keep what is better."""
+        if 2 * period > self._split or len(self._rows) < 8:
+            return
+        plain = self.profile, self.best, self.trial
+        for harmonics in sorted({min(count, period // 2) for count in HARMONICS}):
+            part = _Part(self._rows[: self._split], self._base, (period, harmonics), self._first_step)
+            trial = self._try(part, plain[1])
+            if trial.score < self.trial.score:
+                self._part, self.trial, self.best = part, trial, plain[1]
+                self.profile = (period, harmonics)
+        if self.profile:
+            self._tried = set()
+            self.run()
+
+    def _shrinkages(self, *, twice: bool = False) -> tuple[float, ...]:
+        """Return weights that leave a covariance that can be inverted: with fewer rows than sensors, not the least."""
+        sensors = len(self._base) * (2 if twice else 1)
+        return tuple(weight for weight in SHRINKAGES if weight >= 0.05 or self._split > 3 * sensors)
+
+    def _persistences(self) -> None:
+        self._each(replace(self.best, persistence=value) for value in PERSISTENCES)
+
+    def _each(self, candidates: Iterable[Structure]) -> None:
+        for candidate in list(candidates):
+            if candidate in self._tried:
+                continue
+            self._tried.add(candidate)
+            trial = self._try(self._part, candidate)
+            if trial.score < self.trial.score:
+                self.best, self.trial = candidate, trial
+
+    def _try(self, part: _Part, candidate: Structure) -> _Trial:
+        model = part.model(candidate)
+        # With the step before, which the outages start from.
+        return _try(model, self._rows[self._split - 1 :], self._groups, self._first_step + self._split - 1)
 
 
 def _scales(rows: Floats) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
@@ -228,55 +310,13 @@ def _evenly(count: int, most: int) -> Edges:
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
 
 
-def _covariance(rows: Floats) -> Floats:
-    """Return the second moments of standardised rows over the cells that both have, made positive semi-definite."""
-    seen = np.isfinite(rows)
-    filled = np.where(seen, rows, 0.0)
-    counts = seen.astype(np.float64)
-    pairs = counts.T @ counts
-    covariance = np.divide(filled.T @ filled, pairs, out=np.zeros_like(pairs), where=pairs >= LEAST_READINGS)
-    if not seen.all():  # each element over its own rows: the whole need not be a covariance
-        values, vectors = linalg.eigh(covariance)
-        variances = np.diag(covariance).copy()
-        covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        ratio = np.sqrt(np.divide(variances, np.diag(covariance), out=np.zeros(len(variances)), where=variances > 0))
-        covariance = covariance * np.outer(ratio, ratio)
-    variances = np.diag(covariance)
-    lift = np.where(variances < LEAST_VARIANCE**2, 1.0, np.maximum(LEAST_VARIANCE - variances, 0.0))
-    return np.asarray((covariance + covariance.T) / 2 + np.diag(lift))
-
-
-def _choose(part: _Part, masked: Floats, groups: list[Edges], *, full: bool) -> tuple[_Structure, _Trial]:
-    """Return the structure of the best score: coordinate by coordinate, then the full F where it can be estimated."""
-    best = _Structure("diagonal", 0.3, 0.9)
-    trial = _try(part.model(best), masked, groups)
-    for value in PERSISTENCES:
-        best, trial = _better(part, masked, groups, replace(best, persistence=value), (best, trial))
-    for weight in SHRINKAGES:
-        best, trial = _better(part, masked, groups, replace(best, shrinkage=weight), (best, trial))
-    for value in PERSISTENCES:
-        best, trial = _better(part, masked, groups, replace(best, persistence=value), (best, trial))
-    if full:
-        for weight in SHRINKAGES:
-            best, trial = _better(part, masked, groups, _Structure("full", weight, 0.0), (best, trial))
-    return best, trial
-
-
-def _better(
-    part: _Part, masked: Floats, groups: list[Edges], candidate: _Structure, best: tuple[_Structure, _Trial]
-) -> tuple[_Structure, _Trial]:
-    if candidate == best[0]:
-        return best
-    trial = _try(part.model(candidate), masked, groups)
-    return (candidate, trial) if trial.score < best[1].score else best
-
-
-def _try(model: Model, masked: Floats, groups: list[Edges]) -> _Trial:
+def _try(model: Model, masked: Floats, groups: list[Edges], first_step: int = 0) -> _Trial:
     """Hide each group in turn, for outages of each length that begin one step after another ended.
 
     Outages of a group have the same missing sets, so all run side by side: a step's matrices are made once for all.
     """
-    truth = ((masked - model.mean) / model.scale).T  # float64[n, steps]
+    means = np.stack([model.mean_at(first_step + row) for row in range(len(masked))])
+    truth = ((masked - means) / model.scale).T  # float64[n, steps]
     seen = np.isfinite(truth)
     filled = _hold(truth)
     starts, lengths = _outages(truth.shape[1])
@@ -289,21 +329,22 @@ def _try(model: Model, masked: Floats, groups: list[Edges]) -> _Trial:
     parts: list[tuple[Floats, Floats, Floats, Floats, Edges]] = []
     for group in groups:
         state = State(nobody, np.empty((0, 0)), filled[:, starts], np.empty(0))
-        means, variances = np.empty((len(group), *at.shape)), np.empty((len(group), len(since), 1))
+        estimates, variances = np.empty((len(group), *at.shape)), np.empty((len(group), len(since), 1))
         for row, columns in enumerate(at):
             readings = filled[:, columns]
             readings[group] = 0.0
             state = form.following(state, readings, group)
-            means[:, row], variances[:, row, 0] = state.x[group], state.variance
+            estimates[:, row], variances[:, row, 0] = state.x[group], state.variance
         hidden, before = truth[group][:, at], filled[group][:, None, starts]
         scored = lasts & seen[group][:, at]
         sd = np.broadcast_to(np.sqrt(variances), scored.shape)
         length = np.broadcast_to(lengths, scored.shape)
         naive = (hidden - before)[scored]
-        parts.append(((hidden - means)[scored], sd[scored], naive, hidden[scored], length[scored]))
+        parts.append(((hidden - estimates)[scored], sd[scored], naive, hidden[scored], length[scored]))
     error, sd, last_value, mean = (np.concatenate([part[i] for part in parts]) for i in range(4))
     length = np.concatenate([part[4] for part in parts])
-    density = np.log(sd) + 0.5 * (error / sd) ** 2
+    factor = float(np.sqrt(np.mean((error / sd) ** 2))) if len(error) else 1.0
+    density = np.log(factor * sd) + 0.5 * (error / (factor * sd)) ** 2
     scores = [float(density[length == value].mean()) for value in np.unique(length)]
     return _Trial(error, sd, last_value, mean, float(np.mean(scores)) if scores else 0.0)
 

@@ -7,16 +7,18 @@ probability delta (equation (6)).
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from scipy import linalg
+from scipy.linalg import lapack
 
-from services.recovery.forms import FORMS, PRECISION_LIMIT, Places, State, choose_form
+from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, Places, State, choose_form
 from services.recovery.model import Model, ModelError
 from services.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED
@@ -42,6 +44,24 @@ class StepEstimate:
     bound: Floats
 
 
+class Factors(Protocol):
+    """What standard deviations are multiplied by."""
+
+    def factors(self, delta: float) -> Floats:
+        """Return float64[n], for bounds of probability delta."""
+
+
+class _Given:
+    """Factors that somebody else has found."""
+
+    def __init__(self, values: Floats) -> None:
+        self.values = values
+
+    def factors(self, delta: float) -> Floats:
+        del delta
+        return self.values
+
+
 class Recovery:
     """The filter over the sensors of one slot.
 
@@ -50,6 +70,8 @@ class Recovery:
         eps: tolerated error, in units of each sensor's scale.
         delta: probability with which the bound must hold.
         form: "precision" (fast), "covariance" (for a Q that is nearly singular), "auto" = by the condition number.
+        calibration: factors on the standard deviation that follow the data (`calibration.Calibration`); None = the
+            model's own table.
 
     Attributes:
         form: the form in use.
@@ -72,6 +94,7 @@ class Recovery:
         eps: float = 1.0,
         delta: float = 0.9,
         form: Literal["auto", "precision", "covariance"] = "auto",
+        calibration: Factors | None = None,
     ) -> None:
         if not 0 < delta < 1:
             raise ModelError(f"recovery: delta: found {delta}, expected a probability between 0 and 1")
@@ -79,22 +102,102 @@ class Recovery:
             raise ModelError(f"recovery: eps: found {eps}, expected more than 0")
         self.model = model
         self.restarts = 0
-        self._eps = eps
-        self._inflation = model.inflation(delta)
-        self._half_width = NormalDist().inv_cdf((1 + delta) / 2)
+        self._eps, self._delta = eps, delta
+        self._nugget_form = form
+        self._calibration = calibration
+        self._raw_sd = np.zeros(len(model))
         choice = choose_form(model, form)
+        self._use(choice)
+        self._state: State | None = None
+
+    def _use(self, choice: Choice) -> None:
         self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
         self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
         if self.nugget:
             self.reason += f"; nugget {self.nugget:.2g} added"
         self._form = choice.form
-        self._state: State | None = None
 
-    def step(self, values: Floats) -> StepEstimate:
+    def fork(self) -> Recovery:
+        """Return another filter that goes on from here; its standard deviations are the model's own."""
+        other = copy(self)
+        other._form = copy(self._form)  # noqa: SLF001 - what was gathered for the last step is each one's own
+        other._calibration = _Given(np.ones(len(self.model)))  # noqa: SLF001
+        other.restarts = 0
+        return other
+
+    def set_factors(self, factors: Floats | None) -> None:
+        """Multiply standard deviations by these from the next step on, float64[n]; None = by the model's own table.
+
+        Raises:
+            ModelError: not one a sensor, or not all finite and above 0.
+        """
+        if factors is None:
+            self._calibration = None
+            return
+        values = np.array(factors, dtype=np.float64)
+        if values.shape != self.model.mean.shape or not (np.isfinite(values) & (values > 0)).all():
+            raise ModelError(
+                f"recovery: factors: found shape {values.shape}, expected {self.model.mean.shape}, all above 0"
+            )
+        self._calibration = _Given(values)
+
+    @property
+    def given_factors(self) -> Floats | None:
+        """What `set_factors` was given."""
+        return self._calibration.values if isinstance(self._calibration, _Given) else None
+
+    @property
+    def raw_sd(self) -> Floats:
+        """Standard deviations of the last step before calibration, float64[n], sensor units; 0 = measured."""
+        return np.asarray(self._raw_sd * self.model.scale)
+
+    def follow(self, model: Model) -> None:
+        """Go on with another model of the same sensors and scale (`refit.Refit`).
+
+        Raises:
+            ModelError: its sensors or their scale are others.
+        """
+        if model.names != self.model.names or not np.array_equal(model.scale, self.model.scale):
+            raise ModelError("recovery: found a model of other sensors or another scale, expected a refit of the same")
+        choice = choose_form(model, self._nugget_form)
+        state = self._state
+        if state is not None:
+            spread = state.spread
+            if choice.name != self.form and len(state.missing):
+                spread = np.tril(_inverse(spread))
+            shift = (self.model.mean - model.mean) / model.scale
+            self._state = State(state.missing, spread, state.x + shift, state.variance)
+        self.model = model
+        self._use(choice)
+
+    def posterior(self) -> tuple[Floats, Places, Floats]:
+        """Return the last step's mean, missing set and covariance on it, in units of scale around the model's mean.
+
+        float64[n], intp[m], float64[m, m]; not calibrated.
+
+        Raises:
+            ValueError: no step was taken yet.
+        """
+        state = self._state
+        if state is None:
+            raise ValueError("recovery: found no step, expected one before its posterior is asked for")
+        if not len(state.missing):
+            return state.x, state.missing, np.empty((0, 0))
+        lower = np.tril(state.spread)
+        whole = _inverse(state.spread) if self.form == "precision" else lower + np.tril(lower, -1).T
+        return state.x, state.missing, whole
+
+    def half_widths(self, delta: float) -> Floats:
+        """Return the last step's bounds for another probability, float64[n], sensor units; 0 = measured."""
+        factor = self.model.inflation(delta) if self._calibration is None else self._calibration.factors(delta)
+        return np.asarray(NormalDist().inv_cdf((1 + delta) / 2) * factor * self._raw_sd * self.model.scale)
+
+    def step(self, values: Floats, step: int = 0) -> StepEstimate:
         """Take in the next step and estimate what is missing.
 
         Args:
             values: float64[n], sensor units; NaN or infinite = missing.
+            step: its number; a model with a profile takes its phase from it.
 
         The first step has no predecessor: the prior is conditioned on it. A step with nothing missing makes the state
         equal to its readings; one with everything missing is predicted.
@@ -107,19 +210,23 @@ class Recovery:
         if given.shape != model.mean.shape:
             raise ValueError(f"recovery: found values of shape {given.shape}, expected {model.mean.shape}")
         with np.errstate(over="ignore", invalid="ignore"):
-            readings = (given - model.mean) / model.scale
+            usual = model.mean_at(step)
+            readings = (given - usual) / model.scale
             seen = np.abs(readings) <= WILD  # false for NaN too
         missing = np.flatnonzero(~seen)
         readings[missing] = 0.0
         state = self._advance(readings, missing)
         self._state = state
 
+        self._raw_sd = np.zeros(len(model))
         mean, sd, bound = given.copy(), np.zeros(len(model)), np.zeros(len(model))
         quality = np.full(len(model), EXACT, dtype=np.uint8)
         if len(missing):
-            spread = self._inflation * np.sqrt(state.variance)
-            within = self._half_width * spread
-            mean[missing] = model.mean[missing] + model.scale[missing] * state.x[missing]
+            self._raw_sd[missing] = np.sqrt(state.variance)
+            factors = None if self._calibration is None else self._calibration.factors(self._delta)[missing]
+            spread = (model.inflation(self._delta) if factors is None else factors) * self._raw_sd[missing]
+            within = NormalDist().inv_cdf((1 + self._delta) / 2) * spread
+            mean[missing] = usual[missing] + model.scale[missing] * state.x[missing]
             sd[missing] = model.scale[missing] * spread
             bound[missing] = model.scale[missing] * within
             quality[missing] = np.where(within <= self._eps, BOUNDED, UNBOUNDED)
@@ -142,7 +249,9 @@ class Recovery:
     def context(self) -> bytes:
         """Return the state; `restore` of it continues with the same outputs."""
         arrays: dict[str, npt.NDArray[np.generic]] = {"model": self._tag()}
-        state = self._state
+        state, factors = self._state, self.given_factors
+        if factors is not None:
+            arrays["factors"] = factors
         if state is not None:
             arrays["missing"] = state.missing.astype(U32)
             arrays["spread"] = state.spread[np.tril_indices(len(state.missing))]
@@ -163,7 +272,8 @@ class Recovery:
         if not np.array_equal(tag, self._tag()):
             own = f"{self.model.identity} in {self.form} form"
             raise ModelError(f"recovery: the context is of another model or form than {own}")
-        if not rest:
+        self.set_factors(arrays["factors"].astype(np.float64) if "factors" in rest else None)
+        if "x" not in rest:
             self._state = None
             return
         n = len(self.model)
@@ -179,3 +289,13 @@ class Recovery:
     def _tag(self) -> Bytes:
         """Form and model, 9 bytes: a posterior means nothing to another."""
         return np.frombuffer(bytes([FORMS.index(self.form)]) + bytes.fromhex(self.model.identity)[:8], dtype=np.uint8)
+
+
+def _inverse(lower: Floats) -> Floats:
+    """Return the inverse of a positive definite matrix of which the lower triangle is given."""
+    factor, info = lapack.dpotrf(lower, lower=1, clean=1)
+    if info:
+        raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")
+    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    triangle = np.tril(inverse)
+    return np.asarray(triangle + np.tril(triangle, -1).T)

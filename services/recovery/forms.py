@@ -27,6 +27,8 @@ SINGULAR = 1e13
 """Condition number past which a nugget is added: Cholesky factors of single blocks would fail by rounding."""
 NUGGET_SHARE = 1e-10
 """The nugget, as a share of the largest eigenvalue."""
+SMALL = 256
+"""Sensors up to which numpy's calls take longer than its arithmetic."""
 FORMS = ("precision", "covariance")
 
 
@@ -64,58 +66,97 @@ class Form(Protocol):
 class PrecisionForm:
     """L = Q^-1, G = L F, H = F' L F; K = P + H[Z,Z]; the new precision is L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'.
 
-    The mean is found as a correction to the prediction F x: the formula of DESIGN section 4 with fewer products.
+    The mean is found as a correction to the prediction F x: the formula of DESIGN section 4 with fewer products. Where
+    F is not diagonal and n is large, F x alone would take longer than all else; there the formula itself is used.
     """
 
     def __init__(self, model: Model, nugget: float) -> None:
         self._model = model
         self._prior_precision = _inverse(model.prior, nugget)
         self._precision = _inverse(model.Q, nugget)  # L
-        self._dense: tuple[Floats, Floats] | None = None  # G' and H; of a diagonal F they are rows of L, rescaled
+        self._dense: tuple[Floats, Floats, Floats] | None = None  # G, G' and H; of a diagonal F rows of L, rescaled
         if not model.diagonal:
             product = self._precision @ model.transition
-            self._dense = np.ascontiguousarray(product.T), np.ascontiguousarray(model.transition.T @ product)
+            bent = model.transition.T @ product
+            self._dense = product, np.ascontiguousarray(product.T), np.ascontiguousarray((bent + bent.T) / 2)
         self._gathered: tuple[Places, Places, tuple[Floats, ...]] | None = None
+
+    def matrices(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return prior^-1, L = Q^-1, G = L F and H = F' L F, float64[n, n] each."""
+        if self._dense is not None:
+            return self._prior_precision, self._precision, self._dense[0], self._dense[2]
+        f = self._model.transition
+        return self._prior_precision, self._precision, self._precision * f, f[:, None] * self._precision * f
 
     def first(self, readings: Floats, missing: Places) -> State:
         precision = self._prior_precision[np.ix_(missing, missing)].T
         return _solve(precision, -(self._prior_precision[missing] @ readings), readings, readings, missing)
 
     def following(self, state: State, readings: Floats, missing: Places) -> State:
-        model, last = self._model, state.missing
-        predicted = model.predict(state.x)
-        surprise = readings - predicted
-        surprise[missing] = 0.0
-        rows, block, last_rows, last_block, cross = self._gather(last, missing)
+        last = state.missing
+        block, last_block, cross = self._gather(last, missing)
         precision = np.array(block.T, order="F")
-        pull = -(rows @ surprise)
+        factor, spill = None, None
         if len(last):
             factor = _cholesky(last_block + state.spread)
             spill = blas.dtrsm(1.0, factor, cross.T, lower=1)  # C^-1 G[Z',Z]', with K = C C'
             precision = blas.dsyrk(-1.0, spill, beta=1.0, c=precision, trans=1, lower=1, overwrite_c=1)
-            pull += spill.T @ _forward(factor, last_rows @ surprise)
+        predicted, pull, behind = self._pull(state, readings, missing)
+        if factor is not None and spill is not None:
+            pull += spill.T @ _forward(factor, behind)
         return _solve(precision, pull, readings, predicted, missing)
 
+    def _pull(self, state: State, readings: Floats, missing: Places) -> tuple[Floats, Floats, Floats]:
+        """Return what the posterior mean is a correction to, and the right-hand sides on Z' and on Z."""
+        model, last = self._model, state.missing
+        if self._dense is None or len(readings) <= SMALL:
+            predicted = model.predict(state.x)
+            surprise = readings - predicted
+            surprise[missing] = 0.0
+            if self._dense is None:
+                behind = _products(self._precision, last, surprise)
+                behind *= model.transition[last] if behind.ndim == 1 else model.transition[last, None]
+            else:
+                behind = _products(self._dense[1], last, surprise)
+            return predicted, -_products(self._precision, missing, surprise), behind
+        G, transposed, H = self._dense
+        drift = model.drift if readings.ndim == 1 else model.drift[:, None]
+        seen = readings - drift
+        seen[missing] = 0.0
+        pull = _products(G, missing, state.x) - _products(self._precision, missing, seen)
+        behind = _products(transposed, last, seen) - _products(H, last, state.x)
+        return np.broadcast_to(drift, readings.shape), pull, behind
+
     def _gather(self, last: Places, missing: Places) -> tuple[Floats, ...]:
-        """Return L[Z',:], L[Z',Z'], G[:,Z]', H[Z,Z], G[Z',Z]; while an outage lasts they stay the same."""
+        """Return L[Z',Z'], H[Z,Z], G[Z',Z]; while an outage lasts they stay the same."""
         if self._gathered is not None:
             known_last, known_missing, blocks = self._gathered
             if np.array_equal(known_last, last) and np.array_equal(known_missing, missing):
                 return blocks
-        rows = self._precision[missing]
-        block = np.ascontiguousarray(rows[:, missing])
+        here, there, across = np.ix_(missing, missing), np.ix_(last, last), np.ix_(missing, last)
+        block = self._precision[here]
         if self._dense is None:
-            f = self._model.transition
-            last_rows = f[last, None] * self._precision[last]
-            last_block = last_rows[:, last] * f[last]
-            cross = rows[:, last] * f[last]
+            f = self._model.transition[last]
+            last_block = f[:, None] * self._precision[there] * f
+            cross = self._precision[across] * f
         else:
-            last_rows = self._dense[0][last]
-            last_block = self._dense[1][np.ix_(last, last)]
-            cross = np.ascontiguousarray(last_rows[:, missing].T)
-        blocks = rows, block, last_rows, np.asfortranarray(last_block), cross
+            cross, last_block = self._dense[0][across], self._dense[2][there]
+        blocks = block, np.asfortranarray(last_block), cross
         self._gathered = last, missing, blocks
         return blocks
+
+
+def _products(matrix: Floats, rows: Places, vector: Floats) -> Floats:
+    """Return matrix[rows] @ vector, for a vector float64[n] or float64[n, k].
+
+    Of a large matrix the rows are used where they lie: to gather them first would take longer than the products.
+    """
+    if vector.ndim > 1 or len(vector) <= SMALL:
+        return np.asarray(matrix[rows] @ vector)
+    result = np.empty(len(rows))
+    for place, row in enumerate(rows.tolist()):
+        result[place] = matrix[row].dot(vector)
+    return result
 
 
 class CovarianceForm:

@@ -1,8 +1,9 @@
 """The Gaussian model that lost values are recovered with (DESIGN section 4).
 
-X(t+1) = mean + drift + F (X(t) - mean) + noise, noise ~ N(0, Q), and N(mean, prior) before anything was seen. It is the
-joint normal N(mu'', Sigma'') of two neighbouring steps (Takao, Sugiura, Ishikawa, Lu, DEIM 2023, equations (4), (5)),
-kept in the form the filter needs. All matrices are in units of each sensor's standard deviation.
+X(t+1) = mean + drift + F (X(t) - mean) + noise, noise ~ N(0, Q), and N(mean, prior) before anything was seen, where the
+mean may have a time-of-day profile. It is the joint normal N(mu'', Sigma'') of two neighbouring steps (Takao, Sugiura,
+Ishikawa, Lu, DEIM 2023, equations (4), (5)), kept in the form the filter needs. All matrices are in units of each
+sensor's standard deviation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ ZERO_VARIANCE_SCALE = 1.0
 """Scale of a sensor whose given variance is zero: any will do, its matrices hold zeros."""
 NEGATIVE_SHARE = 1e-8
 """How far below zero rounding may push an eigenvalue, as a share of the largest."""
+ROUNDING = 1e-13
+"""Elements of F, of 1, that are none."""
 
 
 class ModelError(ValueError):
@@ -47,6 +50,7 @@ class Model:
         Q: float64[n, n], covariance of the step's noise: Sigma''_AA - F Sigma''_BA.
         prior: float64[n, n], covariance of X before anything was seen: Sigma''_BB.
         drift: float64[n]: mean of block A less mean of block B; zeros for a stationary model.
+        profile: float64[period, n], units of scale: added to `mean` at steps with step % period = its row; None = none.
         calibration: ((delta, factor), ...) ascending: what the model's sd must be multiplied by so that its intervals
             of probability delta cover that share of masked history; empty = 1 everywhere.
         about: free facts of the fit (period, sensors left out, nugget, scores), JSON values; part of the file.
@@ -59,6 +63,7 @@ class Model:
     Q: Floats
     prior: Floats
     drift: Floats
+    profile: Floats | None = None
     calibration: tuple[tuple[float, float], ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -71,6 +76,8 @@ class Model:
             raise ModelError(f"model: sensor {double[0]!r} stands twice")
         shapes = {"mean": (n,), "scale": (n,), "drift": (n,), "Q": (n, n), "prior": (n, n)}
         shapes["transition"] = (n,) if self.transition.ndim == 1 else (n, n)
+        if self.profile is not None:
+            shapes["profile"] = (max(1, len(self.profile)), n)
         for key, shape in shapes.items():
             array = np.array(getattr(self, key), dtype=np.float64)
             if array.shape != shape:
@@ -93,6 +100,13 @@ class Model:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def mean_at(self, step: int) -> Floats:
+        """Return the mean at a step, float64[n], sensor units."""
+        if self.profile is None:
+            return self.mean
+        found: Floats = self.mean + self.scale * self.profile[step % len(self.profile)]
+        return found
 
     @property
     def diagonal(self) -> bool:
@@ -124,13 +138,13 @@ class Model:
         return float(np.interp(_half_width(delta), multiples, factors))
 
     @classmethod
-    def from_joint(cls, mean: npt.ArrayLike, joint: npt.ArrayLike, names: Sequence[str]) -> Self:
+    def from_joint(cls, mean: npt.ArrayLike, joint: npt.ArrayLike, names: Sequence[str] | None = None) -> Self:
         """Make a model from the joint normal of two neighbouring steps, in sensor units.
 
         Args:
             mean: mu'': float64[2n], block A (time t+1) first, then block B (time t); or float64[n] for both.
             joint: Sigma'': float64[2n, 2n], blocks in the same order.
-            names: the n sensors.
+            names: the n sensors; default s0, s1, ...
 
         Raises:
             ModelError: shapes do not fit, or the joint is no covariance.
@@ -138,6 +152,8 @@ class Model:
         Equation (4) is used with mu''_B as the mean subtracted from X(t), as the conditional normal has it; the two
         means are the same in a stationary model.
         """
+        if names is None:
+            names = [f"s{place}" for place in range(len(np.asarray(joint)) // 2)]
         n = len(names)
         mu, sigma = np.asarray(mean, dtype=np.float64), np.asarray(joint, dtype=np.float64)
         if mu.shape == (n,):
@@ -167,18 +183,30 @@ class Model:
             names=tuple(names),
             mean=mu[n:],
             scale=scale,
-            transition=transition,
+            transition=np.diag(transition).copy() if _is_diagonal(transition) else transition,
             Q=_symmetric(sigma[:n, :n] - transition @ cross.T),
             prior=prior,
             drift=(mu[:n] - mu[n:]) / scale,
         )
 
     @classmethod
-    def fit(cls, history: npt.ArrayLike, names: Sequence[str], *, edges: Sequence[str] | None = None) -> Model:
-        """Fit a model to float64[T, n] (NaN = no reading), one row a step; see `estimation.estimate`."""
+    def fit(
+        cls,
+        history: npt.ArrayLike,
+        names: Sequence[str] | None = None,
+        *,
+        edges: Sequence[str] | None = None,
+        period: int | Literal["auto"] | None = None,
+    ) -> Model:
+        """Fit a model to float64[T, n] (NaN = no reading), one row a step; see `estimation.estimate`.
+
+        `names` default to s0, s1, ...; row 0 is step 0.
+        """
         from services.recovery.estimation import estimate  # noqa: PLC0415 - it fits by running the filter on models
 
-        return estimate(history, names, edges=edges)[0]
+        if names is None:
+            names = [f"s{place}" for place in range(np.shape(history)[1])]
+        return estimate(history, names, edges=edges, period=period)[0]
 
     def joint(self) -> tuple[Floats, Floats]:
         """Return (mu'', Sigma'') of the paper, float64[2n] and float64[2n, 2n] in sensor units, block A first."""
@@ -222,6 +250,7 @@ class Model:
             Q=noise,
             prior=self.prior[block],
             drift=self.drift[keep],
+            profile=None if self.profile is None else self.profile[:, keep],
         )
 
     def _ahead(self) -> Floats:
@@ -269,6 +298,14 @@ def _check_calibration(calibration: tuple[tuple[float, float], ...]) -> None:
 def _half_width(delta: float) -> float:
     """Half width, in standard deviations, of the central interval of probability delta (equation (6))."""
     return NormalDist().inv_cdf((1 + delta) / 2)
+
+
+def _is_diagonal(matrix: Floats) -> bool:
+    """Return whether all beside the diagonal is rounding."""
+    diagonal = np.diag(matrix)
+    beside = np.abs(matrix)
+    beside[np.diag_indices_from(beside)] = 0.0
+    return bool(beside.max() <= ROUNDING * max(1.0, float(np.abs(diagonal).max())))
 
 
 def _symmetric(matrix: Floats) -> Floats:

@@ -22,6 +22,8 @@ from services.runtime.columns import F64, Floats
 MAGIC = b"TSUNAGI-MODEL\r\n\x1a"
 """A text-mode transfer changes the line end, and the file is then refused for what it is."""
 VERSION = 1
+PROFILE_VERSION = 2
+"""Of a model with a profile, which a reader of version 1 would leave out."""
 _PREFIX = struct.Struct("<16sII32s")  # magic, version, header bytes, SHA-256 of the header
 
 
@@ -35,6 +37,10 @@ def encode(model: Model) -> bytes:
         "noise": _lower(model.Q),
         "prior": _lower(model.prior),
     }
+    version = VERSION
+    if model.profile is not None:
+        arrays["profile"] = model.profile
+        version = PROFILE_VERSION
     payload = b"".join(np.ascontiguousarray(array, dtype=F64).tobytes() for array in arrays.values())
     header = {
         "names": list(model.names),
@@ -44,7 +50,7 @@ def encode(model: Model) -> bytes:
         "payload_sha256": hashlib.sha256(payload).hexdigest(),
     }
     text = json.dumps(header, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    return _PREFIX.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest()) + text + payload
+    return _PREFIX.pack(MAGIC, version, len(text), hashlib.sha256(text).digest()) + text + payload
 
 
 def decode(data: bytes, source: str) -> Model:
@@ -58,8 +64,8 @@ def decode(data: bytes, source: str) -> Model:
     magic, version, header_bytes, header_sha256 = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise ModelError(f"{source}: not a model file: starts with {magic!r}, expected {MAGIC!r}")
-    if version != VERSION:
-        raise ModelError(f"{source}: model file version {version}, expected {VERSION}")
+    if version not in (VERSION, PROFILE_VERSION):
+        raise ModelError(f"{source}: model file version {version}, expected {VERSION} or {PROFILE_VERSION}")
     text = data[_PREFIX.size : _PREFIX.size + header_bytes]
     if len(text) < header_bytes:
         raise ModelError(f"{source}: cut off in its header: found {len(text)} bytes of it, expected {header_bytes}")
@@ -90,6 +96,7 @@ def _model(header: dict[str, Any], payload: bytes) -> Model:
         Q=_square(arrays["noise"], len(names)),
         prior=_square(arrays["prior"], len(names)),
         drift=arrays["drift"],
+        profile=arrays.get("profile"),
         calibration=tuple((float(delta), float(factor)) for delta, factor in header["calibration"]),
         about=dict(header["about"]),
     )

@@ -40,6 +40,21 @@ RECORD_COST_S = Gauge("tsunagi_slot_record_seconds", "Measured cost of processin
 EDGES_OUT = Gauge("tsunagi_slot_edges_out", "Edges that the slot does not wait for at present.", ["slot"])
 OUTPUTS_SENT = Counter("tsunagi_outputs_sent", "Records written to recovered (one a step and slot).", ["slot"])
 VALUES_RECOVERED = Counter("tsunagi_values", "Values in the outputs, by quality.", ["slot", "quality"])
+RECOVERY_TRUTHS = Counter(
+    "tsunagi_recovery_truths",
+    "Values that were estimated while their truth was known, by sensor group.",
+    ["slot", "group"],
+)
+RECOVERY_TRUTHS_WITHIN = Counter(
+    "tsunagi_recovery_truths_within",
+    "Those whose truth lay within the bound: their share should be delta.",
+    ["slot", "group"],
+)
+CALIBRATION_FACTOR = Gauge(
+    "tsunagi_recovery_calibration_factor",
+    "What the model's standard deviations are multiplied by, median of a group.",
+    ["slot", "group"],
+)
 LATE = Counter("tsunagi_late", "Batches that came too late and went to late.", ["slot", "reason"])
 VOID_CONTROL = Counter("tsunagi_void_control_records", "Control records that did not count at their place.", ["slot"])
 LEVEL0_POSITION = Gauge(

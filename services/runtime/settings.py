@@ -283,6 +283,10 @@ class Recovery(Section):
     store: Path = Field(Path("out/models"), description="directory of models that every worker sees")
     eps: Positive = Field(1.0, description="tolerated error, in each sensor's standard deviations")
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(0.9, description="probability with which the bound must hold")
+    calibrate: bool = Field(
+        default=True,
+        description="measure on living edges how wide bounds must be, and follow it; false = as the model was fitted",
+    )
 
 
 class Results(Section):

@@ -7,18 +7,21 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
+from services.gateway.calibrator import Calibrator
 from services.gateway.closer import Closer
 from services.gateway.frames import Frame
 from services.gateway.packed import Packed
 from services.gateway.slot import Output, Slot
 from services.gateway.tuples import TupleBook
-from services.runtime.columns import octets
+from services.runtime.columns import octets, pack_floats
 from services.runtime.messages import (
     EXACT,
     QUALITY_NAMES,
     VERSION,
     Ack,
+    Calibrated,
     EdgeOut,
+    Late,
     Level0Ack,
     Level1Ack,
     LogRecord,
@@ -50,6 +53,7 @@ class Primary:
         emitted: outputs written in this term.
         quality_counts: int64[4], values in them by `Quality`.
         side_counts: records for other topics, by "topic/reason".
+        calibrator: what measures how wide bounds must be; None = nothing is recovered, or not calibrated.
         level0_offset, level1_offset: where the newest acknowledgements sent stand in `tuples`, -1 = none yet.
     """
 
@@ -71,6 +75,7 @@ class Primary:
         self.level0_offset = -1
         self.level1_offset = -1
         self._wished_at: dict[str, float] = {}
+        self.calibrator: Calibrator | None = None
 
     def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
         """Write what is not in `recovered` yet."""
@@ -93,6 +98,8 @@ class Primary:
                 self.emitted += 1
                 self.quality_counts += np.bincount(body.quality, minlength=QUALITIES)[:QUALITIES]
             else:
+                if isinstance(body, Late) and self.calibrator is not None:
+                    self.calibrator.late(body.batch)
                 reason = f"{output.topic}/{body.reason}"
                 self.side_counts[reason] = self.side_counts.get(reason, 0) + 1
         self.quality_counts[EXACT] += exact
@@ -146,6 +153,7 @@ class Primary:
         if slot.model_sha256 != wish.model_sha256 and self._may_write("model", now):
             model = ModelChange(epoch=epoch, sha256=wish.model_sha256)
             todo.append(act.Append(LogRecord(version=VERSION, model=model)))
+        todo += self._calibrate(slot, wish, now)
         if slot.book is None or isinstance(slot.book, TupleBook):
             return todo  # without steps nobody is waited for, and nothing waits to be closed
         for decision in self._closer.decide(slot.book, now, connected=connected, lost=lost):
@@ -155,6 +163,27 @@ class Primary:
             else:
                 todo.append(act.Append(LogRecord(version=VERSION, punctuation=decision)))
         return todo
+
+    def _calibrate(self, slot: Slot, wish: Wish, now: float) -> list[act.Action]:
+        """Measure on the filter in force, and write what its bounds must be multiplied by."""
+        recover = slot.chain.recover if slot.chain is not None else None
+        recovery = recover.recovery if recover is not None else None
+        if recover is None or recovery is None or not self._settings.recovery.calibrate:
+            self.calibrator = None
+            return []
+        if self.calibrator is None or self.calibrator.recovery is not recovery:
+            self.calibrator = Calibrator(recover, recovery, wish.config, wish.groups)
+        factors = self.calibrator.factors()
+        if factors is None or not self._may_write("calibrated", now):
+            return []
+        calibrated = Calibrated(epoch=slot.register.epoch, model=slot.model_sha256, factor=pack_floats(factors))
+        return [act.Append(LogRecord(version=VERSION, calibrated=calibrated))]
+
+    def stop(self, slot: Slot) -> None:
+        """Measure no more: the term is over."""
+        recover = slot.chain.recover if slot.chain is not None else None
+        if recover is not None:
+            recover.watch(None)
 
     def acknowledge(self, slot: Slot, scan: Register, now: float, *, caught_up: bool) -> list[act.Action]:
         """Level-0- and Level-1-Acks at their interval (algorithm 1, lines 12-15), resume contexts at theirs."""

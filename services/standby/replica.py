@@ -747,6 +747,8 @@ class Replica:
         self._lost_saves += self.primary is not None and self.primary.saving
         self.stage = Stage.WATCH
         self._promotion = None
+        if self.primary is not None:
+            self.primary.stop(self.slot)
         self.primary = None
         self.busy = None
         self.silent.clear()

@@ -13,6 +13,7 @@ class Wish:
 
     Attributes:
         model_sha256: "" = no model.
+        groups: the group of each of the slot's sensors; empty = all are one.
         owner: node that the plan names as owner.
         move: the plan wishes a handover although the present owner lives.
     """
@@ -20,4 +21,5 @@ class Wish:
     config: SlotConfig
     model_sha256: str = ""
     owner: str = ""
+    groups: tuple[str, ...] = ()
     move: bool = False

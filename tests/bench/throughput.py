@@ -3,7 +3,8 @@
     python -m tests.bench.throughput --records 400000 --rows 1 --operator select --out out/throughput.json
 
 One worker, in this process, takes its slot; then it rests while the slot's log is written, and goes on, while nothing
-else runs but the broker (and `--secondary B` a standby, in a process of its own). What counts is the middle of the run:
+else runs but the broker (and `--secondary B` a standby, in a process of its own, that is stopped while the worker
+rests: it would take it for dead). What counts is the middle of the run:
 from a tenth of the records on, until the broker has acknowledged the last output. Rates are given by the
 clock, for each second of the process's CPU, and of the main thread's: Python runs there, and it is what a core can do
 at most. One JSON object comes out.
@@ -16,9 +17,12 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +45,8 @@ from tests.bench.one_slot import OPERATORS, assign, configure
 
 WARM_SHARE = 0.1
 READY_S = 60.0
+SETTLE_S = 8.0
+"""After the worker took its slot: the standby gets up."""
 RUN_S = 600.0
 
 
@@ -92,23 +98,33 @@ def run(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> dict[
     host.start()
     relax()
     deadline = time.monotonic() + READY_S
-    while (replica := host.replicas.get(0)) is None or replica.slot.book is None:
+    while (replica := host.replicas.get(0)) is None or replica.primary is None:
         host.step()
         if time.monotonic() > deadline:
             raise RuntimeError("the worker did not take its slot")
-    begin = replica.slot.position
-    fill(log, options)
-    end, warm = begin + options.records, begin + int(options.records * WARM_SHARE)
-    marks: list[tuple[int, int, float, float, float]] = []
-    deadline = time.monotonic() + RUN_S
-    while len(marks) < 2 and time.monotonic() < deadline:
-        host.step()
-        position, primary = replica.slot.position, replica.primary
-        done = position >= end and not len(replica.pending)
-        if primary is not None and (done or (not marks and position >= warm)):
-            times = time.monotonic(), time.process_time(), time.thread_time()
-            marks.append((position, primary.emitted, *times))
+    owner = replica.primary
+    with standby(options) as pause:
+        settled = time.monotonic() + SETTLE_S
+        while time.monotonic() < settled:
+            host.step()
+        begin = replica.slot.position
+        with pause():
+            fill(log, options)
+        end, warm = begin + options.records, begin + int(options.records * WARM_SHARE)
+        marks: list[tuple[int, int, float, float, float]] = []
+        deadline = time.monotonic() + RUN_S
+        while len(marks) < 2 and time.monotonic() < deadline and replica.primary is owner:
+            host.step()
+            position = replica.slot.position
+            done = position >= end and not len(replica.pending)
+            if done or (not marks and position >= warm):
+                times = time.monotonic(), time.process_time(), time.thread_time()
+                marks.append((position, owner.emitted, *times))
     host.close()
+    if replica.primary is not owner:
+        raise RuntimeError(f"the standby took the slot over, at offset {position} of {begin} to {end}")
+    if len(marks) < 2:
+        raise RuntimeError(f"offsets {begin} to {end} took over {RUN_S:g} s: the worker is at {position}")
     (first, emitted, *before), (last, emitted_last, *after) = marks
     seconds, cpu_s, main_s = (b - a for a, b in zip(before, after, strict=True))
     records = last - first
@@ -122,6 +138,30 @@ def run(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> dict[
         "tuples_per_s": round(records * options.rows / seconds),
         "tuples_per_main_thread_s": round(records * options.rows / main_s),
     }
+
+
+@contextmanager
+def standby(options: argparse.Namespace) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Run a standby, if one is asked for; yield what stops it for a while (it would take a resting owner for dead)."""
+    if not options.secondary:
+        yield nullcontext
+        return
+    command = [sys.executable, "-m", "services.cli", "secondary", "run", "--node", "sec-1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    @contextmanager
+    def pause() -> Iterator[None]:
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    try:
+        yield pause
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
 
 
 def main() -> int:
@@ -138,22 +178,14 @@ def main() -> int:
     logging.getLogger().setLevel(logging.WARNING)
     settings = prepare(options)
     broker = Broker(settings.state / "kafka", options.port)
-    standby: subprocess.Popen[bytes] | None = None
     log = KafkaLog(settings.kafka, client_id="gw-1")
     try:
         broker.start()
         broker.wait_ready()
         make_topics(settings)
         assign(settings, log, "gw-1", "sec-1" if options.secondary else "")
-        if options.secondary:
-            command = [sys.executable, "-m", "services.cli", "secondary", "run", "--node", "sec-1"]
-            standby = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(5.0)
         measured: dict[str, Any] = run(settings, log, options)
     finally:
-        if standby is not None:
-            standby.terminate()
-            standby.wait(timeout=30)
         broker.stop()
     asked = {name: getattr(options, name) for name in ("records", "rows", "operator", "secondary")}
     found = {"bench": "throughput", **asked, **measured}

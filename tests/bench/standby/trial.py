@@ -35,6 +35,7 @@ from tests.bench.system import scrape
 READY_S = 60.0
 TAKEOVER_S = 60.0
 TICK_S = 0.005
+BLINK_S = 0.005
 FULL_S = 0.25
 """A batch is called full when this much of the stream is missing: what a secondary says of itself is that old."""
 
@@ -58,6 +59,7 @@ class Trial:
         rate: tuples a second; `later_rate` from `change_s` on.
         load_mb_s: other traffic through the same broker, MB/s.
         ack_s: between two acknowledgements of either level; period_s: over which costs are measured.
+        half_speed: the secondary runs only every other 5 ms, its takeover too.
         full: the primary is killed a little later, when the secondary is about to read its next batch.
         kill_s: when the primary is killed, seconds after the stream's begin; None = never.
         warm_s: from then on bytes count.
@@ -76,6 +78,7 @@ class Trial:
     load_mb_s: float = 0.0
     ack_s: float = 0.25
     period_s: float = 1.0
+    half_speed: bool = False
     full: bool = False
     kill_s: float | None = 8.0
     warm_s: float = 3.0
@@ -190,6 +193,29 @@ def loaded(settings: Settings, megabytes_s: float) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def slowed(process: subprocess.Popen[bytes], half_speed: bool) -> Iterator[None]:
+    """Let a process run only every other while."""
+    if not half_speed:
+        yield
+        return
+    over = threading.Event()
+
+    def blink() -> None:
+        while not over.wait(BLINK_S):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(BLINK_S)
+            process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=blink, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def prepare(trial: Trial, work: Path, servers: str) -> tuple[Settings, Path]:
@@ -315,7 +341,7 @@ def run(trial: Trial, work: Path, servers: str) -> Outcome:
     fleet, stream, follower = Fleet(log), Stream(log, trial), Follower(log)
     try:
         wait_ready(fleet, trial, nodes)
-        with loaded(settings, trial.load_mb_s):
+        with loaded(settings, trial.load_mb_s), slowed(nodes.processes["secondary"], trial.half_speed):
             stream.start()
             _observe(trial, outcome, nodes, fleet, follower, stream.began, work)
             if trial.kill_s is not None:

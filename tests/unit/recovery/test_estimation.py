@@ -28,7 +28,7 @@ def test_short_histories_of_many_sensors_can_be_fitted():
     rng = np.random.default_rng(0)
     history = factor_history(60, 40, rng)
     model, report = estimate(history, names(40), edges=[f"e{i % 4}" for i in range(40)])
-    assert report.transition == "diagonal"
+    assert report.transition in ("diagonal", "innovation")
     assert report.nrmse < min(report.last_value_nrmse, report.mean_nrmse)
     assert report.nugget == 0.0
     assert report.masked_steps == 20

@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+
+from services.recovery.calibration import Calibration, Shadow
+from services.recovery.filter import Recovery
+from services.recovery.model import Model
+from services.runtime.columns import Floats
+from tests.unit.recovery.test_moments import walk
+
+
+def model(n: int = 4, table: tuple[tuple[float, float], ...] = ()) -> Model:
+    zeros = np.zeros(n)
+    names = tuple(f"s{i}" for i in range(n))
+    return Model(names, zeros, zeros + 1, zeros + 0.8, 0.36 * np.eye(n), np.eye(n), zeros, calibration=table)
+
+
+def feed(calibration: Calibration, ratios: Floats, first: int = 0) -> None:
+    for step, row in enumerate(ratios):
+        calibration.observe(first + step, np.arange(len(row)), row)
+
+
+def test_the_models_table_stands_until_enough_was_seen():
+    calibration = Calibration(model(table=((0.9, 1.7),)))
+    assert calibration.factors(0.9).tolist() == [1.7] * 4
+    feed(calibration, np.abs(np.random.default_rng(0).normal(size=(5, 4))))
+    assert calibration.factors(0.9).tolist() == [1.7] * 4
+    feed(calibration, np.abs(np.random.default_rng(0).normal(size=(100, 4))), 5)
+    assert calibration.factors(0.9) == pytest.approx([1.0] * 4, abs=0.25)
+    assert calibration.factors(0.999).tolist() == [1.7] * 4
+    assert calibration.counts() == [420]
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("delta", [0.8, 0.9, 0.95, 0.99])
+def test_coverage_is_what_was_asked_for(delta, heavy):
+    rng = np.random.default_rng(1)
+    draw = 3.0 * (rng.standard_t(3, size=(3000, 4)) if heavy else rng.normal(size=(3000, 4)))
+    calibration, inside = Calibration(model()), 0
+    multiple = {0.8: 1.2816, 0.9: 1.6449, 0.95: 1.96, 0.99: 2.5758}[delta]
+    for step, row in enumerate(np.abs(draw)):
+        if step >= 500:
+            inside += int((row <= multiple * calibration.factors(delta)).sum())
+        calibration.observe(step, np.arange(4), row)
+    assert inside / 10_000 == pytest.approx(delta, abs=0.012)
+
+
+def test_it_follows_a_drift():
+    rng = np.random.default_rng(2)
+    size = np.repeat([1.0, 3.0, 1.0], 1500)
+    calibration, inside = Calibration(model()), []
+    for step, row in enumerate(np.abs(rng.normal(size=(4500, 4))) * size[:, None]):
+        inside.append(float((row <= 1.6449 * calibration.factors(0.9)).mean()))
+        calibration.observe(step, np.arange(4), row)
+    for part in (slice(300, 1500), slice(1600, 3000), slice(3100, 4500)):
+        assert np.mean(inside[part]) == pytest.approx(0.9, abs=0.04)
+
+
+def test_a_sensor_worse_than_its_group_gets_wider_bounds():
+    rng = np.random.default_rng(3)
+    calibration = Calibration(model())
+    feed(calibration, np.abs(rng.normal(size=(1500, 4))) * [1, 1, 1, 3])
+    wide = calibration.factors(0.9)
+    assert wide[3] / wide[0] == pytest.approx(3.0, rel=0.2)
+
+
+def test_groups_are_apart():
+    rng = np.random.default_rng(4)
+    calibration = Calibration(model(), ["a", "a", "b", "b"])
+    feed(calibration, np.abs(rng.normal(size=(1000, 4))) * [1, 1, 4, 4])
+    assert calibration.groups == ("a", "b")
+    factors = calibration.factors(0.9)
+    assert factors[:2] == pytest.approx([1, 1], abs=0.2)
+    assert factors[2:] == pytest.approx([4, 4], rel=0.2)
+    with pytest.raises(ValueError, match="found 2 groups for 4 sensors"):
+        Calibration(model(), ["a", "b"])
+
+
+def test_its_state_can_be_written_down():
+    rng = np.random.default_rng(5)
+    one = Calibration(model(), ["a", "a", "b", "b"])
+    feed(one, np.abs(rng.normal(size=(400, 4))))
+    other = Calibration(model(), ["a", "a", "b", "b"])
+    other.restore(one.context())
+    for step, row in enumerate(np.abs(rng.normal(size=(50, 4)))):
+        one.observe(400 + step, np.arange(4), row)
+        other.observe(400 + step, np.arange(4), row)
+        assert np.array_equal(one.factors(0.9), other.factors(0.9))
+
+
+def test_nothing_finite_is_nothing_seen():
+    calibration = Calibration(model())
+    calibration.observe(0, np.arange(2), np.array([np.nan, np.inf]))
+    assert calibration.counts() == [0]
+
+
+def test_shadow_failures_tell_how_wrong_a_model_is():
+    x = walk(4000, 4)
+    fitted = Model.fit(x[:1000], edges=["a", "b", "a", "b"])
+    sure = Model(
+        fitted.names, fitted.mean, fitted.scale, fitted.transition, fitted.Q / 4, fitted.prior / 4, fitted.drift
+    )
+    calibration = Calibration(sure)
+    recovery = Recovery(sure, delta=0.9, calibration=calibration)
+    shadow = Shadow(recovery, ["a", "b", "a", "b"])
+    inside, count = 0, 0
+    for step, row in enumerate(x[1000:]):
+        hidden = row.copy()
+        if step % 40 < 10:  # a real failure now and then
+            hidden[[1, 3]] = np.nan
+        found = recovery.step(hidden, step)
+        calibration.observe(step, *shadow.observe(hidden, step))
+        gone = np.isnan(hidden)
+        if step > 500:
+            inside += int((np.abs(found.mean - row) <= found.bound)[gone].sum())
+            count += int(gone.sum())
+    assert calibration.factors(0.9).mean() == pytest.approx(2.0, abs=0.4)
+    assert inside / count == pytest.approx(0.9, abs=0.03)
+
+
+def test_a_shadow_masks_only_what_lives():
+    filter_ = Recovery(model())
+    shadow = Shadow(filter_, ["a", "a", "b", "b"])
+    calibration = Calibration(model())
+    for step in range(60):
+        values = np.array([np.nan, np.nan, 1.0, 2.0])
+        filter_.step(values, step)
+        calibration.observe(step, *shadow.observe(values, step))
+    seen = calibration.counts()
+    assert 80 < seen[0] < 120
+    calibration.observe(60, *shadow.observe(np.full(4, np.nan), 60))  # nobody lives
+    assert calibration.counts() == seen
