@@ -14,6 +14,7 @@ from services.runtime.columns import pack_floats, pack_sensors
 from services.runtime.log import TUPLES, Record
 from services.runtime.messages import (
     VERSION,
+    Calibrated,
     EdgeOut,
     LogRecord,
     ModelChange,
@@ -108,6 +109,9 @@ class Writer:
     def model(self, sha256: str, epoch: int = 1) -> Record:
         return self.add(model=ModelChange(epoch=epoch, sha256=sha256))
 
+    def calibrated(self, factors: list[float], epoch: int = 1, model: str = "aa") -> Record:
+        return self.add(calibrated=Calibrated(epoch=epoch, model=model, factor=pack_floats(factors)))
+
     def quarantine(self, offset: int, epoch: int = 1) -> Record:
         return self.add(quarantine=Quarantine(epoch=epoch, offset=offset))
 
@@ -157,7 +161,14 @@ def random_log(seed: int, config: SlotConfig, turns: int = 60) -> list[Record]:
                 ).SerializeToString()
             )
         elif chance < 0.95:
-            writer.model(draw.choice(("", "aa")), epoch)
+            writer.model(draw.choice(("", "aa", "aa")), epoch)
+        elif chance < 0.965:
+            factors = [draw.uniform(0.5, 3.0) for _ in range(5)]
+            writer.calibrated(
+                draw.choice((factors, factors, factors[:4], [*factors[:4], 0.0])),
+                epoch - draw.choice((0, 0, 0, 1)),
+                draw.choice(("aa", "aa", "")),
+            )
         elif chance < 0.98:
             writer.quarantine(len(writer.records) + draw.randint(-2, 4), epoch)
         else:

@@ -39,7 +39,14 @@ def verdict() -> Verdict:
 
 def term(emitted: int, exact: int = 0, **side: int) -> Any:
     counts = np.array([exact, 0, 0, 0])
-    return SimpleNamespace(emitted=emitted, quality_counts=counts, side_counts=side, level0_offset=5, level1_offset=-1)
+    return SimpleNamespace(
+        emitted=emitted,
+        quality_counts=counts,
+        side_counts=side,
+        level0_offset=5,
+        level1_offset=-1,
+        calibrator=None,
+    )
 
 
 def sample(name: str, **labels: str) -> float:
@@ -99,6 +106,22 @@ def test_a_term_is_counted_once() -> None:
         mine.emitted += 1
         gauges.refresh([replica(93, "primary", mine)], (), float(second))
     assert sample("tsunagi_outputs_sent_total", slot="93") == 13.0
+
+
+def test_a_calibrations_truths_are_counted_by_group() -> None:
+    gauges, mine = Gauges(), term(10)
+    mine.calibrator = SimpleNamespace(
+        groups=("left", "right"),
+        truths=np.array([10, 20]),
+        within=np.array([9, 17]),
+        median_factors=lambda: np.array([1.5, 2.5]),
+    )
+    gauges.refresh([replica(94, "primary", mine)], (), 0.0)
+    mine.calibrator.truths = np.array([30, 20])
+    gauges.refresh([replica(94, "primary", mine)], (), 1.0)
+    assert sample("tsunagi_recovery_truths_total", slot="94", group="left") == 30.0
+    assert sample("tsunagi_recovery_truths_within_total", slot="94", group="right") == 17.0
+    assert sample("tsunagi_recovery_calibration_factor", slot="94", group="right") == 2.5
 
 
 def test_it_is_due_once_a_second() -> None:

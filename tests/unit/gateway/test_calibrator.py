@@ -1,0 +1,182 @@
+"""What the owner measures of its bounds, and how it comes into force: through the log alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from services.gateway.calibrator import EVERY_STEPS
+from services.gateway.slot import Slot
+from services.runtime.messages import LogRecord
+from services.runtime.names import NO_NAME
+from services.runtime.settings import Recovery, Settings
+from services.standby import actions as act
+from services.standby.primary import Primary
+from services.standby.queue import PendingQueue
+from services.standby.wish import Wish
+from tests.unit.gateway.small_slot import (
+    EDGES,
+    FIRST,
+    GENERATION,
+    MODEL,
+    SENSORS,
+    SLOT,
+    load,
+    make_config,
+    owned,
+    play,
+)
+
+CONFIG = make_config({"use": "recover"})
+WISH = Wish(CONFIG, "aa", groups=("left", "left", "left", "right", "right"))
+
+
+class Owner:
+    """A slot and its owner; readings are `wide` times what the model says of them."""
+
+    def __init__(self, wide: float, **recovery: bool) -> None:
+        self.writer = owned(CONFIG)
+        self.writer.model("aa")
+        self.slot = Slot(SLOT, load)
+        play(self.slot, self.writer.records)
+        settings = Settings(recovery=Recovery(**recovery))
+        self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0)
+        self.step = FIRST
+        self.now = 0.0
+        self.written: list[LogRecord] = []
+        draw = np.random.default_rng(1)
+        mean, joint = MODEL.joint()
+        self._noise, self._F = np.linalg.cholesky(joint[:5, :5] * 0.19), 0.9
+        self._x, self._draw, self._wide = mean[:5] * 0, draw, wide
+
+    def run(self, steps: int, *, dead: str = "", log_it: bool = True) -> list[bytes]:
+        """Play steps; what the owner decides goes into the log at once. Return the values of `recovered`."""
+        made: list[bytes] = []
+        for _ in range(steps):
+            self._x = self._F * self._x + self._wide * self._noise @ self._draw.normal(size=5)
+            told = dict(zip(CONFIG.sensors, self._x.tolist(), strict=True))
+            for edge in EDGES:
+                if edge == dead:
+                    record = self.writer.out(edge, self.step)
+                else:
+                    record = self.writer.batch(edge, self.step, {sensor: told[sensor] for sensor in SENSORS[edge]})
+                outputs = self.slot.apply(record)
+                self.primary.emit(outputs, 7)
+                made += [output.encode(SLOT, GENERATION)[1] for output in outputs if output.topic == "recovered"]
+            self.step += 1
+            self.now += 0.2
+            self.writer.now_us = self.step * CONFIG.slide_us
+            for action in self.primary.decide(self.slot, WISH, self.now, connected=True):
+                if isinstance(action, act.Append) and action.record.HasField("calibrated"):
+                    self.written.append(action.record)
+                    if log_it:
+                        self.slot.apply(self.writer.raw(action.record.SerializeToString()))
+        return made
+
+    def late(self, edge: str, step: int, values: dict[int, float]) -> None:
+        self.primary.emit(self.slot.apply(self.writer.batch(edge, step, values)), 7)
+
+    @property
+    def factors(self) -> list[float]:
+        assert self.slot.chain is not None
+        assert self.slot.chain.recover is not None
+        recovery = self.slot.chain.recover.recovery
+        assert recovery is not None
+        given = recovery.given_factors
+        return [] if given is None else given.tolist()
+
+
+def test_bounds_become_as_wide_as_the_data_are() -> None:
+    owner = Owner(3.0)
+    owner.run(1200)
+    assert np.mean(owner.factors) == pytest.approx(3.0, rel=0.2)
+    assert len(owner.written) < 1200 / EVERY_STEPS
+    calibrator = owner.primary.calibrator
+    assert calibrator is not None
+    assert calibrator.groups == ("left", "right")
+    before = calibrator.truths.copy(), calibrator.within.copy()
+    owner.run(1500)
+    share = (calibrator.within - before[1]).sum() / (calibrator.truths - before[0]).sum()
+    assert share == pytest.approx(0.9, abs=0.03)
+
+
+def test_nothing_changes_before_it_is_read_back() -> None:
+    owner = Owner(3.0)
+    owner.run(600, log_it=False)
+    assert owner.written
+    assert owner.factors == []
+
+
+def test_measuring_changes_no_output_and_a_standby_computes_the_same() -> None:
+    owner = Owner(2.0)
+    made = owner.run(400)
+    made += owner.run(20, dead="e2")
+    standby = Slot(SLOT, load)
+    again = [value for topic, _, value in play(standby, owner.writer.records) if topic == "recovered"]
+    assert again == made
+    assert owner.factors
+    assert standby.context().SerializeToString(deterministic=True) == owner.slot.context().SerializeToString(
+        deterministic=True
+    )
+
+
+def test_it_can_be_switched_off() -> None:
+    owner = Owner(3.0, calibrate=False)
+    owner.run(300)
+    assert owner.primary.calibrator is None
+    assert not owner.written
+
+
+def test_after_its_term_an_owner_measures_no_more() -> None:
+    owner = Owner(3.0)
+    owner.run(100)
+    calibrator = owner.primary.calibrator
+    assert calibrator is not None
+    owner.primary.stop(owner.slot)
+    truths = calibrator.truths.sum()
+    play(owner.slot, [owner.writer.batch(edge, owner.step) for edge in EDGES])
+    assert calibrator.truths.sum() == truths
+
+
+def test_readings_that_come_late_are_truths() -> None:
+    owner = Owner(1.0)
+    owner.run(5)
+    owner.run(1, dead="e2")
+    step = owner.step - 1
+    calibrator = owner.primary.calibrator
+    assert calibrator is not None
+    before = calibrator.truths.sum()
+    owner.late("e2", step, {3: 0.5})
+    assert calibrator.truths.sum() == before + 1
+    owner.late("e1", step, {0: 0.5, 2: 0.5})  # was there in time: nothing was estimated
+    owner.late("e2", step - 3, {3: 0.5})
+    assert calibrator.truths.sum() == before + 1
+
+
+def test_a_new_model_and_new_settings_end_what_was_measured() -> None:
+    owner = Owner(3.0)
+    owner.run(400)
+    assert owner.factors
+    play(owner.slot, [owner.writer.model(""), owner.writer.model("aa")])
+    assert owner.factors == []
+    play(owner.slot, [owner.writer.calibrated([2.0] * 5)])
+    assert owner.factors == [2.0] * 5
+    play(owner.slot, [owner.writer.settings(CONFIG)])
+    assert owner.factors == []
+
+
+@pytest.mark.parametrize(
+    ("factors", "model", "epoch"),
+    [([2.0] * 4, "aa", 1), ([2.0, 2.0, 0.0, 2.0, 2.0], "aa", 1), ([2.0] * 5, "bb", 1), ([2.0] * 5, "aa", 0)],
+)
+def test_records_that_do_not_count(factors: list[float], model: str, epoch: int) -> None:
+    writer = owned(CONFIG)
+    writer.model("aa")
+    writer.calibrated([1.5] * 5)
+    writer.calibrated(factors, epoch, model)
+    slot = Slot(SLOT, load)
+    play(slot, writer.records)
+    assert slot.chain is not None
+    assert slot.chain.recover is not None
+    assert slot.chain.recover.recovery is not None
+    assert slot.chain.recover.recovery.given_factors == pytest.approx([1.5] * 5)
