@@ -74,13 +74,15 @@ class Moments:
     def covariance(self) -> Floats:
         """Return float64[n, n]."""
         if 0 not in self._found:
-            self._found[0] = covariance(self.rows)
+            self._found[0] = covariance(self.rows[_any(self.rows)])
         return self._found[0]
 
     def joint(self, lag: int) -> Floats:
         """Return float64[2n, 2n] of the rows `lag` steps apart, the later one first."""
         if lag not in self._found:
-            self._found[lag] = covariance(np.hstack([self.rows[lag:], self.rows[:-lag]]))
+            later, earlier = self.rows[lag:], self.rows[:-lag]
+            whole = _any(later) & _any(earlier)  # what is held back for a trial takes no part, and costs nothing
+            self._found[lag] = covariance(np.hstack([later[whole], earlier[whole]]))
         return self._found[lag]
 
     def model(self, structure: Structure, base: Model) -> Model:
@@ -88,6 +90,10 @@ class Moments:
         if structure.transition == "diagonal":
             return of_covariance(self.covariance(), structure, base)
         return of_joint(self.joint(structure.lag), structure, base)
+
+
+def _any(rows: Floats) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isfinite(rows).any(axis=1))
 
 
 def of_covariance(moments: Floats, structure: Structure, base: Model) -> Model:

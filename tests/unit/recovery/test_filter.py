@@ -322,3 +322,25 @@ def test_a_broken_recursion_starts_again_from_the_prior(form):
         assert np.isfinite(estimate.mean).all()
         assert np.isfinite(estimate.sd).all()
     assert recovery.restarts > 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.6, 1.0])
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_large_models_take_another_way_to_the_same_numbers(monkeypatch, share, diagonal):
+    n = 24
+    mean, joint = random_joint(n, np.random.default_rng(3))
+    if diagonal:
+        joint = np.block([[joint[n:, n:], 0.7 * joint[n:, n:]], [0.7 * joint[n:, n:], joint[n:, n:]]])
+    model = Model.from_joint(mean, joint)
+    assert model.diagonal == diagonal
+    rng = np.random.default_rng(4)
+    values = mean[n:] + rng.normal(size=(30, n)) * model.scale
+    values[rng.random(values.shape) < share] = np.nan
+    means, sds = literal(mean, joint, values)
+    for small in (256, 2):
+        monkeypatch.setattr("services.recovery.forms.SMALL", small)
+        recovery = Recovery(model)
+        for row, mean_row, sd_row in zip(values, means, sds, strict=True):
+            found = recovery.step(row)
+            np.testing.assert_allclose(found.mean / model.scale, mean_row / model.scale, atol=1e-8)
+            np.testing.assert_allclose(found.sd / model.scale, sd_row / model.scale, atol=1e-8)
