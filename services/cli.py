@@ -472,5 +472,62 @@ def fit(history: Path, sensors: Path | None, rows: float, out: Path) -> None:
     click.echo(str(report))
 
 
+def _numbers(kind: type[int | float]) -> Callable[[click.Context, click.Parameter, str], tuple[float, ...]]:
+    """Return an option's callback that reads numbers with commas between."""
+
+    def read(_: click.Context, param: click.Parameter, value: str) -> tuple[float, ...]:
+        try:
+            return tuple(kind(item) for item in value.split(","))
+        except ValueError:
+            raise click.BadParameter(f"found {value!r}, expected numbers such as 1,2,4", param=param) from None
+
+    return read
+
+
+@cli.group()
+def recovery() -> None:
+    """Recovery models: what they can do, and at what cost."""
+
+
+@recovery.command("explore")
+@click.option("--model", "model_file", type=_FILE, help="The model [default: the configured one].")
+@click.option("--sensors", type=_FILE, help="The sensors table [default: the configured one].")
+@click.option("--slots", callback=_numbers(int), default="1,2,4,8", show_default=True, help="Numbers of slots to try.")
+@click.option("--cap", callback=_numbers(int), default="0,20,100", show_default=True, help="Helpers of a slot at most.")
+@click.option(
+    "--eps", callback=_numbers(float), default="0.25,0.5,1", show_default=True, help="Tolerated errors, in sd."
+)
+@click.option("--delta", type=float, help="Probability of the bounds [default: the configured one].")
+@click.option("--fail", default=0.01, show_default=True, help="Probability that an edge fails at a step.")
+@click.option("--steps", default=10, show_default=True, help="Steps for which a failed edge is away.")
+@click.option("--draws", default=30, show_default=True, help="Sets of dead edges to try.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table as CSV as well.")
+@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw it, as PNG or SVG.")
+def recovery_explore(
+    model_file: Path | None,
+    sensors: Path | None,
+    slots: tuple[int, ...],
+    cap: tuple[int, ...],
+    eps: tuple[float, ...],
+    delta: float | None,
+    fail: float,
+    steps: int,
+    draws: int,
+    out: Path | None,
+    picture: Path | None,
+) -> None:
+    """Show what slots, helpers, eps and delta cost and bring when edges fail.
+
+    Satisfied is the share of lost values whose bound of probability delta is at most eps standard deviations;
+    reachable, the share that could be if everything alive were read. Nothing is changed.
+
+    Example: tsunagi recovery explore --model out/model.bin --slots 1,4 --eps 0.5
+    """
+    from services.recovery.report import show_exploration
+
+    wanted = {"slots": slots, "caps": cap, "eps": eps, "delta": delta}
+    show_exploration(_settings(), model_file, sensors, wanted, (fail, steps, draws), out, picture)
+
+
 if __name__ == "__main__":
     main()

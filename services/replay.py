@@ -140,6 +140,9 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
         elif body == "calibrated" and chain is not None:
             if message.calibrated.model == model_sha256:
                 chain.set_factors(floats(message.calibrated.factor))
+        elif body == "sensor_out" and chain is not None:
+            if message.sensor_out.model == model_sha256:
+                chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)
         elif body == "edge_out" and message.edge_out.edge in edges:
             edge = edges[message.edge_out.edge]
             edge["out"] = max(message.edge_out.from_step, edge["last"] + 1)

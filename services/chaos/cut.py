@@ -1,6 +1,8 @@
 """Cuts one process of this machine off: what it sends is dropped, and so what it hears stops with the next request.
 
-Packets are told by a supplementary group that `services.local.processes` gives each process it starts as root.
+Packets are told by a supplementary group that `services.local.processes` gives each process it starts as root. A
+connection that the process gives up while it is cut off belongs to nobody from then on, and the kernel goes on trying
+to deliver what was sent last: packets without a socket are dropped for as long, on this machine's own interface.
 """
 
 from __future__ import annotations
@@ -50,8 +52,11 @@ def clean(state: os.PathLike[str], nodes: Iterable[str]) -> None:
 
 
 def _iptables(action: str, state: os.PathLike[str], node: str) -> None:
-    match = ["-m", "owner", "--gid-owner", str(group_of(state, node)), "--suppl-groups"]
-    rule = [_IPTABLES, "-w", action, "OUTPUT", *match, "-m", "comment", "--comment", _COMMENT, "-j", "DROP"]
-    done = subprocess.run(rule, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ChaosError(f"{node}: `{' '.join(rule)}` failed: {done.stderr.strip()}")
+    group = str(group_of(state, node))
+    given_up = ["-o", "lo", "-p", "tcp", "-m", "owner", "!", "--socket-exists"]
+    for match in (given_up, ["-m", "owner", "--gid-owner", group, "--suppl-groups"]):
+        comment = ["-m", "comment", "--comment", f"{_COMMENT}-{group}"]
+        rule = [_IPTABLES, "-w", action, "OUTPUT", *match, *comment, "-j", "DROP"]
+        done = subprocess.run(rule, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ChaosError(f"{node}: `{' '.join(rule)}` failed: {done.stderr.strip()}")

@@ -18,8 +18,9 @@ from services.gateway.config import SlotConfig
 from services.gateway.operators import Recover
 from services.recovery.calibration import Calibration, Shadow, ratios
 from services.recovery.filter import Recovery, StepEstimate
+from services.recovery.suspects import Suspects
 from services.runtime.columns import Floats, floats, sensors
-from services.runtime.messages import TupleBatch
+from services.runtime.messages import SensorOut, TupleBatch
 
 EVERY_STEPS = 20
 """Between two looks at whether the factors have moved."""
@@ -38,6 +39,7 @@ class Calibrator:
         recover: the chain's operator, and `recovery`: its filter.
         config: of the slot.
         groups: the group of each of its sensors; empty = all are one.
+        suspects: judge sensors as well (`suspects.Suspects`).
 
     Attributes:
         recovery: the filter it measures; the chain gets another with another model or other settings.
@@ -45,7 +47,9 @@ class Calibrator:
         truths: int64[groups], estimates whose truth was known; `within`: those whose truth lay within the bound.
     """
 
-    def __init__(self, recover: Recover, recovery: Recovery, config: SlotConfig, groups: Sequence[str]) -> None:
+    def __init__(
+        self, recover: Recover, recovery: Recovery, config: SlotConfig, groups: Sequence[str], *, suspects: bool = False
+    ) -> None:
         self.recovery = recovery
         self._ids = np.array(config.sensors, dtype=np.uint32)
         self._places = recover.places
@@ -58,6 +62,8 @@ class Calibrator:
         self._shadow = Shadow(recovery, [config.edges[place] for place in self._places])
         self.truths = np.zeros(len(self.groups), dtype=np.int64)
         self.within = np.zeros(len(self.groups), dtype=np.int64)
+        self._suspects = Suspects(recovery.model, out=recovery.distrusted) if suspects else None
+        self._reasons: dict[int, str] = {}
         self._steps = 0
         self._estimates: OrderedDict[int, tuple[npt.NDArray[np.intp], Floats, Floats]] = OrderedDict()
         recover.watch(self.observe)
@@ -65,6 +71,10 @@ class Calibrator:
     def observe(self, step: int, values: Floats, estimate: StepEstimate) -> None:
         """Take in a step that the filter has taken."""
         self._steps += 1
+        if self._suspects is not None:
+            for verdict in self._suspects.observe(step, values, estimate.mean):
+                self._reasons[verdict.sensor] = verdict.reason
+        values = np.where(self.recovery.distrusted, np.nan, values)
         missing = np.flatnonzero(np.isnan(values))
         if len(missing):
             self._estimates[step] = missing, estimate.mean[missing], self.recovery.raw_sd[missing]
@@ -83,6 +93,19 @@ class Calibrator:
         at = np.flatnonzero(np.isfinite(truth))
         if len(at):
             self._judge(batch.step, missing[at], ratios(truth[at], mean[at], sd[at]))
+
+    def judged(self) -> list[SensorOut]:
+        """Return what should be said of sensors, and is not in force; epoch and model are the caller's to fill in."""
+        if self._suspects is None:
+            return []
+        return [
+            SensorOut(
+                sensor=int(self._ids[self._places[sensor]]),
+                out=bool(self._suspects.out[sensor]),
+                reason=self._reasons.get(sensor, ""),
+            )
+            for sensor in np.flatnonzero(self._suspects.out != self.recovery.distrusted).tolist()
+        ]
 
     def factors(self) -> Floats | None:
         """Return what should be in force, float64[n] of the slot's sensors; None = what is in force will do."""

@@ -156,6 +156,7 @@ class Gauges:
         calibrator = primary.calibrator
         if calibrator is None:
             return
+        metrics.DISTRUSTED.labels(slot=slot).set(float(calibrator.recovery.distrusted.sum()))
         medians = calibrator.median_factors().tolist()
         for number, group in enumerate(calibrator.groups):
             labels = {"slot": slot, "group": group}

@@ -197,6 +197,12 @@ class Recover:
         """Show each step to somebody, after it was taken; what comes out does not hang on it."""
         self._watcher = watcher
 
+    def distrust(self, place: int, *, out: bool) -> None:
+        """Let the readings of the slot's sensor at this place count as missing, or no longer."""
+        mine = np.flatnonzero(self._places == place)
+        if self._filter is not None and len(mine):
+            self._filter.distrust(int(mine[0]), out=out)
+
     def set_factors(self, factors: Floats) -> None:
         """Multiply the model's standard deviations by these, float64[n] of the slot's sensors."""
         if self._filter is not None:
@@ -268,6 +274,13 @@ class Chain:
         for operator in self._operators:
             if isinstance(operator, Recover) and (np.isfinite(factors) & (factors > 0))[operator.places].all():
                 operator.set_factors(factors)
+
+    def distrust(self, sensor: int, *, out: bool) -> None:
+        """Let a sensor's readings count as missing in the recovery, or no longer; unknown sensors are passed over."""
+        for place in np.flatnonzero(self._sensor == sensor).tolist():
+            for operator in self._operators:
+                if isinstance(operator, Recover):
+                    operator.distrust(place, out=out)
 
     def process(self, step: int, values: Floats) -> list[Frame]:
         """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain."""

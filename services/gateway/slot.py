@@ -188,6 +188,9 @@ class Slot:
         elif kind == "calibrated" and self.chain is not None:
             if message.calibrated.model == self.model_sha256:
                 self.chain.set_factors(floats(message.calibrated.factor))
+        elif kind == "sensor_out" and self.chain is not None:
+            if message.sensor_out.model == self.model_sha256:
+                self.chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)
         elif kind == "edge_out" and self.book is not None:
             self.book.edge_out(message.edge_out.edge, message.edge_out.from_step)
         elif kind == "punctuation" and self.book is not None:

@@ -78,6 +78,7 @@ class Recovery:
         condition: the greater of the condition numbers of Q and of the prior.
         nugget: what was added to both diagonals, in units of scale squared; 0 = nothing.
         reason: why this form, in words for a log line.
+        distrusted: bool[n], sensors whose readings count as missing (`distrust`).
         restarts: how often rounding broke the recursion and the prior had to stand in (it is wider, so bounds hold).
 
     State: the missing set, m(m+1)/2 numbers of its posterior precision or covariance, and n values; its context takes
@@ -106,6 +107,7 @@ class Recovery:
         self._nugget_form = form
         self._calibration = calibration
         self._raw_sd = np.zeros(len(model))
+        self.distrusted = np.zeros(len(model), dtype=bool)
         choice = choose_form(model, form)
         self._use(choice)
         self._state: State | None = None
@@ -140,6 +142,11 @@ class Recovery:
                 f"recovery: factors: found shape {values.shape}, expected {self.model.mean.shape}, all above 0"
             )
         self._calibration = _Given(values)
+
+    def distrust(self, sensor: int, *, out: bool) -> None:
+        """Let a sensor's readings count as missing from the next step on, or no longer (`suspects.Suspects`)."""
+        self.distrusted = self.distrusted.copy()  # a fork has what was in force when it was made
+        self.distrusted[sensor] = out
 
     @property
     def given_factors(self) -> Floats | None:
@@ -212,7 +219,7 @@ class Recovery:
         with np.errstate(over="ignore", invalid="ignore"):
             usual = model.mean_at(step)
             readings = (given - usual) / model.scale
-            seen = np.abs(readings) <= WILD  # false for NaN too
+            seen = (np.abs(readings) <= WILD) & ~self.distrusted  # false for NaN too
         missing = np.flatnonzero(~seen)
         readings[missing] = 0.0
         state = self._advance(readings, missing)
@@ -252,6 +259,8 @@ class Recovery:
         state, factors = self._state, self.given_factors
         if factors is not None:
             arrays["factors"] = factors
+        if self.distrusted.any():
+            arrays["distrusted"] = np.flatnonzero(self.distrusted).astype(U32)
         if state is not None:
             arrays["missing"] = state.missing.astype(U32)
             arrays["spread"] = state.spread[np.tril_indices(len(state.missing))]
@@ -272,6 +281,9 @@ class Recovery:
         if not np.array_equal(tag, self._tag()):
             own = f"{self.model.identity} in {self.form} form"
             raise ModelError(f"recovery: the context is of another model or form than {own}")
+        self.distrusted = np.zeros(len(self.model), dtype=bool)
+        if "distrusted" in rest:
+            self.distrusted[arrays["distrusted"].astype(np.intp)] = True
         self.set_factors(arrays["factors"].astype(np.float64) if "factors" in rest else None)
         if "x" not in rest:
             self._state = None

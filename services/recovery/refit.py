@@ -1,7 +1,9 @@
 """A model that follows the data: moments with exponentially fading weights, started from a fitted model's.
 
-Only what was read counts: each second moment fades by the steps at which both its sensors were read. So an outage
-neither stops the learning of the others nor teaches that the lost sensors stood still.
+A row with gaps enters by its expectation, mean and covariance, given what was read of it and the moments so far (the E
+step of an EM algorithm). So an outage neither stops the learning of the others nor teaches that the lost sensors stood
+still, and the moments stay a covariance. In slots of more than `FILLED_AT_MOST` sensors that would take too long: there
+rows with gaps are passed over.
 """
 
 from __future__ import annotations
@@ -10,13 +12,17 @@ from collections import deque
 from dataclasses import replace
 
 import numpy as np
+from scipy import linalg
 
 from services.recovery.model import Model, ModelError
-from services.recovery.moments import Structure, nearest, of_covariance, of_joint
+from services.recovery.moments import Structure, of_covariance, of_joint
 from services.runtime.columns import Floats
 
 FOLD = 32
 """Rows that are folded into the moments at once: a matrix product in place of as many outer products."""
+FILLED_AT_MOST = 300
+RIDGE = 1e-9
+"""Of the variances, so that sensors which tell the same can be told apart."""
 
 
 class Refit:
@@ -25,21 +31,22 @@ class Refit:
     Args:
         model: made by `estimation.estimate`; its `about` names structure and steps.
         half_life: of a row, in steps; None = the number of steps it was fitted to.
+
+    Attributes:
+        passed_over: rows that taught nothing, since they had gaps and the slot is large.
     """
 
     def __init__(self, model: Model, *, half_life: float | None = None) -> None:
         self._base = model
         self._structure = Structure.of(model.about)
         steps = float(model.about.get("steps", 0)) or 1.0
-        self._kept = 0.5 ** (1 / (half_life or steps))
-        weight = min(steps, 1 / (1 - self._kept))
-        moments = _moments_of(model, self._structure)
-        # Sums over the fading rows, and the weights that each element's rows have.
-        self._sum, self._weight = weight * moments, np.full(moments.shape, weight)
-        self._mean_sum, self._mean_weight = np.zeros(len(model)), np.full(len(model), weight)
+        self._least_rate = 1 - 0.5 ** (1 / (half_life or steps))
+        self._count = steps
+        self._moments = _moments_of(model, self._structure)
+        self._mean = np.zeros(len(self._moments))
         self._before: deque[Floats] = deque(maxlen=self._structure.lag + 1)
         self._rows: list[Floats] = []
-        self._gaps = False
+        self.passed_over = 0
 
     def observe(self, values: Floats, step: int) -> None:
         """Take in a step's readings, float64[n], sensor units; NaN = missing."""
@@ -48,43 +55,54 @@ class Refit:
         self._before.append(x)
         if len(self._before) <= self._structure.lag:
             return
-        self._rows.append(np.concatenate([x, self._before[0]]) if self._structure.lag else x)
+        row = np.concatenate([x, self._before[0]]) if self._structure.lag else x
+        if len(base) > FILLED_AT_MOST and not np.isfinite(row).all():
+            self.passed_over += 1
+            return
+        self._rows.append(row)
         if len(self._rows) >= FOLD:
             self._fold()
 
     def _fold(self) -> None:
         rows = np.stack(self._rows)
         self._rows.clear()
-        seen = np.isfinite(rows)
-        self._gaps = self._gaps or not seen.all()
-        rows = np.where(seen, rows, 0.0)
-        n, count = len(self._base), len(rows)
-        faded = self._kept**count
-        weights = self._kept ** np.arange(count)[::-1]
-        weighted, here = rows * weights[:, None], seen.astype(np.float64)
-        self._sum = faded * self._sum + weighted.T @ rows
-        self._weight = faded * self._weight + (here * weights[:, None]).T @ here
-        self._mean_sum = faded * self._mean_sum + weighted[:, :n].sum(axis=0)
-        self._mean_weight = faded * self._mean_weight + weights @ here[:, :n]
+        gaps = ~np.isfinite(rows)
+        spread = np.zeros_like(self._moments)
+        self._count = min(self._count + len(rows), 1 / self._least_rate)
+        rate = 1 / self._count
+        weights = rate * (1 - rate) ** np.arange(len(rows))[::-1]
+        for row, missing, weight in zip(rows, gaps, weights.tolist(), strict=True):
+            if missing.any():
+                self._fill(row, missing, weight, spread)
+        kept = (1 - rate) ** len(rows)
+        self._mean = kept * self._mean + weights @ rows
+        self._moments = kept * self._moments + (rows * weights[:, None]).T @ rows + spread
+
+    def _fill(
+        self, row: Floats, missing: np.ndarray[tuple[int], np.dtype[np.bool_]], weight: float, spread: Floats
+    ) -> None:
+        """Put the expectation of what is missing into a row, and add its covariance."""
+        lost, seen = np.flatnonzero(missing), np.flatnonzero(~missing)
+        block = self._moments[np.ix_(lost, lost)] - np.outer(self._mean[lost], self._mean[lost])
+        row[lost] = self._mean[lost]
+        if len(seen):
+            own = self._moments[np.ix_(seen, seen)] - np.outer(self._mean[seen], self._mean[seen])
+            own[np.diag_indices_from(own)] *= 1 + RIDGE
+            cross = self._moments[np.ix_(seen, lost)] - np.outer(self._mean[seen], self._mean[lost])
+            gain = linalg.solve(own, cross, assume_a="sym")
+            row[lost] += gain.T @ (row[seen] - self._mean[seen])
+            block = block - gain.T @ cross
+        spread[np.ix_(lost, lost)] += weight * (block + block.T) / 2
 
     def model(self) -> Model:
         """Return a model of the moments as they are now; same names, scale, profile and structure."""
         if self._rows:
             self._fold()
         base, n = self._base, len(self._base)
-        mean = self._mean_sum / np.maximum(self._mean_weight, TINY)
-        shift = np.tile(mean, len(self._sum) // n)
-        centred = self._sum / np.maximum(self._weight, TINY) - np.outer(shift, shift)
-        centred = (centred + centred.T) / 2
-        if self._gaps:
-            centred = nearest(centred)  # each element over its own rows: the whole need not be a covariance
-        base = replace(base, mean=base.mean + base.scale * mean)
+        centred = self._moments - np.outer(self._mean, self._mean)
+        base = replace(base, mean=base.mean + base.scale * self._mean[:n])
         made = of_joint if self._structure.lag else of_covariance
-        return made(centred, self._structure, base)
-
-
-TINY = 1e-9
-"""Weight of a pair that was not seen for so long that nothing is left of it."""
+        return made((centred + centred.T) / 2, self._structure, base)
 
 
 def _moments_of(model: Model, structure: Structure) -> Floats:

@@ -55,6 +55,9 @@ CALIBRATION_FACTOR = Gauge(
     "What the model's standard deviations are multiplied by, median of a group.",
     ["slot", "group"],
 )
+DISTRUSTED = Gauge(
+    "tsunagi_recovery_distrusted_sensors", "Sensors that fail alone: their readings count as missing.", ["slot"]
+)
 LATE = Counter("tsunagi_late", "Batches that came too late and went to late.", ["slot", "reason"])
 VOID_CONTROL = Counter("tsunagi_void_control_records", "Control records that did not count at their place.", ["slot"])
 LEVEL0_POSITION = Gauge(

@@ -287,6 +287,10 @@ class Recovery(Section):
         default=True,
         description="measure on living edges how wide bounds must be, and follow it; false = as the model was fitted",
     )
+    suspects: bool = Field(
+        default=False,
+        description="let readings count as missing of sensors that fail alone, until they are plausible again",
+    )
 
 
 class Results(Section):

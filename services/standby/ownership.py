@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from services.runtime.messages import LogRecord
 
-CONTROL = frozenset({"edge_out", "model", "settings", "quarantine", "punctuation", "calibrated"})
+CONTROL = frozenset({"edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out"})
 
 
 @dataclass(slots=True)

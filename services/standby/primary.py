@@ -172,12 +172,18 @@ class Primary:
             self.calibrator = None
             return []
         if self.calibrator is None or self.calibrator.recovery is not recovery:
-            self.calibrator = Calibrator(recover, recovery, wish.config, wish.groups)
+            suspects = self._settings.recovery.suspects
+            self.calibrator = Calibrator(recover, recovery, wish.config, wish.groups, suspects=suspects)
+        todo: list[act.Action] = []
+        for verdict in self.calibrator.judged():
+            if self._may_write(f"sensor {verdict.sensor}", now):
+                verdict.epoch, verdict.model = slot.register.epoch, slot.model_sha256
+                todo.append(act.Append(LogRecord(version=VERSION, sensor_out=verdict)))
         factors = self.calibrator.factors()
         if factors is None or not self._may_write("calibrated", now):
-            return []
+            return todo
         calibrated = Calibrated(epoch=slot.register.epoch, model=slot.model_sha256, factor=pack_floats(factors))
-        return [act.Append(LogRecord(version=VERSION, calibrated=calibrated))]
+        return [*todo, act.Append(LogRecord(version=VERSION, calibrated=calibrated))]
 
     def stop(self, slot: Slot) -> None:
         """Measure no more: the term is over."""

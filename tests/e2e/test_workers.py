@@ -110,6 +110,22 @@ def test_an_edge_and_the_owner_killed_at_once(rig: Rig) -> None:
     verdict.tell()
 
 
+def test_owners_measure_whether_their_bounds_hold(rig: Rig) -> None:
+    groups = sorted({sensor.group for sensor in rig.inputs.table.sensors})
+
+    def counted(what: str) -> float:
+        name = f"tsunagi_recovery_{what}_total"
+        return sum(
+            rig.metric(watch.owner, f'{name}{{group="{group}",slot="{slot}"}}')
+            for slot, watch in enumerate(rig.watches)
+            for group in groups
+        )
+
+    rig.wait(lambda: counted("truths") > 200, "200 truths of shadow failures")
+    share = counted("truths_within") / counted("truths")
+    assert share == pytest.approx(rig.settings.recovery.delta, abs=0.2)  # of a term's first steps
+
+
 def test_the_outputs_of_every_slot_come_out_again_in_a_replay(rig: Rig) -> None:
     said: list[str] = []
     assert replay_slots(rig.settings, (), said.append) == 0, "\n".join(said)

@@ -19,7 +19,7 @@ UNBOUNDED: Quality
 UNMODELLED: Quality
 
 class LogRecord(_message.Message):
-    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "serial", "mac")
+    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OWNERSHIP_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class LogRecord(_message.Message):
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     PUNCTUATION_FIELD_NUMBER: _ClassVar[int]
     CALIBRATED_FIELD_NUMBER: _ClassVar[int]
+    SENSOR_OUT_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -40,9 +41,10 @@ class LogRecord(_message.Message):
     quarantine: Quarantine
     punctuation: Punctuation
     calibrated: Calibrated
+    sensor_out: SensorOut
     serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., calibrated: _Optional[_Union[Calibrated, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., calibrated: _Optional[_Union[Calibrated, _Mapping]] = ..., sensor_out: _Optional[_Union[SensorOut, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
     __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset")
@@ -131,6 +133,20 @@ class Calibrated(_message.Message):
     model: str
     factor: bytes
     def __init__(self, epoch: _Optional[int] = ..., model: _Optional[str] = ..., factor: _Optional[bytes] = ...) -> None: ...
+
+class SensorOut(_message.Message):
+    __slots__ = ("epoch", "model", "sensor", "out", "reason")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SENSOR_FIELD_NUMBER: _ClassVar[int]
+    OUT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    model: str
+    sensor: int
+    out: bool
+    reason: str
+    def __init__(self, epoch: _Optional[int] = ..., model: _Optional[str] = ..., sensor: _Optional[int] = ..., out: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Recovered(_message.Message):
     __slots__ = ("version", "slot", "generation", "offset", "index", "epoch", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound")

@@ -21,6 +21,7 @@ from services.runtime.messages import (
     Ownership,
     Punctuation,
     Quarantine,
+    SensorOut,
     SlotSettings,
     TupleBatch,
 )
@@ -112,6 +113,9 @@ class Writer:
     def calibrated(self, factors: list[float], epoch: int = 1, model: str = "aa") -> Record:
         return self.add(calibrated=Calibrated(epoch=epoch, model=model, factor=pack_floats(factors)))
 
+    def sensor_out(self, sensor: int, epoch: int = 1, model: str = "aa", *, out: bool = True) -> Record:
+        return self.add(sensor_out=SensorOut(epoch=epoch, model=model, sensor=sensor, out=out))
+
     def quarantine(self, offset: int, epoch: int = 1) -> Record:
         return self.add(quarantine=Quarantine(epoch=epoch, offset=offset))
 
@@ -169,7 +173,9 @@ def random_log(seed: int, config: SlotConfig, turns: int = 60) -> list[Record]:
                 epoch - draw.choice((0, 0, 0, 1)),
                 draw.choice(("aa", "aa", "")),
             )
-        elif chance < 0.98:
+        elif chance < 0.975:
+            writer.sensor_out(draw.choice((0, 3, 5, 99)), epoch, draw.choice(("aa", "")), out=draw.random() < 0.7)
+        elif chance < 0.985:
             writer.quarantine(len(writer.records) + draw.randint(-2, 4), epoch)
         else:
             writer.settings(config, epoch)

@@ -7,7 +7,8 @@ import pytest
 
 from services.gateway.calibrator import EVERY_STEPS
 from services.gateway.slot import Slot
-from services.runtime.messages import LogRecord
+from services.runtime.columns import floats, octets
+from services.runtime.messages import EXACT, LogRecord, Recovered
 from services.runtime.names import NO_NAME
 from services.runtime.settings import Recovery, Settings
 from services.standby import actions as act
@@ -44,6 +45,7 @@ class Owner:
         self.step = FIRST
         self.now = 0.0
         self.written: list[LogRecord] = []
+        self.wrong: dict[int, float] = {}
         draw = np.random.default_rng(1)
         mean, joint = MODEL.joint()
         self._noise, self._F = np.linalg.cholesky(joint[:5, :5] * 0.19), 0.9
@@ -54,7 +56,7 @@ class Owner:
         made: list[bytes] = []
         for _ in range(steps):
             self._x = self._F * self._x + self._wide * self._noise @ self._draw.normal(size=5)
-            told = dict(zip(CONFIG.sensors, self._x.tolist(), strict=True))
+            told = dict(zip(CONFIG.sensors, self._x.tolist(), strict=True)) | self.wrong
             for edge in EDGES:
                 if edge == dead:
                     record = self.writer.out(edge, self.step)
@@ -67,7 +69,7 @@ class Owner:
             self.now += 0.2
             self.writer.now_us = self.step * CONFIG.slide_us
             for action in self.primary.decide(self.slot, WISH, self.now, connected=True):
-                if isinstance(action, act.Append) and action.record.HasField("calibrated"):
+                if isinstance(action, act.Append) and action.record.WhichOneof("body") in ("calibrated", "sensor_out"):
                     self.written.append(action.record)
                     if log_it:
                         self.slot.apply(self.writer.raw(action.record.SerializeToString()))
@@ -75,6 +77,11 @@ class Owner:
 
     def late(self, edge: str, step: int, values: dict[int, float]) -> None:
         self.primary.emit(self.slot.apply(self.writer.batch(edge, step, values)), 7)
+
+    @property
+    def distrusted(self) -> list[int]:
+        assert self.primary.calibrator is not None
+        return [CONFIG.sensors[place] for place in np.flatnonzero(self.primary.calibrator.recovery.distrusted)]
 
     @property
     def factors(self) -> list[float]:
@@ -180,3 +187,27 @@ def test_records_that_do_not_count(factors: list[float], model: str, epoch: int)
     assert slot.chain.recover is not None
     assert slot.chain.recover.recovery is not None
     assert slot.chain.recover.recovery.given_factors == pytest.approx([1.5] * 5)
+
+
+def test_a_sensor_that_fails_alone_counts_as_missing_until_it_is_plausible_again() -> None:
+    owner = Owner(1.0, suspects=True)
+    owner.run(150)
+    assert not owner.distrusted
+    owner.wrong = {3: 500.0}
+    owner.run(40)
+    (record,) = [record.sensor_out for record in owner.written if record.HasField("sensor_out")]
+    assert (record.sensor, record.out, record.reason, record.epoch) == (3, True, "stuck", 1)
+    assert owner.distrusted == [3]
+    (made,) = owner.run(1)
+    recovered = Recovered.FromString(made)
+    assert abs(floats(recovered.mean)[2]) < 50  # what the others say, and not what it said
+    assert octets(recovered.quality)[2] != EXACT
+    owner.wrong = {}
+    owner.run(60)
+    assert not owner.distrusted
+    assert octets(Recovered.FromString(owner.run(1)[0]).quality)[2] == EXACT
+    standby = Slot(SLOT, load)
+    play(standby, owner.writer.records)
+    assert standby.context().SerializeToString(deterministic=True) == owner.slot.context().SerializeToString(
+        deterministic=True
+    )

@@ -112,6 +112,7 @@ def test_a_calibrations_truths_are_counted_by_group() -> None:
     gauges, mine = Gauges(), term(10)
     mine.calibrator = SimpleNamespace(
         groups=("left", "right"),
+        recovery=SimpleNamespace(distrusted=np.array([True, False])),
         truths=np.array([10, 20]),
         within=np.array([9, 17]),
         median_factors=lambda: np.array([1.5, 2.5]),
@@ -122,6 +123,7 @@ def test_a_calibrations_truths_are_counted_by_group() -> None:
     assert sample("tsunagi_recovery_truths_total", slot="94", group="left") == 30.0
     assert sample("tsunagi_recovery_truths_within_total", slot="94", group="right") == 17.0
     assert sample("tsunagi_recovery_calibration_factor", slot="94", group="right") == 2.5
+    assert sample("tsunagi_recovery_distrusted_sensors", slot="94") == 1.0
 
 
 def test_it_is_due_once_a_second() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import asdict, replace
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,9 @@ def walk(steps: int, n: int, *, persistence: float = 0.8, seed: int = 0) -> Floa
     for step in range(1, steps):
         x[step] = persistence * x[step - 1] + np.sqrt(1 - persistence**2) * mix @ rng.normal(size=n)
     return x
+
+
+FITTED = Moments(walk(300, 4)).model(Structure("innovation", 0.1, 0.8, 1), base(4))
 
 
 @pytest.mark.parametrize(
@@ -75,10 +80,10 @@ def test_a_period_is_found_where_there_is_one(period, found):
 
 
 def test_a_fit_takes_up_a_profile_that_helps_and_no_other():
-    x = walk(700, 4, persistence=0.5)
+    x = walk(300, 4, persistence=0.5)
     names = [f"s{i}" for i in range(4)]
     edges = ["a", "a", "b", "b"]
-    wave = 2 * np.sin(2 * np.pi * (100 + np.arange(700)) / 24)
+    wave = 2 * np.sin(2 * np.pi * (100 + np.arange(300)) / 24)
     model, report = estimate(x + wave[:, None] * [1, 1, -1, 0.5], names, edges=edges, period=24, first_step=100)
     assert report.profile[0] == 24
     assert model.profile is not None
@@ -90,7 +95,7 @@ def test_a_fit_takes_up_a_profile_that_helps_and_no_other():
 
 
 def test_a_model_with_a_profile_survives_its_file(tmp_path):
-    x = walk(200, 4) + 3 * np.sin(2 * np.pi * np.arange(200) / 12)[:, None]
+    x = walk(100, 4) + 3 * np.sin(2 * np.pi * np.arange(100) / 12)[:, None]
     model = Model.fit(x, period=12, edges=["a", "a", "b", "b"])
     assert model.profile is not None
     model.save(tmp_path / "a.model")
@@ -101,11 +106,17 @@ def test_a_model_with_a_profile_survives_its_file(tmp_path):
     assert part.mean_at(7).tolist() == model.mean_at(7)[[2, 0]].tolist()
 
 
+def refittable(x: Floats) -> Model:
+    structure = Structure("innovation", 0.05, 0.8, 1)
+    about = {"structure": asdict(structure), "steps": len(x)}
+    return replace(Moments(x).model(structure, base(4)), about=about)
+
+
 def test_a_refit_follows_a_level_and_a_coupling_that_moved():
     x = walk(600, 4)
-    model = Model.fit(x[:300], edges=["a", "b", "a", "b"])
+    model = refittable(x[:300])
     recovery, refit = Recovery(model), Refit(model, half_life=100)
-    later = walk(1500, 4, seed=5)
+    later = walk(1000, 4, seed=5)
     later = later[:, [0, 2, 1, 3]] + 3.0  # other pairs, another level
     for step, row in enumerate(later):
         recovery.step(row, step)
@@ -120,8 +131,8 @@ def test_a_refit_follows_a_level_and_a_coupling_that_moved():
 
 
 def test_a_refit_during_an_outage_does_not_learn_that_sensors_stand_still():
-    x = walk(3000, 4)
-    model = Model.fit(x[:500], edges=["a", "b", "a", "b"])
+    x = walk(2000, 4)
+    model = refittable(x[:500])
     recovery, refit = Recovery(model), Refit(model, half_life=200)
     for step, row in enumerate(x[500:]):
         hidden = row.copy()
@@ -142,7 +153,7 @@ def test_a_refit_says_what_it_cannot_start_from():
 
 @pytest.mark.parametrize("form", ["precision", "covariance"])
 def test_following_a_model_of_the_same_numbers_changes_nothing(form):
-    model = Model.fit(walk(300, 4), edges=["a", "b", "a", "b"])
+    model = FITTED
     one, other = Recovery(model, form=form), Recovery(model, form=form)
     rng = np.random.default_rng(3)
     for step in range(30):
@@ -150,14 +161,14 @@ def test_following_a_model_of_the_same_numbers_changes_nothing(form):
         row[rng.random(4) < 0.5] = np.nan
         other.follow(model)
         np.testing.assert_array_equal(one.step(row, step).mean, other.step(row, step).mean)
-    moved = Model.fit(walk(300, 4) * 2)
+    moved = replace(model, scale=2 * model.scale)
     with pytest.raises(ModelError, match="another scale"):
         one.follow(moved)
 
 
 @pytest.mark.parametrize("form", ["precision", "covariance"])
 def test_a_fork_goes_its_own_way_from_the_same_state(form):
-    model = Model.fit(walk(300, 4), edges=["a", "b", "a", "b"])
+    model = FITTED
     filter_ = Recovery(model, form=form)
     row = np.array([0.1, np.nan, 0.3, np.nan])
     filter_.step(row)

@@ -1,0 +1,81 @@
+import csv
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from services.cli import cli
+from services.recovery.explore import Scenario, draw, explore
+from services.recovery.model import Model, ModelError
+from tests.unit.recovery.fields import spatial_field
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    correlation, edges = spatial_field(80, np.random.default_rng(1), regions=9)
+    names = tuple(f"s{place}" for place in range(80))
+    zeros = np.zeros(80)
+    model = Model(names, zeros, zeros + 2, zeros + 0.9, 0.19 * correlation, correlation, zeros)
+    return model, [f"e{edge}" for edge in edges]
+
+
+def test_more_slots_satisfy_less_and_helpers_make_it_good(fleet):
+    model, edges = fleet
+    rows = {
+        (row.slots, row.cap): row
+        for row in explore(model, edges, slots=(1, 20), caps=(0, 50), eps=(1.6,), scenario=Scenario(draws=12))
+    }
+    assert rows[20, 0].satisfied < rows[1, 0].satisfied == rows[1, 0].reachable
+    assert rows[20, 50].satisfied == pytest.approx(rows[20, 50].reachable)
+    assert rows[1, 50].helpers == 0 == rows[1, 50].helper_bytes
+    assert rows[20, 50].helpers > 0
+    assert all(row.worst_slot_ms <= row.step_ms for row in rows.values())
+
+
+def test_the_scenario_is_the_papers():
+    dead = [len(gone) for gone in Scenario(fail=0.1, steps=10, draws=400).dead(50)]
+    assert np.mean(dead) == pytest.approx(25, abs=1)  # about half of the data is lost at r_f = 0.1
+    assert min(len(gone) for gone in Scenario(fail=1e-9).dead(5)) == 1
+
+
+def test_refusals(fleet):
+    model, edges = fleet
+    with pytest.raises(ModelError, match="found 3 edges for the model's 80"):
+        explore(model, edges[:3])
+    with pytest.raises(ModelError, match="slots: found 81"):
+        explore(model, edges, slots=(81,))
+
+
+def test_the_command(fleet, tmp_path, monkeypatch):
+    model, edges = fleet
+    model.save(tmp_path / "a.model")
+    table = "".join(f"{name},{edge}\n" for name, edge in zip(model.names, edges, strict=True))
+    (tmp_path / "sensors.csv").write_text(f"sensor,edge\n{table}", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    command = [
+        "recovery",
+        "explore",
+        "--model",
+        "a.model",
+        "--sensors",
+        "sensors.csv",
+        "--slots",
+        "1,4",
+        "--cap",
+        "0,9",
+    ]
+    found = CliRunner().invoke(cli, [*command, "--eps", "0.5", "--draws", "5", "--out", "t.csv", "--picture", "t.png"])
+    assert found.exit_code == 0, found.output
+    assert "satisfied" in found.output
+    rows = list(csv.DictReader((tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()))
+    assert [(row["slots"], row["cap"]) for row in rows] == [("1", "0"), ("1", "9"), ("4", "0"), ("4", "9")]
+    assert (tmp_path / "t.png").stat().st_size > 1000
+    wrong = CliRunner().invoke(cli, [*command, "--eps", "much"])
+    assert wrong.exit_code == 2
+    assert "much" in wrong.output
+
+
+def test_a_picture_needs_rows(fleet, tmp_path):
+    model, edges = fleet
+    draw(explore(model, edges, caps=(0,), scenario=Scenario(draws=2)), tmp_path / "p.png")
+    assert (tmp_path / "p.png").exists()
