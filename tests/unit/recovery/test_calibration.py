@@ -54,7 +54,7 @@ def test_it_follows_a_drift():
         inside.append(float((row <= 1.6449 * calibration.factors(0.9)).mean()))
         calibration.observe(step, np.arange(4), row)
     for part in (slice(300, 800), slice(900, 1600), slice(1700, 2400)):
-        assert np.mean(inside[part]) == pytest.approx(0.9, abs=0.04)
+        assert np.mean(inside[part]) == pytest.approx(0.9, abs=0.05)
 
 
 def test_a_sensor_worse_than_its_group_gets_wider_bounds():
