@@ -112,9 +112,9 @@ class Calibrator:
         if self._steps < EVERY_STEPS:
             return None
         self._steps = 0
-        wanted = self._calibration.factors(self._delta)
-        given = self.recovery.given_factors
-        present = np.full(len(wanted), self.recovery.model.inflation(self._delta)) if given is None else given
+        given, table = self.recovery.given_factors, self.recovery.model.inflation(self._delta)
+        present = np.full(len(self._places), table) if given is None else given
+        wanted = self._calibration.measured(self._delta, present)
         if (np.abs(wanted / present - 1) <= MOVED).all():
             return None
         result = np.zeros(len(self._ids))

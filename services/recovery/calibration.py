@@ -108,19 +108,26 @@ class Calibration:
         np.add.at(self._own_count, sensors, 1.0)
 
     def factors(self, delta: float) -> Floats:
-        """Return float64[n]: what each sensor's standard deviation must be multiplied by for bounds of `delta`."""
+        """Return float64[n]: what each sensor's standard deviation must be multiplied by for bounds of `delta`.
+
+        Of groups of which too little is known it is what the model's table says.
+        """
         if delta not in self._cached:
-            table = self._model.inflation(delta)
-            multiple = NormalDist().inv_cdf((1 + delta) / 2)
-            spread = self._spread()
-            level = np.empty(len(self._found))
-            for number, group in enumerate(self._found):
-                quantile = self._quantile(group, delta)
-                level[number] = table if quantile is None else quantile / multiple
-                if quantile is None:
-                    spread[self._group_of == number] = 1.0
-            self._cached[delta] = level[self._group_of] * spread
+            table = np.full(len(self._model), self._model.inflation(delta))
+            self._cached[delta] = self.measured(delta, table)
         return self._cached[delta]
+
+    def measured(self, delta: float, otherwise: Floats) -> Floats:
+        """Return the same, with the given factors of groups of which too little is known."""
+        multiple = NormalDist().inv_cdf((1 + delta) / 2)
+        spread = self._spread()
+        result = otherwise.copy()
+        for number, group in enumerate(self._found):
+            quantile = self._quantile(group, delta)
+            if quantile is not None:
+                mine = self._group_of == number
+                result[mine] = quantile / multiple * spread[mine]
+        return result
 
     def counts(self) -> list[int]:
         """Return how many ratios each group's factor rests on."""

@@ -127,6 +127,18 @@ def test_measuring_changes_no_output_and_a_standby_computes_the_same() -> None:
     )
 
 
+def test_a_new_owner_keeps_what_is_in_force_until_it_knows_better() -> None:
+    owner = Owner(3.0)
+    owner.run(600)
+    before, written = owner.factors, len(owner.written)
+    owner.primary.calibrator = None  # as one that has just taken over
+    owner.run(2 * EVERY_STEPS)
+    assert owner.factors == before
+    assert len(owner.written) == written
+    owner.run(400)
+    assert len(owner.written) > written
+
+
 def test_it_can_be_switched_off() -> None:
     owner = Owner(3.0, calibrate=False)
     owner.run(300)
