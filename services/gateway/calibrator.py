@@ -114,7 +114,8 @@ class Calibrator:
         self._steps = 0
         given, table = self.recovery.given_factors, self.recovery.model.inflation(self._delta)
         present = np.full(len(self._places), table) if given is None else given
-        wanted = self._calibration.measured(self._delta, present)
+        # Shadow failures last 30 steps at most; an outage that lasts longer is further off than they tell.
+        wanted = np.maximum(self._calibration.measured(self._delta, present), table)
         if (np.abs(wanted / present - 1) <= MOVED).all():
             return None
         result = np.zeros(len(self._ids))

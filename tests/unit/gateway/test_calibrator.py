@@ -107,6 +107,12 @@ def test_bounds_become_as_wide_as_the_data_are() -> None:
     assert share == pytest.approx(0.9, abs=0.03)
 
 
+def test_bounds_do_not_become_narrower_than_the_fit_found() -> None:
+    owner = Owner(0.3)
+    owner.run(600)
+    assert not owner.written
+
+
 def test_nothing_changes_before_it_is_read_back() -> None:
     owner = Owner(3.0)
     owner.run(600, log_it=False)
