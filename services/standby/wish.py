@@ -13,13 +13,13 @@ class Wish:
 
     Attributes:
         model_sha256: "" = no model.
-        groups: the group of each of the slot's sensors; empty = all are one.
         owner: node that the plan names as owner.
         move: the plan wishes a handover although the present owner lives.
+        groups: the group of each of the slot's sensors; empty = all are one.
     """
 
     config: SlotConfig
     model_sha256: str = ""
     owner: str = ""
-    groups: tuple[str, ...] = ()
     move: bool = False
+    groups: tuple[str, ...] = ()

@@ -1,20 +1,22 @@
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from services.recovery.helpers import HelpersError, ListOrder, choose_helpers, variance_threshold
 from services.recovery.partition import partition
+from services.runtime.columns import Floats
 from tests.unit.recovery.fields import paper_field, spatial_field
 
 
-def given(covariance, read, targets):
+def given(covariance: Floats, read: npt.ArrayLike, targets: npt.NDArray[np.intp]) -> Floats:
     """Equation (7) with a plain inverse."""
-    read = np.asarray(read, dtype=int)
-    if not len(read):
-        return np.diag(covariance)[targets]
-    cross = covariance[np.ix_(targets, read)]
-    return np.diag(covariance)[targets] - np.einsum(
-        "ti,ij,tj->t", cross, np.linalg.inv(covariance[np.ix_(read, read)]), cross
-    )
+    seen = np.asarray(read, dtype=np.intp)
+    own = np.diag(covariance)[targets]
+    if not len(seen):
+        return np.asarray(own)
+    cross = covariance[np.ix_(targets, seen)]
+    inverse = np.linalg.inv(covariance[np.ix_(seen, seen)])
+    return np.asarray(own - np.einsum("ti,ij,tj->t", cross, inverse, cross))
 
 
 @pytest.fixture(scope="module")
