@@ -136,7 +136,7 @@ class _Search:
         self._covariance, self._read, self._targets = covariance, read, targets
         self._limit, self._wanted = limit, reachable
         self._all = candidates
-        self.variance = self._given(covariance[targets, targets].copy(), targets)
+        self._alone = self.variance = self._given(covariance[targets, targets].copy(), targets)
 
     def _given(self, variance: Floats, sensors: Places) -> Floats:
         """Return variances given what the slot reads, and keep the factor."""
@@ -161,34 +161,29 @@ class _Search:
         return np.asarray(blas.dtrsm(1.0, self._factor, right, lower=1, overwrite_b=1))
 
     def run(self, cap: int) -> list[int]:
-        chosen: list[int] = []
-        left = self._all
-        while self._short().any() and len(left) and len(chosen) < cap:
-            first = self._first_look(left) if not chosen else left
-            self._pick(first, chosen, cap)
-            if len(first) == len(left):
-                break
-            left = np.setdiff1d(left, chosen)
-            if chosen and self._short().any():  # the first look was not enough: start afresh, over all
-                chosen.clear()
-                left = self._all
-                self.variance = self._given(self._covariance[self._targets, self._targets].copy(), self._targets)
-                self._pick(left, chosen, cap)
-                break
+        """Return the best helpers, at most `cap`: among the likely ones, and if these do not suffice among all."""
+        first = self._first_look()
+        chosen = self._pick(first, cap)
+        if len(first) < len(self._all) and self._short().any():
+            self.variance = self._alone
+            chosen = self._pick(self._all, cap)
         return chosen
 
     def _short(self) -> npt.NDArray[np.bool_]:
         return np.asarray(self._wanted & (self.variance > self._limit))
 
-    def _first_look(self, candidates: Places) -> Places:
-        if len(candidates) <= FIRST_LOOK:
-            return candidates
+    def _first_look(self) -> Places:
+        if len(self._all) <= FIRST_LOOK:
+            return self._all
         rows = self._covariance[self._targets[self._short()]]
-        strength = np.max(np.square(rows), axis=0)[candidates]
-        return np.sort(candidates[np.argpartition(-strength, FIRST_LOOK)[:FIRST_LOOK]])
+        strength = np.max(np.square(rows), axis=0, initial=0.0)[self._all]
+        return np.sort(self._all[np.argpartition(-strength, FIRST_LOOK)[:FIRST_LOOK]])
 
-    def _pick(self, candidates: Places, chosen: list[int], cap: int) -> None:
-        """Add the best candidates to `chosen` until nothing is short, nothing helps or the cap is reached."""
+    def _pick(self, candidates: Places, cap: int) -> list[int]:
+        """Return the best candidates, until nothing is short, nothing helps or the cap is reached."""
+        chosen: list[int] = []
+        if not (self._short().any() and len(candidates) and cap):
+            return chosen
         short = np.flatnonzero(self._short())
         sensors = self._targets[short]
         W = self._rows(candidates) if len(self._read) else np.empty((0, len(candidates)))
@@ -225,12 +220,10 @@ class _Search:
             chosen.append(sensor)
             free &= own > LEAST_RESIDUAL
             free[best] = False
-        self._settle(chosen)
-
-    def _settle(self, chosen: list[int]) -> None:
-        """Compute all targets' variances with what was chosen, the satisfied ones' too."""
+        # Of all targets, the satisfied ones too.
         read = np.concatenate([self._read, np.array(chosen, dtype=np.intp)])
         self.variance = _variance_given(self._covariance, read, self._targets)
+        return chosen
 
 
 def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:

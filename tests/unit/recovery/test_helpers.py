@@ -113,6 +113,12 @@ def test_sensors_that_tell_the_same_are_no_trouble():
     edges = np.tile(edges, 2)
 
 
+def test_a_large_fleet_in_which_nobody_tells_of_anybody_is_searched_to_the_end():
+    found = choose_helpers(np.eye(700), np.arange(10), np.arange(3), 0.5)
+    assert found.reason == "no helper"
+    assert not len(found.chosen)
+
+
 def test_list_order_is_the_papers(fleet):
     correlation, edges, of = fleet
     order = ListOrder(correlation, edges, of, 0.4, cap=60, at_a_time=1)
