@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from services.gateway.config import SlotConfig
 from services.gateway.operators import Recover
 from services.recovery.calibration import Calibration, Shadow, ratios
 from services.recovery.filter import Recovery, StepEstimate
+from services.recovery.model import half_width
 from services.recovery.suspects import Suspects
 from services.runtime.columns import Floats, floats, sensors
 from services.runtime.messages import SensorOut, TupleBatch
@@ -54,11 +54,10 @@ class Calibrator:
         self._ids = np.array(config.sensors, dtype=np.uint32)
         self._places = recover.places
         self._delta = config.delta
-        self._multiple = NormalDist().inv_cdf((1 + config.delta) / 2)
+        self._multiple = half_width(config.delta)
         mine = [groups[place] if groups else "" for place in self._places]
         self._calibration = Calibration(recovery.model, mine)
         self.groups = tuple(str(group) for group in self._calibration.groups)
-        self._group_of = np.array([self.groups.index(group) for group in mine], dtype=np.intp)
         self._shadow = Shadow(recovery, [config.edges[place] for place in self._places])
         self.truths = np.zeros(len(self.groups), dtype=np.int64)
         self.within = np.zeros(len(self.groups), dtype=np.int64)
@@ -127,7 +126,9 @@ class Calibrator:
         given = self.recovery.given_factors
         if given is None:
             return np.full(len(self.groups), self.recovery.model.inflation(self._delta))
-        return np.array([float(np.median(given[self._group_of == number])) for number in range(len(self.groups))])
+        return np.array(
+            [float(np.median(given[self._calibration.group_of == number])) for number in range(len(self.groups))]
+        )
 
     def _judge(self, step: int, places: npt.NDArray[np.intp], found: Floats) -> None:
         """Count truths by the bounds in force, and learn from them."""
@@ -137,7 +138,7 @@ class Calibrator:
             return
         given = self.recovery.given_factors
         factor = self.recovery.model.inflation(self._delta) if given is None else given[places]
-        of = self._group_of[places]
+        of = self._calibration.group_of[places]
         self.truths += np.bincount(of, minlength=len(self.groups))
         self.within += np.bincount(of[found <= factor * self._multiple], minlength=len(self.groups))
         self._calibration.observe(step, places, found)

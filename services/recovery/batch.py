@@ -8,14 +8,13 @@ independent dummies of variance 1, which change nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from services.recovery.filter import WILD, StepEstimate
 from services.recovery.forms import PrecisionForm, choose_form
-from services.recovery.model import Model, ModelError
+from services.recovery.model import Model, ModelError, half_width
 from services.runtime.columns import Floats
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 
@@ -45,7 +44,7 @@ class RecoveryBatch:
         self.models = tuple(models)
         self._eps = eps
         self._inflation = np.array([model.inflation(delta) for model in models])[:, None]
-        self._half_width = NormalDist().inv_cdf((1 + delta) / 2)
+        self._half_width = half_width(delta)
         self._mean, self._scale = (np.stack([getattr(model, key) for model in models]) for key in ("mean", "scale"))
         self._drift = np.stack([model.drift for model in models])
         self._diagonal = all(model.diagonal for model in models)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from services.recovery.filter import Recovery
-from services.recovery.model import Model
+from services.recovery.model import Model, half_width
+from services.recovery.numbering import numbered
 from services.runtime.columns import Floats, pack_arrays, unpack_arrays
 
 Places = npt.NDArray[np.intp]
@@ -58,21 +58,22 @@ class Calibration:
         model: its table is used until enough has been seen.
         group_of: each sensor's group; None = all are one.
         half_life: of a ratio, in steps.
+
+    Attributes:
+        group_of: intp[n], each sensor's group by number; `groups`: their names.
     """
 
     def __init__(
         self, model: Model, group_of: Sequence[Hashable] | None = None, *, half_life: float = HALF_LIFE
     ) -> None:
         n = len(model)
-        numbers: dict[Hashable, int] = {}
         names = group_of if group_of is not None else [0] * n
         if len(names) != n:
             raise ValueError(f"calibration: found {len(names)} groups for {n} sensors")
-        self._group_of = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.intp)
-        self.groups: tuple[Hashable, ...] = tuple(numbers)
+        self.group_of, self.groups = numbered(names)
         self._model = model
         self._half_life = half_life
-        self._found = [_Group(np.empty(0), np.empty(0)) for _ in numbers]
+        self._found = [_Group(np.empty(0), np.empty(0)) for _ in self.groups]
         self._own_sum = np.zeros(n)  # of squared ratios, and how many, with the half-life's weights
         self._own_count = np.zeros(n)
         self._own_step = 0
@@ -86,7 +87,7 @@ class Calibration:
         sensors, ratios = sensors[good], np.minimum(ratios[good], LARGEST)
         self._cached.clear()
         spread = self._spread()
-        groups = self._group_of[sensors]
+        groups = self.group_of[sensors]
         for number in np.unique(groups).tolist():
             group, mine = self._found[number], groups == number
             scores = ratios[mine] / spread[sensors[mine]]
@@ -119,13 +120,13 @@ class Calibration:
 
     def measured(self, delta: float, otherwise: Floats) -> Floats:
         """Return the same, with the given factors of groups of which too little is known."""
-        multiple = NormalDist().inv_cdf((1 + delta) / 2)
+        multiple = half_width(delta)
         spread = self._spread()
         result = otherwise.copy()
         for number, group in enumerate(self._found):
             quantile = self._quantile(group, delta)
             if quantile is not None:
-                mine = self._group_of == number
+                mine = self.group_of == number
                 result[mine] = quantile / multiple * spread[mine]
         return result
 
@@ -135,11 +136,11 @@ class Calibration:
 
     def _spread(self) -> Floats:
         """Return what is taken out of a sensor's ratio: how much worse it is than its group, and its group lately."""
-        total = np.bincount(self._group_of, self._own_sum, minlength=len(self._found))
-        count = np.bincount(self._group_of, self._own_count, minlength=len(self._found))
-        usual = np.divide(total, count, out=np.ones(len(total)), where=(count > 0) & (total > 0))[self._group_of]
+        total = np.bincount(self.group_of, self._own_sum, minlength=len(self._found))
+        count = np.bincount(self.group_of, self._own_count, minlength=len(self._found))
+        usual = np.divide(total, count, out=np.ones(len(total)), where=(count > 0) & (total > 0))[self.group_of]
         own = (OWN_WEIGHT + self._own_sum / usual) / (OWN_WEIGHT + self._own_count)
-        lately = np.array([group.lately for group in self._found])[self._group_of]
+        lately = np.array([group.lately for group in self._found])[self.group_of]
         return np.asarray(np.sqrt(own) * lately)
 
     def _quantile(self, group: _Group, delta: float) -> float | None:
@@ -193,9 +194,8 @@ class Shadow:
     """
 
     def __init__(self, recovery: Recovery, edge_of: Sequence[Hashable], *, offset: int = 0) -> None:
-        numbers: dict[Hashable, int] = {}
-        edges = np.array([numbers.setdefault(edge, len(numbers)) for edge in edge_of], dtype=np.intp)
-        self._sensors = [np.flatnonzero(edges == number) for number in range(len(numbers))]
+        edges, names = numbered(edge_of)
+        self._sensors = [np.flatnonzero(edges == number) for number in range(len(names))]
         self._recovery = recovery
         self._filter = recovery.fork()
         self._next_edge = self._next_length = offset

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from services.recovery.forms import State, choose_form
-from services.recovery.model import Model, ModelError
+from services.recovery.model import Model, ModelError, half_width
 from services.recovery.moments import Moments, Structure, detect_period, profile_of
 from services.runtime.columns import Floats
 
@@ -166,7 +165,7 @@ def estimate(
     model = _Part(rows, base, search.profile, first_step).model(structure)
     model = replace(model, calibration=calibration)
     checked = choose_form(model)
-    multiple = NormalDist().inv_cdf((1 + REPORTED_DELTA) / 2)
+    multiple = half_width(REPORTED_DELTA)
     report = FitReport(
         steps=len(rows),
         sensors=len(kept),
@@ -243,8 +242,7 @@ class _Search:
         self._each(replace(self.best, shrinkage=weight) for weight in self._shrinkages())
         self._persistences()
         start = self.best
-        steps = self._split
-        self._each(replace(start, transition="innovation", lag=lag) for lag in LAGS if 4 * lag < steps)
+        self._each(replace(start, transition="innovation", lag=lag) for lag in LAGS if 4 * lag < self._split)
         if self.best.transition == "innovation":
             self._each(replace(self.best, shrinkage=weight) for weight in self._shrinkages())
             self._persistences()
@@ -253,14 +251,14 @@ class _Search:
 
     def try_profiles(self, period: int) -> None:
         """Search again with profiles, if the history shows the period twice; keep what is better."""
-        if 2 * period > self._split or len(self._rows) < 8:
+        if 2 * period > self._split:
             return
-        plain = self.profile, self.best, self.trial
+        plain = self.best
         for harmonics in sorted({min(count, period // 2) for count in HARMONICS}):
             part = _Part(self._rows[: self._split], self._base, (period, harmonics), self._first_step)
-            trial = self._try(part, plain[1])
+            trial = self._try(part, plain)
             if trial.score < self.trial.score:
-                self._part, self.trial, self.best = part, trial, plain[1]
+                self._part, self.trial, self.best = part, trial, plain
                 self.profile = (period, harmonics)
         if self.profile:
             self._tried = set()
@@ -379,7 +377,7 @@ def _calibration(trial: _Trial) -> tuple[tuple[float, float], ...]:
     table = []
     for delta in LEVELS:
         rank = min(len(ratios), int(np.ceil((len(ratios) + 1) * delta)))  # the finite-sample rank
-        gaussian = NormalDist().inv_cdf((1 + delta) / 2)
+        gaussian = half_width(delta)
         table.append((delta, max(1.0, round(float(ratios[rank - 1]) / gaussian, 6))))
     return tuple(table)
 

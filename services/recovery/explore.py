@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,8 @@ import numpy.typing as npt
 
 from services.recovery.filter import Recovery
 from services.recovery.helpers import choose_helpers
-from services.recovery.model import Model, ModelError
+from services.recovery.model import Model, ModelError, half_width
+from services.recovery.numbering import numbered
 from services.recovery.partition import partition
 from services.runtime.columns import Floats
 
@@ -105,13 +105,12 @@ def explore(
     if wrong:
         raise ModelError(f"explore: slots: found {wrong[0]}, expected 1 to the model's {n} sensors")
     scenario = scenario or Scenario()
-    numbers = {edge: number for number, edge in enumerate(dict.fromkeys(edge_of))}
-    edges = np.array([numbers[edge] for edge in edge_of])
-    lost = [np.flatnonzero(np.isin(edges, dead)) for dead in scenario.dead(len(numbers))]
+    edges, names = numbered(edge_of)
+    lost = [np.flatnonzero(np.isin(edges, dead)) for dead in scenario.dead(len(names))]
     size = np.sqrt(np.diag(model.prior))
     correlation = model.prior / np.outer(size, size)
     precision = np.asarray(np.linalg.inv(model.prior + 1e-10 * np.eye(n)), dtype=np.float64)
-    multiple = NormalDist().inv_cdf((1 + delta) / 2) * model.inflation(delta)
+    multiple = half_width(delta) * model.inflation(delta)
     rows = []
     for count in slots:
         of = partition(correlation, edges, count)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from scipy import linalg
-from scipy.linalg import lapack
 
-from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, Places, State, choose_form
-from services.recovery.model import Model, ModelError
+from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, Places, State, choose_form, inverse
+from services.recovery.model import Model, ModelError, half_width
 from services.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 
@@ -101,18 +99,19 @@ class Recovery:
             raise ModelError(f"recovery: delta: found {delta}, expected a probability between 0 and 1")
         if not eps > 0:
             raise ModelError(f"recovery: eps: found {eps}, expected more than 0")
-        self.model = model
         self.restarts = 0
         self._eps, self._delta = eps, delta
-        self._nugget_form = form
+        self._asked_form = form
         self._calibration = calibration
         self._raw_sd = np.zeros(len(model))
         self.distrusted = np.zeros(len(model), dtype=bool)
-        choice = choose_form(model, form)
-        self._use(choice)
+        self._half_width = half_width(delta)
+        self._use(model, choose_form(model, form))
         self._state: State | None = None
 
-    def _use(self, choice: Choice) -> None:
+    def _use(self, model: Model, choice: Choice) -> None:
+        self.model = model
+        self._inflation = model.inflation(self._delta)
         self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
         self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
         if self.nugget:
@@ -166,16 +165,15 @@ class Recovery:
         """
         if model.names != self.model.names or not np.array_equal(model.scale, self.model.scale):
             raise ModelError("recovery: found a model of other sensors or another scale, expected a refit of the same")
-        choice = choose_form(model, self._nugget_form)
+        choice = choose_form(model, self._asked_form)
         state = self._state
         if state is not None:
             spread = state.spread
             if choice.name != self.form and len(state.missing):
-                spread = np.tril(_inverse(spread))
+                spread = np.tril(inverse(spread))
             shift = (self.model.mean - model.mean) / model.scale
             self._state = State(state.missing, spread, state.x + shift, state.variance)
-        self.model = model
-        self._use(choice)
+        self._use(model, choice)
 
     def posterior(self) -> tuple[Floats, Places, Floats]:
         """Return the last step's mean, missing set and covariance on it, in units of scale around the model's mean.
@@ -191,13 +189,13 @@ class Recovery:
         if not len(state.missing):
             return state.x, state.missing, np.empty((0, 0))
         lower = np.tril(state.spread)
-        whole = _inverse(state.spread) if self.form == "precision" else lower + np.tril(lower, -1).T
+        whole = inverse(state.spread) if self.form == "precision" else lower + np.tril(lower, -1).T
         return state.x, state.missing, whole
 
     def half_widths(self, delta: float) -> Floats:
         """Return the last step's bounds for another probability, float64[n], sensor units; 0 = measured."""
         factor = self.model.inflation(delta) if self._calibration is None else self._calibration.factors(delta)
-        return np.asarray(NormalDist().inv_cdf((1 + delta) / 2) * factor * self._raw_sd * self.model.scale)
+        return np.asarray(half_width(delta) * factor * self._raw_sd * self.model.scale)
 
     def step(self, values: Floats, step: int = 0) -> StepEstimate:
         """Take in the next step and estimate what is missing.
@@ -231,8 +229,8 @@ class Recovery:
         if len(missing):
             self._raw_sd[missing] = np.sqrt(state.variance)
             factors = None if self._calibration is None else self._calibration.factors(self._delta)[missing]
-            spread = (model.inflation(self._delta) if factors is None else factors) * self._raw_sd[missing]
-            within = NormalDist().inv_cdf((1 + self._delta) / 2) * spread
+            spread = (self._inflation if factors is None else factors) * self._raw_sd[missing]
+            within = self._half_width * spread
             mean[missing] = usual[missing] + model.scale[missing] * state.x[missing]
             sd[missing] = model.scale[missing] * spread
             bound[missing] = model.scale[missing] * within
@@ -301,13 +299,3 @@ class Recovery:
     def _tag(self) -> Bytes:
         """Form and model, 9 bytes: a posterior means nothing to another."""
         return np.frombuffer(bytes([FORMS.index(self.form)]) + bytes.fromhex(self.model.identity)[:8], dtype=np.uint8)
-
-
-def _inverse(lower: Floats) -> Floats:
-    """Return the inverse of a positive definite matrix of which the lower triangle is given."""
-    factor, info = lapack.dpotrf(lower, lower=1, clean=1)
-    if info:
-        raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")
-    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    triangle = np.tril(inverse)
-    return np.asarray(triangle + np.tril(triangle, -1).T)

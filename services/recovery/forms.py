@@ -72,8 +72,8 @@ class PrecisionForm:
 
     def __init__(self, model: Model, nugget: float) -> None:
         self._model = model
-        self._prior_precision = _inverse(model.prior, nugget)
-        self._precision = _inverse(model.Q, nugget)  # L
+        self._prior_precision = inverse(model.prior, nugget)
+        self._precision = inverse(model.Q, nugget)  # L
         self._dense: tuple[Floats, Floats, Floats] | None = None  # G, G' and H; of a diagonal F rows of L, rescaled
         if not model.diagonal:
             product = self._precision @ model.transition
@@ -274,9 +274,9 @@ def _cholesky(matrix: Floats) -> Floats:
     return np.asarray(factor)
 
 
-def _inverse(matrix: Floats, nugget: float) -> Floats:
+def inverse(matrix: Floats, nugget: float = 0.0) -> Floats:
     """Return (matrix + nugget I)^-1, symmetric to the last bit."""
     factor = _cholesky(np.asfortranarray(matrix + nugget * np.eye(len(matrix))))
-    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    lower = np.tril(inverse)
+    whole, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    lower = np.tril(whole)
     return np.ascontiguousarray(lower + np.tril(lower, -1).T)

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, lapack
 
+from services.recovery.model import half_width
 from services.runtime.columns import Floats
 
 Places = npt.NDArray[np.intp]
-Method = Literal["greedy", "list"]
-METHODS: tuple[str, ...] = get_args(Method)
 
 CAP = 100
 FIRST_LOOK = 512
@@ -64,7 +62,7 @@ def variance_threshold(eps: float, delta: float) -> float:
     """
     if not (eps > 0 and 0 < delta < 1):
         raise HelpersError(f"helpers: found eps = {eps}, delta = {delta}, expected eps > 0 and 0 < delta < 1")
-    return float((eps / NormalDist().inv_cdf((1 + delta) / 2)) ** 2)
+    return float((eps / half_width(delta)) ** 2)
 
 
 def choose_helpers(
@@ -144,15 +142,7 @@ class _Search:
             self._factor = np.empty((0, 0))
             self._W_targets = np.empty((0, len(sensors)))
             return variance
-        block = np.asfortranarray(self._covariance[np.ix_(self._read, self._read)])
-        factor, info = lapack.dpotrf(block, lower=1, clean=1, overwrite_a=1)
-        if info:  # sensors that tell the same: a nugget of rounding's size
-            block = np.asfortranarray(self._covariance[np.ix_(self._read, self._read)])
-            block[np.diag_indices_from(block)] += 1e-10 * float(np.diag(block).max())
-            factor, info = lapack.dpotrf(block, lower=1, clean=1, overwrite_a=1)
-            if info:
-                raise HelpersError("helpers: covariance: found a negative eigenvalue, expected a covariance")
-        self._factor = factor
+        self._factor = _factor(self._covariance, self._read)
         self._W_targets = self._rows(sensors)
         return np.asarray(np.maximum(variance - np.einsum("it,it->t", self._W_targets, self._W_targets), 0.0))
 
@@ -191,7 +181,6 @@ class _Search:
         cross = self._covariance[sensors][:, candidates]
         if len(self._read):
             cross = cross - self._W_targets[:, short].T @ W
-        rest = self._covariance  # rows of what was picked are made from it
         added = np.empty((min(cap, len(candidates)), len(candidates)))
         count = 0
         variance = self.variance[short]
@@ -209,7 +198,7 @@ class _Search:
             if worth[best] <= 1e-12:
                 break
             sensor = int(candidates[best])
-            row = rest[sensor, candidates] - W[:, best] @ W - added[:count, best] @ added[:count]
+            row = self._covariance[sensor, candidates] - W[:, best] @ W - added[:count, best] @ added[:count]
             row /= np.sqrt(own[best])
             pull = cross[:, best] / np.sqrt(own[best])
             variance = np.maximum(variance - pull**2, 0.0)
@@ -226,11 +215,8 @@ class _Search:
         return chosen
 
 
-def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
-    """Return float64[m]: equation (7)."""
-    own = covariance[targets, targets].copy()
-    if not len(read) or not len(targets):
-        return own
+def _factor(covariance: Floats, read: Places) -> Floats:
+    """Return the lower Cholesky factor of what is read; sensors that tell the same get a nugget of rounding's size."""
     block = np.asfortranarray(covariance[np.ix_(read, read)])
     factor, info = lapack.dpotrf(block, lower=1, clean=1)
     if info:
@@ -238,6 +224,15 @@ def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats
         factor, info = lapack.dpotrf(block, lower=1, clean=1)
         if info:
             raise HelpersError("helpers: covariance: found a negative eigenvalue, expected a covariance")
+    return np.asarray(factor)
+
+
+def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
+    """Return float64[m]: equation (7)."""
+    own = covariance[targets, targets].copy()
+    if not len(read) or not len(targets):
+        return own
+    factor = _factor(covariance, read)
     spill = blas.dtrsm(1.0, factor, np.asfortranarray(covariance[np.ix_(read, targets)]), lower=1, overwrite_b=1)
     return np.asarray(np.maximum(own - np.einsum("it,it->t", spill, spill), 0.0))
 

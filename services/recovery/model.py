@@ -134,8 +134,8 @@ class Model:
             return 1.0
         levels, factors = zip(*self.calibration, strict=True)
         # Between levels the multiple of sd, not the level, is the natural axis: tails are where factors change.
-        multiples = [_half_width(level) for level in levels]
-        return float(np.interp(_half_width(delta), multiples, factors))
+        multiples = [half_width(level) for level in levels]
+        return float(np.interp(half_width(delta), multiples, factors))
 
     @classmethod
     def from_joint(cls, mean: npt.ArrayLike, joint: npt.ArrayLike, names: Sequence[str] | None = None) -> Self:
@@ -295,7 +295,7 @@ def _check_calibration(calibration: tuple[tuple[float, float], ...]) -> None:
         raise ModelError("model: calibration: levels are not ascending")
 
 
-def _half_width(delta: float) -> float:
+def half_width(delta: float) -> float:
     """Half width, in standard deviations, of the central interval of probability delta (equation (6))."""
     return NormalDist().inv_cdf((1 + delta) / 2)
 

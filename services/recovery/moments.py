@@ -27,6 +27,10 @@ LEAST_PAIRS = 4
 """Cells that both sensors must have for their covariance to be anything but zero."""
 LEAST_VARIANCE = 0.01
 """Of a sensor that hardly moved in a part, in units of its whole history's variance; if it stood still, 1 is taken."""
+LEAST_REPEAT = 0.2
+"""Autocorrelation of a period at least."""
+AS_GOOD = 0.9
+"""A peak of this share of the best is as good, but for noise."""
 
 Transition = Literal["diagonal", "innovation", "full"]
 
@@ -46,6 +50,12 @@ class Structure:
     shrinkage: float
     persistence: float
     lag: int = 0
+
+    @property
+    def noise_share(self) -> float:
+        """Share of what `lag` steps add that one step adds: over them it is one step's, times 1 + f^2 + f^4 ..."""
+        squared = self.persistence**2
+        return 1 / self.lag if squared == 1 else (1 - squared) / (1 - squared**self.lag)
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> Structure:
@@ -81,7 +91,7 @@ class Moments:
         """Return float64[2n, 2n] of the rows `lag` steps apart, the later one first."""
         if lag not in self._found:
             later, earlier = self.rows[lag:], self.rows[:-lag]
-            whole = _any(later) & _any(earlier)  # what is held back for a trial takes no part, and costs nothing
+            whole = _any(later) & _any(earlier)  # a row in which nobody was read tells nothing
             self._found[lag] = covariance(np.hstack([later[whole], earlier[whole]]))
         return self._found[lag]
 
@@ -128,17 +138,10 @@ def of_joint(joint: Floats, structure: Structure, base: Model) -> Model:
     ahead, cross, behind = joint[:n, :n], joint[:n, n:], joint[n:, n:]
     forgotten = structure.persistence**structure.lag
     added = ahead - forgotten * (cross + cross.T) + forgotten**2 * behind
-    # Over `lag` steps as much noise is added as in one, times 1 + f^2 + f^4 ...
-    share = (
-        1 / structure.lag
-        if structure.persistence == 1
-        else (1 - structure.persistence**2) / (1 - structure.persistence ** (2 * structure.lag))
-    )
-    noise = shrunk(share * added, structure.shrinkage)
     return replace(
         base,
         transition=np.full(n, structure.persistence),
-        Q=noise,
+        Q=shrunk(structure.noise_share * added, structure.shrinkage),
         prior=shrunk(behind, structure.shrinkage),
         drift=np.zeros(n),
     )
@@ -226,7 +229,3 @@ def detect_period(rows: Floats) -> int | None:
     near = range(max(2, first - first // 10), first + first // 10 + 1)
     # Its multiples tell it more exactly than it does itself.
     return max(near, key=lambda period: float(like[period::period].mean()))
-
-
-LEAST_REPEAT = 0.2
-AS_GOOD = 0.9

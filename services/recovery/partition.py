@@ -17,6 +17,7 @@ import numpy.typing as npt
 from scipy import linalg
 from scipy.optimize import linear_sum_assignment
 
+from services.recovery.numbering import numbered
 from services.runtime.columns import Floats
 
 Method = Literal["single", "random", "vanilla", "proposed", "proposed-swap"]
@@ -118,9 +119,7 @@ def _checked(
         raise PartitionError("correlation: found an asymmetric matrix, expected a symmetric one")
     if len(edge_of) != len(matrix):
         raise PartitionError(f"edge_of: found {len(edge_of)} edges for {len(matrix)} sensors")
-    numbers: dict[Hashable, int] = {}
-    found = edge_of.tolist() if isinstance(edge_of, np.ndarray) else edge_of
-    return matrix, np.array([numbers.setdefault(edge, len(numbers)) for edge in found], dtype=np.intp)
+    return matrix, numbered(edge_of.tolist() if isinstance(edge_of, np.ndarray) else edge_of)[0]
 
 
 def _asymmetry(matrix: Floats) -> float:

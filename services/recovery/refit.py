@@ -121,9 +121,8 @@ def _moments_of(model: Model, structure: Structure) -> Floats:
         own = np.tile(np.eye(len(model), dtype=bool), (2, 2))
         return np.where(own, joint, joint / (1 - structure.shrinkage))
     f, lag = structure.persistence, structure.lag
-    share = 1 / lag if f == 1 else (1 - f**2) / (1 - f ** (2 * lag))
     behind = _unshrunk(model.prior, structure.shrinkage)
-    added = _unshrunk(model.Q, structure.shrinkage) / share
+    added = _unshrunk(model.Q, structure.shrinkage) / structure.noise_share
     # added = behind (1 + f^2lag) - f^lag (cross + cross'), a stationary process given.
     cross = (behind * (1 + f ** (2 * lag)) - added) / (2 * f**lag) if f > 0 else np.zeros_like(behind)
     return np.block([[behind, cross], [cross.T, behind]])

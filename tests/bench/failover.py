@@ -29,6 +29,7 @@ from services.local import processes
 from services.local.topics import tool_log
 from services.runtime.settings import Settings
 from services.standby.promotion import DEATHS
+from tests.bench import outcome
 from tests.bench.system import Load, Usage, running, say, spread
 
 STOP_S = 3.0
@@ -111,8 +112,7 @@ def main() -> int:
         found = result(options, settings, runner.outcomes, usage) | {"seconds": round(time.monotonic() - began, 1)}
         usage.close()
         watch.close()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    outcome.write(found, options.out)
     say(json.dumps({name: value for name, value in found.items() if name != "list"}))
     return code
 

@@ -41,6 +41,7 @@ from services.local.topics import tool_log
 from services.runtime.kafka import KafkaLog
 from services.runtime.log import RECOVERED, LogError, Position
 from services.runtime.settings import Settings
+from tests.bench import outcome
 from tests.bench.system import Load, Usage, running, say, spread
 
 PROBE = "bench-probe"
@@ -241,8 +242,7 @@ def main() -> int:
     wanted = Load(rate=options.rate, speculation=options.speculation == "on")
     with running(options.work, options.port, wanted) as (settings, config):
         found = measure(options, settings, config)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    outcome.write(found, options.out)
     say(json.dumps({name: value for name, value in found.items() if name != "takeovers"}))
     return 1 if found["false_takeovers"] or found["void"] else 0
 

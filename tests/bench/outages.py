@@ -23,6 +23,7 @@ from services.local.topics import read_partition, tool_log
 from services.runtime.log import LATE, TUPLES
 from services.runtime.messages import Late, LogRecord
 from services.runtime.settings import Settings
+from tests.bench import outcome
 from tests.bench.system import Load, running, say
 
 SPOOLED_US = 1_000_000
@@ -82,8 +83,7 @@ def main() -> int:
             **judge(settings, from_us),
             "ownership_changes": sum(item["reason"] != "plan" for item in processes.logged(settings.state, "takeover")),
         }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    outcome.write(found, options.out)
     say(json.dumps(found))
     return 0
 

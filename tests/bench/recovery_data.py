@@ -38,7 +38,7 @@ from services.recovery.fit import read_history
 from services.recovery.model import Model, ModelError
 from services.recovery.refit import Refit
 from services.runtime.columns import Floats
-from tests.bench import imputers
+from tests.bench import imputers, outcome
 
 FIT_SHARE, CALIBRATE_SHARE = 0.5, 0.14
 OUTAGE_STEPS = 10
@@ -217,8 +217,12 @@ def climatology(trial: Trial) -> Found:
 def spatial(trial: Trial) -> Found:
     """Condition the sample mean and covariance on what is seen at the step: no time."""
     seen = trial.values[: trial.test]
-    model = _sample(seen, lambda standard: (np.zeros(standard.shape[1]), np.cov(standard.T), np.cov(standard.T)))
-    return _gaussian(model, trial)
+    mean, scale = np.nanmean(seen, axis=0), np.nanstd(seen, axis=0).clip(1e-12)
+    standard = np.where(np.isfinite(seen), (seen - mean) / scale, 0.0)
+    n = seen.shape[1]
+    covariance = np.cov(standard.T) + 1e-8 * np.eye(n)
+    names = tuple(f"s{place}" for place in range(n))
+    return _gaussian(Model(names, mean, scale, np.zeros(n), covariance, covariance, np.zeros(n)), trial)
 
 
 def published(trial: Trial) -> Found:
@@ -231,17 +235,6 @@ def published(trial: Trial) -> Found:
     size = np.sqrt(np.diag(joint)).clip(1e-12)
     joint += 1e-8 * np.diag(size**2)  # else sensors that tell the same cannot be inverted
     return _gaussian(Model.from_joint(mean, joint, [f"s{place}" for place in range(n)]), trial)
-
-
-def _sample(seen: Floats, made: Callable[[Floats], tuple[Floats, Floats, Floats]]) -> Model:
-    mean, scale = np.nanmean(seen, axis=0), np.nanstd(seen, axis=0).clip(1e-12)
-    standard = np.where(np.isfinite(seen), (seen - mean) / scale, 0.0)
-    transition, noise, prior = made(standard)
-    n = seen.shape[1]
-    lift = 1e-8 * np.eye(n)
-    return Model(
-        tuple(f"s{place}" for place in range(n)), mean, scale, transition, noise + lift, prior + lift, np.zeros(n)
-    )
 
 
 def _gaussian(model: Model, trial: Trial) -> Found:
@@ -348,8 +341,7 @@ def main() -> int:
         **figures,
         "baselines": baselines,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    outcome.write(found, options.out)
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     return 0
 

@@ -29,6 +29,7 @@ from services.recovery.helpers import ListOrder, choose_helpers, variance_thresh
 from services.recovery.model import Model
 from services.recovery.partition import objective, partition
 from services.runtime.columns import Floats
+from tests.bench import outcome
 from tests.unit.recovery.fields import paper_field, spatial_field
 from tests.unit.recovery.literal import literal
 
@@ -214,8 +215,7 @@ def main() -> int:
         found["partition"] = splits(n)
     if "helpers" in only:
         found["helpers"] = help_(n)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    outcome.write(found, options.out)
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     return 0
 

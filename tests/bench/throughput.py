@@ -41,6 +41,7 @@ from services.runtime.messages import VERSION, LogRecord, TupleBatch
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 from services.runtime.threads import one_thread
+from tests.bench import outcome
 from tests.bench.one_slot import OPERATORS, assign, configure
 
 WARM_SHARE = 0.1
@@ -189,8 +190,7 @@ def main() -> int:
         broker.stop()
     asked = {name: getattr(options, name) for name in ("records", "rows", "operator", "secondary")}
     found = {"bench": "throughput", **asked, **measured}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    outcome.write(found, options.out)
     sys.stdout.write(json.dumps(found) + "\n")
     return 0
 

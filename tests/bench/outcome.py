@@ -1,0 +1,14 @@
+"""What every benchmark leaves: one JSON object, in one line of a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write(found: Mapping[str, Any], out: Path) -> None:
+    """Write it; the directory need not be there."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(found) + "\n", encoding="utf-8")
