@@ -5,7 +5,8 @@
 Starts a system of its own, as tests.bench.failover does, measures the broker's round trip (produce to consume) for a
 while, and again under the disturbance, and counts takeovers and what speculation wrote in vain. Disturbances:
 
-    cpu        two busy processes for each core
+    cpu        two busy processes for each core, and one of real-time priority that takes it for 350 ms of each second (as
+               root): busy processes alone disturb nobody, since Linux lets who sleeps most go first
     pause      every 3 s another worker is stopped for 400 ms
     delay      100 +- 50 ms each way between the broker and everybody (a TCP proxy; as root)
     loss       1 % of the packets between the broker and everybody are lost (as root)
@@ -49,6 +50,7 @@ PROBE_S = 0.05
 BASELINE_S = 30.0
 PAUSE_S, PAUSE_EVERY_S = 0.4, 3.0
 BROKER_EVERY_S = 60.0
+BURST_SHARE = 0.35
 DELAY_MS, JITTER_MS, LOSS = 100.0, 50.0, 0.01
 TRIPLED = frozenset({"cpu", "delay", "loss"})
 LOOK_S = 10.0
@@ -92,12 +94,29 @@ class Probe:
                     self.round_trips.append(time.monotonic() - float(record.value or b"0"))
 
 
+BUSY = "while True: pass"
+BURSTS = """
+import os, sys, time
+core, share = int(sys.argv[1]), float(sys.argv[2])
+os.sched_setaffinity(0, {core})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+while True:
+    while time.time() % 1.0 < share:
+        pass
+    time.sleep(1.0 - time.time() % 1.0)
+"""
+
+
 @contextlib.contextmanager
 def saturated() -> Iterator[None]:
-    """Two busy processes for each core."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    """Two busy processes for each core, and on all cores at once bursts that nobody else gets a share of."""
+    cores = sorted(os.sched_getaffinity(0))
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in cores for _ in range(2)]
+    busy += [subprocess.Popen([sys.executable, "-c", BURSTS, str(core), str(BURST_SHARE)]) for core in cores]
     try:
         yield
+        if any(process.poll() is not None for process in busy):
+            raise RuntimeError("the bursts did not last; real-time priority takes root")
     finally:
         for process in busy:
             process.kill()
