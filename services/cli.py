@@ -486,7 +486,30 @@ def _numbers(kind: type[int | float]) -> Callable[[click.Context, click.Paramete
 
 @cli.group()
 def recovery() -> None:
-    """Recovery models: what they can do, and at what cost."""
+    """What dead edges lost: what filling it in aims at, and what it costs."""
+
+
+@recovery.command("set")
+@click.option("--eps", type=float, metavar="SD", help="Tolerated error, in each sensor's standard deviations.")
+@click.option("--delta", type=float, help="Probability with which bounds must hold.")
+@click.option("--helpers", type=int, help="Sensors of other slots that a slot may ask for; 0 = none.")
+@click.option("--unbounded", type=click.Choice(["tag", "withhold"]), help="What becomes of values wider than eps.")
+def recovery_set(eps: float | None, delta: float | None, helpers: int | None, unbounded: str | None) -> None:
+    """Change what the recovery of all slots aims at, while they run.
+
+    What is not given is as [recovery] says; nothing given: all as it says again. It comes into force through the slots'
+    logs, so that outputs can be computed again, and stays in `plan`. With access rules (profile secure) it takes the
+    scaler's or a gateway's rights.
+
+    \b
+    tsunagi recovery set --eps 0.5 --delta 0.95
+    tsunagi recovery set --helpers 0
+    tsunagi recovery set                # as configured
+    """  # noqa: D301 - click's own mark
+    from services.local.recovery import ask
+
+    given = {"eps": eps, "delta": delta, "helpers": helpers, "unbounded": unbounded}
+    ask(_settings(), {name: value for name, value in given.items() if value is not None}, click.echo)
 
 
 @recovery.command("explore")

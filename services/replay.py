@@ -86,7 +86,9 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
     config: SlotConfig | None = None
     chain: Chain | None = None
     model: Model | None = None
-    model_sha256 = ""
+    base = ""  # SHA-256 of the model, or of what the one in force is a refit of
+    helped: dict[int, str] = {}
+    lent: dict[int, dict[str, TupleBatch]] = {}
     edges: dict[str, dict[str, float]] = {}
     waiting: list[tuple[TupleBatch, int]] = []
     opened: dict[int, dict[str, TupleBatch]] = {}
@@ -121,6 +123,12 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             serial = message.serial
         if body == "settings":
             before, config = config, SlotConfig.parse(message.settings.text)
+            if before is not None and chain is not None and config.same_but_bounds(before):
+                chain.aim(config)
+                before = config
+            else:
+                chain, helped = build_chain(config, model), {}
+                lent.clear()
             if before is not None and before.slide_us != config.slide_us:
                 index += sum(len(delivered) for delivered in opened.values())  # they go to `late`
                 opened.clear()
@@ -130,19 +138,27 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             cursor = min(first_step, claimed_us // config.slide_us + 1) if before is None else cursor
             for name in config.edges:
                 edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER})
-            chain = build_chain(config, model)
             batches, waiting = waiting, []
         elif body == "model":
-            model_sha256 = message.model.sha256
-            model = load_model(model_sha256) if model_sha256 else None
-            if chain is not None:
-                chain.set_model(model)
+            change = message.model
+            if not change.refit_of:
+                base, helped = change.sha256, {}
+                model = load_model(base) if base else None
+                if chain is not None:
+                    chain.set_model(model)
+            elif change.refit_of == base and chain is not None:
+                chain.follow(load_model(change.sha256))
         elif body == "calibrated" and chain is not None:
-            if message.calibrated.model == model_sha256:
+            if message.calibrated.model == base:
                 chain.set_factors(floats(message.calibrated.factor))
         elif body == "sensor_out" and chain is not None:
-            if message.sensor_out.model == model_sha256:
+            if message.sensor_out.model == base:
                 chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)
+        elif body == "helpers" and chain is not None:
+            if message.helpers.model == base:
+                ids = sensors(message.helpers.sensor).tolist()
+                helped = dict(zip(ids, message.helpers.edge, strict=True))
+                chain.set_helpers(ids, message.helpers.name)
         elif body == "edge_out" and message.edge_out.edge in edges:
             edge = edges[message.edge_out.edge]
             edge["out"] = max(message.edge_out.from_step, edge["last"] + 1)
@@ -165,6 +181,12 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
                         index += 1
             continue
         for batch, appended_us in batches:
+            if batch.edge not in edges and batch.helper and not batch.sensor:
+                if _misshapen(batch, config) or batch.event_time_us > appended_us + config.max_ahead_us:
+                    index += not buried
+                elif batch.step >= cursor and batch.edge in helped.values():
+                    lent.setdefault(batch.step, {}).setdefault(batch.edge, batch)
+                continue
             if _refused(batch, appended_us, config, edges, cursor):
                 index += not buried  # it went to `late` or `dead-letters` under this name
                 continue
@@ -185,7 +207,8 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             if buried:  # the value to blame may be any of them: all go to dead-letters
                 index += sum(len(batch.sensor) > 0 for batch in delivered.values())
                 delivered = {}
-            for frame in chain.process(cursor, _values(config, delivered)):
+            told = {} if buried else lent.get(cursor, {}) | delivered
+            for frame in chain.process(cursor, _values(config, delivered), _helpers(told, helped)):
                 yield Recomputed(Name(record.offset, index), generation, frame)
                 index += 1
             cursor += 1
@@ -225,9 +248,7 @@ def _refused(
 ) -> bool:
     """The rules of a batch, in their order; notes the incarnation."""
     edge = edges.get(batch.edge)
-    if edge is None or len(batch.value) != 2 * len(batch.sensor) or len(batch.sensor) % 4:
-        return True
-    if len(batch.count) not in (0, len(batch.sensor)):
+    if edge is None or _misshapen(batch, config):
         return True
     home = dict(zip(config.sensors, config.edges, strict=True))
     listed = sensors(batch.sensor).tolist()
@@ -237,10 +258,27 @@ def _refused(
         return True
     if batch.event_time_us > appended_us + config.max_ahead_us:
         return True
-    if config.mode == "steps" and batch.event_time_us != batch.step * config.slide_us:
-        return True
     edge["incarnation"] = batch.incarnation
     return batch.step < cursor or batch.step <= edge["last"]
+
+
+def _misshapen(batch: TupleBatch, config: SlotConfig) -> bool:
+    columns = ((batch.sensor, batch.value), (batch.helper, batch.helper_value))
+    if any(len(values) != 2 * len(ids) or len(ids) % 4 for ids, values in columns):
+        return True
+    if len(batch.count) not in (0, len(batch.sensor)):
+        return True
+    return config.mode == "steps" and batch.event_time_us != batch.step * config.slide_us
+
+
+def _helpers(batches: Mapping[str, TupleBatch], edge_of: Mapping[int, str]) -> dict[int, float]:
+    """Return the helpers' readings, each as its own edge gives it."""
+    return {
+        sensor: value
+        for edge, batch in batches.items()
+        for sensor, value in zip(sensors(batch.helper).tolist(), floats(batch.helper_value).tolist(), strict=True)
+        if edge_of.get(sensor) == edge
+    }
 
 
 def _recount(step: float, before: SlotConfig, config: SlotConfig) -> float:

@@ -1,7 +1,11 @@
-"""Sends each step to the slots that hold this edge's sensors, one record a slot, in order, never dropping one."""
+"""Sends each step to the slots that hold this edge's sensors, one record a slot, in order, never dropping one.
+
+Slots of other sensors that lost some ask for helpers: while they do, their readings go to these slots too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -18,7 +22,9 @@ from services.runtime.messages import VERSION, LogRecord, Placement, Plan, Tuple
 from services.runtime.sensors import Sensor, SensorsError, SensorTable
 
 PLACEMENT_KEY = b"placement"
+HELPERS_KEY = b"helpers/"
 _NOWHERE = -1
+_NOBODY = np.zeros(0, dtype=bool)
 _RETRY_S = 1.0
 _SILENCE_S = 3.0
 _MOST_SENT = 2000
@@ -26,15 +32,18 @@ _MOST_SENT = 2000
 
 
 class PlacementReader:
-    """Follows the placement in `plan`: the one with the greatest serial.
+    """Follows the placement in `plan`, the one with the greatest serial, and which slots ask for helpers.
 
     Attributes:
         current: None = none has come yet.
+        helpers: the sensors that slots want to see beside their own, by slot.
         trouble: why there is none, for people.
     """
 
     def __init__(self, log: Log, table: SensorTable, clock: Clock, logger: structlog.stdlib.BoundLogger) -> None:
         self.current: Placement | None = None
+        self.helpers: dict[int, frozenset[int]] = {}
+        self._helpers_epoch: dict[int, int] = {}
         self.trouble = "the plan has not been read"
         self._reader = log.reader()
         self._table = table
@@ -44,7 +53,7 @@ class PlacementReader:
         self._retry_s = 0.0
 
     def poll(self) -> bool:
-        """Read what is new in `plan`; return whether the placement changed.
+        """Read what is new in `plan`; return whether the placement changed, or who asks for helpers.
 
         Raises:
             SensorsError: the first placement was made from another sensors table.
@@ -52,13 +61,17 @@ class PlacementReader:
         """
         if not self._reading and not self._begin():
             return False
-        before = self.current
+        before, asked = self.current, False
         for record in self._reader.read(1000, 0.0):
-            if record.key == PLACEMENT_KEY and record.value is not None:
+            if record.key is None or record.value is None:
+                continue
+            if record.key == PLACEMENT_KEY:
                 self._consider(record.value, record.offset)
+            elif record.key.startswith(HELPERS_KEY):
+                asked |= self._hear(record.value, record.offset)
         if self.current is None:
             self.trouble = "no placement in the plan yet"
-        return self.current is not before
+        return self.current is not before or asked
 
     def close(self) -> None:
         """Let go of the reader."""
@@ -78,14 +91,35 @@ class PlacementReader:
         self._reading = True
         return True
 
-    def _consider(self, value: bytes, offset: int) -> None:
+    def _parse(self, value: bytes, offset: int, kind: str) -> Plan | None:
         try:
             plan = Plan.FromString(value)
         except DecodeError:
-            self._logger.exception("unreadable placement", offset=offset)
-            return
-        if plan.version > VERSION or not plan.HasField("placement"):
-            self._logger.error("placement of a later version", offset=offset, found=plan.version, expected=VERSION)
+            self._logger.exception("unreadable plan", kind=kind, offset=offset)
+            return None
+        if plan.version > VERSION or plan.WhichOneof("body") != kind:
+            self._logger.error(
+                "plan of a later version", kind=kind, offset=offset, found=plan.version, expected=VERSION
+            )
+            return None
+        return plan
+
+    def _hear(self, value: bytes, offset: int) -> bool:
+        """Take in who asks for helpers: the newest epoch's last word counts."""
+        plan = self._parse(value, offset, "helpers")
+        if plan is None or plan.helpers.epoch < self._helpers_epoch.get(plan.helpers.slot, 0):
+            return False
+        slot = plan.helpers.slot
+        self._helpers_epoch[slot] = plan.helpers.epoch
+        wanted = frozenset(sensors(plan.helpers.sensor).tolist())
+        if wanted == self.helpers.get(slot, frozenset()):
+            return False
+        self.helpers[slot] = wanted
+        return True
+
+    def _consider(self, value: bytes, offset: int) -> None:
+        plan = self._parse(value, offset, "placement")
+        if plan is None:
             return
         found = plan.placement
         if self.current is not None and found.serial <= self.current.serial:
@@ -112,6 +146,7 @@ class Publisher:
     Attributes:
         delivered: records that the log has.
         unplaced_values: values of sensors that the placement does not have yet; they are not sent.
+        lent_values: values sent to slots of other sensors, which asked for helpers.
         last_step: the newest step handed over, None = none.
     """
 
@@ -128,6 +163,7 @@ class Publisher:
         self.spool = spool
         self.delivered = 0
         self.unplaced_values = 0
+        self.lent_values = 0
         self.last_step: int | None = None
         self._edge = edge
         self._own = own
@@ -135,6 +171,7 @@ class Publisher:
         self._logger = logger
         self._slot_of: npt.NDArray[np.int64] = np.full(len(own), _NOWHERE, dtype=np.int64)
         self._slots: list[int] = []
+        self._lent: dict[int, npt.NDArray[np.bool_]] = {}
         self._sending = 0
         self._failure: LogError | None = None
         self._progress_s = clock.monotonic()
@@ -161,6 +198,19 @@ class Publisher:
         self._slot_of = slot_of
         self._slots = sorted(set(slot_of[known].tolist()))
 
+    def help(self, requests: Mapping[int, frozenset[int]]) -> None:
+        """Send sensors of this edge to slots that ask for them as well, from the next step on."""
+        ids = [sensor.id for sensor in self._own]
+        lent = {
+            slot: np.array([sensor in wanted for sensor in ids]) & (self._slot_of != slot)
+            for slot, wanted in requests.items()
+        }
+        before = sorted(self._lent)
+        self._lent = {slot: mine for slot, mine in lent.items() if mine.any()}
+        if self._lent or before:
+            told = {slot: int(mine.sum()) for slot, mine in self._lent.items()}
+            self._logger.info("sensors sent to other slots as well", sensors_by_slot=told)
+
     def publish(self, closed: Closed, event_time_us: int, incarnation: int, *, everywhere: bool = True) -> None:
         """Hand over a step: a record for every slot with sensors of this edge.
 
@@ -169,9 +219,10 @@ class Publisher:
         """
         slot_of = self._slot_of[closed.places]
         self.unplaced_values += int((slot_of == _NOWHERE).sum())
-        for slot in self._slots:
+        for slot in self._slots if not self._lent else sorted({*self._slots, *self._lent}):
             here = slot_of == slot
-            if not (everywhere or here.any()):
+            lent = self._lent[slot][closed.places] if slot in self._lent else _NOBODY
+            if not ((everywhere and slot in self._slots) or here.any() or lent.any()):
                 continue
             batch = TupleBatch(
                 edge=self._edge,
@@ -182,6 +233,9 @@ class Publisher:
                 value=pack_floats(closed.values[here]),
                 count=pack_sensors(closed.counts[here]),
             )
+            if lent.any():
+                batch.helper, batch.helper_value = pack_sensors(closed.sensors[lent]), pack_floats(closed.values[lent])
+                self.lent_values += int(lent.sum())
             now_s = self._clock.monotonic()
             if self.depth == 0:
                 self._progress_s = now_s

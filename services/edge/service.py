@@ -57,6 +57,7 @@ class Counts:
         self._dropped = metrics.EDGE_SPOOL_DROPPED.labels(edge)
         self._step = metrics.EDGE_STEP.labels(edge)
         self._unplaced = metrics.EDGE_UNPLACED.labels(edge)
+        self._lent = metrics.EDGE_LENT.labels(edge)
         self._connected = metrics.EDGE_SOURCE_CONNECTED.labels(edge)
         self._queue = metrics.EDGE_SOURCE_QUEUE.labels(edge)
         self._last: Counter[str] = Counter()
@@ -66,6 +67,7 @@ class Counts:
         self._rows.inc(rows)
         self._batches.inc(self._since("batches", publisher.delivered))
         self._unplaced.inc(self._since("unplaced", publisher.unplaced_values))
+        self._lent.inc(self._since("lent", publisher.lent_values))
         self._spool.set(publisher.depth)
         self._spool_bytes.set(publisher.spool.disk_bytes)
         self._dropped.inc(self._since("dropped", publisher.spool.dropped))
@@ -161,6 +163,7 @@ class Edge:
         self.publisher.poll()
         if self._placements.poll() and self._placements.current is not None:
             self.publisher.place(self._placements.current)
+            self.publisher.help(self._placements.helpers)
         now_us = self._clock.now_us()
         if self._source is None:
             if self._placements.current is None:

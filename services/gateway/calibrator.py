@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.gateway.config import SlotConfig
-from services.gateway.operators import Recover
+from services.gateway.recover import Recover
 from services.recovery.calibration import Calibration, Shadow, ratios
 from services.recovery.filter import Recovery, StepEstimate
 from services.recovery.model import half_width
@@ -66,6 +66,11 @@ class Calibrator:
         self._steps = 0
         self._estimates: OrderedDict[int, tuple[npt.NDArray[np.intp], Floats, Floats]] = OrderedDict()
         recover.watch(self.observe)
+
+    def aim(self, delta: float) -> None:
+        """Measure for bounds of this probability; what was learnt stays."""
+        if delta != self._delta:
+            self._delta, self._multiple = delta, half_width(delta)
 
     def observe(self, step: int, values: Floats, estimate: StepEstimate) -> None:
         """Take in a step that the filter has taken."""

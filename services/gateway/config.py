@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,8 @@ class SlotConfig:
         eps: tolerated error in each sensor's standard deviations.
         delta: probability of the bounds.
         mode: "steps" = in lock-step, or "tuples" = each tuple as it comes.
+        unbounded: what becomes of a value whose bound is wider than eps: "tag" = it goes out with its tag, "withhold" =
+            it does not go out.
         auth: which keys the records of the slot's log are verified with (services/runtime/auth.py); "" = not verified.
     """
 
@@ -51,6 +53,7 @@ class SlotConfig:
     format: int = FORMAT
     auth: str = ""
     mode: str = "steps"
+    unbounded: str = "tag"
 
     @classmethod
     def make(cls, settings: Settings, table: SensorTable, slot_of: Sensors, slot: int, *, auth: str = "") -> SlotConfig:
@@ -71,7 +74,12 @@ class SlotConfig:
             delta=settings.recovery.delta,
             auth=auth,
             mode=settings.query.mode,
+            unbounded=settings.recovery.unbounded,
         )
+
+    def same_but_bounds(self, other: SlotConfig) -> bool:
+        """Return whether only eps, delta and what becomes of unbounded values differ, if anything."""
+        return replace(self, eps=other.eps, delta=other.delta, unbounded=other.unbounded) == other
 
     def text(self) -> str:
         """Return the canonical JSON."""
@@ -81,6 +89,8 @@ class SlotConfig:
             del fields["auth"]
         if self.mode == "steps":
             del fields["mode"]
+        if self.unbounded == "tag":
+            del fields["unbounded"]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @cached_property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
-from services.gateway.steps import NEVER
+from services.gateway.helping import REASONS
+from services.gateway.steps import NEVER, StepBook
 from services.runtime import metrics
 from services.runtime.log import LATE, TUPLES, Traffic
 from services.runtime.messages import QUALITY_NAMES
@@ -53,6 +54,7 @@ class Gauges:
         self._last: dict[tuple[str, ...], float] = {}
         self._slots: set[int] = set()
         self._terms: dict[str, Primary] = {}
+        self._owned: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}  # what only an owner says, by slot
 
     def due(self, now: float) -> bool:
         """Return whether the last export was `REFRESH_S` ago."""
@@ -108,7 +110,11 @@ class Gauges:
         ):
             self._count(counter.labels(slot=slot), (name, slot), count)
         if replica.primary is not None:
+            began = self._terms.get(slot) is not replica.primary
             self._export_primary(slot, replica.primary)
+            self._export_recovery(slot, replica, replica.primary, began=began)
+        else:
+            self._forget_owned(slot)
 
     def _export_costs(self, slot: str, replica: Replica) -> None:
         verdict = replica.batching.verdict
@@ -142,7 +148,6 @@ class Gauges:
         ):
             if offset >= 0:
                 gauge.labels(slot=slot).set(offset)
-        self._export_calibration(slot, primary)
         for reason, count in primary.side_counts.items():
             topic, _, why = reason.partition("/")
             counter = (
@@ -152,15 +157,32 @@ class Gauges:
             )
             self._count(counter, (TERM, slot, reason), count)
 
-    def _export_calibration(self, slot: str, primary: Primary) -> None:
+    def _export_recovery(self, slot: str, replica: Replica, primary: Primary, *, began: bool) -> None:
+        book, chain = replica.slot.book, replica.slot.chain
+        counted: list[tuple[Counter, tuple[str, ...], float]] = []
+        if chain is not None and chain.recover is not None:
+            counted.append((metrics.WITHHELD.labels(slot=slot), (slot, "withheld"), chain.recover.withheld))
+        if isinstance(book, StepBook):
+            self._say(metrics.HELPERS, float(len(book.helpers)), slot)
+            for state, count in zip(("used", "late"), book.helper_readings, strict=True):
+                counter = metrics.HELPER_READINGS.labels(slot=slot, state=state)
+                counted.append((counter, (slot, "helpers", state), count))
+        for counter, key, value in counted:
+            if began:
+                self._last[key] = value  # what was counted silently, standing by, went nowhere
+            self._count(counter, key, value)
+        if primary.helping is not None:
+            unmet = dict(primary.helping.wanted.unmet)
+            for reason in REASONS:
+                self._say(metrics.UNMET, float(unmet.get(reason, 0)), slot, reason)
         calibrator = primary.calibrator
         if calibrator is None:
             return
-        metrics.DISTRUSTED.labels(slot=slot).set(float(calibrator.recovery.distrusted.sum()))
+        self._say(metrics.DISTRUSTED, float(calibrator.recovery.distrusted.sum()), slot)
         medians = calibrator.median_factors().tolist()
         for number, group in enumerate(calibrator.groups):
             labels = {"slot": slot, "group": group}
-            metrics.CALIBRATION_FACTOR.labels(**labels).set(medians[number])
+            self._say(metrics.CALIBRATION_FACTOR, medians[number], slot, group)
             for name, counter, counts in (
                 ("truths", metrics.RECOVERY_TRUTHS, calibrator.truths),
                 ("within", metrics.RECOVERY_TRUTHS_WITHIN, calibrator.within),
@@ -172,11 +194,21 @@ class Gauges:
         counter.inc(value - before if value >= before else value)
         self._last[key] = value
 
+    def _say(self, gauge: Gauge, value: float, *labels: str) -> None:
+        """Set a gauge that only an owner has; the first label is the slot."""
+        gauge.labels(*labels).set(value)
+        self._owned.setdefault(labels[0], set()).add((gauge, labels))
+
+    def _forget_owned(self, slot: str) -> None:
+        for gauge, labels in self._owned.pop(slot, ()):
+            gauge.remove(*labels)
+
     def _forget(self, slot: str) -> None:
         """Take back what is said of a slot that is hosted no longer: a standby let go must not look ready for ever."""
         for gauge in SLOT_GAUGES:
             gauge.remove(slot)
         self._forget_costs(slot)
+        self._forget_owned(slot)
 
     def _forget_costs(self, slot: str) -> None:
         for gauge in COST_GAUGES:

@@ -23,7 +23,7 @@ from services.gateway.plan_book import PlanBook
 from services.gateway.slot import Output
 from services.recovery.model import Model
 from services.recovery.store import load_from_store, publish
-from services.runtime import metrics
+from services.runtime import columns, metrics
 from services.runtime.clock import Clock
 from services.runtime.heartbeat import Heartbeats
 from services.runtime.keys import fingerprint
@@ -43,6 +43,7 @@ from services.runtime.log import (
     Traffic,
 )
 from services.runtime.messages import (
+    VERSION,
     Ack,
     Assignment,
     Context,
@@ -367,6 +368,12 @@ class Host:
                 kind = record.WhichOneof("body")
                 say = self._logger.debug if kind == "punctuation" else self._logger.info
                 say("control record", slot=slot, kind=kind, body=_text(record))
+            case act.Request(helpers):
+                with contextlib.suppress(BufferError):
+                    plan = Plan(version=VERSION, helpers=helpers)
+                    self._control.send(PLAN, PARTITION_OF_ONE, f"helpers/{slot}".encode(), plan.SerializeToString())
+                    self._control.poll()
+                self._logger.info("helpers asked for", slot=slot, sensors=columns.sensors(helpers.sensor).tolist())
             case act.Emit(outputs, generation):
                 for topic, run in groupby(outputs, attrgetter("topic")):
                     self._emit(replica, topic, tuple(run), generation)

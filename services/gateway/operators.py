@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame, OperatorError, Run
+from services.gateway.recover import Recover
 from services.gateway.tuple_windows import TupleAggregate
-from services.recovery.filter import Recovery, StepEstimate
 from services.recovery.model import Model
 from services.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
-from services.runtime.messages import EXACT, UNMODELLED
+from services.runtime.messages import EXACT
 
 __all__ = ["Chain", "Frame", "Operator", "OperatorError", "Run", "Stateless", "build_chain"]
 
@@ -160,76 +160,6 @@ class Aggregate:
         self._rows = deque(unpack_arrays(context)["rows"].astype(np.float64), maxlen=self._window)
 
 
-Watcher = Callable[[int, Floats, StepEstimate], None]
-"""Is shown a step: its number, the filter's sensors' readings (NaN = missing), and what was made of them."""
-
-
-class Recover:
-    """Fills in what is missing, each value with its bound (approximate recovery).
-
-    Sensors that the model does not know pass through, tagged `unmodelled`; without a model all do.
-    """
-
-    def __init__(self, config: SlotConfig, *, model: Model | None = None) -> None:
-        self._filter: Recovery | None = None
-        self._places = np.empty(0, dtype=np.intp)
-        self._unknown = np.ones(len(config.sensors), dtype=bool)
-        if model is not None:
-            known = set(model.names)
-            self._places = np.array([i for i, name in enumerate(config.names) if name in known], dtype=np.intp)
-            self._unknown[self._places] = False
-        if model is not None and len(self._places):
-            part = model.select([config.names[i] for i in self._places])
-            self._filter = Recovery(part, eps=config.eps, delta=config.delta)
-        self._watcher: Watcher | None = None
-
-    @property
-    def recovery(self) -> Recovery | None:
-        """The filter; None = there is no model, or it knows none of the slot's sensors."""
-        return self._filter
-
-    @property
-    def places(self) -> npt.NDArray[np.intp]:
-        """Which of the slot's sensors the filter's are."""
-        return self._places
-
-    def watch(self, watcher: Watcher | None) -> None:
-        """Show each step to somebody, after it was taken; what comes out does not hang on it."""
-        self._watcher = watcher
-
-    def distrust(self, place: int, *, out: bool) -> None:
-        """Let the readings of the slot's sensor at this place count as missing, or no longer."""
-        mine = np.flatnonzero(self._places == place)
-        if self._filter is not None and len(mine):
-            self._filter.distrust(int(mine[0]), out=out)
-
-    def set_factors(self, factors: Floats) -> None:
-        """Multiply the model's standard deviations by these, float64[n] of the slot's sensors."""
-        if self._filter is not None:
-            self._filter.set_factors(factors[self._places])
-
-    def process(self, frame: Frame) -> Sequence[Frame]:
-        mean, sd, bound = frame.mean.copy(), frame.sd.copy(), frame.bound.copy()
-        quality = frame.quality.copy()
-        quality[self._unknown] = UNMODELLED
-        if self._filter is not None:
-            estimate = self._filter.step(frame.mean[self._places], frame.step)
-            mean[self._places] = estimate.mean
-            sd[self._places] = estimate.sd
-            quality[self._places] = estimate.quality
-            bound[self._places] = estimate.bound
-            if self._watcher is not None:
-                self._watcher(frame.step, frame.mean[self._places], estimate)
-        return (replace(frame, mean=mean, sd=sd, quality=quality, bound=bound),)
-
-    def context(self) -> bytes:
-        return b"" if self._filter is None else self._filter.context()
-
-    def restore(self, context: bytes) -> None:
-        if self._filter is not None and context:
-            self._filter.restore(context)
-
-
 _LEAVE_ROWS_OUT = frozenset({"select", "project", "aggregate"})
 _KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": Aggregate, "recover": Recover}
 _TUPLE_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": TupleAggregate}
@@ -259,10 +189,29 @@ class Chain:
             if kind == "recover":
                 self._operators[place] = Recover(self._config, model=model)
 
+    def follow(self, model: Model) -> None:
+        """Let the recovery go on with a refit of its model."""
+        for recover in self._recovers():
+            recover.follow(model)
+
+    def aim(self, config: SlotConfig) -> None:
+        """Go by another eps, delta and treatment of unbounded values; all state stays."""
+        self._config = config
+        for recover in self._recovers():
+            recover.aim(config)
+
+    def set_helpers(self, sensors: Sequence[int], names: Sequence[str]) -> None:
+        """Let the recovery use these sensors of other slots; they replace those before."""
+        for recover in self._recovers():
+            recover.set_helpers(sensors, names)
+
+    def _recovers(self) -> list[Recover]:
+        return [operator for operator in self._operators if isinstance(operator, Recover)]
+
     @property
     def recover(self) -> Recover | None:
         """The chain's operator of this kind, if it has one."""
-        return next((operator for operator in self._operators if isinstance(operator, Recover)), None)
+        return next(iter(self._recovers()), None)
 
     def set_factors(self, factors: Floats) -> None:
         """Put the owner's calibration in force, float64[n] of the slot's sensors.
@@ -271,19 +220,24 @@ class Chain:
         """
         if factors.shape != self._sensor.shape:
             return
-        for operator in self._operators:
-            if isinstance(operator, Recover) and (np.isfinite(factors) & (factors > 0))[operator.places].all():
-                operator.set_factors(factors)
+        for recover in self._recovers():
+            if (np.isfinite(factors) & (factors > 0))[recover.places].all():
+                recover.set_factors(factors)
 
     def distrust(self, sensor: int, *, out: bool) -> None:
         """Let a sensor's readings count as missing in the recovery, or no longer; unknown sensors are passed over."""
         for place in np.flatnonzero(self._sensor == sensor).tolist():
-            for operator in self._operators:
-                if isinstance(operator, Recover):
-                    operator.distrust(place, out=out)
+            for recover in self._recovers():
+                recover.distrust(place, out=out)
 
-    def process(self, step: int, values: Floats) -> list[Frame]:
-        """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain."""
+    def process(self, step: int, values: Floats, helpers: Mapping[int, float] = MappingProxyType({})) -> list[Frame]:
+        """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain.
+
+        Args:
+            helpers: readings of sensors of other slots, by sensor.
+        """
+        for recover in self._recovers():
+            recover.hear(helpers)
         zeros = np.zeros(len(values))
         exact = np.full(len(values), EXACT, dtype=np.uint8)
         frames = self._through(Frame(step, step * self._config.slide_us, self._sensor, values, zeros, exact, zeros))

@@ -8,8 +8,9 @@ from structlog.stdlib import BoundLogger
 
 from services.gateway.config import SlotConfig
 from services.gateway.operators import build_chain
+from services.gateway.recovery_target import with_target
 from services.runtime import columns
-from services.runtime.messages import Assignment, Placement, Plan, StandbyTarget
+from services.runtime.messages import Assignment, HelperRequest, Placement, Plan, RecoveryTarget, StandbyTarget
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings, Target
 from services.standby.target import read_target
@@ -47,6 +48,8 @@ class PlanBook:
         self._sound: set[str] = set()  # hashes of configurations whose operators can be made
         self._assignments: dict[int, Assignment] = {}
         self._targets: dict[int, StandbyTarget] = {}
+        self._requests: dict[int, HelperRequest] = {}
+        self._recovery: RecoveryTarget | None = None
 
     def take_in(self, plan: Plan) -> bool:
         """Take in a record; return whether it says anything new.
@@ -67,6 +70,13 @@ class PlanBook:
             self._assignments[plan.assignment.slot] = plan.assignment
         elif kind == "target":  # the last word in the log counts
             self._targets[plan.target.slot] = plan.target
+        elif kind == "recovery":
+            self._recovery = plan.recovery
+        elif kind == "helpers":
+            requested = self._requests.get(plan.helpers.slot)
+            if requested is not None and requested.epoch > plan.helpers.epoch:
+                return False
+            self._requests[plan.helpers.slot] = plan.helpers
         else:
             return False
         return True
@@ -80,10 +90,12 @@ class PlanBook:
         if self.placement is None:
             return
         placed = columns.sensors(self.placement.slot)
+        settings = with_target(self._settings, self._recovery, self._logger)
         for assignment in self._assignments.values():
             if self._node not in (assignment.owner, assignment.secondary):
                 continue
-            config = SlotConfig.make(self._settings, self._table, placed, assignment.slot, auth=self._auth)
+            config = SlotConfig.make(settings, self._table, placed, assignment.slot, auth=self._auth)
+            requested = self._requests.get(assignment.slot)
             if config.hash not in self._sound:
                 build_chain(config, None)
                 self._sound.add(config.hash)  # to make operators may take long, and the plan changes at every takeover
@@ -95,6 +107,9 @@ class PlanBook:
                     owner=assignment.owner,
                     groups=tuple(self._table.sensors[sensor].group for sensor in config.sensors),
                     move=assignment.reason == "move",
+                    table=self._table,
+                    helpers=settings.recovery.helpers,
+                    requested=() if requested is None else tuple(columns.sensors(requested.sensor).tolist()),
                 ),
             )
 

@@ -7,9 +7,10 @@ the replica's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from types import MappingProxyType
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -22,15 +23,17 @@ from services.gateway.steps import NEVER, NOT_YET, StepBook
 from services.gateway.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, split
 from services.recovery.model import Model, ModelError
 from services.runtime.auth import forgery
-from services.runtime.columns import Floats, floats
+from services.runtime.columns import Floats, floats, sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
 from services.runtime.messages import (
     VERSION,
     Context,
     DeadLetter,
     EdgeState,
+    Helpers,
     Late,
     LogRecord,
+    ModelChange,
     SlotSettings,
     TupleBatch,
 )
@@ -45,6 +48,9 @@ MAX_NAME = 80
 and the owner would die of it, and the next one."""
 
 _DEAD = frozenset({"unknown-edge", "unknown-sensor", "damaged", "ahead"})
+
+_OF_MODEL = frozenset({"calibrated", "sensor_out", "helpers"})
+"""What hangs on the model in force."""
 
 LoadModel = Callable[[str], Model]
 """SHA-256 -> model; raises ModelError when the store has no such file."""
@@ -107,6 +113,8 @@ class Slot:
         appended_us: when the log appended the record processed last; 0 = none since the start.
         last_name: name of the last output in `recovered`.
         register: ownership as of `position`.
+        model_sha256: the recovery model in force; `refit_of`: the model that it follows the data from, "" = from none.
+        helpers: sensors of other slots that the recovery uses.
     """
 
     def __init__(self, slot: int, load_model: LoadModel) -> None:
@@ -118,6 +126,8 @@ class Slot:
         self.config: SlotConfig | None = None
         self.settings = SlotSettings()
         self.model_sha256 = ""
+        self.refit_of = ""
+        self.helpers = Helpers()
         self.book: StepBook | TupleBook | None = None
         self.chain: Chain | None = None
         self.counts: dict[str, int] = {}
@@ -125,6 +135,16 @@ class Slot:
         self._model: Model | None = None
         self._set_aside: list[tuple[TupleBatch, int]] = []
         self._claimed_us = 0  # when the log appended the first owner's claim
+
+    @property
+    def base_sha256(self) -> str:
+        """The model that calibration and helpers go by: the one in force, or what it is a refit of."""
+        return self.refit_of or self.model_sha256
+
+    @property
+    def model(self) -> Model | None:
+        """That model, of the whole fleet."""
+        return self._model
 
     @property
     def cursor(self) -> int:
@@ -184,13 +204,10 @@ class Slot:
         elif kind == "settings":
             self._settings(record, message.settings, outputs)
         elif kind == "model":
-            self._set_model(message.model.sha256, before)
-        elif kind == "calibrated" and self.chain is not None:
-            if message.calibrated.model == self.model_sha256:
-                self.chain.set_factors(floats(message.calibrated.factor))
-        elif kind == "sensor_out" and self.chain is not None:
-            if message.sensor_out.model == self.model_sha256:
-                self.chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)
+            self._set_model(message.model, before)
+        elif kind in _OF_MODEL:
+            if self.chain is not None and getattr(message, kind).model == self.base_sha256:
+                self._judge(self.chain, kind, message)
         elif kind == "edge_out" and self.book is not None:
             self.book.edge_out(message.edge_out.edge, message.edge_out.from_step)
         elif kind == "punctuation" and self.book is not None:
@@ -217,10 +234,12 @@ class Slot:
             cursor=book.cursor,
             punctuated=book.punctuated,
             edges=book.edge_states(),
-            open=book.open_batches(),
+            open=[*book.open_batches(), *book.lent_batches()],
             operators=self.chain.context(),
             quarantined=sorted(self.register.quarantined),
             serial=self.register.serial,
+            helpers=self.helpers,
+            refit_of=self.refit_of,
         )
 
     def restore(self, context: Context) -> None:
@@ -245,11 +264,14 @@ class Slot:
         )
         self.settings = context.settings
         self.config = SlotConfig.parse(context.settings.text)
-        self.model_sha256 = context.model_sha256
-        self._model = self._load_model(context.model_sha256) if context.model_sha256 else None
+        self.model_sha256, self.refit_of = context.model_sha256, context.refit_of
+        self._model = self._load_model(self.base_sha256) if self.base_sha256 else None
         self.book = make_book(self.config, context.cursor, context.punctuated)
         self.book.restore(list(context.edges), list(context.open))
         self.chain = build_chain(self.config, self._model)
+        if self.refit_of:
+            self.chain.follow(self._load_model(self.model_sha256))
+        self._help(context.helpers)
         self.chain.restore(dict(context.operators))
         self.position = context.offset
         self.last_name = Name(context.last_offset, context.last_index)
@@ -349,6 +371,9 @@ class Slot:
         config = SlotConfig.parse(settings.text)
         before, earlier = self.book, self.config
         self.settings, self.config = settings, config
+        if before is not None and earlier is not None and self.chain is not None and config.same_but_bounds(earlier):
+            self.chain.aim(config)
+            return
         # The owner's clock may be fast, and would close all steps up to its time: the log's own clock is the limit.
         first_step = min(self.register.first_step, self._claimed_us // config.slide_us + 1)
         if before is None or earlier is None:
@@ -374,30 +399,67 @@ class Slot:
                 [],
             )
         self.chain = build_chain(config, self._model)
+        self.model_sha256, self.refit_of = self.base_sha256, ""
+        self.helpers = Helpers()
         waiting, self._set_aside = self._set_aside, []
         for batch, appended_us in waiting:
             self._accept(record, batch, appended_us, outputs)
 
-    def _set_model(self, sha256: str, before: Register | None) -> None:
+    def _set_model(self, change: ModelChange, before: Register | None) -> None:
         """Put a model in force; where it cannot be loaded, the record that names it has not been read (`before`)."""
+        if change.refit_of and change.refit_of != self.base_sha256:
+            return  # of a model that is no longer in force
         try:
-            self._model = self._load_model(sha256) if sha256 else None
+            model = self._load_model(change.sha256) if change.sha256 else None
         except ModelError:
             self.register = before or self.register
             raise
-        self.model_sha256 = sha256
+        self.model_sha256, self.refit_of = change.sha256, change.refit_of
+        if change.refit_of:
+            if self.chain is not None and model is not None:
+                self.chain.follow(model)
+            return
+        self._model = model
         if self.chain is not None:
-            self.chain.set_model(self._model)
+            self.chain.set_model(model)
+            self._help(Helpers())
+
+    def _judge(self, chain: Chain, kind: str, message: LogRecord) -> None:
+        """Let the recovery go by what the owner has measured or chosen."""
+        if kind == "calibrated":
+            chain.set_factors(floats(message.calibrated.factor))
+        elif kind == "sensor_out":
+            chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)
+        else:
+            self._help(message.helpers)
+
+    def _help(self, helpers: Helpers) -> None:
+        """Let the recovery use these sensors of other slots."""
+        assert self.chain is not None  # noqa: S101 - callers have checked; for the type checker
+        ids = sensors(helpers.sensor).tolist()
+        if not len(ids) == len(helpers.name) == len(helpers.edge):
+            return
+        self.helpers = helpers
+        self.chain.set_helpers(ids, helpers.name)
+        if isinstance(self.book, StepBook):
+            self.book.helpers = dict(zip(ids, helpers.edge, strict=True))
 
     def _close(self, record: Record, outputs: list[Output]) -> None:
         if self.book is None or self.chain is None:
             return
         for closed in self.book.close():
-            self._emit(record, closed.step, closed.values, outputs)
+            self._emit(record, closed.step, closed.values, outputs, closed.helpers)
 
-    def _emit(self, record: Record, step: int, values: Floats, outputs: list[Output]) -> None:
+    def _emit(
+        self,
+        record: Record,
+        step: int,
+        values: Floats,
+        outputs: list[Output],
+        helpers: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:
         assert self.chain is not None  # noqa: S101 - callers have checked; for the type checker
-        for frame in self.chain.process(step, values):
+        for frame in self.chain.process(step, values, helpers):
             output = self._output(record, len(outputs), RECOVERED, frame)
             outputs.append(output)
             self.last_name = output.name

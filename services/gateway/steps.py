@@ -52,11 +52,15 @@ def restore_edges(edges: dict[str, Edge], states: Iterable[EdgeState]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClosedStep:
-    """A step that has closed: values float64[n] by the slot's sensors, NaN where no edge delivered one."""
+    """A step that has closed: values float64[n] by the slot's sensors, NaN where no edge delivered one.
+
+    `helpers`: readings of other slots' sensors that came in time, by sensor.
+    """
 
     step: int
     values: Floats
     batches: tuple[TupleBatch, ...] = ()
+    helpers: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -67,6 +71,8 @@ class StepBook:
         cursor: the first step still open.
         punctuated: steps up to here may close although no edge has delivered them.
         skipped: steps that were passed over because all edges had been away for longer than `max_gap_steps`.
+        helpers: sensors of other slots whose readings are wanted, and their edges; a step never waits for them.
+        helper_readings: how many of these came in time, and how many too late for their step.
     """
 
     config: SlotConfig
@@ -75,6 +81,9 @@ class StepBook:
     skipped: int = 0
     edges: dict[str, Edge] = field(default_factory=dict)
     open: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)
+    helpers: Mapping[int, str] = field(default_factory=dict)
+    helper_readings: list[int] = field(default_factory=lambda: [0, 0])
+    _lent: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)  # by step and edge, of edges of other slots
     _place: dict[int, int] = field(default_factory=dict)
     _edge_of: dict[int, str] = field(default_factory=dict)
 
@@ -91,15 +100,19 @@ class StepBook:
         "duplicate" to late.
         """
         edge = self.edges.get(batch.edge)
-        if edge is None:
+        if edge is None and (batch.sensor or not batch.helper):
             return "unknown-edge"
         if (
             len(batch.value) != 2 * len(batch.sensor)
             or len(batch.sensor) % 4
+            or len(batch.helper_value) != 2 * len(batch.helper)
+            or len(batch.helper) % 4
             or len(batch.count) not in (0, len(batch.sensor))
             or batch.event_time_us != batch.step * self.config.slide_us
         ):
             return "damaged"
+        if edge is None:
+            return self._lend(batch, appended_us)
         ids = sensors(batch.sensor)
         if (ids[1:] <= ids[:-1]).any():
             return "damaged"  # not ascending: one sensor may stand in it a hundred thousand times
@@ -121,6 +134,16 @@ class StepBook:
         edge.last_step = batch.step
         edge.out_from = NEVER
         self.open.setdefault(batch.step, {})[batch.edge] = batch
+        return ""
+
+    def _lend(self, batch: TupleBatch, appended_us: int) -> str:
+        """Take in what an edge of other slots sends: helpers' readings. The first word on a step counts."""
+        if batch.event_time_us > appended_us + self.config.max_ahead_us:
+            return "ahead"
+        if batch.step < self.cursor:
+            self.helper_readings[1] += len(batch.helper) // 4
+        elif batch.edge in self.helpers.values():
+            self._lent.setdefault(batch.step, {}).setdefault(batch.edge, batch)
         return ""
 
     def edge_out(self, name: str, from_step: int) -> None:
@@ -153,9 +176,24 @@ class StepBook:
                     continue
             batches = self.open.pop(self.cursor, {})
             in_order = tuple(batches[edge] for edge in sorted(batches))
-            closed.append(ClosedStep(self.cursor, self._assemble(batches), in_order))
+            helpers = self._helpers_of(batches) if self.helpers else {}
+            closed.append(ClosedStep(self.cursor, self._assemble(batches), in_order, helpers))
             self.cursor += 1
+        for step in [step for step in self._lent if step < self.cursor]:
+            del self._lent[step]
         return closed
+
+    def _helpers_of(self, batches: dict[str, TupleBatch]) -> dict[int, float]:
+        """Return the wanted helpers' readings of the step at the cursor."""
+        lent = self._lent.get(self.cursor, {})
+        found = {
+            sensor: value
+            for batch in (*lent.values(), *batches.values())
+            for sensor, value in zip(sensors(batch.helper).tolist(), floats(batch.helper_value).tolist(), strict=True)
+            if self.helpers.get(sensor) == batch.edge
+        }
+        self.helper_readings[0] += len(found)
+        return found
 
     def _assemble(self, batches: dict[str, TupleBatch]) -> Floats:
         values = np.full(len(self.config.sensors), np.nan)
@@ -171,10 +209,19 @@ class StepBook:
 
     def open_batches(self) -> list[TupleBatch]:
         """Return the batches of open steps for a context."""
-        return [self.open[step][edge] for step in sorted(self.open) for edge in sorted(self.open[step])]
+        return _in_order(self.open)
+
+    def lent_batches(self) -> list[TupleBatch]:
+        """Return what edges of other slots have sent for open steps, for a context."""
+        return _in_order(self._lent)
 
     def restore(self, edges: list[EdgeState], batches: list[TupleBatch]) -> None:
         """Take over what a context holds."""
         restore_edges(self.edges, edges)
         for batch in batches:
-            self.open.setdefault(batch.step, {})[batch.edge] = batch
+            where = self.open if batch.edge in self.edges else self._lent
+            where.setdefault(batch.step, {})[batch.edge] = batch
+
+
+def _in_order(batches: Mapping[int, Mapping[str, TupleBatch]]) -> list[TupleBatch]:
+    return [batches[step][edge] for step in sorted(batches) for edge in sorted(batches[step])]

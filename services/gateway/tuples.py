@@ -166,6 +166,10 @@ class TupleBook:
         """Return the batches of open steps: there are none."""
         return []
 
+    def lent_batches(self) -> list[TupleBatch]:
+        """Return the helpers' batches of open steps: there are none."""
+        return []
+
     # ---- contexts
 
     def edge_states(self) -> list[EdgeState]:

@@ -7,12 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from services.local.topics import tool_log
-from services.runtime.log import PLAN, LogError
+from services.local.plan import write_plan
 from services.runtime.messages import VERSION, Plan, StandbyTarget
 from services.runtime.settings import Settings, Target
-
-_SEND_S = 10.0
 
 
 class TargetError(ValueError):
@@ -35,22 +32,7 @@ def ask(settings: Settings, slots: Sequence[int], fields: dict[str, Any], tell: 
         if not 0 <= slot < count:
             raise TargetError(f"--slot: found {slot}, expected 0 to {count - 1}")
     wanted = [(slot, _merged(settings.standby.target(slot), fields)) for slot in slots or range(count)]
-    producer = tool_log(settings, "standby").producer()
-    failed: list[LogError] = []
-
-    def delivered(error: LogError | None, _offset: int) -> None:
-        if error is not None:
-            failed.append(error)
-
-    try:
-        for slot, _ in wanted:
-            plan = Plan(version=VERSION, target=_message(slot, fields))
-            producer.send(PLAN, 0, f"target/{slot}".encode(), plan.SerializeToString(), delivered)
-        producer.flush(_SEND_S)
-    finally:
-        producer.close()
-    if failed:
-        raise failed[0]
+    write_plan(settings, {f"target/{slot}": Plan(version=VERSION, target=_message(slot, fields)) for slot, _ in wanted})
     for slot, target in wanted:
         tell(
             f"slot {slot}: batch size {target.batch_size}, policy {target.policy}, at most {target.max_bandwidth:g} "

@@ -175,6 +175,53 @@ class Recovery:
             self._state = State(state.missing, spread, state.x + shift, state.variance)
         self._use(model, choice)
 
+    def aim(self, *, eps: float, delta: float) -> None:
+        """State bounds of another probability, and tag them by another tolerance, from the next step on."""
+        self._eps, self._delta = eps, delta
+        self._half_width, self._inflation = half_width(delta), self.model.inflation(delta)
+
+    def widened(self, model: Model) -> Recovery:
+        """Return a filter of these sensors and more that goes on from here (helpers, section 4.2 of the paper).
+
+        Args:
+            model: its first sensors are this filter's, with the same scale.
+
+        Of the sensors that are new nothing was read yet: given what is known now they have their stationary
+        distribution, X_new | X ~ N(A X, D) with A = S_new,own S_own^-1 of the prior.
+
+        Raises:
+            ModelError: the model's first sensors are others, or the prior is no covariance.
+        """
+        n, wide = len(self.model), len(model)
+        same = model.names[:n] == self.model.names and np.array_equal(model.scale[:n], self.model.scale)
+        if not same:
+            raise ModelError("recovery: found a model whose first sensors are others, expected this filter's")
+        other = Recovery(model, eps=self._eps, delta=self._delta, form=self._asked_form)
+        other.distrusted = np.concatenate([self.distrusted, np.zeros(wide - n, dtype=bool)])
+        given = self.given_factors
+        if given is not None:
+            other.set_factors(np.concatenate([given, np.ones(wide - n)]))
+        if self._state is None:
+            return other
+        known, missing, covariance = self.posterior()
+        known = known + (self.model.mean - model.mean[:n]) / model.scale[:n]
+        try:
+            factor = linalg.cho_factor(model.prior[:n, :n] + other.nugget * np.eye(n), lower=True)
+            pull = linalg.cho_solve(factor, model.prior[:n, n:]).T  # A
+            m, k = len(missing), wide - n
+            both = np.empty((m + k, m + k))
+            both[:m, :m] = covariance
+            both[m:, :m] = pull[:, missing] @ covariance
+            both[:m, m:] = both[m:, :m].T
+            both[m:, m:] = model.prior[n:, n:] - pull @ model.prior[:n, n:] + both[m:, :m] @ pull[:, missing].T
+            both[np.diag_indices_from(both)] += other.nugget
+            spread = inverse(both) if other.form == "precision" else both
+        except linalg.LinAlgError:
+            return other  # rounding: it begins with the prior, which is wider, so bounds hold
+        places = np.concatenate([missing, np.arange(n, wide)])
+        other._state = State(places, np.tril(spread), np.concatenate([known, pull @ known]), np.diag(both).copy())
+        return other
+
     def posterior(self) -> tuple[Floats, Places, Floats]:
         """Return the last step's mean, missing set and covariance on it, in units of scale around the model's mean.
 

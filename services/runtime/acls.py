@@ -43,7 +43,7 @@ ADMIN = "admin"
 
 WRITES: Mapping[str, tuple[str, ...]] = {
     "edge": (TUPLES, HEARTBEATS, DEAD_LETTERS),
-    "gateway": (TUPLES, RECOVERED, ACKS, CONTEXTS, HEARTBEATS, LATE, DEAD_LETTERS),
+    "gateway": (TUPLES, RECOVERED, ACKS, CONTEXTS, HEARTBEATS, PLAN, LATE, DEAD_LETTERS),
     "scaler": (PLAN, HEARTBEATS),
     "spark": (RESULTS, ACKS, HEARTBEATS, LATE, DEAD_LETTERS),
     "tools": (),

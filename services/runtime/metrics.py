@@ -58,6 +58,20 @@ CALIBRATION_FACTOR = Gauge(
 DISTRUSTED = Gauge(
     "tsunagi_recovery_distrusted_sensors", "Sensors that fail alone: their readings count as missing.", ["slot"]
 )
+HELPERS = Gauge(
+    "tsunagi_recovery_helpers", "Sensors of other slots that the recovery uses while edges are down.", ["slot"]
+)
+UNMET = Gauge(
+    "tsunagi_recovery_unmet_sensors",
+    "Lost sensors whose values will miss eps and delta while this lasts: no helper | cap | off | not calibrated.",
+    ["slot", "reason"],
+)
+HELPER_READINGS = Counter(
+    "tsunagi_recovery_helper_readings", "Readings of helpers, by what became of them: used | late.", ["slot", "state"]
+)
+WITHHELD = Counter(
+    "tsunagi_recovery_withheld_values", "Values not sent since their bound was wider than eps.", ["slot"]
+)
 LATE = Counter("tsunagi_late", "Batches that came too late and went to late.", ["slot", "reason"])
 VOID_CONTROL = Counter("tsunagi_void_control_records", "Control records that did not count at their place.", ["slot"])
 LEVEL0_POSITION = Gauge(
@@ -142,6 +156,7 @@ EDGE_UNUSABLE = Counter(
     ["edge", "reason"],
 )
 EDGE_UNPLACED = Counter("tsunagi_edge_unplaced_values", "Values not sent: their sensor has no slot yet.", ["edge"])
+EDGE_LENT = Counter("tsunagi_edge_lent_values", "Values sent to slots that asked for helpers as well.", ["edge"])
 EDGE_STEP = Gauge("tsunagi_edge_step", "The newest step sent.", ["edge"])
 EDGE_SOURCE_CONNECTED = Gauge(
     "tsunagi_edge_source_connected", "1 = the edge's source is there; 0 = it is waited for.", ["edge"]
@@ -224,6 +239,10 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         RECOVERY_TRUTHS_WITHIN,
         CALIBRATION_FACTOR,
         DISTRUSTED,
+        HELPERS,
+        UNMET,
+        HELPER_READINGS,
+        WITHHELD,
         LATE,
         VOID_CONTROL,
         LEVEL0_POSITION,
@@ -265,6 +284,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         EDGE_ROWS_SKIPPED,
         EDGE_UNUSABLE,
         EDGE_UNPLACED,
+        EDGE_LENT,
         EDGE_STEP,
         EDGE_SOURCE_CONNECTED,
         EDGE_SOURCE_QUEUE,

@@ -287,6 +287,13 @@ class Recovery(Section):
         default=True,
         description="measure on living edges how wide bounds must be, and follow it; false = as the model was fitted",
     )
+    helpers: Annotated[int, Field(ge=0)] = Field(
+        100,
+        description="sensors of other slots that a slot may ask for while values it lost miss eps and delta; 0 = none",
+    )
+    unbounded: Literal["tag", "withhold"] = Field(
+        "tag", description="values whose bound is wider than eps: tag (they go out, tagged) or withhold (they do not)"
+    )
     suspects: bool = Field(
         default=False,
         description="let readings count as missing of sensors that fail alone, until they are plausible again",

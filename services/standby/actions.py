@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.gateway.slot import Output
-from services.runtime.messages import Ack, LogRecord
+from services.runtime.messages import Ack, HelperRequest, LogRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,13 @@ class Append:
     """Append a control record to the slot's log; it may get lost, but must not arrive late."""
 
     record: LogRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Ask in `plan` for helpers; it may get lost."""
+
+    helpers: HelperRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,7 @@ Action = (
     | Follow
     | Unfollow
     | Append
+    | Request
     | Emit
     | SaveContext
     | SendAck

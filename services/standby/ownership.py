@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from services.runtime.messages import LogRecord
 
-CONTROL = frozenset({"edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out"})
+CONTROL = frozenset(
+    {"edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "helpers"}
+)
 
 
 @dataclass(slots=True)

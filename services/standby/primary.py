@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
 from services.gateway.calibrator import Calibrator
 from services.gateway.closer import Closer
 from services.gateway.frames import Frame
+from services.gateway.helping import Helping
 from services.gateway.packed import Packed
 from services.gateway.slot import Output, Slot
+from services.gateway.steps import NEVER, StepBook
 from services.gateway.tuples import TupleBook
-from services.runtime.columns import octets, pack_floats
+from services.runtime.columns import octets, pack_floats, pack_sensors
 from services.runtime.messages import (
     EXACT,
     QUALITY_NAMES,
@@ -21,6 +23,8 @@ from services.runtime.messages import (
     Ack,
     Calibrated,
     EdgeOut,
+    HelperRequest,
+    Helpers,
     Late,
     Level0Ack,
     Level1Ack,
@@ -54,6 +58,7 @@ class Primary:
         quality_counts: int64[4], values in them by `Quality`.
         side_counts: records for other topics, by "topic/reason".
         calibrator: what measures how wide bounds must be; None = nothing is recovered, or not calibrated.
+        helping: what chooses sensors of other slots; None = nothing is recovered.
         level0_offset, level1_offset: where the newest acknowledgements sent stand in `tuples`, -1 = none yet.
     """
 
@@ -76,6 +81,7 @@ class Primary:
         self.level1_offset = -1
         self._wished_at: dict[str, float] = {}
         self.calibrator: Calibrator | None = None
+        self.helping: Helping | None = None
 
     def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
         """Write what is not in `recovered` yet."""
@@ -140,9 +146,21 @@ class Primary:
         )
 
     def decide(
-        self, slot: Slot, wish: Wish, now: float, *, connected: bool, lost: Collection[str] = ()
+        self,
+        slot: Slot,
+        wish: Wish,
+        now: float,
+        *,
+        connected: bool,
+        lost: Collection[str] = (),
+        silent: Callable[[str], bool] = lambda _edge: False,
     ) -> list[act.Action]:
-        """Write what only the owner may: settings, model, edges out, steps moved on. Call it only when caught up."""
+        """Write what only the owner may: settings, model, edges out, steps moved on. Call it only when caught up.
+
+        Args:
+            connected, lost: as `Closer.decide` has them.
+            silent: whether an edge of other slots has gone silent.
+        """
         epoch = slot.register.epoch
         if slot.settings.hash != wish.config.hash:
             if not self._may_write("settings", now):
@@ -150,10 +168,11 @@ class Primary:
             settings = SlotSettings(epoch=epoch, hash=wish.config.hash, text=wish.config.text())
             return [act.Append(LogRecord(version=VERSION, settings=settings))]
         todo: list[act.Action] = []
-        if slot.model_sha256 != wish.model_sha256 and self._may_write("model", now):
+        if slot.base_sha256 != wish.model_sha256 and self._may_write("model", now):
             model = ModelChange(epoch=epoch, sha256=wish.model_sha256)
             todo.append(act.Append(LogRecord(version=VERSION, model=model)))
         todo += self._calibrate(slot, wish, now)
+        todo += self._help(slot, wish, now, silent)
         if slot.book is None or isinstance(slot.book, TupleBook):
             return todo  # without steps nobody is waited for, and nothing waits to be closed
         for decision in self._closer.decide(slot.book, now, connected=connected, lost=lost):
@@ -174,16 +193,40 @@ class Primary:
         if self.calibrator is None or self.calibrator.recovery is not recovery:
             suspects = self._settings.recovery.suspects
             self.calibrator = Calibrator(recover, recovery, wish.config, wish.groups, suspects=suspects)
+        self.calibrator.aim(wish.config.delta)
         todo: list[act.Action] = []
         for verdict in self.calibrator.judged():
             if self._may_write(f"sensor {verdict.sensor}", now):
-                verdict.epoch, verdict.model = slot.register.epoch, slot.model_sha256
+                verdict.epoch, verdict.model = slot.register.epoch, slot.base_sha256
                 todo.append(act.Append(LogRecord(version=VERSION, sensor_out=verdict)))
         factors = self.calibrator.factors()
         if factors is None or not self._may_write("calibrated", now):
             return todo
-        calibrated = Calibrated(epoch=slot.register.epoch, model=slot.model_sha256, factor=pack_floats(factors))
+        calibrated = Calibrated(epoch=slot.register.epoch, model=slot.base_sha256, factor=pack_floats(factors))
         return [*todo, act.Append(LogRecord(version=VERSION, calibrated=calibrated))]
+
+    def _help(self, slot: Slot, wish: Wish, now: float, silent: Callable[[str], bool]) -> list[act.Action]:
+        """Ask for sensors of other slots while what was lost needs them, and let the recovery use them."""
+        recover = slot.chain.recover if slot.chain is not None else None
+        model, book = slot.model, slot.book
+        if recover is None or recover.recovery is None or model is None or wish.table is None:
+            self.helping = None
+            return []
+        if not isinstance(book, StepBook):
+            return []
+        if self.helping is None or not self.helping.fits(recover, model, wish.config):
+            self.helping = Helping(recover, model, wish.config, wish.table)
+        out = [name for name, edge in book.edges.items() if edge.out_from != NEVER]
+        wanted = self.helping.decide(out, silent, wish.helpers, now)
+        todo: list[act.Action] = []
+        epoch, ids = slot.register.epoch, pack_sensors(np.array(wanted.sensors, dtype=np.uint32))
+        if wanted.sensors != wish.requested and self._may_write("request", now):
+            request = HelperRequest(slot=self._slot_id, epoch=epoch, sensor=ids, from_step=book.cursor)
+            todo.append(act.Request(request))
+        if ids != slot.helpers.sensor and self._may_write("helpers", now):
+            helpers = Helpers(epoch=epoch, model=slot.base_sha256, sensor=ids, name=wanted.names, edge=wanted.edges)
+            todo.append(act.Append(LogRecord(version=VERSION, helpers=helpers)))
+        return todo
 
     def stop(self, slot: Slot) -> None:
         """Measure no more: the term is over."""

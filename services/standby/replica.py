@@ -667,15 +667,19 @@ class Replica:
         if caught_up:
             self.busy = None
             connected = self._detector.connected(now)
-            todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=self._lost_edges(now))
+            lost, silent = self._lost_edges(now), lambda edge: self._silent(edge, now)
+            todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
         todo += primary.acknowledge(self.slot, self.scan, now, caught_up=caught_up)
         return todo
 
     def _lost_edges(self, now: float) -> list[str]:
         """Return the edges that the open step waits for and whose heartbeats have stopped."""
-        book, limit_s = self.slot.book, self._settings.standby.detect_s
+        book = self.slot.book
         waiting = [] if book is None else book.awaited(book.cursor)
-        return [edge for edge in waiting if self._detector.lost(edge, limit_s, now)]
+        return [edge for edge in waiting if self._silent(edge, now)]
+
+    def _silent(self, edge: str, now: float) -> bool:
+        return self._detector.lost(edge, self._settings.standby.detect_s, now)
 
     def _announce(self, promotion: Promotion, first: int, now: float) -> list[act.Action]:
         """After a predecessor's death, say which records come next before processing them (DESIGN section 2)."""

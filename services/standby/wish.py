@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.gateway.config import SlotConfig
+from services.runtime.sensors import SensorTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,9 @@ class Wish:
         owner: node that the plan names as owner.
         move: the plan wishes a handover although the present owner lives.
         groups: the group of each of the slot's sensors; empty = all are one.
+        table: of all sensors, where helpers may come from; None = none may be asked for.
+        helpers: how many at most.
+        requested: the sensors that `plan` says the slot wants to see beside its own.
     """
 
     config: SlotConfig
@@ -23,3 +27,6 @@ class Wish:
     owner: str = ""
     move: bool = False
     groups: tuple[str, ...] = ()
+    table: SensorTable | None = None
+    helpers: int = 0
+    requested: tuple[int, ...] = ()

@@ -5,8 +5,8 @@
 Starts a system of its own, as tests.bench.failover does, measures the broker's round trip (produce to consume) for a
 while, and again under the disturbance, and counts takeovers and what speculation wrote in vain. Disturbances:
 
-    cpu        two busy processes for each core, and one of real-time priority that takes it for 350 ms of each second (as
-               root): busy processes alone disturb nobody, since Linux lets who sleeps most go first
+    cpu        two busy processes for each core, and one of real-time priority that takes it for 350 ms of each second
+               (as root): busy processes alone disturb nobody, since Linux lets who sleeps most go first
     pause      every 3 s another worker is stopped for 400 ms
     delay      100 +- 50 ms each way between the broker and everybody (a TCP proxy; as root)
     loss       1 % of the packets between the broker and everybody are lost (as root)

@@ -28,6 +28,8 @@ from services.runtime.messages import (
     SlotSettings,
     TupleBatch,
 )
+from tests.unit.gateway.small_slot import SLOT, make_config, random_log
+from tests.unit.gateway.small_slot import load as load_small
 
 SLIDE_US = 200_000
 FIRST = 1000
@@ -166,6 +168,30 @@ def test_the_loop_agrees_with_the_slot(seed: int) -> None:
     assert result.compared == result.outputs == len(recovered)
     assert result.outputs > 20
     assert result.largest_sd == 0.0
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_the_loop_agrees_with_the_slot_on_helpers_refits_and_other_bounds(seed: int) -> None:
+    log = random_log(seed, make_config({"use": "recover"}), turns=400, helped=True)
+    slot = Slot(SLOT, load_small)
+    recovered: list[Record] = []
+    slot.register.quarantined |= _buried(log)
+    for record in log:
+        for output in slot.apply(record):
+            if output.topic == RECOVERED:
+                key, value = output.encode(SLOT, slot.register.generation)
+                recovered.append(Record(RECOVERED, SLOT, len(recovered), record.appended_us, key, value))
+    result = compare(recompute(log, load_small), recovered)
+    assert result.differences == []
+    assert result.compared == result.outputs == len(recovered) > 20
+    assert result.largest_sd == 0.0
+
+
+def _buried(log: list[Record]) -> set[int]:
+    first = Slot(SLOT, load_small)
+    for record in log:
+        first.apply(record)
+    return first.register.quarantined
 
 
 def changed(recovered: list[Record], place: int, change: Callable[[Recovered], None]) -> list[Record]:

@@ -19,7 +19,7 @@ UNBOUNDED: Quality
 UNMODELLED: Quality
 
 class LogRecord(_message.Message):
-    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "serial", "mac")
+    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "helpers", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OWNERSHIP_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class LogRecord(_message.Message):
     PUNCTUATION_FIELD_NUMBER: _ClassVar[int]
     CALIBRATED_FIELD_NUMBER: _ClassVar[int]
     SENSOR_OUT_FIELD_NUMBER: _ClassVar[int]
+    HELPERS_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -42,12 +43,13 @@ class LogRecord(_message.Message):
     punctuation: Punctuation
     calibrated: Calibrated
     sensor_out: SensorOut
+    helpers: Helpers
     serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., calibrated: _Optional[_Union[Calibrated, _Mapping]] = ..., sensor_out: _Optional[_Union[SensorOut, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., calibrated: _Optional[_Union[Calibrated, _Mapping]] = ..., sensor_out: _Optional[_Union[SensorOut, _Mapping]] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
-    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset")
+    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset", "helper", "helper_value")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +58,8 @@ class TupleBatch(_message.Message):
     VALUE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HELPER_FIELD_NUMBER: _ClassVar[int]
+    HELPER_VALUE_FIELD_NUMBER: _ClassVar[int]
     edge: str
     incarnation: int
     step: int
@@ -64,7 +68,9 @@ class TupleBatch(_message.Message):
     value: bytes
     count: bytes
     offset: int
-    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
+    helper: bytes
+    helper_value: bytes
+    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ..., offset: _Optional[int] = ..., helper: _Optional[bytes] = ..., helper_value: _Optional[bytes] = ...) -> None: ...
 
 class Ownership(_message.Message):
     __slots__ = ("epoch", "node", "generation", "first_step", "settings_hash")
@@ -91,12 +97,14 @@ class EdgeOut(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., edge: _Optional[str] = ..., from_step: _Optional[int] = ...) -> None: ...
 
 class ModelChange(_message.Message):
-    __slots__ = ("epoch", "sha256")
+    __slots__ = ("epoch", "sha256", "refit_of")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
+    REFIT_OF_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     sha256: str
-    def __init__(self, epoch: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+    refit_of: str
+    def __init__(self, epoch: _Optional[int] = ..., sha256: _Optional[str] = ..., refit_of: _Optional[str] = ...) -> None: ...
 
 class SlotSettings(_message.Message):
     __slots__ = ("epoch", "hash", "text")
@@ -147,6 +155,20 @@ class SensorOut(_message.Message):
     out: bool
     reason: str
     def __init__(self, epoch: _Optional[int] = ..., model: _Optional[str] = ..., sensor: _Optional[int] = ..., out: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Helpers(_message.Message):
+    __slots__ = ("epoch", "model", "sensor", "name", "edge")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SENSOR_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    model: str
+    sensor: bytes
+    name: _containers.RepeatedScalarFieldContainer[str]
+    edge: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., model: _Optional[str] = ..., sensor: _Optional[bytes] = ..., name: _Optional[_Iterable[str]] = ..., edge: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Recovered(_message.Message):
     __slots__ = ("version", "slot", "generation", "offset", "index", "epoch", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound")
@@ -267,7 +289,7 @@ class Level1Ack(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., context_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., context_bytes: _Optional[int] = ..., appended_us: _Optional[int] = ...) -> None: ...
 
 class Context(_message.Message):
-    __slots__ = ("version", "slot", "generation", "epoch", "owner", "offset", "last_offset", "last_index", "settings", "model_sha256", "cursor", "punctuated", "edges", "open", "operators", "quarantined", "serial", "mac")
+    __slots__ = ("version", "slot", "generation", "epoch", "owner", "offset", "last_offset", "last_index", "settings", "model_sha256", "cursor", "punctuated", "edges", "open", "operators", "quarantined", "serial", "helpers", "refit_of", "mac")
     class OperatorsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +314,8 @@ class Context(_message.Message):
     OPERATORS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
+    HELPERS_FIELD_NUMBER: _ClassVar[int]
+    REFIT_OF_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     slot: int
@@ -310,8 +334,10 @@ class Context(_message.Message):
     operators: _containers.ScalarMap[str, bytes]
     quarantined: _containers.RepeatedScalarFieldContainer[int]
     serial: int
+    helpers: Helpers
+    refit_of: str
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., model_sha256: _Optional[str] = ..., cursor: _Optional[int] = ..., punctuated: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., operators: _Optional[_Mapping[str, bytes]] = ..., quarantined: _Optional[_Iterable[int]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., model_sha256: _Optional[str] = ..., cursor: _Optional[int] = ..., punctuated: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., operators: _Optional[_Mapping[str, bytes]] = ..., quarantined: _Optional[_Iterable[int]] = ..., serial: _Optional[int] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., refit_of: _Optional[str] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class EdgeState(_message.Message):
     __slots__ = ("edge", "incarnation", "last_step", "out_from")
@@ -409,20 +435,22 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "target", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     HELPERS_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     assignment: Assignment
     placement: Placement
     helpers: HelperRequest
     target: StandbyTarget
+    recovery: RecoveryTarget
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("slot", "owner", "secondary", "serial", "reason")
@@ -479,6 +507,20 @@ class HelperRequest(_message.Message):
     sensor: bytes
     from_step: int
     def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., sensor: _Optional[bytes] = ..., from_step: _Optional[int] = ...) -> None: ...
+
+class RecoveryTarget(_message.Message):
+    __slots__ = ("as_configured", "eps", "delta", "helpers", "unbounded")
+    AS_CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    HELPERS_FIELD_NUMBER: _ClassVar[int]
+    UNBOUNDED_FIELD_NUMBER: _ClassVar[int]
+    as_configured: bool
+    eps: float
+    delta: float
+    helpers: int
+    unbounded: str
+    def __init__(self, as_configured: _Optional[bool] = ..., eps: _Optional[float] = ..., delta: _Optional[float] = ..., helpers: _Optional[int] = ..., unbounded: _Optional[str] = ...) -> None: ...
 
 class Late(_message.Message):
     __slots__ = ("version", "slot", "offset", "reason", "batch", "cursor", "recovered")

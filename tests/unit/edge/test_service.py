@@ -17,7 +17,7 @@ from services.edge.spool import Item
 from services.runtime.clock import ManualClock
 from services.runtime.columns import floats, pack_sensors, sensors
 from services.runtime.log import DEAD_LETTERS, PLAN, TUPLES, LogError
-from services.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
+from services.runtime.messages import VERSION, DeadLetter, HelperRequest, LogRecord, Placement, Plan, TupleBatch
 from services.runtime.sensors import SensorsError, place, read_sensors
 from services.runtime.settings import Settings
 from services.runtime.testing import MemoryLog, Network
@@ -412,6 +412,39 @@ def test_a_table_that_contradicts_the_placement_is_refused(make):
     edge = world.edge("a")
     with pytest.raises(SensorsError, match="contradicts the placement 1"):
         edge.step()
+
+
+def test_sensors_that_another_slot_asks_for_go_there_as_well(make):
+    world = make().write()
+    world.place()
+    edge = world.edge("a")  # sensors 0, 4 in slot 0; 2 in slot 1
+    seen: set[tuple[int, int]] = set()
+
+    def ask(slot: int, epoch: int, *wanted: int) -> None:
+        plan = Plan(version=VERSION, helpers=HelperRequest(slot=slot, epoch=epoch, sensor=pack_sensors(list(wanted))))
+        world.log.append(PLAN, 0, f"helpers/{slot}".encode(), plan.SerializeToString())
+
+    def lent_in(seconds: float) -> list[tuple[int, TupleBatch]]:
+        world.run(seconds)
+        new = [(slot, batch) for slot, batch in world.batches() if (slot, batch.step) not in seen]
+        assert new
+        seen.update((slot, batch.step) for slot, batch in new)
+        return [(slot, batch) for slot, batch in new if batch.helper]
+
+    assert lent_in(3.5) == []
+    ask(1, 3, 0, 1, 2)
+    found = lent_in(1.0)
+    values = {batch.step: floats(batch.value)[0] for slot, batch in world.batches() if slot == 0}
+    assert len(found) >= 3
+    for slot, batch in found:
+        assert (slot, sensors(batch.sensor).tolist(), sensors(batch.helper).tolist()) == (1, [2], [0])
+        assert floats(batch.helper_value).tolist() == [values[batch.step]]
+    assert edge.publisher.lent_values == len(found)
+    ask(1, 2, 4)  # of an owner that has been deposed since
+    assert {tuple(sensors(batch.helper)) for _, batch in lent_in(0.6)} == {(0,)}
+    ask(1, 3)
+    lent_in(0.4)
+    assert lent_in(0.6) == []
 
 
 def test_an_unreadable_plan_is_passed_over(make):

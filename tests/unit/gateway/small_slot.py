@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from services.runtime.messages import (
     VERSION,
     Calibrated,
     EdgeOut,
+    Helpers,
     LogRecord,
     ModelChange,
     Ownership,
@@ -35,16 +37,22 @@ EDGES = ("e1", "e2", "e3")
 SENSORS = {"e1": [0, 2], "e2": [3], "e3": [5, 8]}
 NAMES = ("a", "b", "c", "d", "e")
 
-_COVARIANCE = 0.4 * np.eye(5) + 0.6
-MODEL = Model.from_joint(
-    np.zeros(10), np.block([[_COVARIANCE, 0.9 * _COVARIANCE], [0.9 * _COVARIANCE, _COVARIANCE]]), list(NAMES)
+HELPERS = {"x": (6, "e3"), "y": (9, "e4"), "z": (11, "e4")}
+"""Sensors of other slots: name -> (sensor, edge); the model does not know the last."""
+
+_COVARIANCE = 0.4 * np.eye(7) + 0.6
+FLEET = Model.from_joint(
+    np.zeros(14), np.block([[_COVARIANCE, 0.9 * _COVARIANCE], [0.9 * _COVARIANCE, _COVARIANCE]]), [*NAMES, "x", "y"]
 )
+MODEL = FLEET.select(NAMES)
+REFIT = replace(MODEL, mean=MODEL.mean + 0.1, Q=1.5 * MODEL.Q)
 
 
 def load(sha256: str) -> Model:
-    if sha256 != "aa":
+    found = {"aa": FLEET, "bb": REFIT}.get(sha256)
+    if found is None:
         raise ModelError(f"{sha256}: no such model")
-    return MODEL
+    return found
 
 
 def make_config(*operators: dict[str, Any], **changes: Any) -> SlotConfig:
@@ -64,7 +72,14 @@ def make_config(*operators: dict[str, Any], **changes: Any) -> SlotConfig:
     return SlotConfig(**(fields | changes))
 
 
-def batch(edge: str, step: int, values: dict[int, float] | None = None, incarnation: int = 1) -> TupleBatch:
+def batch(
+    edge: str,
+    step: int,
+    values: dict[int, float] | None = None,
+    incarnation: int = 1,
+    helpers: dict[int, float] | None = None,
+) -> TupleBatch:
+    lent = helpers or {}
     given = {sensor: float(step) for sensor in SENSORS[edge]} if values is None else values
     return TupleBatch(
         edge=edge,
@@ -74,6 +89,8 @@ def batch(edge: str, step: int, values: dict[int, float] | None = None, incarnat
         sensor=pack_sensors(sorted(given)),
         value=pack_floats([given[sensor] for sensor in sorted(given)]),
         count=pack_sensors([1] * len(given)),
+        helper=pack_sensors(sorted(lent)),
+        helper_value=pack_floats([lent[sensor] for sensor in sorted(lent)]),
     )
 
 
@@ -92,8 +109,27 @@ class Writer:
     def add(self, **body: Any) -> Record:
         return self.raw(LogRecord(version=VERSION, **body).SerializeToString())
 
-    def batch(self, edge: str, step: int, values: dict[int, float] | None = None, incarnation: int = 1) -> Record:
-        return self.add(batch=batch(edge, step, values, incarnation))
+    def batch(
+        self,
+        edge: str,
+        step: int,
+        values: dict[int, float] | None = None,
+        incarnation: int = 1,
+        helpers: dict[int, float] | None = None,
+    ) -> Record:
+        return self.add(batch=batch(edge, step, values, incarnation, helpers))
+
+    def helpers(self, *names: str, epoch: int = 1, model: str = "aa") -> Record:
+        chosen = sorted((*HELPERS[name], name) for name in names)
+        return self.add(
+            helpers=Helpers(
+                epoch=epoch,
+                model=model,
+                sensor=pack_sensors([sensor for sensor, _, _ in chosen]),
+                name=[name for _, _, name in chosen],
+                edge=[edge for _, edge, _ in chosen],
+            )
+        )
 
     def own(self, epoch: int, node: str = "n1", generation: int = GENERATION, first_step: int = FIRST) -> Record:
         return self.add(ownership=Ownership(epoch=epoch, node=node, generation=generation, first_step=first_step))
@@ -107,8 +143,8 @@ class Writer:
     def punctuation(self, step: int, epoch: int = 1) -> Record:
         return self.add(punctuation=Punctuation(epoch=epoch, step=step))
 
-    def model(self, sha256: str, epoch: int = 1) -> Record:
-        return self.add(model=ModelChange(epoch=epoch, sha256=sha256))
+    def model(self, sha256: str, epoch: int = 1, refit_of: str = "") -> Record:
+        return self.add(model=ModelChange(epoch=epoch, sha256=sha256, refit_of=refit_of))
 
     def calibrated(self, factors: list[float], epoch: int = 1, model: str = "aa") -> Record:
         return self.add(calibrated=Calibrated(epoch=epoch, model=model, factor=pack_floats(factors)))
@@ -128,14 +164,23 @@ def owned(config: SlotConfig) -> Writer:
     return writer
 
 
-def random_log(seed: int, config: SlotConfig, turns: int = 60) -> list[Record]:
-    """Write a log: late and repeated batches, restarts, silence, jumps, zombies' records, models, quarantines."""
+def random_log(  # noqa: C901 - one kind of record after the other
+    seed: int, config: SlotConfig, turns: int = 60, *, helped: bool = False
+) -> list[Record]:
+    """Write a log: late and repeated batches, restarts, silence, jumps, zombies' records, models, quarantines.
+
+    Args:
+        helped: with a model and helpers from the start, and for longer; nobody quarantines what is still to come.
+    """
     draw = random.Random(seed)
     writer = Writer()
     writer.batch("e1", FIRST)
     writer.own(1)
     writer.batch("e2", FIRST, incarnation=2)
     writer.settings(config)
+    if helped:
+        writer.model("aa")
+        writer.helpers(*HELPERS)
     epoch = 1
     step = dict.fromkeys(EDGES, FIRST)
     for _ in range(turns):
@@ -143,7 +188,13 @@ def random_log(seed: int, config: SlotConfig, turns: int = 60) -> list[Record]:
         chance = draw.random()
         if chance < 0.62:
             values = {sensor: draw.gauss(0, 1) for sensor in SENSORS[edge] if draw.random() < 0.9}
-            writer.batch(edge, step[edge], values, incarnation=draw.choice((2, 2, 2, 3, 1)))
+            lent = {
+                sensor: draw.gauss(0, 1) for sensor, home in HELPERS.values() if home == edge or draw.random() < 0.05
+            }
+            writer.batch(edge, step[edge], values, draw.choice((2, 2, 2, 3, 1)), lent if draw.random() < 0.7 else None)
+            if draw.random() < 0.5:  # of an edge of other slots
+                lent = {sensor: draw.gauss(0, 1) for sensor, home in HELPERS.values() if home == "e4"}
+                writer.batch("e4", min(step.values()) + draw.choice((0, 0, 0, 1, -2, 40)), {}, helpers=lent)
             jump = draw.choice((1, 1, 1, 1, 1, 2, 30))
             step[edge] += jump
             writer.now_us += jump * SLIDE_US // 3
@@ -165,8 +216,14 @@ def random_log(seed: int, config: SlotConfig, turns: int = 60) -> list[Record]:
                 ).SerializeToString()
             )
         elif chance < 0.95:
-            writer.model(draw.choice(("", "aa", "aa")), epoch)
-        elif chance < 0.965:
+            if not helped:
+                writer.model(draw.choice(("", "aa", "aa")), epoch)
+            if draw.random() < 0.7:
+                writer.model("bb", epoch, refit_of=draw.choice(("aa", "aa", "bb")))
+        elif chance < 0.955:
+            names = [name for name in HELPERS if draw.random() < (0.9 if helped else 0.6)]
+            writer.helpers(*names, epoch=epoch - draw.choice((0, 0, 0, 1)), model=draw.choice(("aa", "aa", "")))
+        elif chance < 0.968:
             factors = [draw.uniform(0.5, 3.0) for _ in range(5)]
             writer.calibrated(
                 draw.choice((factors, factors, factors[:4], [*factors[:4], 0.0])),
@@ -176,9 +233,14 @@ def random_log(seed: int, config: SlotConfig, turns: int = 60) -> list[Record]:
         elif chance < 0.975:
             writer.sensor_out(draw.choice((0, 3, 5, 99)), epoch, draw.choice(("aa", "")), out=draw.random() < 0.7)
         elif chance < 0.985:
-            writer.quarantine(len(writer.records) + draw.randint(-2, 4), epoch)
+            writer.quarantine(len(writer.records) + (draw.randint(-3, -1) if helped else draw.randint(-2, 4)), epoch)
         else:
-            writer.settings(config, epoch)
+            changes: dict[str, Any] = {
+                "eps": draw.choice((0.2, 1.0)),
+                "delta": 0.8,
+                "unbounded": draw.choice(("tag", "withhold")),
+            }
+            writer.settings(replace(config, **changes) if draw.random() < 0.6 else config, epoch)
     return writer.records
 
 

@@ -186,7 +186,9 @@ def test_a_new_model_and_new_settings_end_what_was_measured() -> None:
     assert owner.factors == []
     play(owner.slot, [owner.writer.calibrated([2.0] * 5)])
     assert owner.factors == [2.0] * 5
-    play(owner.slot, [owner.writer.settings(CONFIG)])
+    play(owner.slot, [owner.writer.settings(make_config({"use": "recover"}, eps=0.5, delta=0.8))])
+    assert owner.factors == [2.0] * 5, "other bounds are no reason to begin anew"
+    play(owner.slot, [owner.writer.settings(make_config({"use": "recover"}, max_gap_steps=21))])
     assert owner.factors == []
 
 

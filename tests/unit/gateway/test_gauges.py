@@ -27,7 +27,7 @@ def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
         unready=lambda: "",
         primary=primary,
         speculated=Speculated(),
-        slot=SimpleNamespace(book=None, position=9, register=SimpleNamespace(void=0)),
+        slot=SimpleNamespace(book=None, chain=None, position=9, register=SimpleNamespace(void=0)),
         intake=SimpleNamespace(pulls=0, read_bytes=0, trimmed=0),
     )
 
@@ -46,6 +46,7 @@ def term(emitted: int, exact: int = 0, **side: int) -> Any:
         level0_offset=5,
         level1_offset=-1,
         calibrator=None,
+        helping=None,
     )
 
 

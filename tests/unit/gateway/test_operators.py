@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.gateway.operators import Chain, Frame, OperatorError, Recover, Select, build_chain
+from services.gateway.operators import Chain, Frame, OperatorError, Select, build_chain
+from services.gateway.recover import Recover
 from services.recovery.filter import Recovery
 from services.runtime.columns import Floats
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED, UNMODELLED

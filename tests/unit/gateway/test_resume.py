@@ -32,9 +32,10 @@ CHAINS: dict[str, tuple[dict[str, Any], ...]] = {
 }
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-def test_resumed_at_any_record_the_same_follows(chain: str) -> None:
-    records = random_log(1 + list(CHAINS).index(chain), make_config(*CHAINS[chain]), turns=50)
+@pytest.mark.parametrize(("chain", "helped"), [*((chain, False) for chain in CHAINS), ("recover", True)])
+def test_resumed_at_any_record_the_same_follows(chain: str, *, helped: bool) -> None:
+    seed = 1 + list(CHAINS).index(chain)
+    records = random_log(seed, make_config(*CHAINS[chain]), turns=50, helped=helped)
     straight = Slot(SLOT, load)
     outputs = [play(straight, [record]) for record in records]
     assert sum(len(made) for made in outputs) > 15

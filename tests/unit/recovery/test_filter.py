@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -344,3 +345,42 @@ def test_large_models_take_another_way_to_the_same_numbers(monkeypatch, share, d
             found = recovery.step(row)
             np.testing.assert_allclose(found.mean / model.scale, mean_row / model.scale, atol=1e-8)
             np.testing.assert_allclose(found.sd / model.scale, sd_row / model.scale, atol=1e-8)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_widened_filter_starts_with_what_is_known(form: Literal["precision", "covariance"]) -> None:
+    _, _, model = make(8, 3)
+    part, values = model.select(names(5)), masked_walk(model, 2, np.random.default_rng(1), share=0.4)
+    narrow, whole = Recovery(part, form=form), Recovery(model, form=form)
+    narrow.step(values[0, :5])
+    whole.step(np.where(np.arange(8) < 5, values[0], NAN))  # of the others nothing was read yet
+    first, second = narrow.widened(model).step(values[1]), whole.step(values[1])
+    for field in ("mean", "sd", "bound"):
+        np.testing.assert_allclose(getattr(first, field), getattr(second, field), atol=1e-9)
+
+
+def test_a_widened_filter_helps_at_once_and_keeps_factors_and_distrust() -> None:
+    model = Model.from_joint(np.zeros(6), np.kron(np.array([[1, 0.9], [0.9, 1]]), 0.05 * np.eye(3) + 0.95), names(3))
+    narrow = Recovery(model.select(["s0", "s1"]))
+    narrow.set_factors(np.array([2.0, 3.0]))
+    narrow.distrust(1, out=True)
+    narrow.step(np.zeros(2))
+    narrow.step(np.array([NAN, 1.0]))
+    wide = narrow.widened(model)
+    found, alone = wide.step(np.array([NAN, 1.0, 1.0])), narrow.step(np.array([NAN, 1.0]))
+    assert 0 < found.bound[0] < 0.7 * alone.bound[0]
+    assert (found.sd[:2] > 0).all(), "a distrusted sensor still is"
+    assert wide.given_factors is not None
+    np.testing.assert_array_equal(wide.given_factors, [2.0, 3.0, 1.0])
+    with pytest.raises(ModelError, match="first sensors are others"):
+        narrow.widened(model.select(["s1", "s0", "s2"]))
+
+
+def test_another_tolerance_holds_from_the_next_step_on() -> None:
+    _, _, model = make(4)
+    recovery, other = Recovery(model, eps=1e-6, delta=0.9), Recovery(model, eps=100.0, delta=0.99)
+    values = np.array([NAN, 1.0, 2.0, 3.0])
+    assert recovery.step(values).quality[0] == UNBOUNDED
+    recovery.aim(eps=100.0, delta=0.99)
+    other.step(values)
+    assert_same(recovery.step(values), other.step(values))
