@@ -65,7 +65,6 @@ class Calibrator:
         self._reasons: dict[int, str] = {}
         self._steps = 0
         self._estimates: OrderedDict[int, tuple[npt.NDArray[np.intp], Floats, Floats]] = OrderedDict()
-        recover.watch(self.observe)
 
     def aim(self, delta: float) -> None:
         """Measure for bounds of this probability; what was learnt stays."""

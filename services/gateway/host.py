@@ -22,7 +22,7 @@ from services.gateway.gauges import Gauges
 from services.gateway.plan_book import PlanBook
 from services.gateway.slot import Output
 from services.recovery.model import Model
-from services.recovery.store import load_from_store, publish
+from services.recovery.store import load_from_store, publish, publish_refit
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
 from services.runtime.heartbeat import Heartbeats
@@ -368,6 +368,8 @@ class Host:
                 kind = record.WhichOneof("body")
                 say = self._logger.debug if kind == "punctuation" else self._logger.info
                 say("control record", slot=slot, kind=kind, body=_text(record))
+            case act.StoreModel(model):
+                self._store_refit(replica, model)
             case act.Request(helpers):
                 with contextlib.suppress(BufferError):
                     plan = Plan(version=VERSION, helpers=helpers)
@@ -498,6 +500,16 @@ class Host:
     def _publish_model(self) -> str:
         path = self.settings.recovery.model
         return publish(Path(path), self.settings.recovery.store) if path else ""
+
+    def _store_refit(self, replica: Replica, model: Model) -> None:
+        settings = self.settings
+        try:
+            sha256 = publish_refit(model, settings.recovery.store, 2 * settings.kafka.retention_s)
+        except OSError as error:
+            self._logger.warning("a refit could not be stored", slot=replica.slot_id, detail=str(error))
+            return
+        metrics.REFITS.labels(slot=str(replica.slot_id)).inc()
+        replica.on_stored(sha256)
 
     def _load(self, sha256: str) -> Model:
         return load_from_store(self.settings.recovery.store, sha256)

@@ -47,7 +47,7 @@ class Recover:
         if model is not None and len(self._places):
             part = model.select([config.names[i] for i in self._places])
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
-        self._watcher: Watcher | None = None
+        self._watchers: tuple[Watcher, ...] = ()
 
     @property
     def recovery(self) -> Recovery | None:
@@ -97,9 +97,9 @@ class Recover:
     def _filters(self) -> list[Recovery]:
         return [filter_ for filter_ in (self._filter, self._wide) if filter_ is not None]
 
-    def watch(self, watcher: Watcher | None) -> None:
-        """Show each step to somebody, after it was taken; what comes out does not hang on it."""
-        self._watcher = watcher
+    def watch(self, *watchers: Watcher) -> None:
+        """Show each step to these, after it was taken, and no longer to others; what comes out does not hang on it."""
+        self._watchers = watchers
 
     def distrust(self, place: int, *, out: bool) -> None:
         """Let the readings of the slot's sensor at this place count as missing, or no longer."""
@@ -131,8 +131,8 @@ class Recover:
                 wide = quality == UNBOUNDED
                 mean[wide] = np.nan
                 self.withheld += int(wide.sum())
-            if self._watcher is not None:
-                self._watcher(frame.step, readings, own)
+            for watcher in self._watchers:
+                watcher(frame.step, readings, own)
         return (replace(frame, mean=mean, sd=sd, quality=quality, bound=bound),)
 
     def context(self) -> bytes:

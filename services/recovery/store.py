@@ -6,11 +6,13 @@ executed when it is read. The SHA-256 of the whole file is the model's identity;
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import struct
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ MAGIC = b"TSUNAGI-MODEL\r\n\x1a"
 VERSION = 1
 PROFILE_VERSION = 2
 """Of a model with a profile, which a reader of version 1 would leave out."""
+REFITS = "refits"
+"""Where the store keeps what owners have made; there are many, and old ones go."""
 _PREFIX = struct.Struct("<16sII32s")  # magic, version, header bytes, SHA-256 of the header
 
 
@@ -155,13 +159,38 @@ def publish(model_file: Path, store: Path) -> str:
     return sha256
 
 
+def publish_refit(model: Model, store: Path, kept_s: float) -> str:
+    """Put a model that a slot's owner has made into the store; return its SHA-256.
+
+    Args:
+        kept_s: refits that nobody has made or loaded for so long are removed: no log names them any more.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    data = encode(model)
+    sha256 = hashlib.sha256(data).hexdigest()
+    write_atomically(store_path(store / REFITS, sha256), data)
+    oldest = time.time() - kept_s
+    for path in (store / REFITS).glob("*.model"):
+        with contextlib.suppress(FileNotFoundError):  # another worker tidies up as well
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+    return sha256
+
+
 def load_from_store(store: Path, sha256: str) -> Model:
-    """Read a model by its SHA-256.
+    """Read a model by its SHA-256, a fitted one or a refit.
 
     Raises:
         ModelError: it is not there, or what is there is not it.
     """
     path = store_path(store, sha256)
+    refit = store_path(store / REFITS, sha256)
+    if refit.exists() and not path.exists():
+        path = refit
+        with contextlib.suppress(OSError):  # where this worker may only read, others keep it young
+            os.utime(path)
     data = _read(path)
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:

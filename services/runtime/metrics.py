@@ -58,6 +58,7 @@ CALIBRATION_FACTOR = Gauge(
 DISTRUSTED = Gauge(
     "tsunagi_recovery_distrusted_sensors", "Sensors that fail alone: their readings count as missing.", ["slot"]
 )
+REFITS = Counter("tsunagi_recovery_refits", "Models that follow the data, made by the slot's owner.", ["slot"])
 HELPERS = Gauge(
     "tsunagi_recovery_helpers", "Sensors of other slots that the recovery uses while edges are down.", ["slot"]
 )
@@ -239,6 +240,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         RECOVERY_TRUTHS_WITHIN,
         CALIBRATION_FACTOR,
         DISTRUSTED,
+        REFITS,
         HELPERS,
         UNMET,
         HELPER_READINGS,

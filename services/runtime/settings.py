@@ -287,6 +287,10 @@ class Recovery(Section):
         default=True,
         description="measure on living edges how wide bounds must be, and follow it; false = as the model was fitted",
     )
+    refit: bool = Field(
+        default=False,
+        description="let the owner make models that follow the data; each comes into force through the slot's log",
+    )
     helpers: Annotated[int, Field(ge=0)] = Field(
         100,
         description="sensors of other slots that a slot may ask for while values it lost miss eps and delta; 0 = none",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.gateway.slot import Output
+from services.recovery.model import Model
 from services.runtime.messages import Ack, HelperRequest, LogRecord
 
 
@@ -50,6 +51,13 @@ class Append:
     """Append a control record to the slot's log; it may get lost, but must not arrive late."""
 
     record: LogRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StoreModel:
+    """Put a model into the store that every worker sees; report its SHA-256 with `on_stored`."""
+
+    model: Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +140,7 @@ Action = (
     | Follow
     | Unfollow
     | Append
+    | StoreModel
     | Request
     | Emit
     | SaveContext

@@ -12,9 +12,11 @@ from services.gateway.closer import Closer
 from services.gateway.frames import Frame
 from services.gateway.helping import Helping
 from services.gateway.packed import Packed
+from services.gateway.refitter import Refitter
 from services.gateway.slot import Output, Slot
 from services.gateway.steps import NEVER, StepBook
 from services.gateway.tuples import TupleBook
+from services.recovery.filter import Recovery
 from services.runtime.columns import octets, pack_floats, pack_sensors
 from services.runtime.messages import (
     EXACT,
@@ -59,6 +61,7 @@ class Primary:
         side_counts: records for other topics, by "topic/reason".
         calibrator: what measures how wide bounds must be; None = nothing is recovered, or not calibrated.
         helping: what chooses sensors of other slots; None = nothing is recovered.
+        refitter: what follows the data; None = nothing is recovered, or not refitted.
         level0_offset, level1_offset: where the newest acknowledgements sent stand in `tuples`, -1 = none yet.
     """
 
@@ -82,6 +85,9 @@ class Primary:
         self._wished_at: dict[str, float] = {}
         self.calibrator: Calibrator | None = None
         self.helping: Helping | None = None
+        self.refitter: Refitter | None = None
+        self._measured: Recovery | None = None
+        self._stored = "", ""  # SHA-256 of a refit that is not in force yet, and of what it is a refit of
 
     def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
         """Write what is not in `recovered` yet."""
@@ -187,14 +193,23 @@ class Primary:
         """Measure on the filter in force, and write what its bounds must be multiplied by."""
         recover = slot.chain.recover if slot.chain is not None else None
         recovery = recover.recovery if recover is not None else None
-        if recover is None or recovery is None or not self._settings.recovery.calibrate:
-            self.calibrator = None
+        settings = self._settings.recovery
+        if recover is None or recovery is None:
+            self.calibrator = self.refitter = None
             return []
-        if self.calibrator is None or self.calibrator.recovery is not recovery:
-            suspects = self._settings.recovery.suspects
-            self.calibrator = Calibrator(recover, recovery, wish.config, wish.groups, suspects=suspects)
+        if self._measured is not recovery:
+            self._measured = recovery
+            self.calibrator = self.refitter = None
+            if settings.calibrate:
+                self.calibrator = Calibrator(recover, recovery, wish.config, wish.groups, suspects=settings.suspects)
+            if settings.refit:
+                self.refitter = Refitter(recovery)
+            watching = (self.calibrator, self.refitter)
+            recover.watch(*(watcher.observe for watcher in watching if watcher is not None))
+        todo = self._refit(slot, now)
+        if self.calibrator is None:
+            return todo
         self.calibrator.aim(wish.config.delta)
-        todo: list[act.Action] = []
         for verdict in self.calibrator.judged():
             if self._may_write(f"sensor {verdict.sensor}", now):
                 verdict.epoch, verdict.model = slot.register.epoch, slot.base_sha256
@@ -204,6 +219,24 @@ class Primary:
             return todo
         calibrated = Calibrated(epoch=slot.register.epoch, model=slot.base_sha256, factor=pack_floats(factors))
         return [*todo, act.Append(LogRecord(version=VERSION, calibrated=calibrated))]
+
+    def _refit(self, slot: Slot, now: float) -> list[act.Action]:
+        """Store a refit that is due, and put it in force once it is stored."""
+        model = None if self.refitter is None else self.refitter.due()
+        if model is not None:
+            return [act.StoreModel(model)]
+        sha256, of = self._stored
+        if not sha256 or of != slot.base_sha256 or slot.model_sha256 == sha256:
+            self._stored = "", ""
+            return []
+        if not self._may_write("refit", now):
+            return []
+        change = ModelChange(epoch=slot.register.epoch, sha256=sha256, refit_of=of)
+        return [act.Append(LogRecord(version=VERSION, model=change))]
+
+    def on_stored(self, sha256: str, slot: Slot) -> None:
+        """The store has a refit."""
+        self._stored = sha256, slot.base_sha256
 
     def _help(self, slot: Slot, wish: Wish, now: float, silent: Callable[[str], bool]) -> list[act.Action]:
         """Ask for sensors of other slots while what was lost needs them, and let the recovery use them."""
@@ -232,7 +265,7 @@ class Primary:
         """Measure no more: the term is over."""
         recover = slot.chain.recover if slot.chain is not None else None
         if recover is not None:
-            recover.watch(None)
+            recover.watch()
 
     def acknowledge(self, slot: Slot, scan: Register, now: float, *, caught_up: bool) -> list[act.Action]:
         """Level-0- and Level-1-Acks at their interval (algorithm 1, lines 12-15), resume contexts at theirs."""

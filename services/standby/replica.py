@@ -374,6 +374,11 @@ class Replica:
         """The broker has outputs of one topic that were emitted in a row."""
         self.pending.delivered_run(outputs)
 
+    def on_stored(self, sha256: str) -> None:
+        """The store has a model that was to be stored."""
+        if self.primary is not None:
+            self.primary.on_stored(sha256, self.slot)
+
     def on_context_saved(self, place: int) -> None:
         """The broker has the context that was to be saved, at this place."""
         if self._lost_saves:

@@ -40,16 +40,19 @@ class Owner:
         self.writer.model("aa")
         self.slot = Slot(SLOT, load)
         play(self.slot, self.writer.records)
-        settings = Settings(recovery=Recovery(**recovery))
-        self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0)
-        self.step = FIRST
+        self.settings = Settings(recovery=Recovery(**recovery))
         self.now = 0.0
+        self.take_over()
+        self.step = FIRST
         self.written: list[LogRecord] = []
         self.wrong: dict[int, float] = {}
         draw = np.random.default_rng(1)
         mean, joint = MODEL.joint()
         self._noise, self._F = np.linalg.cholesky(joint[:5, :5] * 0.19), 0.9
         self._x, self._draw, self._wide = mean[:5] * 0, draw, wide
+
+    def take_over(self) -> None:
+        self.primary = Primary(SLOT, "n1", self.settings, PendingQueue(), NO_NAME, self.now)
 
     def run(self, steps: int, *, dead: str = "", log_it: bool = True) -> list[bytes]:
         """Play steps; what the owner decides goes into the log at once. Return the values of `recovered`."""
@@ -137,7 +140,7 @@ def test_a_new_owner_keeps_what_is_in_force_until_it_knows_better() -> None:
     owner = Owner(3.0)
     owner.run(600)
     before, written = owner.factors, len(owner.written)
-    owner.primary.calibrator = None  # as one that has just taken over
+    owner.take_over()
     owner.run(2 * EVERY_STEPS)
     assert owner.factors == before
     assert len(owner.written) == written
