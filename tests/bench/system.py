@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import psutil
@@ -64,6 +65,13 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+class Wanted(Protocol):
+    """What a benchmark wants of its system."""
+
+    def write(self, work: Path, port: int) -> Path:
+        """Write the configuration, and what it names; return its file."""
+
+
 @dataclass(frozen=True)
 class Load:
     """What the system is to do.
@@ -100,7 +108,7 @@ class Load:
 
 
 @contextlib.contextmanager
-def running(work: Path, port: int, wanted: Load) -> Iterator[tuple[Settings, Path]]:
+def running(work: Path, port: int, wanted: Wanted) -> Iterator[tuple[Settings, Path]]:
     """Start a system anew below a directory, and stop it in the end; yield its settings and their file."""
     logging.getLogger().setLevel(logging.WARNING)
     work = work.resolve()
