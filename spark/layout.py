@@ -132,9 +132,9 @@ def make_layout(
         raise LayoutError(f"sensors table: found {len(table)} sensors, expected at least the {count} that are placed")
     if count == 0:
         raise LayoutError("placement: no sensor is placed")
-    if placement.table_sha256 and table.digest(count) != placement.table_sha256:
+    if placement.table_sha256 and not table.placed(count, placement.table_sha256):
         raise LayoutError(
-            f"sensors table: its first {count} rows (sensor, edge) are not those the placement was made from; "
+            f"sensors table: its first {count} rows are not the sensors that the placement was made from; "
             "the table may only grow at its end"
         )
     if int(slot_of.max()) >= placement.slots:

@@ -125,7 +125,7 @@ class PlacementReader:
         if self.current is not None and found.serial <= self.current.serial:
             return
         rows = len(found.slot) // 4
-        if rows <= len(self._table) and found.table_sha256 and found.table_sha256 != self._table.digest(rows):
+        if rows <= len(self._table) and found.table_sha256 and not self._table.placed(rows, found.table_sha256):
             if self.current is None:
                 raise SensorsError(
                     f"the sensors table contradicts the placement {found.serial} in the plan: its first {rows} rows "

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deploy.kafka.broker import Broker
+from services.local import processes
 from services.local.recovery import ask
 from services.local.topics import read_partition
 from services.recovery.model import Model, half_width
 from services.replay import replay_slots
 from services.runtime.columns import octets, sensors
-from services.runtime.log import RECOVERED, TUPLES
-from services.runtime.messages import BOUNDED, EXACT, Recovered
+from services.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES
+from services.runtime.messages import BOUNDED, EXACT, DeadLetter, Recovered
 from services.runtime.sensors import place
 from tests.e2e.stream import Inputs
 from tests.e2e.system import SLOTS, Rig
@@ -137,3 +140,47 @@ def test_another_eps_comes_into_force_while_the_slots_run(rig: Rig, eps: float) 
     wait_exact(rig, [EDGE], lambda: validate(rig))
     said: list[str] = []
     assert replay_slots(rig.settings, (), said.append) == 0, said
+
+
+def test_a_sensor_moves_to_another_edge_and_nothing_is_refused(tmp_path: Path, broker: Broker, inputs: Inputs) -> None:
+    table = tmp_path / "sensors.csv"
+    table.write_text(inputs.sensors.read_text())
+    rig = Rig(tmp_path, replace(inputs, sensors=table), servers=broker.servers, prefix="moves.")
+    moved, name = 0, inputs.table.sensors[0].name
+    to = next(edge for edge in inputs.table.edges if edge != inputs.table.sensors[0].edge)
+
+    def restart(node: str, role: str) -> None:
+        arguments = ["edge", "run", "--edge", node] if role == "edge" else ["gateway", "run", "--node", node]
+        processes.terminate([rig.process(node)])
+        processes.forget(rig.settings.state, node)
+        processes.start(rig.settings, rig.config, node, role, arguments)
+
+    def exact(after_us: int) -> bool:
+        messages = [
+            Recovered.FromString(record.value or b"")
+            for slot in range(SLOTS)
+            for record in read_partition(rig.log, RECOVERED, slot)
+        ]
+        return any(
+            (octets(message.quality)[sensors(message.sensor) == moved] == EXACT).any()
+            for message in messages
+            if message.event_time_us > after_us
+        )
+
+    try:
+        rig.start()
+        rig.wait_protected()
+        table.write_text(table.read_text().replace(f"{name},{inputs.table.sensors[0].edge},", f"{name},{to},"))
+        restart(inputs.table.sensors[0].edge, "edge")  # first whoever lets go, last whoever takes up
+        for node in sorted(node for node in rig.pids() if node.startswith(("gw-", "sec-"))):
+            restart(node, "worker")
+            rig.wait_protected()
+        restart(to, "edge")
+        taken_up_us = now_us()
+        rig.wait(lambda: exact(taken_up_us + 2_000_000), "measured values of the moved sensor")
+        letters = read_partition(rig.log, DEAD_LETTERS, 0)
+        assert not letters, [DeadLetter.FromString(record.value or b"").detail for record in letters]
+        said: list[str] = []
+        assert replay_slots(rig.settings, (), said.append) == 0, said
+    finally:
+        rig.close()

@@ -283,3 +283,20 @@ def test_a_model_that_comes_later_counts_although_its_record_was_tried_before() 
     there.append("now")
     slot.apply(record)
     assert (slot.model_sha256, slot.register.void, slot.register.serial) == ("aa", 0, 5)
+
+
+def test_a_sensor_moves_to_another_edge_with_the_settings() -> None:
+    config = make_config({"use": "recover"})
+    moved = make_config({"use": "recover"}, edges=("e2", "e1", "e2", "e3", "e3"))  # sensor 0 was of e1
+    writer = owned(config)
+    for edge in ("e1", "e2", "e3"):
+        writer.batch(edge, FIRST)
+    writer.batch("e1", FIRST + 1, {2: 1.0})  # it has the new table first, and keeps the sensor to itself
+    writer.settings(moved)
+    writer.batch("e2", FIRST + 1, {0: 5.0, 3: 1.0})
+    writer.batch("e3", FIRST + 1)
+    slot = Slot(SLOT, load)
+    made = play(slot, writer.records)
+    assert [topic for topic, _, _ in made] == ["recovered"] * 2
+    last = Recovered.FromString(made[-1][2])
+    assert dict(zip(sensors(last.sensor).tolist(), floats(last.mean).tolist(), strict=True))[0] == 5.0

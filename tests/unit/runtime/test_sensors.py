@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import math
 from pathlib import Path
 
@@ -75,6 +76,17 @@ def test_digest_stays_when_the_table_grows_at_its_end(tmp_path: Path) -> None:
     assert grown.digest(2) == short.digest()
     assert grown.digest() != short.digest()
     assert moved.digest() != short.digest()
+
+
+def test_a_sensor_may_move_to_another_edge_but_not_change_its_name(tmp_path: Path) -> None:
+    before = read_sensors(table(tmp_path, "sensor,edge\na,e\nb,f\n"))
+    moved = read_sensors(table(tmp_path, "sensor,edge\na,f\nb,f\n"))
+    moved.check_placed(2, before.digest())
+    with_edges = hashlib.sha256(b"a\x1fe\x1eb\x1ff\x1e").hexdigest()
+    before.check_placed(2, with_edges)  # of an earlier release
+    for other in ("sensor,edge\nx,e\nb,f\n", "sensor,edge\na,e\n"):
+        with pytest.raises(SensorsError, match="other names"):
+            read_sensors(table(tmp_path, other)).check_placed(2, before.digest())
 
 
 def test_every_slot_gets_sensors_of_every_edge(tmp_path: Path) -> None:

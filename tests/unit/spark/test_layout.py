@@ -78,7 +78,7 @@ def test_other_changes_are_refused(tmp_path: Path, layout: Layout, lines, slot, 
 def test_a_table_that_is_not_the_placements_is_refused(tmp_path: Path, table: SensorTable) -> None:
     placement = placement_of(table, [0, 1, 1])
     other = table_of(tmp_path, [LINES[0], "z,e1,g,1", *LINES[2:]])
-    with pytest.raises(LayoutError, match="not those the placement was made from"):
+    with pytest.raises(LayoutError, match="not the sensors that the placement was made from"):
         make_layout(other, placement, 2, "ungrouped")
     shorter = table_of(tmp_path, LINES[:3])
     with pytest.raises(LayoutError, match="found 2 sensors, expected at least the 3"):
