@@ -10,9 +10,11 @@ split-conformal factor a level.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +62,7 @@ class FitReport:
         missing_share: of its cells.
         left_out: sensors with too few readings; the model does not know them.
         constant: sensors that never changed; their scale is a floor, their bounds a guess.
+        duplicated: groups of sensors that always read the same; together they tell no more than one of them.
         transition: "diagonal", "innovation" or "full" (`moments`).
         persistence: the diagonal; mean of the diagonal where F is full.
         shrinkage: weight of the target (independent sensors) in the covariance.
@@ -77,6 +80,7 @@ class FitReport:
     missing_share: float
     left_out: tuple[str, ...]
     constant: tuple[str, ...]
+    duplicated: tuple[tuple[str, ...], ...]
     transition: str
     persistence: float
     shrinkage: float
@@ -114,6 +118,7 @@ def estimate(
     edges: Sequence[str] | None = None,
     period: int | Literal["auto"] | None = None,
     first_step: int = 0,
+    refit: Callable[[Structure, Model], Model] | None = None,
 ) -> tuple[Model, FitReport]:
     """Fit a model.
 
@@ -124,6 +129,8 @@ def estimate(
         period: steps after which a day (or whatever repeats) begins again; "auto" = looked for in the history; None =
             no profile. A profile is only kept if the trial is better for it.
         first_step: the step that row 0 is; a profile's phase is step % period.
+        refit: makes the final model, given the structure and a model with names, mean, scale and profile of `history`,
+            which is then a sample of what there is; None = the final model is fitted to `history`.
 
     Returns:
         the model (its `about` holds the report) and the report.
@@ -162,7 +169,8 @@ def estimate(
     structure, trial = search.best, search.trial
     calibration = _calibration(trial)
 
-    model = _Part(rows, base, search.profile, first_step).model(structure)
+    part = _Part(rows, base, search.profile, first_step)
+    model = part.model(structure) if refit is None else refit(structure, part.base)
     model = replace(model, calibration=calibration)
     checked = choose_form(model)
     multiple = half_width(REPORTED_DELTA)
@@ -172,6 +180,7 @@ def estimate(
         missing_share=round(float(1 - seen.mean()), 6),
         left_out=tuple(name for name in names if name not in set(kept)),
         constant=tuple(name for name, stands in zip(kept, constant, strict=True) if stands),
+        duplicated=_duplicated(rows, kept, constant),
         transition=structure.transition,
         persistence=float(np.mean(np.diag(model.F))),
         shrinkage=structure.shrinkage,
@@ -187,9 +196,13 @@ def estimate(
         coverage_raw=float(np.mean(np.abs(trial.error) <= multiple * trial.sd)) if len(trial.error) else 0.0,
         inflation=model.inflation(REPORTED_DELTA),
     )
-    about = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(report).items()}
-    about["structure"] = asdict(structure)
-    return replace(model, about=about), report
+    return replace(model, about=about_of(report) | {"structure": asdict(structure)}), report
+
+
+def about_of(report: FitReport) -> dict[str, Any]:
+    """Return a report as a model's `about`, JSON values."""
+    found: dict[str, Any] = json.loads(json.dumps(asdict(report)))
+    return found
 
 
 def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
@@ -205,17 +218,17 @@ class _Part:
         total = np.nansum(rows, axis=0)
         mean = np.divide(total, count, out=base.mean.copy(), where=count > 0)
         standard = (rows - mean) / base.scale
-        self._base = replace(base, mean=mean)
+        self.base = replace(base, mean=mean)
         if profile:
             period, harmonics = profile
             waves = profile_of(standard, period, harmonics, first_step)
-            self._base = replace(self._base, profile=waves)
+            self.base = replace(self.base, profile=waves)
             standard = standard - waves[(first_step + np.arange(len(rows))) % period]
         self._moments = Moments(standard)
 
     def model(self, structure: Structure) -> Model:
         """Return the model of this structure, without calibration."""
-        return self._moments.model(structure, self._base)
+        return self._moments.model(structure, self.base)
 
 
 class _Search:
@@ -290,10 +303,25 @@ class _Search:
 def _scales(rows: Floats) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
     """Return each sensor's mean and standard deviation, and which sensors are constant (their scale is a floor)."""
     mean, sd = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0, ddof=1)
+    return mean, *units_of(mean, sd)
+
+
+def units_of(mean: Floats, sd: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return each sensor's scale, and which sensors are constant, given means and standard deviations."""
     constant = sd <= CONSTANT * np.abs(mean)
     typical = float(np.median(sd[~constant])) if not constant.all() else 1.0
     floor = FLOOR_SHARE * np.where(mean == 0, typical, np.abs(mean))
-    return mean, np.where(constant, floor, sd), constant
+    return np.where(constant, floor, sd), constant
+
+
+def _duplicated(rows: Floats, names: tuple[str, ...], constant: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
+    """Return groups of sensors, none of them constant, whose columns are equal, gaps too."""
+    groups: dict[bytes, list[str]] = {}
+    for place, name in enumerate(names):
+        if not constant[place]:
+            column = rows[:, place] + 0.0  # no negative zero
+            groups.setdefault(hashlib.sha256(column.tobytes()).digest(), []).append(name)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
 def _groups(edges: Sequence[str] | None, n: int) -> list[Edges]:

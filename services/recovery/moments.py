@@ -165,11 +165,17 @@ def covariance(rows: Floats) -> Floats:
     seen = np.isfinite(rows)
     filled = np.where(seen, rows, 0.0)
     if seen.all():
-        found = filled.T @ filled / len(rows)
+        return covariance_of(filled.T @ filled, float(len(rows)))
+    counts = seen.astype(np.float64)
+    return covariance_of(filled.T @ filled, counts.T @ counts)
+
+
+def covariance_of(products: Floats, pairs: Floats | float) -> Floats:
+    """Return a covariance, float64[n, n], given sums of products and of how many cells; one number = no gaps."""
+    if isinstance(pairs, float):
+        found = products / max(pairs, 1.0)
     else:
-        counts = seen.astype(np.float64)
-        pairs = counts.T @ counts
-        found = np.divide(filled.T @ filled, pairs, out=np.zeros_like(pairs), where=pairs >= LEAST_PAIRS)
+        found = np.divide(products, pairs, out=np.zeros_like(pairs), where=pairs >= LEAST_PAIRS)
         found = nearest(found)  # each element over its own rows: the whole need not be a covariance
     variances = np.diag(found)
     lift = np.where(variances < LEAST_VARIANCE**2, 1.0, np.maximum(LEAST_VARIANCE - variances, 0.0))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from services.recovery.filter import Recovery
-from services.recovery.fit import fit_csv, read_history, windows
+from services.recovery.fit import fit_history, read_history, windows
 from services.recovery.model import ModelError
 from services.runtime.columns import Floats
 from services.runtime.messages import EXACT
@@ -98,7 +98,8 @@ def test_empty_cells_and_both_kinds_of_time(tmp_path):
     history = read_history(file)
     assert history.names == ("a", "b")
     np.testing.assert_array_equal(history.values, [[1, NAN], [NAN, 2]])
-    assert history.times == ("1577836800.5", "2020-01-01T00:01:00+00:00")
+    assert history.times_us is not None
+    assert history.times_us.tolist() == [1577836800_500_000, 1577836860_000_000]
 
 
 @pytest.fixture
@@ -114,19 +115,19 @@ def small(tmp_path):
 
 def test_fit_says_what_it_used(small):
     file, table = small
-    model, _ = fit_csv(file, table, Steps(), 0.5)
+    model, _ = fit_history(file, table, Steps(), 0.5)
     assert model.names == ("a", "b", "c")
     assert model.about["rows"] == [0, 60]
     assert model.about["units"] == ["K"] * 3
     assert model.about["steps"] == 26
-    again, _ = fit_csv(file, table, Steps(), (0, 60))
+    again, _ = fit_history(file, table, Steps(), (0, 60))
     assert again.identity == model.identity
 
 
 def test_fit_leaves_out_implausible_readings(small):
     file, table = small
     tight = SensorTable(tuple(replace(sensor, maximum=20.0) for sensor in table.sensors))
-    model, report = fit_csv(file, tight, Steps(), 1.0)
+    model, report = fit_history(file, tight, Steps(), 1.0)
     assert model.about["outside_range"] > 0
     assert report.sensors + len(report.left_out) == 3
 
@@ -135,12 +136,12 @@ def test_fit_names_what_does_not_fit(small):
     file, table = small
     few = SensorTable(table.sensors[:2])
     with pytest.raises(ModelError, match=r"small\.csv, line 1: sensor 'c' is not in the sensors table"):
-        fit_csv(file, few, Steps())
+        fit_history(file, few, Steps())
     for rows in (0.0, 1.5, (0, 121), (5, 5)):
         with pytest.raises(ModelError, match=r"small\.csv: rows: found"):
-            fit_csv(file, table, Steps(), rows)
+            fit_history(file, table, Steps(), rows)
     with pytest.raises(ModelError, match=r"small\.csv, rows 0 to 12: history: found 2 steps"):
-        fit_csv(file, table, Steps(), 0.1)
+        fit_history(file, table, Steps(), 0.1)
 
 
 def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
@@ -154,7 +155,7 @@ def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
     lines += [",".join(str(cell) for cell in row) for row in history.values[:, chosen]]
     file.write_text("\n".join(lines))
     steps = Steps()
-    model, _ = fit_csv(file, part, steps, 0.4)
+    model, _ = fit_history(file, part, steps, 0.4)
     rest = windows(history.values[200:, chosen], steps)
     sd = rest.std(axis=0)
     edges = np.array([sensor.edge for sensor in part.sensors])

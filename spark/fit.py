@@ -1,0 +1,269 @@
+"""`tsunagi fit` of a history past one machine's memory: its second moments in one pass, in Spark.
+
+1. On the driver: structure, shrinkage, profile and calibration by masked trial on the last steps, as many as fit into
+   memory (`estimation.estimate`).
+2. In Spark: every task reads a share of the rows, computes their windows and sums their products (`shares`, `sums`);
+   the sums travel in tiles, each added up in one place.
+3. On the driver: the model of that structure from these moments.
+
+Tasks read the files themselves: these must be seen under the same name by the driver and all workers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from services.recovery.estimation import FitReport, about_of, estimate, units_of
+from services.recovery.fit import Columns, described, period_of
+from services.recovery.history import list_history
+from services.recovery.model import Model, ModelError
+from services.recovery.moments import Structure, of_covariance, of_joint
+from services.recovery.shares import Share, Work, summed, whole_steps
+from services.recovery.sums import TILE, Sums, Tile, Units, tile_places
+from services.runtime.columns import Floats
+from services.runtime.sensors import SensorTable
+from services.runtime.settings import Settings
+
+SAMPLE_BYTES = 256 * 2**20
+"""Of the last steps, as float64, that the search runs on."""
+LEAST_SAMPLE = 1000
+TILES_A_PART = 12
+"""Tiles that are added up in one task, 2 MB each."""
+SCHEMA = "part int, name string, row int, col int, data binary"
+OUTSIDE, ERROR = "outside", "error"
+"""Rows that hold no sums: a number of implausible readings, and what a share cannot be summed for."""
+
+_ARROW = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("name", pa.string()),
+        pa.field("row", pa.int32()),
+        pa.field("col", pa.int32()),
+        pa.field("data", pa.binary()),
+    ]
+)
+
+Tell = Callable[[str], None]
+Batches = Iterator[pa.RecordBatch]
+
+
+def fit_history(
+    session: SparkSession,
+    settings: Settings,
+    path: Path,
+    table: SensorTable,
+    *,
+    share: float = 1.0,
+    period: str = "none",
+    sample: int | None = None,
+    tell: Tell = lambda _line: None,
+) -> tuple[Model, FitReport]:
+    """Fit a model; the same as `services.recovery.fit.fit_history` finds, if the sample is the whole history.
+
+    Args:
+        path: as there, and on every worker.
+        share: of the rows from the start, in (0, 1].
+        period: as there.
+        sample: last steps that structure, profile and calibration are found on; None = as `SAMPLE_BYTES` allow.
+        tell: is told how far it is.
+
+    Raises:
+        ModelError: naming file and line, what was found and expected.
+    """
+    if not 0 < share <= 1:
+        raise ModelError(f"{path}: rows: found the share {share}, expected more than 0 and at most 1")
+    files = list_history(path)
+    columns = Columns.of(files, table, settings.steps)
+    files = files.part(share)
+    work = Work.of(files, columns, settings.steps)
+    most = sample or max(LEAST_SAMPLE, SAMPLE_BYTES // (8 * len(files.names)))
+    chosen = work.last_steps(most)
+    tell(f"reading the last {chosen.end - chosen.first} of {max(0, work.end - work.first)} steps")
+    found: list[tuple[Sums, int]] = []
+
+    def refit(structure: Structure, base: Model) -> Model:
+        lag = 0 if structure.transition == "diagonal" else structure.lag
+        tell(f"structure: {structure.transition}; summing all steps")
+        places = {name: place for place, name in enumerate(files.names)}
+        keep = np.array([places[name] for name in base.names], dtype=np.intp)
+        sums, outside = sum_up(session, work, keep, lag, Units(base.mean, base.scale, base.profile), tell)
+        found.append((sums, outside))
+        tell("making the model")
+        mean, sd = sums.mean_and_sd()
+        scale, _ = units_of(mean, sd)
+        profile = None if base.profile is None else base.profile * (base.scale / scale)
+        whole = replace(base, mean=mean, scale=scale, profile=profile)
+        made = of_joint if lag else of_covariance
+        return made(sums.moments(mean, scale), structure, whole)
+
+    try:
+        searched = whole_steps(work, chosen)
+        first_step = chosen.first if work.cut.numbered else 0
+        tell("searching for the structure")
+        model, report = estimate(
+            searched,
+            files.names,
+            edges=columns.edges,
+            period=period_of(period, settings.steps, work.cut),
+            first_step=first_step,
+            refit=refit,
+        )
+    except ModelError as error:
+        raise ModelError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+    sums, outside = found[0]
+    report = _of_all(report, model, sums, work)
+    about = described(model, columns.sensors, settings.steps, work.cut) | about_of(report)
+    times = files.tail() if files.timed else None
+    about |= {
+        "period": [] if times is None else [_moment(files.pieces[0].first), _moment(int(times[-1]))],
+        "rows": [0, sum(files.count(piece) for piece in files.pieces)],
+        "outside_range": outside,
+        "sample_steps": chosen.end - chosen.first,
+    }
+    return replace(model, about=about), report
+
+
+def _of_all(report: FitReport, model: Model, sums: Sums, work: Work) -> FitReport:
+    """Return the report with the size of the whole history, and with the sensors that are constant in all of it."""
+    steps = work.end - work.first
+    mean, sd = sums.mean_and_sd()
+    _, constant = units_of(mean, sd)
+    return replace(
+        report,
+        steps=steps,
+        missing_share=round(float(1 - sums.count.sum() / (steps * len(model))), 6),
+        constant=tuple(name for name, stands in zip(model.names, constant, strict=True) if stands),
+    )
+
+
+def sum_up(
+    session: SparkSession, work: Work, keep: npt.NDArray[np.intp], lag: int, units: Units, tell: Tell
+) -> tuple[Sums, int]:
+    """Sum a whole history in one pass over it.
+
+    Args:
+        keep: intp[k], the columns that the model has.
+        lag, units: see `Sums`.
+
+    Returns:
+        the sums, and how many readings were implausible.
+
+    Raises:
+        ModelError: rows cannot be read, or are not in order of time.
+    """
+    shares = work.shares(session.sparkContext.defaultParallelism, lag)
+    total = Sums(len(keep), lag, units)
+    parts = -(-3 * len(tile_places(total.width, triangle=False)) // TILES_A_PART)
+    # A tile is some megabytes: few of them travel at a time.
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "4")
+    frame = (
+        session.range(0, len(shares), numPartitions=len(shares))
+        .mapInArrow(_summing(work, shares, keep, lag, units, parts), SCHEMA)
+        .repartitionById(parts, "part")
+        .mapInArrow(_adding, SCHEMA)
+    )
+    outside = 0
+    with _Progress(session, len(shares), tell):
+        for row in frame.toLocalIterator():
+            if row["name"] == ERROR:
+                raise ModelError(row["data"].decode())
+            data = np.frombuffer(row["data"], dtype=np.float64)
+            if row["name"] == OUTSIDE:
+                outside = int(data[0])
+                continue
+            key = row["name"], row["row"], row["col"]
+            total.join(Tile(key, _shaped(data, key, total.width)))
+    return total, outside
+
+
+def _shaped(data: Floats, key: tuple[str, int, int], width: int) -> Floats:
+    return data if key[0] == "vectors" else data.reshape(-1, min(TILE, width - key[2] * TILE))
+
+
+def _summing(
+    work: Work, shares: list[Share], keep: npt.NDArray[np.intp], lag: int, units: Units, parts: int
+) -> Callable[[Batches], Batches]:
+    """Return the stage that sums shares, given their numbers."""
+
+    def stage(batches: Batches) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                try:
+                    sums, outside = summed(work, shares[number], keep, lag, units)
+                except ModelError as error:  # the user's, not Spark's, who would try again and print its stack
+                    yield _row(0, (ERROR, 0, 0), str(error).encode())
+                    return
+                yield _row(0, (OUTSIDE, 0, 0), np.array([float(outside)]).tobytes())
+                for tile in sums.tiles():
+                    part = (31 * tile.key[1] + tile.key[2]) % parts
+                    yield _row(part, tile.key, tile.data.tobytes())
+
+    return stage
+
+
+def _adding(batches: Batches) -> Batches:
+    """Add up tiles of the same key."""
+    found: dict[tuple[str, int, int], Floats] = {}
+    part = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            part, key = row["part"], (row["name"], row["row"], row["col"])
+            if row["name"] == ERROR:
+                yield _row(part, key, row["data"])
+                continue
+            data = np.frombuffer(row["data"], dtype=np.float64)
+            if key in found:
+                found[key] += data
+            else:
+                found[key] = data.copy()
+    for key, data in found.items():
+        yield _row(part, key, data.tobytes())
+
+
+def _row(part: int, key: tuple[str, int, int], data: bytes) -> pa.RecordBatch:
+    columns = [[part], [key[0]], [key[1]], [key[2]], [data]]
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, _ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+
+
+class _Progress:
+    """Tells how many shares are summed, while they are."""
+
+    def __init__(self, session: SparkSession, shares: int, tell: Tell, every_s: float = 2.0) -> None:
+        self._tracker = session.sparkContext.statusTracker()
+        self._shares, self._tell, self._every_s = shares, tell, every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        told = 0
+        while not self._over.wait(self._every_s):
+            stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
+            done = max(
+                (stage.numCompletedTasks for stage in stages if stage and stage.numTasks == self._shares), default=0
+            )
+            if done > told:
+                told = done
+                self._tell(f"summed {done} of {self._shares} shares")
+
+
+def _moment(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat()
