@@ -11,7 +11,9 @@ Tasks read the files themselves: these must be seen under the same name by the d
 
 from __future__ import annotations
 
+import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -89,6 +91,7 @@ def fit_history(
     most = sample or max(LEAST_SAMPLE, SAMPLE_BYTES // (8 * len(files.names)))
     chosen = work.last_steps(most)
     tell(f"reading the last {chosen.end - chosen.first} of {max(0, work.end - work.first)} steps")
+    scratch = settings.spark.checkpoint
     found: list[tuple[Sums, int]] = []
 
     def refit(structure: Structure, base: Model) -> Model:
@@ -96,7 +99,7 @@ def fit_history(
         tell(f"structure: {structure.transition}; summing all steps")
         places = {name: place for place, name in enumerate(files.names)}
         keep = np.array([places[name] for name in base.names], dtype=np.intp)
-        sums, outside = sum_up(session, work, keep, lag, Units(base.mean, base.scale, base.profile), tell)
+        sums, outside = sum_up(session, work, keep, lag, Units(base.mean, base.scale, base.profile), scratch, tell)
         found.append((sums, outside))
         tell("making the model")
         mean, sd = sums.mean_and_sd()
@@ -147,13 +150,15 @@ def _of_all(report: FitReport, model: Model, sums: Sums, work: Work) -> FitRepor
 
 
 def sum_up(
-    session: SparkSession, work: Work, keep: npt.NDArray[np.intp], lag: int, units: Units, tell: Tell
+    session: SparkSession, work: Work, keep: npt.NDArray[np.intp], lag: int, units: Units, scratch: Path, tell: Tell
 ) -> tuple[Sums, int]:
     """Sum a whole history in one pass over it.
 
     Args:
         keep: intp[k], the columns that the model has.
         lag, units: see `Sums`.
+        scratch: a directory that the driver and all workers see. The sums, up to gigabytes, come to the driver in files
+            there: past Spark's driver, whose heap they would not fit into.
 
     Returns:
         the sums, and how many readings were implausible.
@@ -162,22 +167,26 @@ def sum_up(
         ModelError: rows cannot be read, or are not in order of time.
     """
     shares = work.shares(session.sparkContext.defaultParallelism, lag)
-    total = Sums(len(keep), lag, units)
+    total, outside = Sums(len(keep), lag, units), 0
     parts = -(-3 * len(tile_places(total.width, triangle=False)) // TILES_A_PART)
     # A tile is some megabytes: few of them travel at a time.
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "4")
-    frame = (
-        session.range(0, len(shares), numPartitions=len(shares))
-        .mapInArrow(_summing(work, shares, keep, lag, units, parts), SCHEMA)
-        .repartitionById(parts, "part")
-        .mapInArrow(_adding, SCHEMA)
-    )
-    outside = 0
-    with _Progress(session, len(shares), tell):
-        for row in frame.toLocalIterator():
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fit-", dir=scratch) as directory:
+        frame = (
+            session.range(0, len(shares), numPartitions=len(shares))
+            .mapInArrow(_summing(work, shares, keep, lag, units, parts), SCHEMA)
+            .repartitionById(parts, "part")
+            .mapInArrow(_adding(Path(directory).absolute()), SCHEMA)
+        )
+        with _Progress(session, len(shares), tell):
+            rows = frame.collect()
+        for row in rows:
             if row["name"] == ERROR:
                 raise ModelError(row["data"].decode())
-            data = np.frombuffer(row["data"], dtype=np.float64)
+            file = Path(row["data"].decode())
+            data = np.fromfile(file)
+            file.unlink()
             if row["name"] == OUTSIDE:
                 outside = int(data[0])
                 continue
@@ -211,23 +220,28 @@ def _summing(
     return stage
 
 
-def _adding(batches: Batches) -> Batches:
-    """Add up tiles of the same key."""
-    found: dict[tuple[str, int, int], Floats] = {}
-    part = 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            part, key = row["part"], (row["name"], row["row"], row["col"])
-            if row["name"] == ERROR:
-                yield _row(part, key, row["data"])
-                continue
-            data = np.frombuffer(row["data"], dtype=np.float64)
-            if key in found:
-                found[key] += data
-            else:
-                found[key] = data.copy()
-    for key, data in found.items():
-        yield _row(part, key, data.tobytes())
+def _adding(directory: Path) -> Callable[[Batches], Batches]:
+    """Return the stage that adds up tiles of the same key and leaves them in files, whose names it returns."""
+
+    def stage(batches: Batches) -> Batches:
+        found: dict[tuple[str, int, int], Floats] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                key = row["name"], row["row"], row["col"]
+                if row["name"] == ERROR:
+                    yield _row(0, key, row["data"])
+                    continue
+                data = np.frombuffer(row["data"], dtype=np.float64)
+                if key in found:
+                    found[key] += data
+                else:
+                    found[key] = data.copy()
+        for key, data in found.items():
+            file = directory / "-".join(map(str, (*key, uuid.uuid4().hex)))
+            data.tofile(file)
+            yield _row(0, key, str(file).encode())
+
+    return stage
 
 
 def _row(part: int, key: tuple[str, int, int], data: bytes) -> pa.RecordBatch:

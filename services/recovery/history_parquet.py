@@ -83,7 +83,9 @@ def read(piece: Piece, names: tuple[str, ...], *, timed: bool) -> Iterator[Rows]
             before = times[:-1] if newest is None else np.concatenate([[newest], times[:-1]])
             wrong = np.flatnonzero(times[len(times) - len(before) :] <= before)
             if len(wrong):
-                raise ModelError(f"{piece.path}, {where}: a time is not later than that of the row before")
+                place = int(wrong[0]) + len(times) - len(before)
+                where = f"row group {piece.begin}, row {number - piece.first + place}"
+                raise ModelError(f"{piece.path}, {where}: its time is not later than that of the row before")
             newest = int(times[-1])
         yield Rows(times, _values(batch, names), where)
         number += rows

@@ -43,8 +43,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def settings() -> Settings:
-    return Settings(steps=STEPS)
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return Settings(steps=STEPS, spark=Spark(checkpoint=tmp_path_factory.mktemp("scratch")))
 
 
 def readings(rows: int = 1200, *, gaps: bool) -> tuple[list[int], Floats]:
@@ -160,7 +160,7 @@ def test_a_bad_row_is_named_by_a_task(session, settings, tmp_path, monkeypatch):
     times, values = readings(gaps=False)
     times[50] = times[49]
     path = write_parquet(tmp_path / "history", times, values)
-    with pytest.raises(ModelError, match=r"part-0.parquet, row group 0, row 0: a time is not later"):
+    with pytest.raises(ModelError, match=r"part-0.parquet, row group 0, row 50: its time is not later"):
         fit_history(session, settings, path, TABLE, sample=400)
     few = replace(TABLE, sensors=TABLE.sensors[:-1])
     with pytest.raises(ModelError, match="'s29' is not in the sensors table"):
