@@ -14,7 +14,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,11 +25,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from services.recovery.estimation import FitReport, about_of, estimate, units_of
+from services.recovery.estimation import FitReport, Whole, about_of, estimate, units_of
 from services.recovery.fit import Columns, described, period_of
 from services.recovery.history import list_history
 from services.recovery.model import Model, ModelError
-from services.recovery.moments import Structure, of_covariance, of_joint
+from services.recovery.moments import GivenMoments
 from services.recovery.shares import Share, Work, summed, whole_steps
 from services.recovery.sums import TILE, Sums, Tile, Units, tile_places
 from services.runtime.columns import Floats
@@ -41,13 +41,14 @@ SAMPLE_BYTES = 256 * 2**20
 LEAST_SAMPLE = 1000
 TILES_A_PART = 12
 """Tiles that are added up in one task, 2 MB each."""
-SCHEMA = "part int, name string, row int, col int, data binary"
+SCHEMA = "part int, lag int, name string, row int, col int, data binary"
 OUTSIDE, ERROR = "outside", "error"
 """Rows that hold no sums: a number of implausible readings, and what a share cannot be summed for."""
 
 _ARROW = pa.schema(
     [
         pa.field("part", pa.int32()),
+        pa.field("lag", pa.int32()),
         pa.field("name", pa.string()),
         pa.field("row", pa.int32()),
         pa.field("col", pa.int32()),
@@ -91,23 +92,21 @@ def fit_history(
     most = sample or max(LEAST_SAMPLE, SAMPLE_BYTES // (8 * len(files.names)))
     chosen = work.last_steps(most)
     tell(f"reading the last {chosen.end - chosen.first} of {max(0, work.end - work.first)} steps")
-    scratch = settings.spark.checkpoint
     found: list[tuple[Sums, int]] = []
 
-    def refit(structure: Structure, base: Model) -> Model:
-        lag = 0 if structure.transition == "diagonal" else structure.lag
-        tell(f"structure: {structure.transition}; summing all steps")
+    def whole(base: Model, lags: tuple[int, ...]) -> Whole:
+        tell(f"summing {work.end - work.first} steps")
         places = {name: place for place, name in enumerate(files.names)}
         keep = np.array([places[name] for name in base.names], dtype=np.intp)
-        sums, outside = sum_up(session, work, keep, lag, Units(base.mean, base.scale, base.profile), scratch, tell)
-        found.append((sums, outside))
+        units = Units(base.mean, base.scale, base.profile)
+        sums, outside = sum_up(session, work, keep, lags, units, settings.spark.checkpoint, tell)
+        found.append((next(iter(sums.values())), outside))
         tell("making the model")
-        mean, sd = sums.mean_and_sd()
+        mean, sd = found[0][0].mean_and_sd()
         scale, _ = units_of(mean, sd)
         profile = None if base.profile is None else base.profile * (base.scale / scale)
-        whole = replace(base, mean=mean, scale=scale, profile=profile)
-        made = of_joint if lag else of_covariance
-        return made(sums.moments(mean, scale), structure, whole)
+        moments = GivenMoments({lag: of.moments(mean, scale) for lag, of in sums.items()})
+        return Whole(replace(base, mean=mean, scale=scale, profile=profile), moments)
 
     try:
         searched = whole_steps(work, chosen)
@@ -119,7 +118,7 @@ def fit_history(
             edges=columns.edges,
             period=period_of(period, settings.steps, work.cut),
             first_step=first_step,
-            refit=refit,
+            whole=whole,
         )
     except ModelError as error:
         raise ModelError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
@@ -150,32 +149,39 @@ def _of_all(report: FitReport, model: Model, sums: Sums, work: Work) -> FitRepor
 
 
 def sum_up(
-    session: SparkSession, work: Work, keep: npt.NDArray[np.intp], lag: int, units: Units, scratch: Path, tell: Tell
-) -> tuple[Sums, int]:
+    session: SparkSession,
+    work: Work,
+    keep: npt.NDArray[np.intp],
+    lags: Sequence[int],
+    units: Units,
+    scratch: Path,
+    tell: Tell,
+) -> tuple[dict[int, Sums], int]:
     """Sum a whole history in one pass over it.
 
     Args:
         keep: intp[k], the columns that the model has.
-        lag, units: see `Sums`.
+        lags, units: see `Sums`.
         scratch: a directory that the driver and all workers see. The sums, up to gigabytes, come to the driver in files
             there: past Spark's driver, whose heap they would not fit into.
 
     Returns:
-        the sums, and how many readings were implausible.
+        the sums by lag, and how many readings were implausible.
 
     Raises:
         ModelError: rows cannot be read, or are not in order of time.
     """
-    shares = work.shares(session.sparkContext.defaultParallelism, lag)
-    total, outside = Sums(len(keep), lag, units), 0
-    parts = -(-3 * len(tile_places(total.width, triangle=False)) // TILES_A_PART)
+    shares = work.shares(session.sparkContext.defaultParallelism, max(lags))
+    total, outside = {lag: Sums(len(keep), lag, units) for lag in lags}, 0
+    tiles = sum(3 * len(tile_places(of.width, triangle=False)) for of in total.values())
+    parts = -(-tiles // TILES_A_PART)
     # A tile is some megabytes: few of them travel at a time.
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "4")
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fit-", dir=scratch) as directory:
         frame = (
             session.range(0, len(shares), numPartitions=len(shares))
-            .mapInArrow(_summing(work, shares, keep, lag, units, parts), SCHEMA)
+            .mapInArrow(_summing(work, shares, keep, lags, units, parts), SCHEMA)
             .repartitionById(parts, "part")
             .mapInArrow(_adding(Path(directory).absolute()), SCHEMA)
         )
@@ -191,7 +197,8 @@ def sum_up(
                 outside = int(data[0])
                 continue
             key = row["name"], row["row"], row["col"]
-            total.join(Tile(key, _shaped(data, key, total.width)))
+            sums = total[row["lag"]]
+            sums.join(Tile(key, _shaped(data, key, sums.width)))
     return total, outside
 
 
@@ -200,7 +207,7 @@ def _shaped(data: Floats, key: tuple[str, int, int], width: int) -> Floats:
 
 
 def _summing(
-    work: Work, shares: list[Share], keep: npt.NDArray[np.intp], lag: int, units: Units, parts: int
+    work: Work, shares: list[Share], keep: npt.NDArray[np.intp], lags: Sequence[int], units: Units, parts: int
 ) -> Callable[[Batches], Batches]:
     """Return the stage that sums shares, given their numbers."""
 
@@ -208,14 +215,15 @@ def _summing(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 try:
-                    sums, outside = summed(work, shares[number], keep, lag, units)
+                    found, outside = summed(work, shares[number], keep, lags, units)
                 except ModelError as error:  # the user's, not Spark's, who would try again and print its stack
-                    yield _row(0, (ERROR, 0, 0), str(error).encode())
+                    yield _row(0, (0, ERROR, 0, 0), str(error).encode())
                     return
-                yield _row(0, (OUTSIDE, 0, 0), np.array([float(outside)]).tobytes())
-                for tile in sums.tiles():
-                    part = (31 * tile.key[1] + tile.key[2]) % parts
-                    yield _row(part, tile.key, tile.data.tobytes())
+                yield _row(0, (0, OUTSIDE, 0, 0), np.array([float(outside)]).tobytes())
+                for place, (lag, sums) in enumerate(found.items()):
+                    for tile in sums.tiles():
+                        part = (17 * place + 31 * tile.key[1] + tile.key[2]) % parts
+                        yield _row(part, (lag, *tile.key), tile.data.tobytes())
 
     return stage
 
@@ -224,10 +232,10 @@ def _adding(directory: Path) -> Callable[[Batches], Batches]:
     """Return the stage that adds up tiles of the same key and leaves them in files, whose names it returns."""
 
     def stage(batches: Batches) -> Batches:
-        found: dict[tuple[str, int, int], Floats] = {}
+        found: dict[tuple[int, str, int, int], Floats] = {}
         for batch in batches:
             for row in batch.to_pylist():
-                key = row["name"], row["row"], row["col"]
+                key = row["lag"], row["name"], row["row"], row["col"]
                 if row["name"] == ERROR:
                     yield _row(0, key, row["data"])
                     continue
@@ -244,8 +252,8 @@ def _adding(directory: Path) -> Callable[[Batches], Batches]:
     return stage
 
 
-def _row(part: int, key: tuple[str, int, int], data: bytes) -> pa.RecordBatch:
-    columns = [[part], [key[0]], [key[1]], [key[2]], [data]]
+def _row(part: int, key: tuple[int, str, int, int], data: bytes) -> pa.RecordBatch:
+    columns = [[part], *([value] for value in key), [data]]
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, _ARROW, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 

@@ -98,6 +98,26 @@ class FitReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Whole:
+    """What a history has in all.
+
+    Attributes:
+        base: names, mean, scale and profile.
+        moments: around these, in units of scale.
+    """
+
+    base: Model
+    moments: Moments
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def model(self, structure: Structure) -> Model:
+        """Return the model of this structure, without calibration."""
+        return self.moments.model(structure, self.base)
+
+
+@dataclass(frozen=True, slots=True)
 class _Trial:
     """Errors at the hidden truths, float64[k] each, in units of scale.
 
@@ -118,7 +138,7 @@ def estimate(
     edges: Sequence[str] | None = None,
     period: int | Literal["auto"] | None = None,
     first_step: int = 0,
-    refit: Callable[[Structure, Model], Model] | None = None,
+    whole: Callable[[Model, tuple[int, ...]], Whole] | None = None,
 ) -> tuple[Model, FitReport]:
     """Fit a model.
 
@@ -129,8 +149,8 @@ def estimate(
         period: steps after which a day (or whatever repeats) begins again; "auto" = looked for in the history; None =
             no profile. A profile is only kept if the trial is better for it.
         first_step: the step that row 0 is; a profile's phase is step % period.
-        refit: makes the final model, given the structure and a model with names, mean, scale and profile of `history`,
-            which is then a sample of what there is; None = the final model is fitted to `history`.
+        whole: returns what there is in all, of which `history` is then a sample, given a model with the sample's names,
+            mean, scale and profile, and the lags whose moments are wanted; None = `history` is all.
 
     Returns:
         the model (its `about` holds the report) and the report.
@@ -169,9 +189,10 @@ def estimate(
     structure, trial = search.best, search.trial
     calibration = _calibration(trial)
 
-    part = _Part(rows, base, search.profile, first_step)
-    model = part.model(structure) if refit is None else refit(structure, part.base)
-    model = replace(model, calibration=calibration)
+    part: Whole | _Part = _Part(rows, base, search.profile, first_step)
+    if whole is not None:
+        part = whole(part.base, (structure.lag,))
+    model = replace(part.model(structure), calibration=calibration)
     checked = choose_form(model)
     multiple = half_width(REPORTED_DELTA)
     report = FitReport(

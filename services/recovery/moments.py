@@ -102,6 +102,24 @@ class Moments:
         return of_joint(self.joint(structure.lag), structure, base)
 
 
+class GivenMoments(Moments):
+    """Second moments that were found elsewhere.
+
+    Args:
+        found: by lag: float64[2n, 2n] as of `joint`; of lag 0, float64[n, n] as of `covariance`.
+    """
+
+    def __init__(self, found: Mapping[int, Floats]) -> None:
+        super().__init__(np.empty((0, 0)))
+        self._found = dict(found)
+
+    def covariance(self) -> Floats:
+        return self._found[0]
+
+    def joint(self, lag: int) -> Floats:
+        return self._found[lag]
+
+
 def _any(rows: Floats) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isfinite(rows).any(axis=1))
 

@@ -6,7 +6,7 @@ readings and lags reach back to are read as well, from the pieces before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -129,18 +129,22 @@ def whole_steps(work: Work, share: Share) -> Floats:
     return result
 
 
-def summed(work: Work, share: Share, keep: npt.NDArray[np.intp], lag: int, units: Units) -> tuple[Sums, int]:
+def summed(
+    work: Work, share: Share, keep: npt.NDArray[np.intp], lags: Sequence[int], units: Units
+) -> tuple[dict[int, Sums], int]:
     """Sum a share.
 
     Args:
         keep: intp[k], the columns that the model has.
-        lag, units: see `Sums`; units are of these columns.
+        lags, units: see `Sums`; units are of these columns.
 
     Returns:
-        the sums, and how many of its readings were implausible.
+        the sums by lag, and how many of its readings were implausible.
     """
-    sums = Sums(len(keep), lag, units)
+    found = {lag: Sums(len(keep), lag, units) for lag in lags}
     outside: list[int] = []
-    for block in work.blocks(share, lag, outside):
-        sums.add(block.step, block.values[:, keep], share.first)
-    return sums, outside[0]
+    for block in work.blocks(share, max(lags), outside):
+        values = block.values[:, keep]
+        for sums in found.values():
+            sums.add(block.step, values, share.first)
+    return found, outside[0]
