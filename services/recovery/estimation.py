@@ -68,7 +68,7 @@ class FitReport:
         shrinkage: weight of the target (independent sensors) in the covariance.
         lag: of the innovations; 0 where there are none.
         profile: [period, harmonics] of the profile; empty = none.
-        condition: condition number of Q and prior; nugget: what the filter adds to them.
+        condition: condition number of Q and prior, infinite where singular; nugget: what the filter adds to them.
         masked_steps, masked_values: size of the trial.
         nrmse: root mean squared error over each sensor's scale; `last_value_nrmse`, `mean_nrmse` of the two naive ways.
         coverage_raw: share of truths within the model's own bounds of probability 0.9, before calibration.
@@ -221,9 +221,9 @@ def estimate(
 
 
 def about_of(report: FitReport) -> dict[str, Any]:
-    """Return a report as a model's `about`, JSON values."""
+    """Return a report as a model's `about`, JSON values; the condition number of a singular matrix is null."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(report)))
-    return found
+    return found | {"condition": report.condition if np.isfinite(report.condition) else None}
 
 
 def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:

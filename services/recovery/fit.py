@@ -28,6 +28,8 @@ IN_MEMORY_BYTES = 512 * 2**20
 """Of readings as float64 that are fitted in memory; the fit takes some times as much."""
 NEAR_SINGULAR = 1e7
 """Condition number from which a fit is reported as near singular; the precision form bears no more."""
+WIDEST = 1e100
+"""Plausible range of sensors without one: squares of more would overflow."""
 NAMED = 5
 """Sensors that a message names at most."""
 
@@ -64,8 +66,8 @@ class Columns:
             where = f"{files.pieces[0].path}, line 1"
             raise ModelError(f"{where}: sensor {unknown[0]!r} is not in the sensors table ({len(unknown)} such)")
         of = tuple(sensors[name] for name in files.names)
-        low = np.nan_to_num(np.array([sensor.minimum for sensor in of]), nan=-np.inf)
-        high = np.nan_to_num(np.array([sensor.maximum for sensor in of]), nan=np.inf)
+        low = np.nan_to_num(np.array([sensor.minimum for sensor in of]), nan=-WIDEST)
+        high = np.nan_to_num(np.array([sensor.maximum for sensor in of]), nan=WIDEST)
         return cls(of, low, high, np.array([sensor.max_age_s for sensor in of]) / steps.interval_s)
 
     @property
@@ -103,8 +105,9 @@ def fit_history(
     first, end = _rows(path, len(history.values), rows)
     times = None if history.times_us is None else history.times_us[first:end]
     values, outside = columns.plausible(history.values[first:end])
+    most = 4 * max(IN_MEMORY_BYTES, values.nbytes)
     try:
-        aggregates, step, cut = history_steps(values, times, steps, columns.max_age, most_bytes=4 * IN_MEMORY_BYTES)
+        aggregates, step, cut = history_steps(values, times, steps, columns.max_age, most_bytes=most)
         chosen = period_of(period, steps, cut)
         model, report = estimate(
             aggregates, history.names, edges=columns.edges, period=chosen, first_step=step if cut.numbered else 0
@@ -182,7 +185,7 @@ def period_of(text: str, steps: Steps, cut: Cut) -> Period:
         raise ModelError(f"period: found {text!r}, expected none, auto, steps such as 144, or a duration such as 24h")
     if not cut.numbered:
         why = _unnumbered(steps, cut)
-        raise ModelError(f"period: found {text!r}, but this history's steps have no numbers: {why}; expected none")
+        raise ModelError(f"period: found {text!r}, but steps have no numbers: {why}; expected none")
     if found[3]:
         return int(found[3])
     seconds = float(found[1]) * _UNITS[found[2]]
@@ -196,9 +199,9 @@ def period_of(text: str, steps: Steps, cut: Cut) -> Period:
 
 def _unnumbered(steps: Steps, cut: Cut) -> str:
     if cut.speed == 1.0:
-        return "it has no column time"
+        return "the history has no column time"
     apart = cut.speed * steps.interval_s
-    return f"its rows are {apart:g} s apart, with [steps] interval_s = {steps.interval_s:g}"
+    return f"the history's rows are {apart:g} s apart, with [steps] interval_s = {steps.interval_s:g}"
 
 
 def described(model: Model, sensors: Sequence[Sensor], steps: Steps, cut: Cut) -> dict[str, Any]:

@@ -250,6 +250,6 @@ def detect_period(rows: Floats) -> int | None:
     # Two periods are a period as well: the first peak that is as good as the best, but for noise.
     peaks = np.flatnonzero((rest[1:-1] >= rest[:-2]) & (rest[1:-1] >= rest[2:])) + 1
     first = int(fallen[0] + peaks[rest[peaks] >= AS_GOOD * rest[best]][0])
-    near = range(max(2, first - first // 10), first + first // 10 + 1)
+    near = range(max(2, first - first // 10), min(first + first // 10 + 1, len(like)))
     # Its multiples tell it more exactly than it does itself.
     return max(near, key=lambda period: float(like[period::period].mean()))
