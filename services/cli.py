@@ -484,13 +484,13 @@ def fit(
 
     A column a sensor, an empty cell or null = no reading, perhaps a column `time` (ISO 8601 or timestamps with a zone,
     or epoch seconds). Rows with times about [steps] interval_s apart give a model whose profile is in phase with the
-    running system; gaps are missing steps. Through Spark ([spark] master) the history is read once, in parallel, by
-    workers that must see the same files; from the image:
+    running system; gaps are missing steps. Through Spark ([spark] master) the history is summed in one pass, by workers
+    that must see the same files and [spark] checkpoint. More: docs/recovery-model.md
 
     \b
     tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin
     tsunagi fit /history --period 24h --out out/model.bin
-    docker run --rm -v /history:/history -v /models:/models tsunagi-spark fit /history --out /models/model.bin
+    docker-compose run --rm --no-deps spark fit data/history --spark --out /models/model.bin
     """  # noqa: D301 - click's own mark
     from services.recovery.fit import fit_anywhere, summary
     from services.runtime.sensors import read_sensors

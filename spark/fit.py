@@ -25,20 +25,24 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from services.recovery.estimation import FitReport, Whole, about_of, estimate, units_of
+from services.recovery.estimation import FitReport, Whole, about_of, base_of, duplicates, estimate, read_often, units_of
 from services.recovery.fit import Columns, described, period_of
 from services.recovery.history import list_history
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import GivenMoments
+from services.recovery.numbering import numbered
 from services.recovery.shares import Share, Work, summed, whole_steps
 from services.recovery.sums import TILE, Sums, Tile, Units, tile_places
 from services.runtime.columns import Floats
 from services.runtime.sensors import SensorTable
-from services.runtime.settings import Settings
+from services.runtime.settings import ConfigError, Settings
+from spark.session import start_session
 
 SAMPLE_BYTES = 256 * 2**20
 """Of the last steps, as float64, that the search runs on."""
 LEAST_SAMPLE = 1000
+SEARCHED = 1600
+"""Sensors that the search runs on at most: it makes and tries some dozen models, n^3 operations each."""
 TILES_A_PART = 12
 """Tiles that are added up in one task, 2 MB each."""
 SCHEMA = "part int, lag int, name string, row int, col int, data binary"
@@ -56,8 +60,25 @@ _ARROW = pa.schema(
     ]
 )
 
+Places = npt.NDArray[np.intp]
 Tell = Callable[[str], None]
 Batches = Iterator[pa.RecordBatch]
+
+
+def start(settings: Settings) -> SparkSession:
+    """Start Spark for a fit: what is shuffled, up to gigabytes, goes beside the checkpoint; /tmp may be memory.
+
+    Raises:
+        ConfigError: the checkpoint's directory cannot be made; or see `start_session`.
+    """
+    scratch = settings.spark.checkpoint.absolute()
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"[spark] checkpoint = {settings.spark.checkpoint}: {error}") from None
+    options = {"spark.local.dir": str(scratch)} | settings.spark.options
+    own = settings.spark.model_copy(update={"options": options})
+    return start_session(settings.model_copy(update={"spark": own}))
 
 
 def fit_history(
@@ -94,28 +115,30 @@ def fit_history(
     tell(f"reading the last {chosen.end - chosen.first} of {max(0, work.end - work.first)} steps")
     found: list[tuple[Sums, int]] = []
 
-    def whole(base: Model, lags: tuple[int, ...]) -> Whole:
+    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Whole:
         tell(f"summing {work.end - work.first} steps")
-        places = {name: place for place, name in enumerate(files.names)}
-        keep = np.array([places[name] for name in base.names], dtype=np.intp)
+        base = base_of(names, searched[:, keep], profile, first_step)
         units = Units(base.mean, base.scale, base.profile)
-        sums, outside = sum_up(session, work, keep, lags, units, settings.spark.checkpoint, tell)
+        sums, outside = sum_up(session, work, np.array(keep), lags, units, settings.spark.checkpoint, tell)
         found.append((next(iter(sums.values())), outside))
         tell("making the model")
         mean, sd = found[0][0].mean_and_sd()
         scale, _ = units_of(mean, sd)
-        profile = None if base.profile is None else base.profile * (base.scale / scale)
+        waves = None if base.profile is None else base.profile * (base.scale / scale)
         moments = GivenMoments({lag: of.moments(mean, scale) for lag, of in sums.items()})
-        return Whole(replace(base, mean=mean, scale=scale, profile=profile), moments)
+        return Whole(replace(base, mean=mean, scale=scale, profile=waves), moments)
 
     try:
         searched = whole_steps(work, chosen)
         first_step = chosen.first if work.cut.numbered else 0
-        tell("searching for the structure")
+        keep = read_often(searched)
+        names = tuple(files.names[place] for place in keep)
+        tried = np.array(keep)[some_sensors([columns.edges[place] for place in keep], SEARCHED)]
+        tell(f"searching for the structure with {len(tried)} of {len(keep)} sensors")
         model, report = estimate(
-            searched,
-            files.names,
-            edges=columns.edges,
+            searched[:, tried],
+            [files.names[place] for place in tried],
+            edges=[columns.edges[place] for place in tried],
             period=period_of(period, settings.steps, work.cut),
             first_step=first_step,
             whole=whole,
@@ -123,7 +146,7 @@ def fit_history(
     except ModelError as error:
         raise ModelError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     sums, outside = found[0]
-    report = _of_all(report, model, sums, work)
+    report = _of_all(report, sums, work, searched, keep)
     about = described(model, columns.sensors, settings.steps, work.cut) | about_of(report)
     times = files.tail() if files.timed else None
     about |= {
@@ -135,23 +158,41 @@ def fit_history(
     return replace(model, about=about), report
 
 
-def _of_all(report: FitReport, model: Model, sums: Sums, work: Work) -> FitReport:
-    """Return the report with the size of the whole history, and with the sensors that are constant in all of it."""
+def _of_all(report: FitReport, sums: Sums, work: Work, searched: Floats, keep: list[int]) -> FitReport:
+    """Return the report with what it says of the whole history and of all sensors."""
+    names = [work.files.names[place] for place in keep]
     steps = work.end - work.first
-    mean, sd = sums.mean_and_sd()
-    _, constant = units_of(mean, sd)
+    _, constant = units_of(*sums.mean_and_sd())
     return replace(
         report,
         steps=steps,
-        missing_share=round(float(1 - sums.count.sum() / (steps * len(model))), 6),
-        constant=tuple(name for name, stands in zip(model.names, constant, strict=True) if stands),
+        sensors=len(names),
+        missing_share=round(float(1 - sums.count.sum() / (steps * len(names))), 6),
+        left_out=tuple(name for name in work.files.names if name not in set(names)),
+        constant=tuple(name for name, stands in zip(names, constant, strict=True) if stands),
+        duplicated=duplicates(searched[:, keep], tuple(names), constant),
     )
+
+
+def some_sensors(edges: Sequence[str], most: int) -> Places:
+    """Return the places of `most` sensors at most, ascending: those of whole edges, evenly taken, then of others."""
+    if len(edges) <= most:
+        return np.arange(len(edges))
+    of, order = numbered(edges)
+    sizes = np.bincount(of)
+    wanted = max(1, int(len(order) * most / len(edges)))
+    taken = np.unique(np.linspace(0, len(order) - 1, wanted).round().astype(np.intp))
+    fitting = taken[np.cumsum(sizes[taken]) <= most]
+    inside = np.isin(of, fitting)
+    rest = np.flatnonzero(~inside)
+    more = rest[np.unique(np.linspace(0, len(rest) - 1, most - int(inside.sum())).round().astype(np.intp))]
+    return np.sort(np.concatenate([np.flatnonzero(inside), more]))
 
 
 def sum_up(
     session: SparkSession,
     work: Work,
-    keep: npt.NDArray[np.intp],
+    keep: Places,
     lags: Sequence[int],
     units: Units,
     scratch: Path,
@@ -177,7 +218,6 @@ def sum_up(
     parts = -(-tiles // TILES_A_PART)
     # A tile is some megabytes: few of them travel at a time.
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "4")
-    scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fit-", dir=scratch) as directory:
         frame = (
             session.range(0, len(shares), numPartitions=len(shares))
@@ -207,7 +247,7 @@ def _shaped(data: Floats, key: tuple[str, int, int], width: int) -> Floats:
 
 
 def _summing(
-    work: Work, shares: list[Share], keep: npt.NDArray[np.intp], lags: Sequence[int], units: Units, parts: int
+    work: Work, shares: list[Share], keep: Places, lags: Sequence[int], units: Units, parts: int
 ) -> Callable[[Batches], Batches]:
     """Return the stage that sums shares, given their numbers."""
 

@@ -138,7 +138,7 @@ def estimate(
     edges: Sequence[str] | None = None,
     period: int | Literal["auto"] | None = None,
     first_step: int = 0,
-    whole: Callable[[Model, tuple[int, ...]], Whole] | None = None,
+    whole: Callable[[tuple[int, ...], tuple[int, ...]], Whole] | None = None,
 ) -> tuple[Model, FitReport]:
     """Fit a model.
 
@@ -149,8 +149,9 @@ def estimate(
         period: steps after which a day (or whatever repeats) begins again; "auto" = looked for in the history; None =
             no profile. A profile is only kept if the trial is better for it.
         first_step: the step that row 0 is; a profile's phase is step % period.
-        whole: returns what there is in all, of which `history` is then a sample, given a model with the sample's names,
-            mean, scale and profile, and the lags whose moments are wanted; None = `history` is all.
+        whole: returns what there is in all, of which `history` is then a sample (of the steps, and perhaps of the
+            sensors), given the lags whose moments are wanted, and [period, harmonics] of the profile (empty = none);
+            None = `history` is all.
 
     Returns:
         the model (its `about` holds the report) and the report.
@@ -170,7 +171,7 @@ def estimate(
     if len(given) < LEAST_STEPS:
         raise ModelError(f"history: found {len(given)} steps, expected at least {LEAST_STEPS}")
     seen = np.isfinite(given)
-    keep = [int(place) for place in np.flatnonzero(seen.sum(axis=0) >= LEAST_READINGS)]
+    keep = read_often(given)
     if not keep:
         raise ModelError(f"history: no sensor has {LEAST_READINGS} readings or more")
     rows, seen = np.where(seen, given, np.nan)[:, keep], seen[:, keep]
@@ -189,9 +190,10 @@ def estimate(
     structure, trial = search.best, search.trial
     calibration = _calibration(trial)
 
-    part: Whole | _Part = _Part(rows, base, search.profile, first_step)
-    if whole is not None:
-        part = whole(part.base, (structure.lag,))
+    if whole is None:
+        part: Whole | _Part = _Part(rows, base, search.profile, first_step)
+    else:
+        part = whole((structure.lag,), search.profile)
     model = replace(part.model(structure), calibration=calibration)
     checked = choose_form(model)
     multiple = half_width(REPORTED_DELTA)
@@ -201,7 +203,7 @@ def estimate(
         missing_share=round(float(1 - seen.mean()), 6),
         left_out=tuple(name for name in names if name not in set(kept)),
         constant=tuple(name for name, stands in zip(kept, constant, strict=True) if stands),
-        duplicated=_duplicated(rows, kept, constant),
+        duplicated=duplicates(rows, kept, constant),
         transition=structure.transition,
         persistence=float(np.mean(np.diag(model.F))),
         shrinkage=structure.shrinkage,
@@ -218,6 +220,17 @@ def estimate(
         inflation=model.inflation(REPORTED_DELTA),
     )
     return replace(model, about=about_of(report) | {"structure": asdict(structure)}), report
+
+
+def read_often(history: Floats) -> list[int]:
+    """Return the places of the sensors with `LEAST_READINGS` or more."""
+    return [int(place) for place in np.flatnonzero(np.isfinite(history).sum(axis=0) >= LEAST_READINGS)]
+
+
+def base_of(names: tuple[str, ...], rows: Floats, profile: tuple[int, ...], first_step: int) -> Model:
+    """Return a model with names, means, scales and profile of rows, float64[T, n]; the rest of it says nothing."""
+    mean, scale, _ = _scales(rows)
+    return _Part(rows, _base(names, mean, scale), profile, first_step).base
 
 
 def about_of(report: FitReport) -> dict[str, Any]:
@@ -335,7 +348,7 @@ def units_of(mean: Floats, sd: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
     return np.where(constant, floor, sd), constant
 
 
-def _duplicated(rows: Floats, names: tuple[str, ...], constant: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
+def duplicates(rows: Floats, names: tuple[str, ...], constant: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
     """Return groups of sensors, none of them constant, whose columns are equal, gaps too."""
     groups: dict[bytes, list[str]] = {}
     for place, name in enumerate(names):

@@ -149,14 +149,13 @@ def fit_anywhere(
         return fit_history(path, table, settings.steps, rows, period)
     try:
         from spark import fit as through_spark  # noqa: PLC0415 - pulls in Spark, which a small fit does not need
-        from spark.session import start_session  # noqa: PLC0415
     except ImportError as error:
         raise ModelError(
             f"{path}: about {size / 2**20:.0f} MiB of readings are fitted through Spark, but {error.name} is not "
             "installed here: use the image tsunagi-spark"
         ) from None
     tell(f"starting Spark, {settings.spark.master}")
-    session = start_session(settings)
+    session = through_spark.start(settings)
     try:
         return through_spark.fit_history(
             session, settings, path, table, share=rows, period=period, sample=sample, tell=tell

@@ -34,15 +34,15 @@ from services.recovery.shares import Work
 from services.recovery.sums import Units
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Settings, Spark
-from spark.fit import sum_up
-from spark.session import start_session
+from spark.fit import start, sum_up
 from tests.bench import outcome
 
 GROUP_ROWS = 1000
+EDGES, OUTAGE_ROWS = 50, 100
 
 
 def write_history(path: Path, sensors: int, rows: int, missing: float) -> None:
-    """Write autoregressions that share ten causes, a row group at a time."""
+    """Write autoregressions that share ten causes, a row group at a time; edges are down at random."""
     draw = np.random.default_rng(1)
     loads = draw.normal(size=(10, sensors))
     names = [f"s{place}" for place in range(sensors)]
@@ -56,7 +56,9 @@ def write_history(path: Path, sensors: int, rows: int, missing: float) -> None:
                 causes = 0.95 * causes + 0.3 * draw.normal(size=10)
                 waves[row] = causes
             values = 20 + waves @ loads + draw.normal(size=(count, sensors))
-            values[draw.random(values.shape) < missing] = np.nan
+            down = draw.random((-(-count // OUTAGE_ROWS), EDGES)) < missing
+            lost = np.repeat(down, OUTAGE_ROWS, axis=0)[:count]
+            values[lost[:, np.arange(sensors) % EDGES]] = np.nan
             writer.write_table(pa.table([pa.array(values[:, place]) for place in range(sensors)], schema=schema))
 
 
@@ -98,7 +100,7 @@ def main() -> int:
     parser.add_argument("--sensors", type=int, default=5000)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--lag", type=int, default=1)
-    parser.add_argument("--missing", type=float, default=0.0, help="share of the readings")
+    parser.add_argument("--missing", type=float, default=0.0, help="share of the readings lost in outages of edges")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--out", type=Path, default=Path("out/fit-pass.json"))
     given = parser.parse_args()
@@ -107,10 +109,10 @@ def main() -> int:
         path = Path(directory) / "history.parquet"
         write_history(path, n, given.rows, given.missing)
         settings = Settings(spark=Spark(master=given.master, checkpoint=Path(directory) / "checkpoint"))
-        table = SensorTable(tuple(Sensor(i, f"s{i}", f"e{i % 50}") for i in range(n)))
+        table = SensorTable(tuple(Sensor(i, f"s{i}", f"e{i % EDGES}") for i in range(n)))
         files = list_history(path)
         work = Work.of(files, Columns.of(files, table, settings.steps), settings.steps)
-        session = start_session(settings)
+        session = start(settings)
         session.range(0, 2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").collect()
         watch, began = Watch(), time.monotonic()
         units = Units(np.full(n, 20.0), np.full(n, 3.0))

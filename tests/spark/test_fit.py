@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,7 @@ from services.recovery.moments import Structure as Kind
 from services.runtime.columns import Floats
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Settings, Spark, Steps
-from spark.fit import fit_history
-from spark.session import start_session
+from spark.fit import fit_history, some_sensors, start
 
 SENSORS = 30
 DAY = 96
@@ -37,7 +37,7 @@ TABLE = SensorTable(
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = Settings(spark=Spark(master="local[2]", checkpoint=tmp_path_factory.mktemp("checkpoint")))
-    made = start_session(settings)
+    made = start(settings)
     yield made
     made.stop()
 
@@ -133,11 +133,12 @@ def test_a_share_of_the_rows(session, settings, tmp_path):
     same(model, in_memory(path, TABLE, STEPS, 0.71)[0])
 
 
-def test_moments_are_of_all_steps_where_the_search_saw_the_last_alone(session, settings, tmp_path):
+def test_moments_are_of_all_steps_and_sensors_where_the_search_saw_some(session, settings, tmp_path, monkeypatch):
+    monkeypatch.setattr("spark.fit.SEARCHED", 13)
     times, values = readings(gaps=True)
     path = write_parquet(tmp_path / "history", times, values)
     model, report = fit_history(session, settings, path, TABLE, sample=400)
-    assert (report.steps, model.about["sample_steps"]) == (618, 400)
+    assert (report.steps, report.sensors, model.about["sample_steps"]) == (618, SENSORS, 400)
     from services.recovery.fit import Columns
     from services.recovery.history import list_history
     from services.recovery.windows import history_steps
@@ -154,6 +155,16 @@ def test_moments_are_of_all_steps_where_the_search_saw_the_last_alone(session, s
     expected = (of_joint if structure.lag else of_covariance)(found, structure, model)
     np.testing.assert_allclose(model.Q, expected.Q, atol=1e-9)
     np.testing.assert_allclose(model.prior, expected.prior, atol=1e-9)
+
+
+def test_sensors_to_search_on_are_those_of_whole_edges_and_some_others():
+    edges = [f"e{i % 7}" for i in range(70)]
+    chosen = some_sensors(edges, 33)
+    assert len(chosen) == len(set(chosen.tolist())) == 33
+    sizes = Counter(edges[place] for place in chosen)
+    assert sorted(sizes.values(), reverse=True)[:3] == [10, 10, 10]
+    assert some_sensors(edges, 70).tolist() == list(range(70))
+    assert len(some_sensors(["e"] * 70, 33)) == 33
 
 
 def test_a_bad_row_is_named_by_a_task(session, settings, tmp_path, monkeypatch):

@@ -198,7 +198,7 @@ def live(tmp_path, rows=900, interval_s=450.0):
 
 @pytest.mark.parametrize("period", ["24h", "auto", "96", "86400 s"])
 def test_a_profile_is_in_phase_with_event_time(tmp_path, period):
-    file, table = live(tmp_path)
+    file, table = live(tmp_path, rows=1800 if period == "auto" else 900)
     steps = Steps(interval_s=450.0, window=2, slide=2)
     model, report = fit_history(file, table, steps, period=period)
     assert report.profile[0] == 96

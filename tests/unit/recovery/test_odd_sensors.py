@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from services.recovery.estimation import Whole, estimate
+from services.recovery.estimation import Whole, base_of, estimate
 from services.recovery.filter import Recovery
 from services.recovery.forms import choose_form
 from services.recovery.model import Model
@@ -44,13 +44,16 @@ def test_a_model_of_more_than_the_history_that_was_searched():
     history = factor_history(400, 5, np.random.default_rng(10))
     asked: list[tuple[int, ...]] = []
 
-    def whole(base: Model, lags: tuple[int, ...]) -> Whole:
+    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Whole:
         asked.append(lags)
+        assert profile == ()
+        base = base_of(tuple(names(5)), history[-100:], profile, 0)
         moments = Moments((history - history.mean(axis=0)) / base.scale)
         given = GivenMoments({lag: moments.joint(lag) if lag else moments.covariance() for lag in lags})
         return Whole(replace(base, mean=history.mean(axis=0)), given)
 
-    model, report = estimate(history[-100:], names(5), whole=whole)
+    model, report = estimate(history[-100:, :4], names(4), whole=whole)
     assert asked == [(report.lag,)]
+    assert model.names == tuple(names(5))
     np.testing.assert_array_equal(model.mean, history.mean(axis=0))
     np.testing.assert_allclose(model.scale, history[-100:].std(axis=0, ddof=1))
