@@ -20,7 +20,7 @@ from services.runtime.settings import Steps
 BLOCK_CELLS = 2_000_000
 """Windows' values that are computed at a time."""
 AS_CONFIGURED = 2.0
-"""Rows whose distance is off `[steps] interval_s` by less than this factor are taken for live readings."""
+"""Rows less than so many times `[steps] interval_s` apart are taken for live readings."""
 
 Times = npt.NDArray[np.int64]
 
@@ -52,15 +52,15 @@ class Cut:
             times_us: int64[rows], event times; None = there are none: a row is a nominal interval.
             first_us: of the first row, where `times_us` are not of all rows.
 
-        Times that are about `[steps] interval_s` apart are event times. Others are a replay's, faster or slower than
-        real time (`[source] speed`): such rows are a nominal interval apart, and the steps' numbers hang on when the
-        replay begins.
+        Times about `[steps] interval_s` apart, or closer (sensors that do not read together), are event times. Rows
+        further apart would leave most windows empty; they are for a replay faster than real time (`[source] speed`):
+        they are a nominal interval apart, and the steps' numbers hang on when the replay begins.
         """
         if times_us is None or len(times_us) < 2:
             return cls(1, steps.window, steps.slide, steps.window - 1, numbered=False)
         spacing = max(1, round(float(np.median(np.diff(times_us)))))
         interval = steps.interval_s * 1e6
-        if interval / AS_CONFIGURED < spacing < interval * AS_CONFIGURED:
+        if spacing < interval * AS_CONFIGURED:
             return cls(round(interval), steps.window_us, steps.slide_us, 0, numbered=True)
         window = steps.window * spacing
         shift = (int(times_us[0]) if first_us is None else first_us) + window - spacing

@@ -183,7 +183,7 @@ def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
     assert 0.85 <= np.mean(np.concatenate(inside)) <= 0.96
 
 
-def live(tmp_path, rows=900, interval_s=450.0):
+def live(tmp_path: Path, rows: int = 900, interval_s: float = 450.0) -> tuple[Path, SensorTable]:
     """A history in real time, with a day's wave that is highest at noon."""
     rng = np.random.default_rng(11)
     seconds = 1_704_067_200 + 137 * interval_s + interval_s * np.arange(rows)  # from 2024-01-01T17:07:30Z
@@ -247,7 +247,7 @@ def test_what_is_odd_is_said_in_lines():
     history[:, 2] = np.nan
     history[:, 4] = history[:, 3]
     model, report = estimate(history, [f"s{i}" for i in range(9)])
-    model = replace(model, about=model.about | {"numbered": False, "speed": 600.0})
+    model = replace(model, about={**model.about, "numbered": False, "speed": 600.0})
     singular = replace(report, condition=np.inf, nugget=1e-9)
     text = "\n".join(summary(model, singular, Steps()))
     assert "8 sensors, 150 steps" in text

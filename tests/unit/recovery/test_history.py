@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,8 @@ NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 NOON_US = round(NOON.timestamp() * 1e6)
 
 
-def write(path, columns, **options):
-    parquet.write_table(pa.table(columns), path, **options)
+def write(path: Path, columns: dict[str, pa.Array], row_group_size: int | None = None) -> Path:
+    parquet.write_table(pa.table(columns), path, row_group_size=row_group_size)
     return path
 
 

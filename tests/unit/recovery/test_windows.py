@@ -53,6 +53,17 @@ def test_steps_are_those_of_an_edge_with_numbers(aggregate, window, slide, jitte
     np.testing.assert_allclose(found, edge_steps(times, values, steps, ages, first, len(found)), rtol=1e-12)
 
 
+def test_sensors_that_do_not_read_together_have_the_steps_of_an_edge():
+    rng = np.random.default_rng(5)
+    times = START_US + np.sort(rng.choice(60_000_000, size=240, replace=False))
+    values = np.full((240, 4), NAN)
+    values[np.arange(240), rng.integers(0, 4, size=240)] = rng.normal(size=240)
+    steps, ages = Steps(window=5, slide=2), [NAN, 0.5, 7.0, 25.0]
+    found, first, cut = history_steps(values, times, steps, np.array(ages))
+    assert cut.numbered
+    np.testing.assert_allclose(found, edge_steps(times, values, steps, ages, first, len(found)), rtol=1e-12)
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 60])
 def test_pieces_of_rows_make_the_same_steps(chunk):
     times, values = readings(60, 2, gap_us=3_600_000_000)
