@@ -110,6 +110,8 @@ class Work:
                 if newest is not None and rows.times[0] <= newest:
                     raise ModelError(f"{piece.path}, {rows.where}: its time is not later than that of the row before")
                 newest = int(rows.times[-1])
+                if newest <= needed and number < len(share.before):
+                    continue
                 values, implausible = self.columns.plausible(rows.values)
                 found += implausible if number >= len(share.before) else 0
                 late = int(np.searchsorted(rows.times, needed, side="right"))

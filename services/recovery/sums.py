@@ -185,22 +185,30 @@ class Sums:
         times = 2 if self._lag else 1
         off = np.tile((mean - units.mean) / units.scale, times)
         ratio = np.tile(units.scale / scale, times)
-        found = self.matrices.get("products", np.zeros((self.width, self.width)))
-        found = np.triu(found) + np.triu(found, 1).T
-        if "pairs" in self.matrices:
-            pairs = self.matrices["pairs"]
-            pairs = np.triu(pairs) + np.triu(pairs, 1).T + self.whole
-            alone = (self.matrices["alone"] + self.whole_sum[:, None]) * off
-            found -= alone + alone.T
-            found += pairs * np.outer(off, off)
-        else:
-            pairs = None
-            crossed = np.outer(self.whole_sum, off)
-            found -= crossed + crossed.T
-            found += self.whole * np.outer(off, off)
+        products, alone, pairs = (self._symmetric(name) for name in ("products", "alone", "pairs"))
+        found = np.zeros((self.width, self.width)) if products is None else np.array(products)
+        for at in range(0, self.width, TILE):  # a few rows at a time: matrices of this size are gigabytes
+            rows = slice(at, at + TILE)
+            single = np.broadcast_to(self.whole_sum[rows, None], (len(off[rows]), self.width))
+            crossed = off * (single if alone is None else single + alone[rows])
+            found[rows] -= crossed
+            found[:, rows] -= crossed.T
+            both = self.whole if pairs is None else self.whole + pairs[rows]
+            found[rows] += both * np.outer(off[rows], off)
         found *= ratio[:, None]
         found *= ratio
-        return covariance_of(found, pairs if pairs is not None else self.whole)
+        return covariance_of(found, self.whole if pairs is None else pairs + self.whole)
+
+    def _symmetric(self, name: str) -> Floats | None:
+        """Return a matrix, its lower triangle filled in where there was none; None = it is not there."""
+        matrix = self.matrices.get(name)
+        if matrix is None or name == "alone":
+            return matrix
+        for row, column in tile_places(self.width, triangle=True):
+            rows, columns = (slice(place * TILE, (place + 1) * TILE) for place in (row, column))
+            tile = matrix[rows, columns]
+            matrix[columns, rows] = (np.triu(tile) + np.triu(tile, 1).T) if row == column else tile.T
+        return matrix
 
 
 def tile_places(width: int, *, triangle: bool) -> list[tuple[int, int]]:

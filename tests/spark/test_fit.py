@@ -20,7 +20,7 @@ from services.recovery.moments import Moments, of_covariance, of_joint
 from services.recovery.moments import Structure as Kind
 from services.runtime.columns import Floats
 from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Settings, Spark, Steps
+from services.runtime.settings import ConfigError, Settings, Spark, Steps
 from spark.fit import fit_history, some_sensors, start
 
 SENSORS = 30
@@ -176,3 +176,9 @@ def test_a_bad_row_is_named_by_a_task(session, settings, tmp_path, monkeypatch):
     few = replace(TABLE, sensors=TABLE.sensors[:-1])
     with pytest.raises(ModelError, match="'s29' is not in the sensors table"):
         fit_history(session, settings, path, few)
+
+
+def test_a_scratch_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"\[spark\] checkpoint = .*file/checkpoint: .*Not a directory"):
+        start(Settings(spark=Spark(checkpoint=tmp_path / "file" / "checkpoint")))
