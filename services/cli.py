@@ -453,23 +453,64 @@ def chaos(
 
 
 @cli.command()
-@click.argument("history", type=_FILE)
+@click.argument("history", type=click.Path(exists=True, path_type=Path))
 @click.option("--sensors", type=_FILE, help="The sensors table [default: the configured one].")
 @click.option("--rows", default=1.0, show_default=True, help="Share of the rows, from the first, to fit to.")
+@click.option(
+    "--period",
+    default="auto",
+    show_default=True,
+    metavar="STEPS|DURATION|auto|none",
+    help="After what a profile repeats: 144, 24h; auto = looked for. Kept only if the trial is better for it.",
+)
+@click.option("--spark/--in-memory", "spark_", default=None, help="Where [default: Spark past 512 MiB of readings].")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=12),
+    metavar="STEPS",
+    help="Through Spark: last steps that the structure is searched on [default: 256 MiB of them].",
+)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where the model goes.")
-def fit(history: Path, sensors: Path | None, rows: float, out: Path) -> None:
-    """Fit a recovery model to HISTORY, a CSV of readings.
+def fit(
+    history: Path,
+    sensors: Path | None,
+    rows: float,
+    period: str,
+    spark_: bool | None,  # noqa: FBT001 - click's flag
+    sample: int | None,
+    out: Path,
+) -> None:
+    """Fit a recovery model to HISTORY: CSV or Parquet, a file or a directory of files.
 
-    Example: tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin
-    """
-    from services.recovery.fit import fit_csv
+    A column a sensor, an empty cell or null = no reading, perhaps a column `time` (ISO 8601 or timestamps with a zone,
+    or epoch seconds). Rows with times about [steps] interval_s apart give a model whose profile is in phase with the
+    running system; gaps are missing steps. Through Spark ([spark] master) the history is summed in one pass, by workers
+    that must see the same files and [spark] checkpoint. More: docs/recovery-model.md
+
+    \b
+    tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin
+    tsunagi fit /history --period 24h --out out/model.bin
+    docker-compose run --rm --no-deps spark fit data/history --spark --out /models/model.bin
+    """  # noqa: D301 - click's own mark
+    from services.recovery.fit import fit_anywhere, summary
     from services.runtime.sensors import read_sensors
 
     settings = _settings()
-    model, report = fit_csv(history, read_sensors(sensors or settings.sensors), settings.steps, rows)
+    table = read_sensors(sensors or settings.sensors)
+    model, report = fit_anywhere(
+        settings,
+        history,
+        table,
+        rows,
+        period,
+        spark=spark_,
+        sample=sample,
+        tell=lambda line: click.echo(line, err=True),
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     click.echo(f"{out}: {len(model)} sensors, sha256 {model.save(out)}")
-    click.echo(str(report))
+    for line in summary(model, report, settings.steps):
+        click.echo(line)
 
 
 def _numbers(kind: type[int | float]) -> Callable[[click.Context, click.Parameter, str], tuple[float, ...]]:

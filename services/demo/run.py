@@ -26,7 +26,7 @@ from services.demo.truth import Truth, read_readings, windows
 from services.local import processes
 from services.local.topics import read_topic, tool_log
 from services.local.up import System
-from services.recovery.fit import fit_csv
+from services.recovery.fit import fit_history
 from services.recovery.model import Model
 from services.runtime import log
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
@@ -170,7 +170,7 @@ def _fit(inputs: Inputs, out: Path) -> Path:
     path = out / "model.bin"
     config = out / "fit.toml"
     config.write_text(to_toml(configuration(inputs, out, 0, path, 0)), encoding="utf-8")
-    model, _ = fit_csv(inputs.data, inputs.table, load(config).steps, (0, round(FIT_SHARE * inputs.rows)))
+    model, _ = fit_history(inputs.data, inputs.table, load(config).steps, (0, round(FIT_SHARE * inputs.rows)))
     config.unlink()
     model.save(path)
     return path

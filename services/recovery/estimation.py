@@ -10,9 +10,11 @@ split-conformal factor a level.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -60,12 +62,13 @@ class FitReport:
         missing_share: of its cells.
         left_out: sensors with too few readings; the model does not know them.
         constant: sensors that never changed; their scale is a floor, their bounds a guess.
+        duplicated: groups of sensors that always read the same; together they tell no more than one of them.
         transition: "diagonal", "innovation" or "full" (`moments`).
         persistence: the diagonal; mean of the diagonal where F is full.
         shrinkage: weight of the target (independent sensors) in the covariance.
         lag: of the innovations; 0 where there are none.
         profile: [period, harmonics] of the profile; empty = none.
-        condition: condition number of Q and prior; nugget: what the filter adds to them.
+        condition: condition number of Q and prior, infinite where singular; nugget: what the filter adds to them.
         masked_steps, masked_values: size of the trial.
         nrmse: root mean squared error over each sensor's scale; `last_value_nrmse`, `mean_nrmse` of the two naive ways.
         coverage_raw: share of truths within the model's own bounds of probability 0.9, before calibration.
@@ -77,6 +80,7 @@ class FitReport:
     missing_share: float
     left_out: tuple[str, ...]
     constant: tuple[str, ...]
+    duplicated: tuple[tuple[str, ...], ...]
     transition: str
     persistence: float
     shrinkage: float
@@ -91,6 +95,26 @@ class FitReport:
     mean_nrmse: float
     coverage_raw: float
     inflation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What a history has in all.
+
+    Attributes:
+        base: names, mean, scale and profile.
+        moments: around these, in units of scale.
+    """
+
+    base: Model
+    moments: Moments
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def model(self, structure: Structure) -> Model:
+        """Return the model of this structure, without calibration."""
+        return self.moments.model(structure, self.base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +138,7 @@ def estimate(
     edges: Sequence[str] | None = None,
     period: int | Literal["auto"] | None = None,
     first_step: int = 0,
+    whole: Callable[[tuple[int, ...], tuple[int, ...]], Whole] | None = None,
 ) -> tuple[Model, FitReport]:
     """Fit a model.
 
@@ -124,6 +149,9 @@ def estimate(
         period: steps after which a day (or whatever repeats) begins again; "auto" = looked for in the history; None =
             no profile. A profile is only kept if the trial is better for it.
         first_step: the step that row 0 is; a profile's phase is step % period.
+        whole: returns what there is in all, of which `history` is then a sample (of the steps, and perhaps of the
+            sensors), given the lags whose moments are wanted, and [period, harmonics] of the profile (empty = none);
+            None = `history` is all.
 
     Returns:
         the model (its `about` holds the report) and the report.
@@ -143,7 +171,7 @@ def estimate(
     if len(given) < LEAST_STEPS:
         raise ModelError(f"history: found {len(given)} steps, expected at least {LEAST_STEPS}")
     seen = np.isfinite(given)
-    keep = [int(place) for place in np.flatnonzero(seen.sum(axis=0) >= LEAST_READINGS)]
+    keep = read_often(given)
     if not keep:
         raise ModelError(f"history: no sensor has {LEAST_READINGS} readings or more")
     rows, seen = np.where(seen, given, np.nan)[:, keep], seen[:, keep]
@@ -162,8 +190,11 @@ def estimate(
     structure, trial = search.best, search.trial
     calibration = _calibration(trial)
 
-    model = _Part(rows, base, search.profile, first_step).model(structure)
-    model = replace(model, calibration=calibration)
+    if whole is None:
+        part: Whole | _Part = _Part(rows, base, search.profile, first_step)
+    else:
+        part = whole((structure.lag,), search.profile)
+    model = replace(part.model(structure), calibration=calibration)
     checked = choose_form(model)
     multiple = half_width(REPORTED_DELTA)
     report = FitReport(
@@ -172,6 +203,7 @@ def estimate(
         missing_share=round(float(1 - seen.mean()), 6),
         left_out=tuple(name for name in names if name not in set(kept)),
         constant=tuple(name for name, stands in zip(kept, constant, strict=True) if stands),
+        duplicated=duplicates(rows, kept, constant),
         transition=structure.transition,
         persistence=float(np.mean(np.diag(model.F))),
         shrinkage=structure.shrinkage,
@@ -187,9 +219,24 @@ def estimate(
         coverage_raw=float(np.mean(np.abs(trial.error) <= multiple * trial.sd)) if len(trial.error) else 0.0,
         inflation=model.inflation(REPORTED_DELTA),
     )
-    about = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(report).items()}
-    about["structure"] = asdict(structure)
-    return replace(model, about=about), report
+    return replace(model, about=about_of(report) | {"structure": asdict(structure)}), report
+
+
+def read_often(history: Floats) -> list[int]:
+    """Return the places of the sensors with `LEAST_READINGS` or more."""
+    return [int(place) for place in np.flatnonzero(np.isfinite(history).sum(axis=0) >= LEAST_READINGS)]
+
+
+def base_of(names: tuple[str, ...], rows: Floats, profile: tuple[int, ...], first_step: int) -> Model:
+    """Return a model with names, means, scales and profile of rows, float64[T, n]; the rest of it says nothing."""
+    mean, scale, _ = _scales(rows)
+    return _Part(rows, _base(names, mean, scale), profile, first_step).base
+
+
+def about_of(report: FitReport) -> dict[str, Any]:
+    """Return a report as a model's `about`, JSON values; the condition number of a singular matrix is null."""
+    found: dict[str, Any] = json.loads(json.dumps(asdict(report)))
+    return found | {"condition": report.condition if np.isfinite(report.condition) else None}
 
 
 def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
@@ -205,17 +252,17 @@ class _Part:
         total = np.nansum(rows, axis=0)
         mean = np.divide(total, count, out=base.mean.copy(), where=count > 0)
         standard = (rows - mean) / base.scale
-        self._base = replace(base, mean=mean)
+        self.base = replace(base, mean=mean)
         if profile:
             period, harmonics = profile
             waves = profile_of(standard, period, harmonics, first_step)
-            self._base = replace(self._base, profile=waves)
+            self.base = replace(self.base, profile=waves)
             standard = standard - waves[(first_step + np.arange(len(rows))) % period]
         self._moments = Moments(standard)
 
     def model(self, structure: Structure) -> Model:
         """Return the model of this structure, without calibration."""
-        return self._moments.model(structure, self._base)
+        return self._moments.model(structure, self.base)
 
 
 class _Search:
@@ -290,10 +337,25 @@ class _Search:
 def _scales(rows: Floats) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
     """Return each sensor's mean and standard deviation, and which sensors are constant (their scale is a floor)."""
     mean, sd = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0, ddof=1)
+    return mean, *units_of(mean, sd)
+
+
+def units_of(mean: Floats, sd: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return each sensor's scale, and which sensors are constant, given means and standard deviations."""
     constant = sd <= CONSTANT * np.abs(mean)
     typical = float(np.median(sd[~constant])) if not constant.all() else 1.0
     floor = FLOOR_SHARE * np.where(mean == 0, typical, np.abs(mean))
-    return mean, np.where(constant, floor, sd), constant
+    return np.where(constant, floor, sd), constant
+
+
+def duplicates(rows: Floats, names: tuple[str, ...], constant: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
+    """Return groups of sensors, none of them constant, whose columns are equal, gaps too."""
+    groups: dict[bytes, list[str]] = {}
+    for place, name in enumerate(names):
+        if not constant[place]:
+            column = rows[:, place] + 0.0  # no negative zero
+            groups.setdefault(hashlib.sha256(column.tobytes()).digest(), []).append(name)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
 def _groups(edges: Sequence[str] | None, n: int) -> list[Edges]:

@@ -1,206 +1,261 @@
-"""`tsunagi fit`: a model from a CSV of readings, over the same windows as an edge computes."""
+"""`tsunagi fit`: a model from readings of the past, over the same windows as an edge computes.
+
+What fits into memory is fitted here; more goes through Spark (`spark/fit.py`), which finds the same.
+"""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
-from services.recovery.estimation import FitReport, estimate
+from services.recovery.estimation import REPORTED_DELTA, FitReport, estimate
+from services.recovery.history import HistoryFiles, list_history, read_history
 from services.recovery.model import Model, ModelError
+from services.recovery.windows import Cut, history_steps, windows
 from services.runtime.columns import Floats
-from services.runtime.sensors import SensorTable
-from services.runtime.settings import Steps
+from services.runtime.sensors import Sensor, SensorTable
+from services.runtime.settings import Settings, Steps
 
-CHUNK_WINDOWS = 4096
+__all__ = ["IN_MEMORY_BYTES", "Columns", "described", "fit_history", "period_of", "read_history", "summary", "windows"]
+
+IN_MEMORY_BYTES = 512 * 2**20
+"""Of readings as float64 that are fitted in memory; the fit takes some times as much."""
+NEAR_SINGULAR = 1e7
+"""Condition number from which a fit is reported as near singular; the precision form bears no more."""
+WIDEST = 1e100
+"""Plausible range of sensors without one: squares of more would overflow."""
+NAMED = 5
+"""Sensors that a message names at most."""
+
+Period = int | Literal["auto"] | None
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """Readings of a CSV file.
+class Columns:
+    """What the sensors table says of a history's columns.
 
     Attributes:
-        names: sensors, in the file's order.
-        values: float64[rows, n]; NaN = no reading.
-        times: the time cells as they stand there; empty without a time column.
+        sensors: of each column.
+        low, high: float64[n], plausible range.
+        max_age: float64[n], nominal intervals for which a reading holds; NaN = only in its window.
     """
 
-    names: tuple[str, ...]
-    values: Floats
-    times: tuple[str, ...]
+    sensors: tuple[Sensor, ...]
+    low: Floats
+    high: Floats
+    max_age: Floats
+
+    @classmethod
+    def of(cls, files: HistoryFiles, table: SensorTable, steps: Steps) -> Columns:
+        """Look the columns up.
+
+        Raises:
+            ModelError: the table does not have one of them.
+        """
+        sensors = {sensor.name: sensor for sensor in table.sensors}
+        unknown = [name for name in files.names if name not in sensors]
+        if unknown:
+            where = f"{files.pieces[0].path}, line 1"
+            raise ModelError(f"{where}: sensor {unknown[0]!r} is not in the sensors table ({len(unknown)} such)")
+        of = tuple(sensors[name] for name in files.names)
+        low = np.nan_to_num(np.array([sensor.minimum for sensor in of]), nan=-WIDEST)
+        high = np.nan_to_num(np.array([sensor.maximum for sensor in of]), nan=WIDEST)
+        return cls(of, low, high, np.array([sensor.max_age_s for sensor in of]) / steps.interval_s)
+
+    @property
+    def edges(self) -> list[str]:
+        """The edge of each column."""
+        return [sensor.edge for sensor in self.sensors]
+
+    def plausible(self, values: Floats) -> tuple[Floats, int]:
+        """Return readings, float64[rows, n], without those outside their range, and how many those are."""
+        outside = (values < self.low) | (values > self.high)
+        return np.where(outside, np.nan, values), int(outside.sum())
 
 
-def fit_csv(
-    path: Path, table: SensorTable, steps: Steps, rows: float | tuple[int, int] = 1.0
+def fit_history(
+    path: Path, table: SensorTable, steps: Steps, rows: float | tuple[int, int] = 1.0, period: str = "none"
 ) -> tuple[Model, FitReport]:
-    """Fit a model to a CSV of readings.
+    """Fit a model in memory.
 
     Args:
-        path: the CSV: header = sensor names, optional first column `time`, one row a nominal interval.
+        path: a CSV, a Parquet file, or a directory of either: a column a sensor, perhaps a column `time`, one row a
+            nominal interval.
         table: gives each sensor's edge, plausible range and maximal age; a sensor that only it has stays unmodelled.
         steps: window, slide and aggregate.
         rows: share of the rows from the start, in (0, 1], or (first, end) with end exclusive.
+        period: of a profile: none, auto, a number of steps or a duration such as 24h; see `period_of`.
 
     Readings outside a sensor's plausible range count as missing.
 
     Raises:
         ModelError: naming file and line, what was found and expected.
     """
+    files = list_history(path)
+    columns = Columns.of(files, table, steps)
     history = read_history(path)
-    sensors = {sensor.name: sensor for sensor in table.sensors}
-    unknown = [name for name in history.names if name not in sensors]
-    if unknown:
-        raise ModelError(f"{path}, line 1: sensor {unknown[0]!r} is not in the sensors table ({len(unknown)} such)")
     first, end = _rows(path, len(history.values), rows)
-    values = history.values[first:end].copy()
-    of = [sensors[name] for name in history.names]
-    low = np.nan_to_num(np.array([sensor.minimum for sensor in of]), nan=-np.inf)
-    high = np.nan_to_num(np.array([sensor.maximum for sensor in of]), nan=np.inf)
-    outside = (values < low) | (values > high)
-    values[outside] = np.nan
-    max_age_rows = np.array([sensor.max_age_s for sensor in of]) / steps.interval_s
-    aggregates = windows(values, steps, max_age_rows)
+    times = None if history.times_us is None else history.times_us[first:end]
+    values, outside = columns.plausible(history.values[first:end])
+    most = 4 * max(IN_MEMORY_BYTES, values.nbytes)
     try:
-        model, report = estimate(aggregates, history.names, edges=[sensor.edge for sensor in of])
+        aggregates, step, cut = history_steps(values, times, steps, columns.max_age, most_bytes=most)
+        chosen = period_of(period, steps, cut)
+        model, report = estimate(
+            aggregates, history.names, edges=columns.edges, period=chosen, first_step=step if cut.numbered else 0
+        )
     except ModelError as error:
         raise ModelError(f"{path}, rows {first} to {end}: {error}") from None
-    about = {
-        **model.about,
+    about = described(model, columns.sensors, steps, cut) | {
         "rows": [first, end],
-        "period": [history.times[first], history.times[end - 1]] if history.times else [],
-        "outside_range": int(outside.sum()),
-        "window": steps.window,
-        "slide": steps.slide,
-        "aggregate": steps.aggregate,
-        "units": [sensors[name].unit for name in model.names],
+        "period": [] if times is None else [_moment(int(times[0])), _moment(int(times[-1]))],
+        "outside_range": outside,
     }
     return replace(model, about=about), report
 
 
-def windows(values: Floats, steps: Steps, max_age_rows: Floats | None = None) -> Floats:
-    """Aggregate readings over whole sliding windows, as an edge does.
+def fit_anywhere(
+    settings: Settings,
+    path: Path,
+    table: SensorTable,
+    rows: float,
+    period: str,
+    *,
+    spark: bool | None = None,
+    sample: int | None = None,
+    tell: Callable[[str], None] = lambda _line: None,
+) -> tuple[Model, FitReport]:
+    """Fit a model in memory, or through Spark.
 
     Args:
-        values: float64[rows, n], one row a nominal interval; NaN = no reading.
-        steps: window, slide, aggregate.
-        max_age_rows: float64[n], for how many rows a reading holds when the window has none; NaN = only in its window.
-
-    Returns:
-        float64[steps, n]; NaN = neither a reading nor one held.
-    """
-    rows, n = values.shape
-    if rows < steps.window:
-        return np.empty((0, n))
-    view = np.lib.stride_tricks.sliding_window_view(values, steps.window, axis=0)[:: steps.slide]
-    parts = [_aggregate(view[at : at + CHUNK_WINDOWS], steps.aggregate) for at in range(0, len(view), CHUNK_WINDOWS)]
-    result = np.concatenate(parts)
-    if max_age_rows is not None and not np.isnan(max_age_rows).all():
-        ends = np.arange(steps.window - 1, rows, steps.slide)
-        number = np.where(np.isfinite(values), np.arange(rows)[:, None], -1)
-        newest = np.maximum.accumulate(number, axis=0)[ends]
-        held = np.take_along_axis(values, np.maximum(newest, 0), axis=0)
-        holds = (newest >= 0) & (ends[:, None] - newest < np.nan_to_num(max_age_rows, nan=0.0))
-        result = np.where(np.isnan(result) & holds, held, result)
-    return result
-
-
-def _aggregate(view: Floats, aggregate: str) -> Floats:
-    """Aggregate the last axis over its finite cells; NaN where there is none."""
-    seen = np.isfinite(view)
-    count = seen.sum(axis=-1)
-    if aggregate in ("mean", "sum"):
-        total = np.where(seen, view, 0.0).sum(axis=-1)
-        result = total / np.maximum(count, 1) if aggregate == "mean" else total
-    elif aggregate == "min":
-        result = np.where(seen, view, np.inf).min(axis=-1)
-    elif aggregate == "max":
-        result = np.where(seen, view, -np.inf).max(axis=-1)
-    else:
-        newest = view.shape[-1] - 1 - np.argmax(seen[..., ::-1], axis=-1)
-        result = np.take_along_axis(view, newest[..., None], axis=-1)[..., 0]
-    return np.asarray(np.where(count > 0, result, np.nan))
-
-
-def read_history(path: Path) -> History:
-    """Read a CSV of readings; empty cell = no reading.
+        rows: share of the rows from the start, in (0, 1].
+        spark: where; None = through Spark if the readings take more than `IN_MEMORY_BYTES`.
+        sample: see `spark.fit.fit_history`.
+        tell: is told how far it is.
 
     Raises:
-        ModelError: naming file and line, what was found and expected.
+        ModelError: naming file and line, what was found and expected; or Spark is not installed.
     """
-    rows = _lines(path)
-    line, header = next(rows, (1, []))
-    names = [cell.strip() for cell in header]
-    timed = bool(names) and names[0] == "time"
-    sensors = names[1:] if timed else names
-    if not sensors:
-        raise ModelError(f"{path}: empty; expected a header of sensor names")
-    double = sorted({name for name in sensors if sensors.count(name) > 1})
-    if double:
-        raise ModelError(f"{path}, line {line}: sensor {double[0]!r} stands twice")
-    if "" in sensors:
-        raise ModelError(f"{path}, line {line}: column {names.index('') + 1} has no sensor name")
-    values: list[Floats] = []
-    times: list[str] = []
-    last = -np.inf
-    for line, cells in rows:
-        if len(cells) != len(names):
-            raise ModelError(f"{path}, line {line}: found {len(cells)} fields, expected {len(names)}")
-        if timed:
-            now = _time(path, line, cells[0])
-            if now <= last:
-                raise ModelError(f"{path}, line {line}: time {cells[0]!r} is not later than that of the line before")
-            last = now
-            times.append(cells[0].strip())
-        values.append(_numbers(path, line, sensors, cells[1:] if timed else cells))
-    if not values:
-        raise ModelError(f"{path}: no readings below the header")
-    return History(tuple(sensors), np.array(values), tuple(times))
-
-
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, cells) of each line that is not blank."""
+    size = list_history(path).size_bytes * rows
+    if spark is False or (spark is None and size <= IN_MEMORY_BYTES):
+        return fit_history(path, table, settings.steps, rows, period)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            for cells in reader:
-                if cells:
-                    yield reader.line_num, cells
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file of readings") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ModelError(f"{path}: cannot be read: {error}") from None
-
-
-def _time(path: Path, line: int, cell: str) -> float:
-    """Return seconds since the epoch."""
-    text = cell.strip()
+        from spark import fit as through_spark  # noqa: PLC0415 - pulls in Spark, which a small fit does not need
+    except ImportError as error:
+        raise ModelError(
+            f"{path}: about {size / 2**20:.0f} MiB of readings are fitted through Spark, but {error.name} is not "
+            "installed here: use the image tsunagi-spark"
+        ) from None
+    tell(f"starting Spark, {settings.spark.master}")
+    session = through_spark.start(settings)
     try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ModelError(f"{path}, line {line}: time: found {cell!r}, expected ISO 8601 or epoch seconds") from None
-    if moment.tzinfo is None:
-        raise ModelError(f"{path}, line {line}: time: found {cell!r} without a zone, expected for example {text}+00:00")
-    return moment.timestamp()
+        return through_spark.fit_history(
+            session, settings, path, table, share=rows, period=period, sample=sample, tell=tell
+        )
+    finally:
+        session.stop()
 
 
-def _numbers(path: Path, line: int, names: list[str], cells: list[str]) -> Floats:
-    try:
-        return np.array([float(cell) if cell.strip() else np.nan for cell in cells])
-    except ValueError:
-        for name, cell in zip(names, cells, strict=True):
-            try:
-                float(cell.strip() or "nan")
-            except ValueError:
-                raise ModelError(f"{path}, line {line}: {name}: found {cell!r}, expected a number or nothing") from None
-        raise
+def period_of(text: str, steps: Steps, cut: Cut) -> Period:
+    """Read the period of a profile, in steps.
+
+    Args:
+        text: none; auto (looked for in the history; none if its steps have no numbers); steps, or a duration in s, min,
+            h or d.
+
+    Raises:
+        ModelError: it is none of these, no whole number of steps, or the history's steps have no numbers, so that the
+            phase of a profile would be wrong in the running system.
+    """
+    if text == "none" or (text == "auto" and not cut.numbered):
+        return None
+    if text == "auto":
+        return "auto"
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)|(\d+)", text.strip())
+    if found is None:
+        raise ModelError(f"period: found {text!r}, expected none, auto, steps such as 144, or a duration such as 24h")
+    if not cut.numbered:
+        why = _unnumbered(steps, cut)
+        raise ModelError(f"period: found {text!r}, but steps have no numbers: {why}; expected none")
+    if found[3]:
+        return int(found[3])
+    seconds = float(found[1]) * _UNITS[found[2]]
+    count = seconds / steps.slide_s
+    if abs(count - round(count)) > 1e-9 * count:
+        raise ModelError(
+            f"period: found {text!r}, {count:.6g} steps of {steps.slide_s:g} s, expected a whole number of them"
+        )
+    return round(count)
+
+
+def _unnumbered(steps: Steps, cut: Cut) -> str:
+    if cut.speed == 1.0:
+        return "the history has no column time"
+    apart = cut.speed * steps.interval_s
+    return f"the history's rows are {apart:g} s apart, with [steps] interval_s = {steps.interval_s:g}"
+
+
+def described(model: Model, sensors: Sequence[Sensor], steps: Steps, cut: Cut) -> dict[str, Any]:
+    """Return a model's `about` with what its steps are."""
+    units = {sensor.name: sensor.unit for sensor in sensors}
+    return {
+        **model.about,
+        "window": steps.window,
+        "slide": steps.slide,
+        "aggregate": steps.aggregate,
+        "numbered": cut.numbered,
+        "speed": cut.speed,
+        "units": [units[name] for name in model.names],
+    }
+
+
+def summary(model: Model, report: FitReport, steps: Steps) -> list[str]:
+    """Say in lines what was fitted, how well, and what is odd about the sensors."""
+    profile = f"profile of {report.profile[0]} steps" if report.profile else "no profile"
+    structure = f"persistence {report.persistence:.3g}, shrinkage {report.shrinkage:g}"
+    naive = f"last value {report.last_value_nrmse:.3f}, mean {report.mean_nrmse:.3f}"
+    trial = f"trial on {report.masked_values} hidden values: error {report.nrmse:.3f} standard deviations ({naive})"
+    lines = [
+        f"{report.sensors} sensors, {report.steps} steps, {report.missing_share:.1%} of their values missing",
+        f"{report.transition} transition ({structure}), {profile}",
+        f"{trial}; bounds of {REPORTED_DELTA} widened by {report.inflation:.3g}",
+    ]
+    if not model.about.get("numbered", True):
+        speed = float(model.about.get("speed", 1.0))
+        why = _unnumbered(steps, Cut(1, 1, 1, 0, numbered=False, speed=speed))
+        lines.append(f"note: {why}: taken as rows a nominal interval apart, without a profile")
+    if report.left_out:
+        lines.append(f"left out: {_some(report.left_out)}: too few readings; the model does not know them")
+    if report.constant:
+        lines.append(f"constant: {_some(report.constant)}: never changed; their scale is a floor, their bounds a guess")
+    if report.duplicated:
+        pairs = [" = ".join(group) for group in report.duplicated]
+        lines.append(f"duplicated: {_some(pairs)}: always the same reading; together they tell no more than one")
+    if report.nugget > 0:
+        lines.append(
+            f"near singular: condition number {report.condition:.2g}; the filter adds a nugget of {report.nugget:.2g} "
+            "to the variances"
+        )
+    elif report.condition > NEAR_SINGULAR:
+        lines.append(f"near singular: condition number {report.condition:.2g}; the filter uses the covariance form")
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _moment(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat()
 
 
 def _rows(path: Path, count: int, rows: float | tuple[int, int]) -> tuple[int, int]:

@@ -102,6 +102,24 @@ class Moments:
         return of_joint(self.joint(structure.lag), structure, base)
 
 
+class GivenMoments(Moments):
+    """Second moments that were found elsewhere.
+
+    Args:
+        found: by lag: float64[2n, 2n] as of `joint`; of lag 0, float64[n, n] as of `covariance`.
+    """
+
+    def __init__(self, found: Mapping[int, Floats]) -> None:
+        super().__init__(np.empty((0, 0)))
+        self._found = dict(found)
+
+    def covariance(self) -> Floats:
+        return self._found[0]
+
+    def joint(self, lag: int) -> Floats:
+        return self._found[lag]
+
+
 def _any(rows: Floats) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isfinite(rows).any(axis=1))
 
@@ -165,11 +183,17 @@ def covariance(rows: Floats) -> Floats:
     seen = np.isfinite(rows)
     filled = np.where(seen, rows, 0.0)
     if seen.all():
-        found = filled.T @ filled / len(rows)
+        return covariance_of(filled.T @ filled, float(len(rows)))
+    counts = seen.astype(np.float64)
+    return covariance_of(filled.T @ filled, counts.T @ counts)
+
+
+def covariance_of(products: Floats, pairs: Floats | float) -> Floats:
+    """Return a covariance, float64[n, n], given sums of products and of how many cells; one number = no gaps."""
+    if isinstance(pairs, float):
+        found = products / max(pairs, 1.0)
     else:
-        counts = seen.astype(np.float64)
-        pairs = counts.T @ counts
-        found = np.divide(filled.T @ filled, pairs, out=np.zeros_like(pairs), where=pairs >= LEAST_PAIRS)
+        found = np.divide(products, pairs, out=np.zeros_like(pairs), where=pairs >= LEAST_PAIRS)
         found = nearest(found)  # each element over its own rows: the whole need not be a covariance
     variances = np.diag(found)
     lift = np.where(variances < LEAST_VARIANCE**2, 1.0, np.maximum(LEAST_VARIANCE - variances, 0.0))
@@ -226,6 +250,6 @@ def detect_period(rows: Floats) -> int | None:
     # Two periods are a period as well: the first peak that is as good as the best, but for noise.
     peaks = np.flatnonzero((rest[1:-1] >= rest[:-2]) & (rest[1:-1] >= rest[2:])) + 1
     first = int(fallen[0] + peaks[rest[peaks] >= AS_GOOD * rest[best]][0])
-    near = range(max(2, first - first // 10), first + first // 10 + 1)
+    near = range(max(2, first - first // 10), min(first + first // 10 + 1, len(like)))
     # Its multiples tell it more exactly than it does itself.
     return max(near, key=lambda period: float(like[period::period].mean()))

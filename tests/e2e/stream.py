@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from services.recovery.fit import fit_csv
+from services.recovery.fit import fit_history
 from services.runtime.sensors import SensorTable, read_sensors
 from services.runtime.settings import Steps
 
@@ -50,7 +50,7 @@ def write_inputs(directory: Path, *, played: bool = False) -> Inputs:
         rows.append(f"{MARKED},{PLAYED},group-1,")
     sensors.write_text("\n".join(["sensor,edge,group,threshold", *rows]) + "\n", encoding="utf-8")
     table = read_sensors(sensors)
-    fitted, _ = fit_csv(data, table, STEPS, (0, FIT_ROWS))
+    fitted, _ = fit_history(data, table, STEPS, (0, FIT_ROWS))
     fitted.save(model)
     return Inputs(data, sensors, model, table)
 

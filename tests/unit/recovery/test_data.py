@@ -1,6 +1,7 @@
 import csv
 import importlib.util
 from collections import Counter, defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -27,7 +28,9 @@ def test_readings_and_table_belong_together():
     assert history.names == tuple(sensor.name for sensor in table.sensors)
     assert history.values.shape == (500, 214)
     assert np.isfinite(history.values).all()
-    assert (history.times[0], history.times[-1]) == ("2016-08-01T00:00:00+08:00", "2016-08-04T11:10:00+08:00")
+    assert history.times_us is not None
+    ends = [datetime.fromtimestamp(int(at) / 1e6, UTC).isoformat() for at in history.times_us[[0, -1]]]
+    assert ends == ["2016-07-31T16:00:00+00:00", "2016-08-04T03:10:00+00:00"]
     low, high = (np.array([getattr(s, key) for s in table.sensors]) for key in ("minimum", "maximum"))
     assert ((history.values >= low) & (history.values <= high)).all()
     assert (DATA / "guangzhou.csv").stat().st_size < 1_000_000

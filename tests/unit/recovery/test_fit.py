@@ -1,4 +1,5 @@
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -6,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from services.recovery.estimation import estimate
 from services.recovery.filter import Recovery
-from services.recovery.fit import fit_csv, read_history, windows
+from services.recovery.fit import fit_anywhere, fit_history, read_history, summary, windows
 from services.recovery.model import ModelError
 from services.runtime.columns import Floats
 from services.runtime.messages import EXACT
 from services.runtime.sensors import Sensor, SensorTable, place, read_sensors
-from services.runtime.settings import Steps
+from services.runtime.settings import Settings, Steps
 
 DATA = Path(__file__).parents[3] / "data"
 NAN = math.nan
@@ -98,7 +100,8 @@ def test_empty_cells_and_both_kinds_of_time(tmp_path):
     history = read_history(file)
     assert history.names == ("a", "b")
     np.testing.assert_array_equal(history.values, [[1, NAN], [NAN, 2]])
-    assert history.times == ("1577836800.5", "2020-01-01T00:01:00+00:00")
+    assert history.times_us is not None
+    assert history.times_us.tolist() == [1577836800_500_000, 1577836860_000_000]
 
 
 @pytest.fixture
@@ -114,19 +117,19 @@ def small(tmp_path):
 
 def test_fit_says_what_it_used(small):
     file, table = small
-    model, _ = fit_csv(file, table, Steps(), 0.5)
+    model, _ = fit_history(file, table, Steps(), 0.5)
     assert model.names == ("a", "b", "c")
     assert model.about["rows"] == [0, 60]
     assert model.about["units"] == ["K"] * 3
     assert model.about["steps"] == 26
-    again, _ = fit_csv(file, table, Steps(), (0, 60))
+    again, _ = fit_history(file, table, Steps(), (0, 60))
     assert again.identity == model.identity
 
 
 def test_fit_leaves_out_implausible_readings(small):
     file, table = small
     tight = SensorTable(tuple(replace(sensor, maximum=20.0) for sensor in table.sensors))
-    model, report = fit_csv(file, tight, Steps(), 1.0)
+    model, report = fit_history(file, tight, Steps(), 1.0)
     assert model.about["outside_range"] > 0
     assert report.sensors + len(report.left_out) == 3
 
@@ -135,12 +138,12 @@ def test_fit_names_what_does_not_fit(small):
     file, table = small
     few = SensorTable(table.sensors[:2])
     with pytest.raises(ModelError, match=r"small\.csv, line 1: sensor 'c' is not in the sensors table"):
-        fit_csv(file, few, Steps())
+        fit_history(file, few, Steps())
     for rows in (0.0, 1.5, (0, 121), (5, 5)):
         with pytest.raises(ModelError, match=r"small\.csv: rows: found"):
-            fit_csv(file, table, Steps(), rows)
+            fit_history(file, table, Steps(), rows)
     with pytest.raises(ModelError, match=r"small\.csv, rows 0 to 12: history: found 2 steps"):
-        fit_csv(file, table, Steps(), 0.1)
+        fit_history(file, table, Steps(), 0.1)
 
 
 def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
@@ -154,7 +157,7 @@ def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
     lines += [",".join(str(cell) for cell in row) for row in history.values[:, chosen]]
     file.write_text("\n".join(lines))
     steps = Steps()
-    model, _ = fit_csv(file, part, steps, 0.4)
+    model, _ = fit_history(file, part, steps, 0.4)
     rest = windows(history.values[200:, chosen], steps)
     sd = rest.std(axis=0)
     edges = np.array([sensor.edge for sensor in part.sensors])
@@ -178,3 +181,102 @@ def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
     assert last_nrmse > 1.2
     assert mean_nrmse > 0.9
     assert 0.85 <= np.mean(np.concatenate(inside)) <= 0.96
+
+
+def live(tmp_path: Path, rows: int = 900, interval_s: float = 450.0) -> tuple[Path, SensorTable]:
+    """A history in real time, with a day's wave that is highest at noon."""
+    rng = np.random.default_rng(11)
+    seconds = 1_704_067_200 + 137 * interval_s + interval_s * np.arange(rows)  # from 2024-01-01T17:07:30Z
+    day = -np.cos(2 * np.pi * seconds / 86_400)
+    values = 20 + 4 * day[:, None] + rng.normal(size=(rows, 4))
+    file = tmp_path / "live.csv"
+    lines = ["time,a,b,c,d"]
+    lines += [",".join([repr(at), *map(repr, row)]) for at, row in zip(seconds.tolist(), values.tolist(), strict=True)]
+    file.write_text("\n".join(lines))
+    return file, SensorTable(tuple(Sensor(i, name, f"e{i % 2}") for i, name in enumerate("abcd")))
+
+
+@pytest.mark.parametrize("period", ["24h", "auto", "96", "86400 s"])
+def test_a_profile_is_in_phase_with_event_time(tmp_path, period):
+    file, table = live(tmp_path, rows=1800 if period == "auto" else 900)
+    steps = Steps(interval_s=450.0, window=2, slide=2)
+    model, report = fit_history(file, table, steps, period=period)
+    assert report.profile[0] == 96
+    noon = 1_704_110_400_000_000 // steps.slide_us  # 2024-01-01T12:00Z: before the history began
+    assert model.mean_at(noon)[0] - model.mean_at(noon + 48)[0] == pytest.approx(8, abs=0.7)
+    assert abs(model.mean_at(noon + 24)[0] - model.mean_at(noon - 24)[0]) < 1
+    assert model.about["numbered"]
+    assert model.about["period"][0] == "2024-01-01T17:07:30+00:00"
+
+
+@pytest.mark.parametrize(
+    ("period", "message"),
+    [
+        ("a week", "period: found 'a week', expected none, auto, steps such as 144, or a duration"),
+        ("1000s", "period: found '1000s', 1.11111 steps of 900 s, expected a whole number of them"),
+        ("1", "history: period: found 1, expected a number of steps above 1"),
+    ],
+)
+def test_periods_that_are_none(tmp_path, period, message):
+    file, table = live(tmp_path, rows=60)
+    with pytest.raises(ModelError) as caught:
+        fit_history(file, table, Steps(interval_s=450.0, window=2, slide=2), period=period)
+    assert message in str(caught.value)
+
+
+def test_no_profile_where_steps_have_no_numbers(tmp_path, small):
+    file, table = small
+    with pytest.raises(
+        ModelError, match="period: found '24h', but steps have no numbers: the history has no column time"
+    ):
+        fit_history(file, table, Steps(), period="24h")
+    assert not fit_history(file, table, Steps(), period="auto")[1].profile
+    file, table = live(tmp_path)
+    with pytest.raises(
+        ModelError, match=r"the history's rows are 450 s apart, with \[steps\] interval_s = 1; expected none"
+    ):
+        fit_history(file, table, Steps(), period="24h")
+    model, report = fit_history(file, table, Steps(), period="auto")
+    assert (model.about["numbered"], model.about["speed"], report.profile) == (False, 450.0, ())
+
+
+def test_what_is_odd_is_said_in_lines():
+    rng = np.random.default_rng(12)
+    history = 20 + np.cumsum(rng.normal(size=(150, 1)), axis=0) + rng.normal(size=(150, 9))
+    history[:, 1] = 7.0
+    history[:, 2] = np.nan
+    history[:, 4] = history[:, 3]
+    model, report = estimate(history, [f"s{i}" for i in range(9)])
+    model = replace(model, about={**model.about, "numbered": False, "speed": 600.0})
+    singular = replace(report, condition=np.inf, nugget=1e-9)
+    text = "\n".join(summary(model, singular, Steps()))
+    assert "8 sensors, 150 steps" in text
+    assert "left out: s2: too few readings" in text
+    assert "constant: s1: never changed" in text
+    assert "duplicated: s3 = s4: always the same reading" in text
+    assert "near singular: condition number inf; the filter adds a nugget of 1e-09 to the variances" in text
+    assert "rows are 600 s apart, with [steps] interval_s = 1: taken as rows a nominal interval apart" in text
+    plain = summary(replace(model, about={}), replace(report, condition=1e3, nugget=0.0), Steps())
+    assert not any("singular" in line or "note" in line for line in plain)
+    assert "covariance form" in "\n".join(summary(model, replace(report, condition=1e8, nugget=0.0), Steps()))
+
+
+def test_readings_past_all_measure_are_left_out(tmp_path, small):
+    file, table = small
+    lines = file.read_text().splitlines()
+    lines[5] = "1e300,inf,-1e200"
+    file.write_text("\n".join(lines))
+    model, _ = fit_history(file, table, Steps())
+    assert model.about["outside_range"] == 3
+
+
+def test_large_histories_go_through_spark_and_it_is_said_where_there_is_none(small, monkeypatch):
+    file, table = small
+    settings = Settings()
+    plain, _ = fit_anywhere(settings, file, table, 1.0, "none")
+    assert plain.identity == fit_history(file, table, settings.steps)[0].identity
+    monkeypatch.setattr("services.recovery.fit.IN_MEMORY_BYTES", 100)
+    monkeypatch.setitem(sys.modules, "spark.fit", None)
+    with pytest.raises(ModelError, match=r"small\.csv: about 0 MiB of readings are fitted through Spark, but spark"):
+        fit_anywhere(settings, file, table, 1.0, "none")
+    assert fit_anywhere(settings, file, table, 1.0, "none", spark=False)[0].identity == plain.identity

@@ -185,3 +185,8 @@ def test_a_fork_goes_its_own_way_from_the_same_state(form):
         filter_.step(row).sd[missing], rel=0.2
     )
     assert x[0] == pytest.approx((0.1 - model.mean[0]) / model.scale[0])
+
+
+def test_a_period_near_a_third_of_the_history_is_looked_for_within_it():
+    wave = np.sin(2 * np.pi * np.arange(300) / 95)
+    assert detect_period(wave[:, None] + 0.1 * np.random.default_rng(0).normal(size=(300, 4))) in range(93, 98)

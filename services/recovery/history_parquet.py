@@ -1,0 +1,135 @@
+"""A Parquet file of readings: a column a sensor, null = no reading, and perhaps a column `time`.
+
+Times are timestamps with a zone, ISO 8601 texts with one, or seconds since the epoch. A piece is a row group, so
+how many tasks can share a history hangs on how it was written: some hundred megabytes a row group do well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.recovery.history_csv import TIME, parse_time
+from services.recovery.history_piece import Piece, Rows, batch_rows
+from services.recovery.model import ModelError
+from services.runtime.columns import Floats
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Times = npt.NDArray[np.int64]
+
+
+def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
+    """Return sensors, whether there are times, the pieces, and the size of the readings as float64.
+
+    Raises:
+        ModelError: the columns cannot be used, or the file cannot be read.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - not in the services' image, which needs it for nothing else
+
+    file = _open(path)
+    schema = file.schema_arrow
+    timed = TIME in schema.names
+    names = tuple(name for name in schema.names if name != TIME)
+    if not names:
+        raise ModelError(f"{path}: empty; expected a column a sensor")
+    if len(set(names)) != len(names):
+        double = sorted({name for name in names if names.count(name) > 1})
+        raise ModelError(f"{path}: sensor {double[0]!r} stands twice")
+    for name in names:
+        kind = schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+            raise ModelError(f"{path}: {name}: found a column of {kind}, expected numbers")
+    pieces: list[Piece] = []
+    number = 0
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if not rows:
+            continue
+        first = number
+        if timed:
+            batch = next(file.iter_batches(batch_size=1, row_groups=[group], columns=[TIME]))
+            first = int(_times(path, "row 1 of a row group", batch.column(0))[0])
+        pieces.append(Piece(path, group, group + 1, first, rows))
+        number += rows
+    return names, timed, pieces, number * len(names) * 8
+
+
+def read(piece: Piece, names: tuple[str, ...], *, timed: bool) -> Iterator[Rows]:
+    """Read a piece.
+
+    Raises:
+        ModelError: naming the file and row group, what was found and expected.
+    """
+    file = _open(piece.path)
+    left, number = piece.rows, piece.first
+    groups = list(range(piece.begin, piece.end))
+    columns = [TIME, *names] if timed else list(names)
+    newest: int | None = None
+    for batch in file.iter_batches(batch_size=batch_rows(len(names)), row_groups=groups, columns=columns):
+        rows = batch.num_rows if left is None else min(left, batch.num_rows)
+        if not rows:
+            return
+        batch = batch.slice(0, rows)  # noqa: PLW2901 - only what counts of it
+        where = f"row group {piece.begin}, row {number - piece.first}"
+        times: Times = np.arange(number, number + rows, dtype=np.int64)
+        if timed:
+            times = _times(piece.path, where, batch.column(batch.schema.names.index(TIME)))
+            before = times[:-1] if newest is None else np.concatenate([[newest], times[:-1]])
+            wrong = np.flatnonzero(times[len(times) - len(before) :] <= before)
+            if len(wrong):
+                place = int(wrong[0]) + len(times) - len(before)
+                where = f"row group {piece.begin}, row {number - piece.first + place}"
+                raise ModelError(f"{piece.path}, {where}: its time is not later than that of the row before")
+            newest = int(times[-1])
+        yield Rows(times, _values(batch, names), where)
+        number += rows
+        left = None if left is None else left - rows
+
+
+def _open(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+    try:
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise ModelError(f"{path}: Parquet needs pyarrow, which the image tsunagi-spark has") from None
+    try:
+        return parquet.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from None
+
+
+def _values(batch: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
+    """Return float64[rows, n] of the sensors' columns."""
+    places = {name: place for place, name in enumerate(batch.schema.names)}
+    values = np.empty((batch.num_rows, len(names)))
+    for column, name in enumerate(names):
+        values[:, column] = batch.column(places[name]).cast("float64").to_numpy(zero_copy_only=False)
+    return values
+
+
+def _times(path: Path, where: str, column: Any) -> Times:  # noqa: ANN401 - as above
+    """Return microseconds since the epoch."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    if column.null_count:
+        raise ModelError(f"{path}, {where}: time: found nothing, expected a time in every row")
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None:
+            raise ModelError(f"{path}: time: found timestamps without a zone, expected them with one, such as UTC")
+        microseconds = column.cast(pa.timestamp("us", tz=kind.tz), safe=False).cast("int64")
+        return np.asarray(microseconds.to_numpy(zero_copy_only=False), dtype=np.int64)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        seconds = column.cast("float64").to_numpy(zero_copy_only=False)
+        if not np.isfinite(seconds).all():
+            raise ModelError(f"{path}, {where}: time: found NaN or infinity, expected epoch seconds")
+        return np.asarray(np.round(seconds * 1e6), dtype=np.int64)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.array([parse_time(path, where, cell) for cell in column.to_pylist()], dtype=np.int64)
+    raise ModelError(f"{path}: time: found a column of {kind}, expected timestamps with a zone, or epoch seconds")
