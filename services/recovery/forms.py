@@ -29,7 +29,9 @@ SINGULAR = 1e13
 NUGGET_SHARE = 1e-10
 """The nugget, as a share of the largest eigenvalue."""
 CACHED = 2**18
-"""Numbers that stay in a core's cache while they are used twice: rows of no more are gathered at once."""
+"""Numbers that a core's cache holds: rows of no more in all can be gathered first and used then."""
+LONG = 4096
+"""Numbers from which on copying a row takes longer than the calls that use it where it lies."""
 FEW = 500
 """Sensors up to which all eigenvalues are computed in no time; beyond, the outermost ones alone."""
 FORMS = ("precision", "covariance")
@@ -67,11 +69,12 @@ class Form(Protocol):
 
 
 class PrecisionForm:
-    """Eliminates what was missing at the last step from the joint precision of what is missing then and now.
+    """Eliminates what was missing at the last step from the joint precision of what is missing now and was then.
 
-    With L = Q^-1, G = L F and H = F' L F that of two neighbouring steps, later one first, is W = [[L, -G], [-G', H]] before
-    P is added to H[Z,Z]. Its rows of Z' and Z, times (readings, last mean), are the gradient that the mean brings to zero;
-    the Schur complement of K = P + H[Z,Z] is the new precision, L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]' (DESIGN section 4).
+    With L = Q^-1, G = L F and H = F' L F, two neighbouring steps, the later one first, have W = [[L, -G], [-G', H]], and
+    P is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior
+    mean brings to zero; with K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
+    (DESIGN section 4).
     """
 
     def __init__(self, model: Model, prior_precision: Floats, precision: Floats) -> None:
@@ -113,14 +116,14 @@ class PrecisionForm:
             drift = model.drift if readings.ndim == 1 else model.drift[:, None]
             both = np.concatenate([readings - drift, state.x])
             both[missing] = 0.0
-            pull, now = _read(self._pair, missing, both, missing)
             behind, cross, inner = _read(self._pair, last + n, both, missing, last + n)
+            pull, now = _read(self._pair, missing, both, missing)
             return np.broadcast_to(drift, readings.shape), pull, now.T, behind, cross.T, inner.T
         origin = model.predict(state.x)
         surprise = readings - origin
         surprise[missing] = 0.0
+        behind, cross, inner = _read(self._precision, last, surprise, missing, last)  # the cache may still hold these
         pull, now = _read(self._precision, missing, surprise, missing)
-        behind, cross, inner = _read(self._precision, last, surprise, missing, last)
         f = -model.transition[last, None]
         cross *= f
         inner *= f * f.T
@@ -141,11 +144,13 @@ def _pair_precision(precision: Floats, transition: Floats) -> Floats:
 
 
 def _read(matrix: Floats, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
-    """Return matrix[rows] @ vector, then matrix[rows][:, c] for each of `columns`; vector: float64[n] or float64[n, k].
+    """Return matrix[rows] @ vector, then matrix[rows][:, c] for each c of `columns`; vector is float64[n] or [n, k].
 
-    A row comes out of memory once, for the product and for all blocks: what a step of a large model takes is its reading.
+    Each row is brought from memory once, for the product and for all blocks: in a large model with little missing
+    nothing else takes as long.
     """
-    if len(rows) * matrix.shape[1] <= CACHED:
+    length = matrix.shape[1]
+    if length < LONG and len(rows) * length <= CACHED:
         gathered = matrix.take(rows, axis=0)
         return gathered @ vector, *(gathered.take(places, axis=1) for places in columns)
     products = np.empty((len(rows), *vector.shape[1:]))
