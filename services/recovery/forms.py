@@ -28,10 +28,8 @@ SINGULAR = 1e13
 """Condition number past which a nugget is added: Cholesky factors of single blocks would fail by rounding."""
 NUGGET_SHARE = 1e-10
 """The nugget, as a share of the largest eigenvalue."""
-CACHED = 2**18
-"""Numbers that a core's cache holds: rows of no more in all can be gathered first and used then."""
-LONG = 4096
-"""Numbers from which on copying a row takes longer than the calls that use it where it lies."""
+CACHED = 2**16
+"""Numbers that stay in a core's cache from one use to the next."""
 FEW = 500
 """Sensors up to which all eigenvalues are computed in no time; beyond, the outermost ones alone."""
 FORMS = ("precision", "covariance")
@@ -71,8 +69,8 @@ class Form(Protocol):
 class PrecisionForm:
     """Eliminates what was missing at the last step from the joint precision of what is missing now and was then.
 
-    With L = Q^-1, G = L F and H = F' L F, two neighbouring steps, the later one first, have W = [[L, -G], [-G', H]], and
-    P is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior
+    With L = Q^-1, G = L F and H = F' L F, two neighbouring steps, the later one first, have W = [[L, -G], [-G', H]],
+    and P is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior
     mean brings to zero; with K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
     (DESIGN section 4).
     """
@@ -146,20 +144,19 @@ def _pair_precision(precision: Floats, transition: Floats) -> Floats:
 def _read(matrix: Floats, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
     """Return matrix[rows] @ vector, then matrix[rows][:, c] for each c of `columns`; vector is float64[n] or [n, k].
 
-    Each row is brought from memory once, for the product and for all blocks: in a large model with little missing
-    nothing else takes as long.
+    Rows are brought from memory once, for the product and for all blocks: in a large model with little missing nothing
+    else takes as long.
     """
-    length = matrix.shape[1]
-    if length < LONG and len(rows) * length <= CACHED:
-        gathered = matrix.take(rows, axis=0)
-        return gathered @ vector, *(gathered.take(places, axis=1) for places in columns)
+    at_once = max(1, CACHED // matrix.shape[1])
+    cache = np.empty((min(at_once, len(rows)), matrix.shape[1]))
     products = np.empty((len(rows), *vector.shape[1:]))
     blocks = [np.empty((len(rows), len(places))) for places in columns]
-    for place, row in enumerate(rows.tolist()):
-        line = matrix[row]
-        products[place] = line.dot(vector)
+    for begin in range(0, len(rows), at_once):
+        some = slice(begin, begin + at_once)
+        gathered = matrix.take(rows[some], axis=0, out=cache[: len(rows) - begin], mode="clip")  # "raise" takes a copy
+        np.dot(gathered, vector, out=products[some])
         for block, places in zip(blocks, columns, strict=True):
-            line.take(places, out=block[place], mode="clip")  # "raise" would take a copy first
+            gathered.take(places, axis=1, out=block[some], mode="clip")
     return products, *blocks
 
 

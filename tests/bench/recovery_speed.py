@@ -1,4 +1,4 @@
-"""Recovery: how long does a step take, how much faster than the equations as they stand, how good are the splits?
+"""Recovery: how long does a step take, how much faster than the equations as they stand, how good the splits?
 
     python -m tests.bench.recovery_speed --sensors 5000 --out out/recovery-speed.json
 
