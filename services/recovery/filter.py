@@ -291,7 +291,7 @@ class Recovery:
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
                     state = self._form.following(self._state, readings, missing)
-                if np.isfinite(state.x).all() and np.isfinite(state.variance).all():
+                if np.isfinite(state.x[missing]).all() and np.isfinite(state.variance).all():
                     return state
             except linalg.LinAlgError:
                 pass

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 from scipy.linalg import blas, lapack
+from scipy.sparse.linalg import ArpackError, eigsh
 
 from services.recovery.model import NEGATIVE_SHARE, Model, ModelError
 from services.runtime.columns import Floats
@@ -27,8 +28,10 @@ SINGULAR = 1e13
 """Condition number past which a nugget is added: Cholesky factors of single blocks would fail by rounding."""
 NUGGET_SHARE = 1e-10
 """The nugget, as a share of the largest eigenvalue."""
-SMALL = 256
-"""Sensors up to which numpy's calls take longer than its arithmetic."""
+CACHED = 2**16
+"""Numbers that stay in a core's cache from one use to the next."""
+FEW = 500
+"""Sensors up to which all eigenvalues are computed in no time; beyond, the outermost ones alone."""
 FORMS = ("precision", "covariance")
 
 
@@ -64,99 +67,97 @@ class Form(Protocol):
 
 
 class PrecisionForm:
-    """L = Q^-1, G = L F, H = F' L F; K = P + H[Z,Z]; the new precision is L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'.
+    """Eliminates what was missing at the last step from the joint precision of what is missing now and was then.
 
-    The mean is found as a correction to the prediction F x: the formula of DESIGN section 4 with fewer products. Where
-    F is not diagonal and n is large, F x alone would take longer than all else; there the formula itself is used.
+    With L = Q^-1, G = L F and H = F' L F, two neighbouring steps, the later one first, have W = [[L, -G], [-G', H]],
+    and P is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior
+    mean brings to zero; with K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
+    (DESIGN section 4).
     """
 
-    def __init__(self, model: Model, nugget: float) -> None:
+    def __init__(self, model: Model, prior_precision: Floats, precision: Floats) -> None:
         self._model = model
-        self._prior_precision = inverse(model.prior, nugget)
-        self._precision = inverse(model.Q, nugget)  # L
-        self._dense: tuple[Floats, Floats, Floats] | None = None  # G, G' and H; of a diagonal F rows of L, rescaled
+        self._prior_precision = prior_precision
+        self._precision = precision  # L
+        self._pair: Floats | None = None  # W; of a diagonal F it is L, with rows and columns rescaled
         if not model.diagonal:
-            product = self._precision @ model.transition
-            bent = model.transition.T @ product
-            self._dense = product, np.ascontiguousarray(product.T), np.ascontiguousarray((bent + bent.T) / 2)
-        self._gathered: tuple[Places, Places, tuple[Floats, ...]] | None = None
+            self._pair = _pair_precision(precision, model.transition)
 
     def matrices(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return prior^-1, L = Q^-1, G = L F and H = F' L F, float64[n, n] each."""
-        if self._dense is not None:
-            return self._prior_precision, self._precision, self._dense[0], self._dense[2]
-        f = self._model.transition
-        return self._prior_precision, self._precision, self._precision * f, f[:, None] * self._precision * f
+        n, f = len(self._model), self._model.transition
+        if self._pair is None:
+            return self._prior_precision, self._precision, self._precision * f, f[:, None] * self._precision * f
+        return self._prior_precision, self._precision, -self._pair[:n, n:], self._pair[n:, n:]
 
     def first(self, readings: Floats, missing: Places) -> State:
-        precision = self._prior_precision[np.ix_(missing, missing)].T
-        return _solve(precision, -(self._prior_precision[missing] @ readings), readings, readings, missing)
+        pull, precision = _read(self._prior_precision, missing, readings, missing)
+        return _solve(precision.T, -pull, readings, np.zeros_like(readings), missing)
 
     def following(self, state: State, readings: Floats, missing: Places) -> State:
-        last = state.missing
-        block, last_block, cross = self._gather(last, missing)
-        precision = np.array(block.T, order="F")
-        factor, spill = None, None
-        if len(last):
-            factor = _cholesky(last_block + state.spread)
-            spill = blas.dtrsm(1.0, factor, cross.T, lower=1)  # C^-1 G[Z',Z]', with K = C C'
-            precision = blas.dsyrk(-1.0, spill, beta=1.0, c=precision, trans=1, lower=1, overwrite_c=1)
-        predicted, pull, behind = self._pull(state, readings, missing)
-        if factor is not None and spill is not None:
-            pull += spill.T @ _forward(factor, behind)
-        return _solve(precision, pull, readings, predicted, missing)
+        origin, pull, now, behind, cross, inner = self._gather(state, readings, missing)
+        if len(state.missing):
+            factor = _cholesky(inner + state.spread)  # C, with K = C C'
+            spill = blas.dtrsm(1.0, factor, cross, side=1, lower=1, trans_a=1, overwrite_b=1)  # G[Z',Z] C'^-1
+            now = blas.dsyrk(-1.0, spill, beta=1.0, c=now, lower=1, overwrite_c=1)
+            pull -= spill @ _forward(factor, behind)
+        return _solve(now, -pull, readings, origin, missing)
 
-    def _pull(self, state: State, readings: Floats, missing: Places) -> tuple[Floats, Floats, Floats]:
-        """Return what the posterior mean is a correction to, and the right-hand sides on Z' and on Z."""
-        model, last = self._model, state.missing
-        if self._dense is None or len(readings) <= SMALL:
-            predicted = model.predict(state.x)
-            surprise = readings - predicted
-            surprise[missing] = 0.0
-            if self._dense is None:
-                behind = _products(self._precision, last, surprise)
-                behind *= model.transition[last] if behind.ndim == 1 else model.transition[last, None]
-            else:
-                behind = _products(self._dense[1], last, surprise)
-            return predicted, -_products(self._precision, missing, surprise), behind
-        G, transposed, H = self._dense
-        drift = model.drift if readings.ndim == 1 else model.drift[:, None]
-        seen = readings - drift
-        seen[missing] = 0.0
-        pull = _products(G, missing, state.x) - _products(self._precision, missing, seen)
-        behind = _products(transposed, last, seen) - _products(H, last, state.x)
-        return np.broadcast_to(drift, readings.shape), pull, behind
+    def _gather(self, state: State, readings: Floats, missing: Places) -> tuple[Floats, ...]:
+        """Return the origin that means are reckoned from; of W gradient and block on Z'; on Z, [Z',Z] and block on Z.
 
-    def _gather(self, last: Places, missing: Places) -> tuple[Floats, ...]:
-        """Return L[Z',Z'], H[Z,Z], G[Z',Z]; while an outage lasts they stay the same."""
-        if self._gathered is not None:
-            known_last, known_missing, blocks = self._gathered
-            if np.array_equal(known_last, last) and np.array_equal(known_missing, missing):
-                return blocks
-        here, there, across = np.ix_(missing, missing), np.ix_(last, last), np.ix_(missing, last)
-        block = self._precision[here]
-        if self._dense is None:
-            f = self._model.transition[last]
-            last_block = f[:, None] * self._precision[there] * f
-            cross = self._precision[across] * f
-        else:
-            cross, last_block = self._dense[0][across], self._dense[2][there]
-        blocks = block, np.asfortranarray(last_block), cross
-        self._gathered = last, missing, blocks
-        return blocks
+        The blocks are in Fortran's order, as LAPACK wants them: of a symmetric matrix rows are as good as columns.
+        """
+        model, last, n = self._model, state.missing, len(readings)
+        if self._pair is not None:
+            # The origin is the model's mean: F x alone would take longer than all the rest.
+            drift = model.drift if readings.ndim == 1 else model.drift[:, None]
+            both = np.concatenate([readings - drift, state.x])
+            both[missing] = 0.0
+            behind, cross, inner = _read(self._pair, last + n, both, missing, last + n)
+            pull, now = _read(self._pair, missing, both, missing)
+            return np.broadcast_to(drift, readings.shape), pull, now.T, behind, cross.T, inner.T
+        origin = model.predict(state.x)
+        surprise = readings - origin
+        surprise[missing] = 0.0
+        behind, cross, inner = _read(self._precision, last, surprise, missing, last)  # the cache may still hold these
+        pull, now = _read(self._precision, missing, surprise, missing)
+        f = -model.transition[last, None]
+        cross *= f
+        inner *= f * f.T
+        behind *= f if behind.ndim > 1 else f[:, 0]
+        return origin, pull, now.T, behind, cross.T, inner.T
 
 
-def _products(matrix: Floats, rows: Places, vector: Floats) -> Floats:
-    """Return matrix[rows] @ vector, for a vector float64[n] or float64[n, k].
+def _pair_precision(precision: Floats, transition: Floats) -> Floats:
+    """Return W, float64[2n, 2n], of `PrecisionForm`."""
+    n = len(precision)
+    pair = np.empty((2 * n, 2 * n))
+    pair[:n, :n] = precision
+    pair[:n, n:] = -(precision @ transition)
+    pair[n:, :n] = pair[:n, n:].T
+    bent = transition.T @ pair[:n, n:]
+    pair[n:, n:] = (bent + bent.T) / -2
+    return pair
 
-    Of a large matrix the rows are used where they lie: to gather them first would take longer than the products.
+
+def _read(matrix: Floats, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
+    """Return matrix[rows] @ vector, then matrix[rows][:, c] for each c of `columns`; vector is float64[n] or [n, k].
+
+    Rows are brought from memory once, for the product and for all blocks: in a large model with little missing nothing
+    else takes as long.
     """
-    if vector.ndim > 1 or len(vector) <= SMALL:
-        return np.asarray(matrix[rows] @ vector)
-    result = np.empty(len(rows))
-    for place, row in enumerate(rows.tolist()):
-        result[place] = matrix[row].dot(vector)
-    return result
+    at_once = max(1, CACHED // matrix.shape[1])
+    cache = np.empty((min(at_once, len(rows)), matrix.shape[1]))
+    products = np.empty((len(rows), *vector.shape[1:]))
+    blocks = [np.empty((len(rows), len(places))) for places in columns]
+    for begin in range(0, len(rows), at_once):
+        some = slice(begin, begin + at_once)
+        gathered = matrix.take(rows[some], axis=0, out=cache[: len(rows) - begin], mode="clip")  # "raise" takes a copy
+        np.dot(gathered, vector, out=products[some])
+        for block, places in zip(blocks, columns, strict=True):
+            gathered.take(places, axis=1, out=block[some], mode="clip")
+    return products, *blocks
 
 
 class CovarianceForm:
@@ -228,34 +229,66 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
     """
     if name not in ("auto", *FORMS):
         raise ModelError(f"recovery: form: found {name!r}, expected auto, {' or '.join(FORMS)}")
-    noise, noise_top = _condition_number("Q", model.Q)
-    prior, prior_top = _condition_number("prior", model.prior)
-    condition = max(noise, prior)
-    nugget = NUGGET_SHARE * max(noise_top, prior_top, 1.0) if condition > SINGULAR else 0.0
+    noise, prior = _examine("Q", model.Q), _examine("prior", model.prior)
+    condition = max(noise.condition, prior.condition)
+    nugget = NUGGET_SHARE * max(noise.highest, prior.highest, 1.0) if condition > SINGULAR else 0.0
     if name == "auto":
         name = "precision" if condition <= PRECISION_LIMIT else "covariance"
-    form: Form = PrecisionForm(model, nugget) if name == "precision" else CovarianceForm(model, nugget)
+    if name == "covariance":
+        return Choice(name, CovarianceForm(model, nugget), condition, nugget)
+    if nugget or noise.inverse is None or prior.inverse is None:
+        form = PrecisionForm(model, inverse(model.prior, nugget), inverse(model.Q, nugget))
+    else:
+        form = PrecisionForm(model, prior.inverse, noise.inverse)
     return Choice(name, form, condition, nugget)
 
 
-def _condition_number(name: str, matrix: Floats) -> tuple[float, float]:
-    """Return condition number and largest eigenvalue of a covariance."""
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """Condition number, greatest eigenvalue, and inverse where rounding left one, of a covariance."""
+
+    condition: float
+    highest: float
+    inverse: Floats | None
+
+
+def _examine(name: str, matrix: Floats) -> _Examined:
+    """Find out what a covariance is like, without all its eigenvalues where a factor shows that they are positive."""
+    inverted: Floats | None
+    try:
+        inverted = inverse(matrix)
+        if len(matrix) > FEW:
+            highest = _greatest(matrix)
+            return _Examined(highest * _greatest(inverted), highest, inverted)
+    except linalg.LinAlgError:
+        inverted = None
+    except ArpackError:
+        pass
     eigenvalues = linalg.eigvalsh(matrix)
     lowest, highest = float(eigenvalues[0]), float(eigenvalues[-1])
     if lowest < -NEGATIVE_SHARE * max(highest, 1.0):
         raise ModelError(f"model: {name}: found eigenvalue {lowest:.3g} (largest {highest:.3g}), expected none below 0")
-    return (highest / lowest if lowest > 0 else np.inf), highest
+    return _Examined(highest / lowest if lowest > 0 else np.inf, highest, inverted)
 
 
-def _solve(precision: Floats, pull: Floats, readings: Floats, predicted: Floats, missing: Places) -> State:
-    """Return the state with this precision (lower triangle) and precision x (mean - prediction) = pull on `missing`."""
+def _greatest(matrix: Floats) -> float:
+    """Return the greatest eigenvalue by Lanczos' method.
+
+    Raises:
+        ArpackError: it did not converge.
+    """
+    start = np.random.default_rng(0).normal(size=len(matrix))  # always the same: all who load a model choose alike
+    return float(eigsh(matrix, k=1, which="LA", v0=start, tol=1e-4, return_eigenvectors=False)[0])
+
+
+def _solve(precision: Floats, pull: Floats, readings: Floats, origin: Floats, missing: Places) -> State:
+    """Return the state with this precision (lower triangle) and precision x (mean - origin) = pull on `missing`."""
     x = readings.copy()
     if not len(missing):
         return State(missing, np.empty((0, 0)), x, np.empty(0))
-    factor = _cholesky(precision)
+    factor = _cholesky(precision, keep=True)
     correction, _ = lapack.dpotrs(factor, pull, lower=1)
-    # `predicted` is `readings` (zero on the missing set) for the first step, where the prior's mean is the origin.
-    x[missing] = predicted[missing] + correction
+    x[missing] = origin[missing] + correction
     inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
     return State(missing, precision, x, np.einsum("ij,ij->j", inverse, inverse))
 
@@ -266,17 +299,25 @@ def _forward(factor: Floats, right: Floats) -> Floats:
     return np.asarray(solved)
 
 
-def _cholesky(matrix: Floats) -> Floats:
-    """Return the lower Cholesky factor, upper triangle zero; only the lower triangle is read."""
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
+def _cholesky(matrix: Floats, *, keep: bool = False) -> Floats:
+    """Return the lower Cholesky factor, upper triangle zero; only the lower triangle is read.
+
+    Unless it is to be kept, the factor takes the matrix' place (where that is in Fortran's order).
+    """
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=not keep)
     if info != 0:
         raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")
     return np.asarray(factor)
 
 
 def inverse(matrix: Floats, nugget: float = 0.0) -> Floats:
-    """Return (matrix + nugget I)^-1, symmetric to the last bit."""
-    factor = _cholesky(np.asfortranarray(matrix + nugget * np.eye(len(matrix))))
-    whole, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    """Return (matrix + nugget I)^-1, symmetric to the last bit; only the lower triangle is read.
+
+    Raises:
+        LinAlgError: it is not positive definite.
+    """
+    own = np.array(matrix, order="F")
+    own[np.diag_indices_from(own)] += nugget
+    whole, _ = lapack.dpotri(_cholesky(own), lower=1, overwrite_c=1)
     lower = np.tril(whole)
     return np.ascontiguousarray(lower + np.tril(lower, -1).T)

@@ -338,8 +338,8 @@ def test_large_models_take_another_way_to_the_same_numbers(monkeypatch, share, d
     values = mean[n:] + rng.normal(size=(30, n)) * model.scale
     values[rng.random(values.shape) < share] = np.nan
     means, sds = literal(mean, joint, values)
-    for small in (256, 2):
-        monkeypatch.setattr("services.recovery.forms.SMALL", small)
+    for cached in (2**16, 100, 2):  # all rows at once, a few, one
+        monkeypatch.setattr("services.recovery.forms.CACHED", cached)
         recovery = Recovery(model)
         for row, mean_row, sd_row in zip(values, means, sds, strict=True):
             found = recovery.step(row)
