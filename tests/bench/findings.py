@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from matplotlib import pyplot as plt
 Curves = dict[str, tuple[Sequence[float], Sequence[float]]]
 """Label -> (x, y)."""
 
+MARKERS = "osv^D*P"
 EQUAL = 0.10
 """Two figures count as equal within this, as the issues' bounds have it."""
 
@@ -70,12 +72,13 @@ class Findings:
             writer.writerows(rows)
 
     def picture(self, name: str, panels: Sequence[Panel], columns: int = 1) -> None:
-        """Draw panels, `columns` beside each other; one legend for all, in the first."""
+        """Draw panels, `columns` beside each other; a legend where the curves are not those of the panel before."""
         rows = -(-len(panels) // columns)
         figure, axes = plt.subplots(rows, columns, figsize=(6 * columns, 3.6 * rows), squeeze=False)
+        known: list[str] = []
         for axis, panel in zip(axes.flat, panels, strict=False):
-            for label, (x, y) in panel.curves.items():
-                axis.plot(x, y, marker="o", markersize=3, label=label)
+            for marker, (label, (x, y)) in zip(itertools.cycle(MARKERS), panel.curves.items(), strict=False):
+                axis.plot(x, y, marker=marker, markersize=4, linewidth=1.2, label=label)
             if panel.limit is not None:
                 axis.axhline(panel.limit, color="#b91c1c", linestyle="--", linewidth=1, label=panel.limit_label)
             axis.set_xlabel(panel.x)
@@ -85,10 +88,30 @@ class Findings:
             if panel.log_y:
                 axis.set_yscale("log")
             else:
-                axis.set_ylim(bottom=0)
+                axis.set_ylim(0, 1.05 * axis.get_ylim()[1])
+            if list(panel.curves) != known:
+                known = list(panel.curves)
+                axis.legend(frameon=False, fontsize=8)
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
-        axes[0, 0].legend(frameon=False, fontsize=8)
+        figure.tight_layout()
+        figure.savefig(self.out / f"{name}.png", dpi=150)
+        plt.close(figure)
+
+    def bars(self, name: str, groups: Mapping[str, Mapping[str, float]], *, log: Collection[str] = ()) -> None:
+        """Draw groups of bars beside each other, title -> (label -> value); all groups have the same labels."""
+        labels = list(next(iter(groups.values())))
+        size = (3.0 + 2.6 * len(groups), 0.8 + 0.28 * len(labels))
+        figure, axes = plt.subplots(1, len(groups), figsize=size, squeeze=False, sharey=True)
+        for axis, (title, values) in zip(axes[0], groups.items(), strict=True):
+            drawn = axis.barh(labels, [values[label] for label in labels], color="#1d4ed8")
+            axis.bar_label(drawn, fmt="{:.3g}", fontsize=7, padding=2)
+            axis.set_title(title, fontsize=9)
+            if title in log:
+                axis.set_xscale("log")
+            axis.margins(x=0.2)
+        axes[0, 0].invert_yaxis()
+        axes[0, 0].tick_params(axis="y", labelsize=8)
         figure.tight_layout()
         figure.savefig(self.out / f"{name}.png", dpi=150)
         plt.close(figure)

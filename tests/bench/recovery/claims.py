@@ -156,7 +156,7 @@ def responses(rows: Sequence[Row]) -> list[Claim]:
         return along[-1].response_s - along[0].response_s
 
     def listed(method: str) -> str:
-        return f"{method} " + ", ".join(f"{at(s, method).response_s:.3g}" for s in all_) + " s"
+        return f"{method} " + ", ".join(f"{at(s, method).response_s:.4g}" for s in all_) + " s"
 
     late = [row.response_s - IDEAL_S for row in (at(worst, "single"), at(worst, "proposed+"))]
     steps = [at(worst, name).slowest_ms for name in ("single", "proposed+", "ours", "ours, one slot")]
@@ -213,7 +213,7 @@ def responses(rows: Sequence[Row]) -> list[Claim]:
             "6, ours",
             "one core for all slots is enough for ours: within 10 % of the ideal in every scenario",
             all(at(s, "ours").one_core_s <= IDEAL_S * (1 + EQUAL) for s in all_),
-            ", ".join(f"{at(s, 'ours').one_core_s:.3g}" for s in all_) + " s",
+            ", ".join(f"{at(s, 'ours').one_core_s:.4g}" for s in all_) + " s",
         ),
     ]
 
@@ -226,7 +226,7 @@ def scale(rows: Sequence[Sized]) -> list[Claim]:
     largest = sizes[-1]
 
     def listed(method: str, field: str, unit: str = "s") -> str:
-        found = [f"{getattr(at[n, method], field):.3g}" for n in sizes if (n, method) in at]
+        found = [f"{getattr(at[n, method], field):.4g}" for n in sizes if (n, method) in at]
         return f"{method} {', '.join(found)} {unit}"
 
     prepared = [at[n, "vanilla"].prepare_s / at[n, "proposed"].prepare_s for n in both]

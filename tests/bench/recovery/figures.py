@@ -274,23 +274,14 @@ def experiment_3(bench: Bench) -> None:
     scenarios = [("r_f", fail, Scenario(fail)) for fail in fails]
     rows = over_scenarios(bench, scenarios, ABLATION, bench.options.tuples // 2)
     bench.write("ablation", rows, Row._fields)
-    bench.picture(
-        "ablation",
-        [
-            Panel(
-                {
-                    row.method: ([max(1e-3, row.decide_ms + row.filter_ms)], [row.satisfied])
-                    for row in rows
-                    if row.value == fail
-                },
-                f"a step of all slots on one core, ms (r_f {fail:g})",
-                "share satisfied",
-                log_x=True,
-            )
-            for fail in fails
-        ],
-        columns=2,
-    )
+    groups, milliseconds = {}, []
+    for fail in fails:
+        mine = [row for row in rows if row.value == fail]
+        groups[f"RMSE, r_f {fail:g}"] = {row.method: row.rmse for row in mine}
+        groups[f"share satisfied, r_f {fail:g}"] = {row.method: row.satisfied for row in mine}
+        milliseconds.append(f"a step on one core, ms, r_f {fail:g}")
+        groups[milliseconds[-1]] = {row.method: row.decide_ms + row.filter_ms for row in mine}
+    bench.bars("ablation", groups, log=milliseconds)
     bench.judge(claims.devices(rows))
 
 
