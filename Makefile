@@ -80,6 +80,10 @@ simulation: ready  ## so many fault schedules in virtual time, on all cores (N=1
 figures-standby: ready  ## figures 4 to 13 of the A-SAS paper, measured here (ARGS="--experiments 1 --repeat 3"; hours with none)
 	@$(BIN)/python -m tests.bench.standby.figures $(ARGS)
 
+.PHONY: figures-recovery
+figures-recovery: ready  ## figures 5 to 7 of the recovery paper, and an ablation, measured here (ARGS="--quick"; half an hour with none)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench.recovery.figures $(ARGS)
+
 .PHONY: test-spark
 test-spark: ready  ## the Spark job
 	@$(BIN)/pytest tests/spark

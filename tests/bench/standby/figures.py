@@ -10,9 +10,7 @@ With the paper's eleven batch sizes and `--repeat 5` it takes hours; `--experime
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
-import json
 import shutil
 import sys
 import time
@@ -22,29 +20,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
-
 from deploy.kafka.broker import Broker
+from tests.bench.findings import EQUAL, Curves, Findings, Panel, say
 from tests.bench.standby.trial import Outcome, Trial, run
-
-mpl.use("Agg")
-
-from matplotlib import pyplot as plt
 
 BATCHES = (1, *range(50, 501, 50))
 KILLS_S = (1, 5, 10, 15, 20, 25, 30)
 PORT = 29692
-EQUAL = 0.10
-"""Two figures count as equal within this, as the issue's bounds have it."""
-
 SETTLE_S = 2.0
 RATE_LIMITS = 'max_bandwidth = 30000\nmax_recovery_s = 0.08\npriority = "recovery"\npolicy = "{policy}"'
 COST_LIMITS = 'max_bandwidth = 20000\nmax_recovery_s = 0.1\npriority = "recovery"\npolicy = "{policy}"'
 HALF_LIMIT_S = 0.3
 HALF_LIMITS = f'max_recovery_s = {HALF_LIMIT_S}\npriority = "recovery"\npolicy = "model"'
-
-Curves = dict[str, tuple[Sequence[float], Sequence[float]]]
-"""Label -> (x, y)."""
 
 
 class Measured(NamedTuple):
@@ -72,28 +59,12 @@ class Traded(NamedTuple):
     requests_s: float
 
 
-class Claim(NamedTuple):
-    """What the paper says, and what was found."""
-
-    figure: str
-    says: str
-    held: bool
-    found: str
-
-
-def say(line: str) -> None:
-    """Tell the user."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-class Bench:
+class Bench(Findings):
     """Runs trials, counts them, and remembers the curves that several figures share."""
 
     def __init__(self, options: argparse.Namespace, servers: str) -> None:
+        super().__init__(options.out)
         self.options = options
-        self.out: Path = options.out
-        self.claims: list[Claim] = []
         self._servers = servers
         self._number = 0
         self._known: dict[Trial, list[Outcome]] = {}
@@ -132,38 +103,9 @@ class Bench:
         """Return a curve over B."""
         return [self.measure(label, replace(trial, batch=batch)) for batch in self.options.batches]
 
-    def claim(self, figure: str, says: str, held: bool, found: str) -> None:
-        """Note whether a statement held."""
-        self.claims.append(Claim(figure, says, held, found))
-        say(f"      {figure}: {'held' if held else 'DID NOT HOLD'}: {says} ({found})")
-
-    def write(self, name: str, rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> None:
-        """Write a CSV."""
-        with (self.out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(rows)
-
-    def draw(
-        self,
-        name: str,
-        curves: Curves,
-        axes: tuple[str, str],
-        limit: float | None = None,
-    ) -> None:
-        """Draw curves."""
-        figure, axis = plt.subplots(figsize=(6, 3.6))
-        for label, (x, y) in curves.items():
-            axis.plot(x, y, marker="o", markersize=3, label=label)
-        if limit is not None:
-            axis.axhline(limit, color="#b91c1c", linestyle="--", linewidth=1, label="limit")
-        axis.set_xlabel(axes[0])
-        axis.set_ylabel(axes[1])
-        axis.set_ylim(bottom=0)
-        axis.legend(frameon=False, fontsize=8)
-        figure.tight_layout()
-        figure.savefig(self.out / f"{name}.png", dpi=150)
-        plt.close(figure)
+    def draw(self, name: str, drawn: Curves, axes: tuple[str, str], limit: float | None = None) -> None:
+        """Draw curves over one pair of axes."""
+        self.picture(name, [Panel(drawn, *axes, limit)])
 
 
 def falls(values: Sequence[float], slack: float) -> bool:
@@ -471,14 +413,14 @@ def main() -> int:
             EXPERIMENTS[number](bench)
     finally:
         broker.stop()
-    found = {
-        "bench": "figures-standby",
-        "repeat": options.repeat,
-        "batches": options.batches,
-        "seconds": round(time.monotonic() - began),
-        "claims": [claim._asdict() for claim in bench.claims],
-    }
-    (options.out / "claims.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    bench.save(
+        {
+            "bench": "figures-standby",
+            "repeat": options.repeat,
+            "batches": options.batches,
+            "seconds": round(time.monotonic() - began),
+        }
+    )
     say(f"{sum(claim.held for claim in bench.claims)} of {len(bench.claims)} statements held; {options.out}")
     return 0
 
