@@ -31,12 +31,12 @@ from services.recovery.history import list_history
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import GivenMoments
 from services.recovery.numbering import numbered
-from services.recovery.shares import Share, Work, summed, whole_steps
+from services.recovery.shares import Counted, Share, Work, summed, whole_steps
 from services.recovery.sums import TILE, Sums, Tile, Units, tile_places
 from services.runtime.columns import Floats
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import ConfigError, Settings
-from spark.session import start_session
+from spark.session import session_options, start_session
 
 SAMPLE_BYTES = 256 * 2**20
 """Of the last steps, as float64, that the search runs on."""
@@ -46,8 +46,8 @@ SEARCHED = 1600
 TILES_A_PART = 12
 """Tiles that are added up in one task, 2 MB each."""
 SCHEMA = "part int, lag int, name string, row int, col int, data binary"
-OUTSIDE, ERROR = "outside", "error"
-"""Rows that hold no sums: a number of implausible readings, and what a share cannot be summed for."""
+COUNTED, ERROR = "counted", "error"
+"""Rows that hold no sums: what was counted, and why a share cannot be summed."""
 
 _ARROW = pa.schema(
     [
@@ -82,7 +82,6 @@ def start(settings: Settings) -> SparkSession:
 
 
 def fit_history(
-    session: SparkSession,
     settings: Settings,
     path: Path,
     table: SensorTable,
@@ -91,6 +90,7 @@ def fit_history(
     period: str = "none",
     sample: int | None = None,
     tell: Tell = lambda _line: None,
+    session: SparkSession | None = None,
 ) -> tuple[Model, FitReport]:
     """Fit a model; the same as `services.recovery.fit.fit_history` finds, if the sample is the whole history.
 
@@ -100,10 +100,14 @@ def fit_history(
         period: as there.
         sample: last steps that structure, profile and calibration are found on; None = as `SAMPLE_BYTES` allow.
         tell: is told how far it is.
+        session: to use; None = one is started for the pass, and stopped after it.
 
     Raises:
         ModelError: naming file and line, what was found and expected.
+        ConfigError: Spark cannot be started.
     """
+    if session is None:
+        session_options(settings)  # what cannot be started is said before the search
     if not 0 < share <= 1:
         raise ModelError(f"{path}: rows: found the share {share}, expected more than 0 and at most 1")
     files = list_history(path)
@@ -113,14 +117,21 @@ def fit_history(
     most = sample or max(LEAST_SAMPLE, SAMPLE_BYTES // (8 * len(files.names)))
     chosen = work.last_steps(most)
     tell(f"reading the last {chosen.end - chosen.first} of {max(0, work.end - work.first)} steps")
-    found: list[tuple[Sums, int]] = []
+    found: list[tuple[Sums, Counted]] = []
 
     def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Whole:
-        tell(f"summing {work.end - work.first} steps")
         base = base_of(names, searched[:, keep], profile, first_step)
         units = Units(base.mean, base.scale, base.profile)
-        sums, outside = sum_up(session, work, np.array(keep), lags, units, settings.spark.checkpoint, tell)
-        found.append((next(iter(sums.values())), outside))
+        if session is None:
+            tell(f"starting Spark, {settings.spark.master}")
+        used = start(settings) if session is None else session
+        tell(f"summing {work.end - work.first} steps")
+        try:
+            sums, counted = sum_up(used, work, keep, lags, units, settings.spark.checkpoint, tell)
+        finally:
+            if session is None:
+                used.stop()
+        found.append((next(iter(sums.values())), counted))
         tell("making the model")
         mean, sd = found[0][0].mean_and_sd()
         scale, _ = units_of(mean, sd)
@@ -131,9 +142,9 @@ def fit_history(
     try:
         searched = whole_steps(work, chosen)
         first_step = chosen.first if work.cut.numbered else 0
-        keep = read_often(searched)
+        keep = np.array(read_often(searched), dtype=np.intp)
         names = tuple(files.names[place] for place in keep)
-        tried = np.array(keep)[some_sensors([columns.edges[place] for place in keep], SEARCHED)]
+        tried = keep[some_sensors([columns.edges[place] for place in keep], SEARCHED)]
         tell(f"searching for the structure with {len(tried)} of {len(keep)} sensors")
         model, report = estimate(
             searched[:, tried],
@@ -145,20 +156,19 @@ def fit_history(
         )
     except ModelError as error:
         raise ModelError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
-    sums, outside = found[0]
+    sums, counted = found[0]
     report = _of_all(report, sums, work, searched, keep)
     about = described(model, columns.sensors, settings.steps, work.cut) | about_of(report)
-    times = files.tail() if files.timed else None
     about |= {
-        "period": [] if times is None else [_moment(files.pieces[0].first), _moment(int(times[-1]))],
-        "rows": [0, sum(files.count(piece) for piece in files.pieces)],
-        "outside_range": outside,
+        "period": [_moment(files.pieces[0].first), _moment(work.newest)] if files.timed else [],
+        "rows": [0, counted.rows],
+        "outside_range": counted.outside,
         "sample_steps": chosen.end - chosen.first,
     }
     return replace(model, about=about), report
 
 
-def _of_all(report: FitReport, sums: Sums, work: Work, searched: Floats, keep: list[int]) -> FitReport:
+def _of_all(report: FitReport, sums: Sums, work: Work, searched: Floats, keep: Places) -> FitReport:
     """Return the report with what it says of the whole history and of all sensors."""
     names = [work.files.names[place] for place in keep]
     steps = work.end - work.first
@@ -197,7 +207,7 @@ def sum_up(
     units: Units,
     scratch: Path,
     tell: Tell,
-) -> tuple[dict[int, Sums], int]:
+) -> tuple[dict[int, Sums], Counted]:
     """Sum a whole history in one pass over it.
 
     Args:
@@ -207,13 +217,13 @@ def sum_up(
             there: past Spark's driver, whose heap they would not fit into.
 
     Returns:
-        the sums by lag, and how many readings were implausible.
+        the sums by lag, and what was counted on the way.
 
     Raises:
         ModelError: rows cannot be read, or are not in order of time.
     """
     shares = work.shares(session.sparkContext.defaultParallelism, max(lags))
-    total, outside = {lag: Sums(len(keep), lag, units) for lag in lags}, 0
+    total, counted = {lag: Sums(len(keep), lag, units) for lag in lags}, Counted(0, 0)
     tiles = sum(3 * len(tile_places(of.width, triangle=False)) for of in total.values())
     parts = -(-tiles // TILES_A_PART)
     # A tile is some megabytes: few of them travel at a time.
@@ -233,13 +243,13 @@ def sum_up(
             file = Path(row["data"].decode())
             data = np.fromfile(file)
             file.unlink()
-            if row["name"] == OUTSIDE:
-                outside = int(data[0])
+            if row["name"] == COUNTED:
+                counted = Counted(int(data[0]), int(data[1]))
                 continue
             key = row["name"], row["row"], row["col"]
             sums = total[row["lag"]]
             sums.join(Tile(key, _shaped(data, key, sums.width)))
-    return total, outside
+    return total, counted
 
 
 def _shaped(data: Floats, key: tuple[str, int, int], width: int) -> Floats:
@@ -255,11 +265,11 @@ def _summing(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 try:
-                    found, outside = summed(work, shares[number], keep, lags, units)
+                    found, counted = summed(work, shares[number], keep, lags, units)
                 except ModelError as error:  # the user's, not Spark's, who would try again and print its stack
                     yield _row(0, (0, ERROR, 0, 0), str(error).encode())
                     return
-                yield _row(0, (0, OUTSIDE, 0, 0), np.array([float(outside)]).tobytes())
+                yield _row(0, (0, COUNTED, 0, 0), np.array(counted, dtype=np.float64).tobytes())
                 for place, (lag, sums) in enumerate(found.items()):
                     for tile in sums.tiles():
                         part = (17 * place + 31 * tile.key[1] + tile.key[2]) % parts

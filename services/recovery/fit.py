@@ -148,20 +148,13 @@ def fit_anywhere(
     if spark is False or (spark is None and size <= IN_MEMORY_BYTES):
         return fit_history(path, table, settings.steps, rows, period)
     try:
-        from spark import fit as through_spark  # noqa: PLC0415 - pulls in Spark, which a small fit does not need
+        from spark.fit import fit_history as through_spark  # noqa: PLC0415 - pulls in Spark, which a small fit does not need
     except ImportError as error:
         raise ModelError(
             f"{path}: about {size / 2**20:.0f} MiB of readings are fitted through Spark, but {error.name} is not "
             "installed here: use the image tsunagi-spark"
         ) from None
-    tell(f"starting Spark, {settings.spark.master}")
-    session = through_spark.start(settings)
-    try:
-        return through_spark.fit_history(
-            session, settings, path, table, share=rows, period=period, sample=sample, tell=tell
-        )
-    finally:
-        session.stop()
+    return through_spark(settings, path, table, share=rows, period=period, sample=sample, tell=tell)
 
 
 def period_of(text: str, steps: Steps, cut: Cut) -> Period:

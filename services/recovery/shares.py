@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,13 @@ class Share:
     end: int
 
 
+class Counted(NamedTuple):
+    """How many rows there are, and how many readings of them were implausible."""
+
+    rows: int
+    outside: int
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """A history and how it is cut.
@@ -46,6 +54,7 @@ class Work:
         steps: window, slide, aggregate.
         cut: of `steps` for this history.
         first, end: all its steps, end exclusive.
+        newest: time of the last row, microseconds, or its number.
     """
 
     files: HistoryFiles
@@ -54,13 +63,15 @@ class Work:
     cut: Cut
     first: int
     end: int
+    newest: int
 
     @classmethod
     def of(cls, files: HistoryFiles, columns: Columns, steps: Steps) -> Work:
         """Look at the ends of a history."""
         tail, start = files.tail(), files.pieces[0].first
         cut = Cut.of(steps, tail if files.timed else None, start)
-        return cls(files, columns, steps, cut, cut.first_step(start), cut.step_of(int(tail[-1])) + 1)
+        newest = int(tail[-1])
+        return cls(files, columns, steps, cut, cut.first_step(start), cut.step_of(newest) + 1, newest)
 
     @property
     def reach(self) -> int:
@@ -93,17 +104,17 @@ class Work:
             begin -= 1
         return self.files.pieces[begin:place]
 
-    def blocks(self, share: Share, lag: int, outside: list[int]) -> Iterator[Block]:
+    def blocks(self, share: Share, lag: int, counted: list[Counted]) -> Iterator[Block]:
         """Compute a share's steps, and the `lag` steps before them; empty ones may be left out.
 
         Args:
-            outside: the number of implausible readings of its own pieces is appended.
+            counted: what its own pieces have is appended.
 
         Raises:
             ModelError: rows are not in order of time, or cannot be read.
         """
         start = max(self.first, share.first - lag)
-        needed, newest, found = self.cut.begin(start, self.reach), None, 0
+        needed, newest, found = self.cut.begin(start, self.reach), None, Counted(0, 0)
         made = Windows(self.cut, self.steps.aggregate, self.columns.max_age * self.cut.interval, start)
         for number, piece in enumerate((*share.before, *share.own)):
             for rows in self.files.read(piece):
@@ -113,13 +124,14 @@ class Work:
                 if newest <= needed and number < len(share.before):
                     continue
                 values, implausible = self.columns.plausible(rows.values)
-                found += implausible if number >= len(share.before) else 0
+                if number >= len(share.before):
+                    found = Counted(found.rows + len(values), found.outside + implausible)
                 late = int(np.searchsorted(rows.times, needed, side="right"))
                 if late < len(rows.times):
                     yield from made.add(rows.times[late:], values[late:])
         nothing = np.empty((0, len(self.files.names)))
         yield from made.add(np.empty(0, dtype=np.int64), nothing, share.end - 1)
-        outside.append(found)
+        counted.append(found)
 
 
 def whole_steps(work: Work, share: Share) -> Floats:
@@ -133,7 +145,7 @@ def whole_steps(work: Work, share: Share) -> Floats:
 
 def summed(
     work: Work, share: Share, keep: npt.NDArray[np.intp], lags: Sequence[int], units: Units
-) -> tuple[dict[int, Sums], int]:
+) -> tuple[dict[int, Sums], Counted]:
     """Sum a share.
 
     Args:
@@ -141,12 +153,12 @@ def summed(
         lags, units: see `Sums`; units are of these columns.
 
     Returns:
-        the sums by lag, and how many of its readings were implausible.
+        the sums by lag, and what was counted on the way.
     """
     found = {lag: Sums(len(keep), lag, units) for lag in lags}
-    outside: list[int] = []
-    for block in work.blocks(share, max(lags), outside):
+    counted: list[Counted] = []
+    for block in work.blocks(share, max(lags), counted):
         values = block.values[:, keep]
         for sums in found.values():
             sums.add(block.step, values, share.first)
-    return found, outside[0]
+    return found, counted[0]

@@ -110,7 +110,7 @@ def same(one: Model, other: Model) -> None:
 def test_parquet_with_times(session, settings, tmp_path, rows, gaps):
     path = write_parquet(tmp_path / "history", *readings(rows, gaps=gaps))
     told: list[str] = []
-    model, report = fit_history(session, settings, path, TABLE, period="24h", tell=told.append)
+    model, report = fit_history(settings, path, TABLE, session=session, period="24h", tell=told.append)
     expected, _ = in_memory(path, TABLE, STEPS, period="24h")
     same(model, expected)
     assert report.profile[:1] == ((DAY,) if rows == 5000 else ())  # of the shorter one the trial is no better for it
@@ -123,13 +123,13 @@ def test_csv(session, settings, tmp_path, monkeypatch, timed):
     monkeypatch.setattr("services.recovery.history_csv.PIECE_BYTES", 100_000)
     times, values = readings(gaps=True)
     path = write_csv(tmp_path / "history.csv", times if timed else None, values)
-    model, _ = fit_history(session, settings, path, TABLE)
+    model, _ = fit_history(settings, path, TABLE, session=session)
     same(model, in_memory(path, TABLE, STEPS)[0])
 
 
 def test_a_share_of_the_rows(session, settings, tmp_path):
     path = write_parquet(tmp_path / "history", *readings(gaps=True))
-    model, _ = fit_history(session, settings, path, TABLE, share=0.71)
+    model, _ = fit_history(settings, path, TABLE, session=session, share=0.71)
     same(model, in_memory(path, TABLE, STEPS, 0.71)[0])
 
 
@@ -137,7 +137,7 @@ def test_moments_are_of_all_steps_and_sensors_where_the_search_saw_some(session,
     monkeypatch.setattr("spark.fit.SEARCHED", 13)
     times, values = readings(gaps=True)
     path = write_parquet(tmp_path / "history", times, values)
-    model, report = fit_history(session, settings, path, TABLE, sample=400)
+    model, report = fit_history(settings, path, TABLE, session=session, sample=400)
     assert (report.steps, report.sensors, model.about["sample_steps"]) == (618, SENSORS, 400)
     from services.recovery.fit import Columns
     from services.recovery.history import list_history
@@ -172,10 +172,10 @@ def test_a_bad_row_is_named_by_a_task(session, settings, tmp_path, monkeypatch):
     times[50] = times[49]
     path = write_parquet(tmp_path / "history", times, values)
     with pytest.raises(ModelError, match=r"part-0.parquet, row group 0, row 50: its time is not later"):
-        fit_history(session, settings, path, TABLE, sample=400)
+        fit_history(settings, path, TABLE, session=session, sample=400)
     few = replace(TABLE, sensors=TABLE.sensors[:-1])
     with pytest.raises(ModelError, match="'s29' is not in the sensors table"):
-        fit_history(session, settings, path, few)
+        fit_history(settings, path, few, session=session)
 
 
 def test_a_scratch_directory_that_cannot_be_made(tmp_path):

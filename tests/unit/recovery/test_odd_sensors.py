@@ -53,7 +53,8 @@ def test_a_model_of_more_than_the_history_that_was_searched():
         return Whole(replace(base, mean=history.mean(axis=0)), given)
 
     model, report = estimate(history[-100:, :4], names(4), whole=whole)
-    assert asked == [(report.lag,)]
+    assert len(asked) == 1
+    assert report.lag in asked[0]
     assert model.names == tuple(names(5))
     np.testing.assert_array_equal(model.mean, history.mean(axis=0))
     np.testing.assert_allclose(model.scale, history[-100:].std(axis=0, ddof=1))
