@@ -44,6 +44,7 @@ class Sized(NamedTuple):
     prepare_spread: float
     split_s: float
     helpers_s: float
+    filters_s: float
     decide_ms: float
     filter_ms: float
     slowest_ms: float

@@ -178,13 +178,14 @@ def experiment_1(bench: Bench) -> None:
         ],
         columns=2,
     )
+    late = [row._replace(response_s=row.response_s - claims.IDEAL_S) for row in rows]
     bench.picture(
         "figure-06",
         [
-            Panel(curves(rows, vary, field, scale), label, text, limit, "ideal", log_x=True, log_y=True)
-            for field, text, scale, limit in (
-                ("response_s", "response, s", 1.0, claims.IDEAL_S),
-                ("slowest_ms", "slowest slot's step, ms", 1.0, None),
+            Panel(curves(some, vary, field, scale), label, text, log_x=True, log_y=True)
+            for some, field, text, scale in (
+                (late, "response_s", "response beyond the ideal 1 s, ms", 1000.0),
+                (rows, "slowest_ms", "slowest slot's step, ms", 1.0),
             )
             for vary, label in names.items()
         ],

@@ -72,14 +72,14 @@ class Splits:
     """The splits of a fleet: each is made once, and how long that took is kept.
 
     Attributes:
-        filters: of splits that are stepped slot by slot, before their first step (of 5,000 sensors they take minutes).
+        filters: of splits that are stepped slot by slot, before their first step, and seconds they took.
     """
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self.fleet = fleet
         self._seed = seed
         self._known: dict[Split, tuple[Slots, float]] = {}
-        self.filters: dict[Split, list[Recovery]] = {}
+        self.filters: dict[Split, tuple[list[Recovery], float]] = {}
 
     def __getitem__(self, split: Split) -> tuple[Slots, float]:
         if split not in self._known:

@@ -41,7 +41,8 @@ class Outcome(NamedTuple):
         decide_ms, filter_ms: a step, all slots one after the other on one core, median.
         slowest_ms: a step of the slowest slot, decision and filter, median.
         response_s, one_core_s: mean response, with a core for each slot, and with one for all.
-        split_s, helpers_s: preparation: the split; what helpers are chosen by.
+        split_s, helpers_s, filters_s: preparation: the split; what helpers are chosen by; the filters' own matrices,
+            which the literal equations have none of.
     """
 
     rmse: float
@@ -55,6 +56,7 @@ class Outcome(NamedTuple):
     one_core_s: float
     split_s: float
     helpers_s: float
+    filters_s: float
 
 
 class _Tally:
@@ -99,7 +101,7 @@ def run(
     """
     fleet = splits.fleet
     chooser = Chooser(splits, method)
-    estimate = _filters(splits, method, chooser)
+    estimate, filters_s = _filters(splits, method, chooser)
     tally = _Tally(len(fleet))
     steps, slots = len(downs), len(chooser.members)
     decide_s, slot_s, filter_s = np.zeros(steps), np.zeros((steps, slots)), np.zeros((steps, slots))
@@ -142,6 +144,7 @@ def run(
         one_core_s=float(responses(core_s[repeated, None]).mean()),
         split_s=chooser.split_s,
         helpers_s=chooser.helpers_s,
+        filters_s=filters_s if method.arithmetic != "literal" else 0.0,
     )
 
 
@@ -155,8 +158,8 @@ def literal_time(correlation: Floats, lost: Flags) -> float:
     return time.process_time() - begun
 
 
-def _filters(splits: Splits, method: Method, chooser: Chooser) -> Estimate:
-    """Make the filters of the slots."""
+def _filters(splits: Splits, method: Method, chooser: Chooser) -> tuple[Estimate, float]:
+    """Make the filters of the slots, and return how many seconds that took."""
     sigma, members = splits.fleet.correlation, chooser.members
     multiple = half_width(DELTA)
     if chooser.helping:
@@ -174,10 +177,11 @@ def _filters(splits: Splits, method: Method, chooser: Chooser) -> Estimate:
             sensors, mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
             return sensors.astype(np.intp), mean, multiple * np.sqrt(variance), taken
 
-        return by_helped
+        return by_helped, 0.0
     if len(members) > 1 and method.arithmetic != "slot by slot":
-        models = [gaussian(sigma[np.ix_(own, own)]) for own in members]
-        batch = RecoveryBatch(models, eps=EPS, delta=DELTA)
+        begun = time.process_time()
+        batch = RecoveryBatch([gaussian(sigma[np.ix_(own, own)]) for own in members], eps=EPS, delta=DELTA)
+        filters_s = time.process_time() - begun
         whole = np.stack(members)
 
         def by_batch(readings: Floats, lost: Flags, helpers: Sequence[Places]) -> tuple[Places, Floats, Floats, Floats]:
@@ -187,12 +191,14 @@ def _filters(splits: Splits, method: Method, chooser: Chooser) -> Estimate:
             gone = lost[whole]
             return whole[gone], found.mean[gone], found.bound[gone], np.full(len(members), taken / len(members))
 
-        return by_batch
+        return by_batch, filters_s
     if method.split not in splits.filters:
-        splits.filters[method.split] = [
-            Recovery(gaussian(sigma[np.ix_(own, own)]), eps=EPS, delta=DELTA) for own in members
-        ]
-    recoveries = [recovery.fork() for recovery in splits.filters[method.split]]
+        begun = time.process_time()
+        models = (gaussian(sigma[np.ix_(own, own)]) for own in members)
+        made = [Recovery(model, eps=EPS, delta=DELTA) for model in models]
+        splits.filters[method.split] = made, time.process_time() - begun
+    made, filters_s = splits.filters[method.split]
+    recoveries = [recovery.fork() for recovery in made]
 
     def by_slot(readings: Floats, lost: Flags, helpers: Sequence[Places]) -> tuple[Places, Floats, Floats, Floats]:
         taken = np.zeros(len(members))
@@ -205,4 +211,4 @@ def _filters(splits: Splits, method: Method, chooser: Chooser) -> Estimate:
         gone = np.flatnonzero(lost)
         return gone, mean[gone], bound[gone], taken
 
-    return by_slot
+    return by_slot, filters_s
