@@ -30,6 +30,8 @@ NUGGET_SHARE = 1e-10
 """The nugget, as a share of the largest eigenvalue."""
 CACHED = 2**16
 """Numbers that stay in a core's cache from one use to the next."""
+HALVED = 64
+"""Columns up to which a triangular solve is not split."""
 FEW = 500
 """Sensors up to which all eigenvalues are computed in no time; beyond, the outermost ones alone."""
 FORMS = ("precision", "covariance")
@@ -98,9 +100,9 @@ class PrecisionForm:
         origin, pull, now, behind, cross, inner = self._gather(state, readings, missing)
         if len(state.missing):
             factor = _cholesky(inner + state.spread)  # C, with K = C C'
-            spill = blas.dtrsm(1.0, factor, cross, side=1, lower=1, trans_a=1, overwrite_b=1)  # G[Z',Z] C'^-1
-            now = blas.dsyrk(-1.0, spill, beta=1.0, c=now, lower=1, overwrite_c=1)
-            pull -= spill @ _forward(factor, behind)
+            _divide(cross, factor)  # now -G[Z',Z] C'^-1
+            now = blas.dsyrk(-1.0, cross, beta=1.0, c=now, lower=1, overwrite_c=1)
+            pull -= cross @ _forward(factor, behind)
         return _solve(now, -pull, readings, origin, missing)
 
     def _gather(self, state: State, readings: Floats, missing: Places) -> tuple[Floats, ...]:
@@ -291,6 +293,22 @@ def _solve(precision: Floats, pull: Floats, readings: Floats, origin: Floats, mi
     x[missing] = origin[missing] + correction
     inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
     return State(missing, precision, x, np.einsum("ij,ij->j", inverse, inverse))
+
+
+def _divide(block: Floats, factor: Floats) -> None:
+    """Multiply a block in Fortran's order by factor'^-1 from the right, for a lower triangular factor.
+
+    By halves, so that most of it are products of matrices: they run three times as fast as a triangular solve.
+    """
+    columns = len(factor)
+    if columns <= HALVED:
+        blas.dtrsm(1.0, factor, block, side=1, lower=1, trans_a=1, overwrite_b=1)
+        return
+    half = columns // 2
+    left, right = block[:, :half], block[:, half:]
+    _divide(left, factor[:half, :half])
+    blas.dgemm(-1.0, left, factor[half:, :half], trans_b=1, beta=1.0, c=right, overwrite_c=1)
+    _divide(right, factor[half:, half:])
 
 
 def _forward(factor: Floats, right: Floats) -> Floats:

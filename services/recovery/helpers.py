@@ -23,8 +23,8 @@ Places = npt.NDArray[np.intp]
 
 CAP = 100
 FIRST_LOOK = 512
-"""Candidates of the first look: those most correlated with a value that is not good enough. The rest are looked at only
-if these do not suffice."""
+"""Candidates of the first look: those that vary most together with a value that is not good enough, given what the slot
+reads. The rest are looked at only if these do not suffice."""
 LEAST_RESIDUAL = 1e-9
 """Variance, of 1, below which a candidate is known from what is read already."""
 AT_A_TIME = 5
@@ -165,7 +165,11 @@ class _Search:
     def _first_look(self) -> Places:
         if len(self._all) <= FIRST_LOOK:
             return self._all
-        rows = self._covariance[self._targets[self._short()]]
+        short = self._short()
+        rows = self._covariance[self._targets[short]]
+        if len(self._read):  # of what the slot reads already nobody need tell again
+            known, _ = lapack.dtrtrs(self._factor, self._W_targets[:, short], lower=1, trans=1)
+            rows = rows - known.T @ self._covariance[self._read]
         strength = np.max(np.square(rows), axis=0, initial=0.0)[self._all]
         return np.sort(self._all[np.argpartition(-strength, FIRST_LOOK)[:FIRST_LOOK]])
 

@@ -312,6 +312,30 @@ def test_what_is_no_covariance_is_refused():
         Recovery(model)
 
 
+@pytest.mark.parametrize("least", [0.3, 1e-4, 1e-9])
+def test_the_condition_number_of_many_sensors_is_that_of_all_eigenvalues(monkeypatch, least):
+    n = 60
+    rng = np.random.default_rng(9)
+    turn = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    matrix = (turn * np.geomspace(least, 1.0, n)) @ turn.T
+    matrix = (matrix + matrix.T) / 2
+    model = Model(tuple(names(n)), np.zeros(n), np.ones(n), np.full(n, 0.5), matrix, np.eye(n), np.zeros(n))
+    whole = Recovery(model)
+    monkeypatch.setattr("services.recovery.forms.FEW", 2)
+    found = Recovery(model)
+    assert found.condition == pytest.approx(whole.condition, rel=1e-3)
+    assert (found.form, found.nugget) == (whole.form, whole.nugget)
+
+
+def test_what_is_no_covariance_of_many_sensors_is_refused(monkeypatch):
+    monkeypatch.setattr("services.recovery.forms.FEW", 2)
+    bad = np.eye(20)
+    bad[3, 4] = bad[4, 3] = 2.0
+    model = Model(tuple(names(20)), np.zeros(20), np.ones(20), np.full(20, 0.5), np.eye(20), bad, np.zeros(20))
+    with pytest.raises(ModelError, match="prior: found eigenvalue -1"):
+        Recovery(model)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_broken_recursion_starts_again_from_the_prior(form):
     n = 3
@@ -340,6 +364,7 @@ def test_large_models_take_another_way_to_the_same_numbers(monkeypatch, share, d
     means, sds = literal(mean, joint, values)
     for cached in (2**16, 100, 2):  # all rows at once, a few, one
         monkeypatch.setattr("services.recovery.forms.CACHED", cached)
+        monkeypatch.setattr("services.recovery.forms.HALVED", min(cached, 4))
         recovery = Recovery(model)
         for row, mean_row, sd_row in zip(values, means, sds, strict=True):
             found = recovery.step(row)
