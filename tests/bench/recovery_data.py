@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.recovery.averaging import ModelAverage
 from services.recovery.calibration import Calibration, Shadow
 from services.recovery.estimation import estimate
 from services.recovery.filter import Recovery
 from services.recovery.fit import read_history
 from services.recovery.model import Model, ModelError
-from services.recovery.refit import Refit
 from services.runtime.columns import Floats
 from tests.bench import imputers, outcome
 
@@ -161,7 +161,7 @@ def recover(trial: Trial) -> Found:
     recovery = Recovery(model, delta=SCORED_LEVEL, calibration=calibration)
     groups = trial.edge_of[kept]
     shadows = [Shadow(recovery, groups.tolist(), offset=place) for place in range(min(SHADOWS, len(set(groups))))]
-    refit = Refit(model)
+    average = ModelAverage(model, recovery, groups.tolist())
     every = max(LEAST_EVERY, trial.fit // REFITS)
     mean = trial.values.copy()
     bounds = {level: np.zeros_like(mean) for level in LEVELS}
@@ -172,9 +172,9 @@ def recover(trial: Trial) -> Found:
         mean[step, kept] = recovery.step(values, step).mean
         for shadow in shadows:
             calibration.observe(step, *shadow.observe(values, step))
-        refit.observe(values, step)
+        average.observe(values, step)
         if (step - trial.fit) % every == every - 1:
-            recovery.follow(refit.model())
+            recovery.follow(average.best(), step)
         taken += time.perf_counter() - begun
         for level in LEVELS:
             bounds[level][step, kept] = recovery.half_widths(level)

@@ -3,9 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.recovery.estimation import _groups, _outages, _try, estimate
+from services.recovery.estimation import _groups, estimate
 from services.recovery.filter import Recovery
 from services.recovery.model import Model, ModelError
+from services.recovery.trial import outages, run_trial
 from services.runtime.columns import Floats
 
 
@@ -112,7 +113,7 @@ def test_trial_outages_are_what_the_filter_would_have_given():
     groups = _groups(None, n)
     errors, sds = [], []
     for group in groups:
-        for start, length in zip(*_outages(len(history)), strict=True):
+        for start, length in zip(*outages(len(history)), strict=True):
             recovery = Recovery(replace(model, calibration=()))
             recovery.step(held[start])
             for at in range(start + 1, min(start + 1 + length, len(history))):
@@ -122,7 +123,7 @@ def test_trial_outages_are_what_the_filter_would_have_given():
                 scored = group[np.isfinite(history[at, group])]
                 errors.append(((history[at] - estimate_.mean) / model.scale)[scored])
                 sds.append((estimate_.sd / model.scale)[scored])
-    trial = _try(model, history, groups)
+    trial = run_trial(model, history, groups)
     np.testing.assert_allclose(np.sort(trial.error), np.sort(np.concatenate(errors)), atol=1e-9)
     np.testing.assert_allclose(np.sort(trial.sd), np.sort(np.concatenate(sds)), atol=1e-9)
 
