@@ -28,8 +28,8 @@ from services.recovery.search import Candidate
 from services.recovery.trial import score_of
 from services.runtime.columns import Floats
 
-SOFTNESS = 0.05
-"""By how much a candidate's score may be worse for its weight to fall by e: by 5 % more error."""
+SOFTNESS = 0.03
+"""By how much a candidate's score may be worse for its weight to fall by e: by 3 % more error."""
 LEAST_WEIGHT = 0.02
 """A candidate that weighs less than this share of the best is left out."""
 TRIAL_WEIGHT = 0.5

@@ -171,7 +171,7 @@ def recover(trial: Trial) -> Found:
         begun = time.perf_counter()
         mean[step, kept] = recovery.step(values, step).mean
         for shadow in shadows:
-            calibration.observe(step, *shadow.observe(values, step))
+            calibration.observe(step, *shadow.observe(values, step), age=shadow.age)
         average.observe(values, step)
         if (step - trial.fit) % every == every - 1:
             recovery.follow(average.best(), step)
