@@ -4,13 +4,8 @@ A *shadow failure* masks a living edge in the model's eyes only: what the filter
 what they send. The ratio of error to stated standard deviation, collected by group of sensors, tells by which factor
 the standard deviation must be multiplied for a bound of probability delta: its quantile at delta over the Gaussian's
 (split conformal; Vovk, Gammerman, Shafer 2005). Newer ratios weigh more, so that the factor follows the data as they
-drift. Three things that ratios of one group do not share are taken out before and put back after: that a sensor is
-worse than its group, that all of them are worse these days, and that a model is more sure than it should be of what
-has been missing for long.
-
-A quantile of the past is late where the data drift, so what it misses is steered (adaptive conformal inference; Gibbs,
-Candes 2021): the factor grows a little with each truth outside its bound and shrinks with each inside, until the share
-of those inside is delta.
+drift. Two things that ratios of one group do not share are taken out before and put back after: that a sensor is worse
+than its group, and that all of them are worse these days.
 """
 
 from __future__ import annotations
@@ -32,10 +27,6 @@ KEPT = 4000
 """Ratios kept of a group: for a bound of 0.99, 40 lie beyond it."""
 LEAST_BEYOND = 5.0
 """Ratios that must lie beyond a level, by weight, before its quantile is believed rather than the model's table."""
-STEERED = 0.005
-"""By how much the logarithm of a factor grows with a truth outside its bound."""
-STEERED_AT_MOST = 0.7
-"""Of that logarithm: a factor of 2, either way."""
 OWN_WEIGHT = 20.0
 """Ratios of its own that a sensor needs to weigh as much as its group."""
 LATELY_WEIGHT = 30.0
@@ -46,10 +37,6 @@ HALF_LIFE = 1000.0
 """Steps after which a ratio weighs half."""
 LARGEST = 20.0
 """A ratio past this says that the model broke, not by how much."""
-AGES = (2, 3, 4, 6, 9, 14, 22)
-"""Steps missing at which the next class of ages begins; the first class is a step's."""
-AGE_WEIGHT = 300.0
-"""Ratios of its own that a class of ages needs to weigh as much as all."""
 SHADOW_STEPS = (10, 3, 30)
 """Lengths of shadow failures, in steps, in turn."""
 
@@ -62,21 +49,6 @@ class _Group:
     steps: Floats
     lately: float = 1.0
     lately_count: float = 0.0
-
-
-@dataclass(slots=True)
-class _Steered:
-    """What steers the factors of one level.
-
-    Attributes:
-        shift: float64[groups], logarithm of what the quantile is multiplied by.
-        known: bool[groups], whether there was a quantile.
-        factors: float64[n], those that were given last.
-    """
-
-    shift: Floats
-    known: npt.NDArray[np.bool_]
-    factors: Floats
 
 
 class Calibration:
@@ -105,29 +77,17 @@ class Calibration:
         self._own_sum = np.zeros(n)  # of squared ratios, and how many, with the half-life's weights
         self._own_count = np.zeros(n)
         self._own_step = 0
-        self._aged = np.zeros((2, len(AGES) + 1))  # of ratios by class of ages: sums and counts, fading alike
         self._cached: dict[float, Floats] = {}
-        self._steered: dict[float, _Steered] = {}
 
-    def observe(self, step: int, sensors: Places, ratios: Floats, *, age: int | None = None) -> None:
-        """Take in abs(truth - mean) / sd of some sensors, sd the model's own (not calibrated).
-
-        Args:
-            age: for how many steps they had been missing; None = not known.
-        """
+    def observe(self, step: int, sensors: Places, ratios: Floats) -> None:
+        """Take in abs(truth - mean) / sd of some sensors, sd the model's own (not calibrated)."""
         good = np.isfinite(ratios)
         if not good.any():
             return
         sensors, ratios = sensors[good], np.minimum(ratios[good], LARGEST)
         self._cached.clear()
-        aged = self._by_age()[np.searchsorted(AGES, age, side="right")] if age is not None else 1.0
-        spread = self._spread() * aged
+        spread = self._spread()
         groups = self.group_of[sensors]
-        for delta, steered in self._steered.items():
-            outside = (ratios > half_width(delta) * aged * steered.factors[sensors]) - (1 - delta)
-            moved = np.bincount(groups, outside, minlength=len(self.groups))
-            steered.shift += STEERED * np.where(steered.known, moved, 0.0)
-            np.clip(steered.shift, -STEERED_AT_MOST, STEERED_AT_MOST, out=steered.shift)
         for number in np.unique(groups).tolist():
             group, mine = self._found[number], groups == number
             scores = ratios[mine] / spread[sensors[mine]]
@@ -145,41 +105,29 @@ class Calibration:
         self._own_step = step
         self._own_sum *= faded
         self._own_count *= faded
-        self._aged *= faded
-        if age is not None:
-            self._aged[:, np.searchsorted(AGES, age, side="right")] += float(ratios.sum()), len(ratios)
         np.add.at(self._own_sum, sensors, np.square(ratios))
         np.add.at(self._own_count, sensors, 1.0)
 
-    def factors(self, delta: float, ages: Places | None = None) -> Floats:
+    def factors(self, delta: float) -> Floats:
         """Return float64[n]: what each sensor's standard deviation must be multiplied by for bounds of `delta`.
-
-        Args:
-            ages: intp[n], for how many steps each has been missing; None = as on average.
 
         Of groups of which too little is known it is what the model's table says.
         """
         if delta not in self._cached:
             table = np.full(len(self._model), self._model.inflation(delta))
             self._cached[delta] = self.measured(delta, table)
-        if ages is None:
-            return self._cached[delta]
-        return np.asarray(self._cached[delta] * self._by_age()[np.searchsorted(AGES, ages, side="right")])
+        return self._cached[delta]
 
     def measured(self, delta: float, otherwise: Floats) -> Floats:
         """Return the same, with the given factors of groups of which too little is known."""
         multiple = half_width(delta)
         spread = self._spread()
         result = otherwise.copy()
-        count = len(self.groups)
-        steered = self._steered.setdefault(delta, _Steered(np.zeros(count), np.zeros(count, dtype=bool), result))
         for number, group in enumerate(self._found):
             quantile = self._quantile(group, delta)
-            steered.known[number] = quantile is not None
             if quantile is not None:
                 mine = self.group_of == number
-                result[mine] = quantile / multiple * spread[mine] * np.exp(steered.shift[number])
-        steered.factors = result
+                result[mine] = quantile / multiple * spread[mine]
         return result
 
     def counts(self) -> list[int]:
@@ -209,13 +157,6 @@ class Calibration:
         place = int(np.searchsorted(reached, wanted))
         return float(group.ratios[order[min(place, len(order) - 1)]])
 
-    def _by_age(self) -> Floats:
-        """Return how much worse each class of ages is than all, float64[classes]."""
-        total, count = self._aged.sum(axis=1)
-        if total <= 0 or count <= 0:
-            return np.ones(len(AGES) + 1)
-        return np.asarray((AGE_WEIGHT + self._aged[0] * count / total) / (AGE_WEIGHT + self._aged[1]))
-
     def context(self) -> bytes:
         """Return the state; `restore` of it continues with the same factors."""
         sizes = np.array([len(group.ratios) for group in self._found], dtype=np.float64)
@@ -227,9 +168,6 @@ class Calibration:
                 "lately": np.array([[group.lately, group.lately_count] for group in self._found]),
                 "own": np.stack([self._own_sum, self._own_count]),
                 "own_step": np.array([float(self._own_step)]),
-                "aged": self._aged,
-                "levels": np.array(list(self._steered)),
-                "steered": np.array([[*each.shift, *each.known, *each.factors] for each in self._steered.values()]),
             }
         )
 
@@ -243,13 +181,6 @@ class Calibration:
         self._found = [_Group(r, s, *pair) for r, s, pair in zip(ratios, steps, lately, strict=True)]
         self._own_sum, self._own_count = arrays["own"].astype(np.float64).copy()
         self._own_step = int(arrays["own_step"][0])
-        if "aged" in arrays:  # else it was written before ages were told apart
-            self._aged = arrays["aged"].astype(np.float64).copy()
-            count = len(self.groups)
-            self._steered = {
-                delta: _Steered(row[:count].copy(), row[count : 2 * count] > 0, row[2 * count :].copy())
-                for delta, row in zip(arrays["levels"].tolist(), arrays["steered"].astype(np.float64), strict=True)
-            }
         self._cached.clear()
 
 
@@ -260,9 +191,6 @@ class Shadow:
         recovery: the slot's filter; each shadow failure begins with its state.
         edge_of: each sensor's edge.
         offset: of the first edge and length: several shadows side by side should not mask the same edge.
-
-    Attributes:
-        age: for how many steps the masked edge has been so, at the last step observed.
     """
 
     def __init__(self, recovery: Recovery, edge_of: Sequence[Hashable], *, offset: int = 0) -> None:
@@ -273,7 +201,6 @@ class Shadow:
         self._next_edge = self._next_length = offset
         self._masked: int | None = None
         self._until = 0
-        self.age = 0
 
     def observe(self, values: Floats, step: int) -> tuple[Places, Floats]:
         """Take in a step that the slot's filter has just taken; return masked sensors and their ratios."""
@@ -285,7 +212,6 @@ class Shadow:
         masked = values.copy()
         masked[sensors] = np.nan
         estimate = self._filter.step(masked, step)
-        self.age += 1
         known = sensors[seen[sensors]]
         return known, ratios(values[known], estimate.mean[known], estimate.sd[known])
 
@@ -301,7 +227,6 @@ class Shadow:
         self._until = step + 1 + SHADOW_STEPS[self._next_length % len(SHADOW_STEPS)]
         self._next_length += 1
         self._filter = self._recovery.fork()
-        self.age = 0
 
 
 def ratios(truth: Floats, mean: Floats, sd: Floats) -> Floats:

@@ -45,8 +45,8 @@ class StepEstimate:
 class Factors(Protocol):
     """What standard deviations are multiplied by."""
 
-    def factors(self, delta: float, ages: Places | None = None) -> Floats:
-        """Return float64[n], for bounds of probability delta of what has been missing for so many steps, intp[n]."""
+    def factors(self, delta: float) -> Floats:
+        """Return float64[n], for bounds of probability delta."""
 
 
 class _Given:
@@ -55,8 +55,8 @@ class _Given:
     def __init__(self, values: Floats) -> None:
         self.values = values
 
-    def factors(self, delta: float, ages: Places | None = None) -> Floats:
-        del delta, ages
+    def factors(self, delta: float) -> Floats:
+        del delta
         return self.values
 
 
@@ -76,7 +76,6 @@ class Recovery:
         condition: the greater of the condition numbers of Q and of the prior.
         nugget: what was added to both diagonals, in units of scale squared; 0 = nothing.
         reason: why this form, in words for a log line.
-        ages: intp[n], for how many steps each sensor has been missing; 0 = measured. Not part of the context.
         distrusted: bool[n], sensors whose readings count as missing (`distrust`).
         restarts: how often rounding broke the recursion and the prior had to stand in (it is wider, so bounds hold).
 
@@ -105,7 +104,6 @@ class Recovery:
         self._asked_form = form
         self._calibration = calibration
         self._raw_sd = np.zeros(len(model))
-        self.ages = np.zeros(len(model), dtype=np.intp)
         self.distrusted = np.zeros(len(model), dtype=bool)
         self._half_width = half_width(delta)
         self._use(model, choose_form(model, form))
@@ -210,9 +208,7 @@ class Recovery:
 
     def half_widths(self, delta: float) -> Floats:
         """Return the last step's bounds for another probability, float64[n], sensor units; 0 = measured."""
-        factor = (
-            self.model.inflation(delta) if self._calibration is None else self._calibration.factors(delta, self.ages)
-        )
+        factor = self.model.inflation(delta) if self._calibration is None else self._calibration.factors(delta)
         return np.asarray(half_width(delta) * factor * self._raw_sd * self.model.scale)
 
     def step(self, values: Floats, step: int = 0) -> StepEstimate:
@@ -242,12 +238,11 @@ class Recovery:
         self._state = state
 
         self._raw_sd = np.zeros(len(model))
-        self.ages = np.where(seen, 0, self.ages + 1)
         mean, sd, bound = given.copy(), np.zeros(len(model)), np.zeros(len(model))
         quality = np.full(len(model), EXACT, dtype=np.uint8)
         if len(missing):
             self._raw_sd[missing] = np.sqrt(state.variance)
-            factors = None if self._calibration is None else self._calibration.factors(self._delta, self.ages)[missing]
+            factors = None if self._calibration is None else self._calibration.factors(self._delta)[missing]
             spread = (self._inflation if factors is None else factors) * self._raw_sd[missing]
             within = self._half_width * spread
             mean[missing] = usual[missing] + model.scale[missing] * state.x[missing]

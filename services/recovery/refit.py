@@ -90,17 +90,28 @@ class FadingMoments:
     ) -> None:
         """Put the expectation of what is missing into rows with the same gaps, and add its covariance."""
         lost, seen = np.flatnonzero(missing), np.flatnonzero(~missing)
-        block = self._moments[np.ix_(lost, lost)] - np.outer(self._mean[lost], self._mean[lost])
+        block = self._known(lost, lost)
         expected = np.broadcast_to(self._mean[lost], (len(mine), len(lost)))
         if len(seen):
-            own = self._moments[np.ix_(seen, seen)] - np.outer(self._mean[seen], self._mean[seen])
+            own = self._known(seen, seen)
             own[np.diag_indices_from(own)] *= 1 + RIDGE
-            cross = self._moments[np.ix_(seen, lost)] - np.outer(self._mean[seen], self._mean[lost])
+            cross = self._known(seen, lost)
             gain = linalg.solve(own, cross, assume_a="sym")
             expected = expected + (rows[np.ix_(mine, seen)] - self._mean[seen]) @ gain
             block = block - gain.T @ cross
         rows[np.ix_(mine, lost)] = expected
         spread[np.ix_(lost, lost)] += weights[mine].sum() * (block + block.T) / 2
+
+    def _known(self, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> Floats:
+        """Return a block of the covariance, shrunk as far as there are few rows for so many sensors.
+
+        What a sensor tells of itself, a lag later, is kept. Unshrunk, what is filled in would be made of noise.
+        """
+        block = self._moments[np.ix_(rows, columns)] - np.outer(self._mean[rows], self._mean[columns])
+        size = len(self._moments)
+        n = size // 2 if self._lag else size
+        alien = (rows % n)[:, None] != columns % n
+        return np.asarray(np.where(alien, self._count / (self._count + size) * block, block))
 
 
 class Refit:

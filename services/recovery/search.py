@@ -26,10 +26,12 @@ HARMONICS = (3, 24)
 """Of a profile: smooth, or with the teeth that a day within a week has."""
 FULL_AT_MOST = 1500
 """Sensors up to which a full F is tried: its joint takes 32 n^2 bytes, and its filter n^2 operations a step."""
+ROWS_A_SENSOR = 1.5
+"""Rows of history a sensor for shrinkage of nearly nothing to be tried; the trial tells whether that was too few."""
 FOLDS = 3
 """Parts of the history that the finalists are tried on."""
-MUCH_WORSE = 0.4
-"""A finalist whose score is further than this behind the best is none: 1.5 times its error."""
+MUCH_WORSE = 0.25
+"""A finalist whose score is further than this behind the best is none: 1.3 times its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +203,9 @@ class Search:
         return [key for key, score in found.items() if score <= least + MUCH_WORSE]
 
     def _shrinkages(self, *, twice: bool = False) -> tuple[float, ...]:
-        """Return weights that leave a covariance that can be inverted: with fewer rows than sensors, not the least."""
+        """Return weights that leave a covariance that can be inverted: with few rows, not the least."""
         sensors = len(self._base) * (2 if twice else 1)
-        return tuple(weight for weight in SHRINKAGES if weight >= 0.05 or self._split > 10 * sensors)
+        return tuple(weight for weight in SHRINKAGES if weight >= 0.05 or self._split > ROWS_A_SENSOR * sensors)
 
     def _persistences(self) -> None:
         self._each(replace(self.best, persistence=value) for value in PERSISTENCES)
