@@ -12,45 +12,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from services.recovery.forms import State, choose_form
+from services.recovery.forms import choose_form
 from services.recovery.model import Model, ModelError, half_width
-from services.recovery.moments import Moments, Structure, detect_period, profile_of
+from services.recovery.moments import Moments, Structure, detect_period
+from services.recovery.search import Candidate, Part, Search
+from services.recovery.trial import Edges, Trial, evenly, run_trial
 from services.runtime.columns import Floats
 
-LEAST_ERROR = 1e-9
-"""Of a history that repeats itself exactly, in units of scale."""
 LEAST_STEPS = 12
 LEAST_READINGS = 4
 """A sensor with fewer windows than this is left out: nothing is known of its spread."""
 MASKED_SHARE = 1 / 3
-OUTAGES = (3, 10, 30)
-"""Lengths of the trial outages, in steps; what a filter still knows after 30 it mostly knows for good."""
-OUTAGES_OF_A_LENGTH = 40
-"""Trial outages of one length at most, evenly taken."""
 MASKED_EDGES = 8
 """Edges tried at most, evenly taken."""
-SHRINKAGES = (0.0, 0.002, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
-PERSISTENCES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.995, 0.999)
-LAGS = (1, 3, 10)
-HARMONICS = (3, 24)
-"""Of a profile: smooth, or with the teeth that a day within a week has."""
-FULL_AT_MOST = 1500
-"""Sensors up to which a full F is tried: its joint takes 32 n^2 bytes, and its filter n^2 operations a step."""
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 REPORTED_DELTA = 0.9
+MOMENTS_AT_MOST = 500
+"""Sensors up to which a model keeps the moments it was made of: they take 16 n^2 bytes a lag."""
 CONSTANT = 1e-9
 """A standard deviation below this share of the mean is rounding."""
 FLOOR_SHARE = 0.01
 """Scale given to a constant sensor, as a share of its mean, or of the median sensor's scale where the mean is zero."""
-
-Edges = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +106,6 @@ class Whole:
         return self.moments.model(structure, self.base)
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """Errors at the hidden truths, float64[k] each, in units of scale.
-
-    `score` is the logarithm of their root mean square, the mean over the lengths of outages; the lower the better.
-    """
-
-    error: Floats
-    sd: Floats
-    last_value: Floats
-    mean: Floats
-    score: float
-
-
 def estimate(
     history: npt.ArrayLike,
     names: Sequence[str],
@@ -181,20 +156,26 @@ def estimate(
 
     split = len(rows) - max(LEAST_STEPS // 3, round(MASKED_SHARE * len(rows)))
     base = _base(kept, mean, scale)
-    search = _Search(rows, split, base, groups, first_step)
+    search = Search(rows, split, base, groups, first_step)
     search.run()
     if period == "auto":
         period = detect_period((rows[:split] - mean) / scale)
     if period is not None:
         search.try_profiles(period)
-    structure, trial = search.best, search.trial
-    calibration = _calibration(trial)
+    candidates = search.decide()
+    structure, profile = candidates[0].structure, search.profile if candidates[0].profiled else ()
+    trial = search.trial
+    if structure != search.best or profile != search.profile:
+        earlier = Part(rows[:split], base, profile, first_step).model(structure)
+        trial = run_trial(earlier, rows[split - 1 :], groups, first_step + split - 1)
+    candidates = [candidate for candidate in candidates if profile or not candidate.profiled]
 
     if whole is None:
-        part: Whole | _Part = _Part(rows, base, search.profile, first_step)
+        part: Whole | Part = Part(rows, base, profile, first_step)
     else:
-        part = whole((structure.lag,), search.profile)
-    model = replace(part.model(structure), calibration=calibration)
+        lags = {structure.lag} | {candidate.structure.lag for candidate in candidates if len(kept) <= MOMENTS_AT_MOST}
+        part = whole(tuple(sorted(lags)), profile)
+    model = replace(part.model(structure), calibration=_calibration(trial), moments=_moments(part, candidates))
     checked = choose_form(model)
     multiple = half_width(REPORTED_DELTA)
     report = FitReport(
@@ -208,7 +189,7 @@ def estimate(
         persistence=float(np.mean(np.diag(model.F))),
         shrinkage=structure.shrinkage,
         lag=structure.lag,
-        profile=search.profile,
+        profile=profile,
         condition=checked.condition,
         nugget=checked.nugget,
         masked_steps=len(rows) - split,
@@ -219,7 +200,8 @@ def estimate(
         coverage_raw=float(np.mean(np.abs(trial.error) <= multiple * trial.sd)) if len(trial.error) else 0.0,
         inflation=model.inflation(REPORTED_DELTA),
     )
-    return replace(model, about=about_of(report) | {"structure": asdict(structure)}), report
+    written = [candidate.written() for candidate in candidates]
+    return replace(model, about=about_of(report) | {"structure": asdict(structure), "candidates": written}), report
 
 
 def read_often(history: Floats) -> list[int]:
@@ -230,7 +212,7 @@ def read_often(history: Floats) -> list[int]:
 def base_of(names: tuple[str, ...], rows: Floats, profile: tuple[int, ...], first_step: int) -> Model:
     """Return a model with names, means, scales and profile of rows, float64[T, n]; the rest of it says nothing."""
     mean, scale, _ = _scales(rows)
-    return _Part(rows, _base(names, mean, scale), profile, first_step).base
+    return Part(rows, _base(names, mean, scale), profile, first_step).base
 
 
 def about_of(report: FitReport) -> dict[str, Any]:
@@ -244,94 +226,14 @@ def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
     return Model(names, mean, scale, np.zeros(n), np.eye(n), np.eye(n), np.zeros(n))
 
 
-class _Part:
-    """A stretch of history, standardised, with the moments every structure is made of."""
-
-    def __init__(self, rows: Floats, base: Model, profile: tuple[int, ...], first_step: int) -> None:
-        count = np.isfinite(rows).sum(axis=0)
-        total = np.nansum(rows, axis=0)
-        mean = np.divide(total, count, out=base.mean.copy(), where=count > 0)
-        standard = (rows - mean) / base.scale
-        self.base = replace(base, mean=mean)
-        if profile:
-            period, harmonics = profile
-            waves = profile_of(standard, period, harmonics, first_step)
-            self.base = replace(self.base, profile=waves)
-            standard = standard - waves[(first_step + np.arange(len(rows))) % period]
-        self._moments = Moments(standard)
-
-    def model(self, structure: Structure) -> Model:
-        """Return the model of this structure, without calibration."""
-        return self._moments.model(structure, self.base)
-
-
-class _Search:
-    """The search for the structure with the best trial.
-
-    Attributes:
-        best, trial: found so far.
-        profile: (period, harmonics) of it; empty = none.
-    """
-
-    def __init__(self, rows: Floats, split: int, base: Model, groups: list[Edges], first_step: int) -> None:
-        self._rows, self._split, self._base, self._groups = rows, split, base, groups
-        self._first_step = first_step
-        self._full = len(base) <= FULL_AT_MOST
-        self._part = _Part(rows[:split], base, (), first_step)
-        self._tried: set[Structure] = set()
-        self.profile: tuple[int, ...] = ()
-        self.best = Structure("diagonal", 0.3, 0.9)
-        self.trial = self._try(self._part, self.best)
-
-    def run(self) -> None:
-        """Search coordinate by coordinate: how far, how much, and in which way."""
-        self._persistences()
-        self._each(replace(self.best, shrinkage=weight) for weight in self._shrinkages())
-        self._persistences()
-        start = self.best
-        self._each(replace(start, transition="innovation", lag=lag) for lag in LAGS if 4 * lag < self._split)
-        if self.best.transition == "innovation":
-            self._each(replace(self.best, shrinkage=weight) for weight in self._shrinkages())
-            self._persistences()
-        if self._full:
-            self._each(Structure("full", weight, 0.0, 1) for weight in self._shrinkages(twice=True))
-
-    def try_profiles(self, period: int) -> None:
-        """Search again with profiles, if the history shows the period twice; keep what is better."""
-        if 2 * period > self._split:
-            return
-        plain = self.best
-        for harmonics in sorted({min(count, period // 2) for count in HARMONICS}):
-            part = _Part(self._rows[: self._split], self._base, (period, harmonics), self._first_step)
-            trial = self._try(part, plain)
-            if trial.score < self.trial.score:
-                self._part, self.trial, self.best = part, trial, plain
-                self.profile = (period, harmonics)
-        if self.profile:
-            self._tried = set()
-            self.run()
-
-    def _shrinkages(self, *, twice: bool = False) -> tuple[float, ...]:
-        """Return weights that leave a covariance that can be inverted: with fewer rows than sensors, not the least."""
-        sensors = len(self._base) * (2 if twice else 1)
-        return tuple(weight for weight in SHRINKAGES if weight >= 0.05 or self._split > 10 * sensors)
-
-    def _persistences(self) -> None:
-        self._each(replace(self.best, persistence=value) for value in PERSISTENCES)
-
-    def _each(self, candidates: Iterable[Structure]) -> None:
-        for candidate in list(candidates):
-            if candidate in self._tried:
-                continue
-            self._tried.add(candidate)
-            trial = self._try(self._part, candidate)
-            if trial.score < self.trial.score:
-                self.best, self.trial = candidate, trial
-
-    def _try(self, part: _Part, candidate: Structure) -> _Trial:
-        model = part.model(candidate)
-        # With the step before, which the outages start from.
-        return _try(model, self._rows[self._split - 1 :], self._groups, self._first_step + self._split - 1)
+def _moments(part: Whole | Part, candidates: list[Candidate]) -> dict[int, Floats]:
+    """Return what a model of each candidate can be made of, by lag (`averaging.ModelAverage`)."""
+    if len(part) > MOMENTS_AT_MOST:
+        return {}
+    lags = {candidate.structure.lag for candidate in candidates}
+    if lags == {0}:
+        return {0: part.moments.covariance()}
+    return {lag: part.moments.joint(lag) for lag in sorted(lags - {0})}
 
 
 def _scales(rows: Floats) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
@@ -363,75 +265,11 @@ def _groups(edges: Sequence[str] | None, n: int) -> list[Edges]:
     if edges is None:
         return [np.arange(first, n, 4) for first in range(min(4, n))]
     order = sorted(set(edges))
-    chosen = [order[int(place)] for place in _evenly(len(order), MASKED_EDGES)]
+    chosen = [order[int(place)] for place in evenly(len(order), MASKED_EDGES)]
     return [np.flatnonzero(np.array([edge == name for edge in edges])) for name in chosen]
 
 
-def _evenly(count: int, most: int) -> Edges:
-    """Return at most `most` of the numbers below `count`, from the first to the last."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
-
-
-def _try(model: Model, masked: Floats, groups: list[Edges], first_step: int = 0) -> _Trial:
-    """Hide each group in turn, for outages of each length that begin one step after another ended.
-
-    Outages of a group have the same missing sets, so all run side by side: a step's matrices are made once for all.
-    """
-    means = np.stack([model.mean_at(first_step + row) for row in range(len(masked))])
-    truth = ((masked - means) / model.scale).T  # float64[n, steps]
-    seen = np.isfinite(truth)
-    filled = _hold(truth)
-    starts, lengths = _outages(truth.shape[1])
-    since = np.arange(1, int(lengths.max()) + 1)
-    # float64[steps since, outages]; an outage that is over runs on beside the others, unscored.
-    at = np.minimum(starts + since[:, None], truth.shape[1] - 1)
-    lasts = (since[:, None] <= lengths) & (starts + since[:, None] < truth.shape[1])
-    form = choose_form(model).form
-    nobody = np.empty(0, dtype=np.intp)
-    parts: list[tuple[Floats, Floats, Floats, Floats, Edges]] = []
-    for group in groups:
-        state = State(nobody, np.empty((0, 0)), filled[:, starts], np.empty(0))
-        estimates, variances = np.empty((len(group), *at.shape)), np.empty((len(group), len(since), 1))
-        for row, columns in enumerate(at):
-            readings = filled[:, columns]
-            readings[group] = 0.0
-            state = form.following(state, readings, group)
-            estimates[:, row], variances[:, row, 0] = state.x[group], state.variance
-        hidden, before = truth[group][:, at], filled[group][:, None, starts]
-        scored = lasts & seen[group][:, at]
-        sd = np.broadcast_to(np.sqrt(variances), scored.shape)
-        length = np.broadcast_to(lengths, scored.shape)
-        naive = (hidden - before)[scored]
-        parts.append(((hidden - estimates)[scored], sd[scored], naive, hidden[scored], length[scored]))
-    error, sd, last_value, mean = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    length = np.concatenate([part[4] for part in parts])
-    scores = [float(np.log(_rms(error[length == value]) + LEAST_ERROR)) for value in np.unique(length)]
-    return _Trial(error, sd, last_value, mean, float(np.mean(scores)) if scores else 0.0)
-
-
-def _outages(steps: int) -> tuple[Edges, Edges]:
-    """Return first (still observed) step and length of each trial outage."""
-    starts, lengths = [], []
-    for length in sorted({min(length, steps - 1) for length in OUTAGES}):
-        every = np.arange(0, steps - 1, length + 1)
-        chosen = every[_evenly(len(every), OUTAGES_OF_A_LENGTH)]
-        starts.append(chosen)
-        lengths.append(np.full(len(chosen), length))
-    return np.concatenate(starts), np.concatenate(lengths)
-
-
-def _hold(truth: Floats) -> Floats:
-    """Fill gaps with the sensor's value before (at the start: the one after; without any: 0); they are never scored."""
-    steps = np.arange(truth.shape[1])
-    filled = np.zeros_like(truth)
-    for row, values in enumerate(truth):
-        known = np.flatnonzero(np.isfinite(values))
-        if len(known):
-            filled[row] = values[known[np.maximum(np.searchsorted(known, steps, side="right") - 1, 0)]]
-    return filled
-
-
-def _calibration(trial: _Trial) -> tuple[tuple[float, float], ...]:
+def _calibration(trial: Trial) -> tuple[tuple[float, float], ...]:
     """Split conformal: the quantile of abs(error) / sd over the Gaussian's, never below 1 since the level drifts."""
     ratios = np.sort(np.abs(trial.error) / trial.sd)
     if not len(ratios):

@@ -157,23 +157,37 @@ class Recovery:
         """Standard deviations of the last step before calibration, float64[n], sensor units; 0 = measured."""
         return np.asarray(self._raw_sd * self.model.scale)
 
-    def follow(self, model: Model) -> None:
-        """Go on with another model of the same sensors and scale (`refit.Refit`).
+    def follow(self, model: Model, step: int = 0) -> None:
+        """Go on with another model of the same sensors and scale (`refit.Refit`, `averaging.ModelAverage`).
+
+        Args:
+            step: the last one taken; only asked for where the two models' profiles differ.
 
         Raises:
             ModelError: its sensors or their scale are others.
         """
         if model.names != self.model.names or not np.array_equal(model.scale, self.model.scale):
             raise ModelError("recovery: found a model of other sensors or another scale, expected a refit of the same")
-        choice = choose_form(model, self._asked_form)
-        state = self._state
-        if state is not None:
-            spread = state.spread
-            if choice.name != self.form and len(state.missing):
-                spread = np.tril(inverse(spread))
-            shift = (self.model.mean - model.mean) / model.scale
-            self._state = State(state.missing, spread, state.x + shift, state.variance)
-        self._use(model, choice)
+        before = copy(self)
+        self._use(model, choose_form(model, self._asked_form))
+        self.adopt(before, step)
+
+    def adopt(self, other: Recovery, step: int = 0) -> None:
+        """Go on from where another filter of the same sensors and scale is: what that believes of what is missing.
+
+        Args:
+            step: the last one that it took; only asked for where the two models' profiles differ.
+        """
+        state = other._state
+        self.distrusted = other.distrusted
+        if state is None:
+            self._state = None
+            return
+        spread = state.spread
+        if other.form != self.form and len(state.missing):
+            spread = np.tril(inverse(spread))
+        shift = (other.model.mean_at(step) - self.model.mean_at(step)) / self.model.scale
+        self._state = State(state.missing, spread, state.x + shift, state.variance)
 
     def aim(self, *, eps: float, delta: float) -> None:
         """State bounds of another probability, and tag them by another tolerance, from the next step on."""

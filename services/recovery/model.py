@@ -54,6 +54,9 @@ class Model:
         calibration: ((delta, factor), ...) ascending: what the model's sd must be multiplied by so that its intervals
             of probability delta cover that share of masked history; empty = 1 everywhere.
         about: free facts of the fit (period, sensors left out, nugget, scores), JSON values; part of the file.
+        moments: by lag, the covariance of (X(t), X(t - lag)) around mean and profile, float64[2n, 2n], in units of
+            scale; of lag 0 that of X(t), float64[n, n]. Models of other structures can be made of them
+            (`averaging.ModelAverage`); empty = not known. The filter does not need them.
     """
 
     names: tuple[str, ...]
@@ -66,6 +69,7 @@ class Model:
     profile: Floats | None = None
     calibration: tuple[tuple[float, float], ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
+    moments: Mapping[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -90,12 +94,17 @@ class Model:
             worst = int(np.argmin(self.scale))
             raise ModelError(f"model: scale of {self.names[worst]!r}: found {self.scale[worst]}, expected more than 0")
         for key in ("Q", "prior"):
-            matrix = getattr(self, key)
-            if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-9 * max(1.0, float(np.abs(matrix).max()))):
-                raise ModelError(f"model: {key} is not symmetric")
-            exact = np.tril(matrix) + np.tril(matrix, -1).T  # as it stands in the file, to the last bit
-            exact.setflags(write=False)
-            object.__setattr__(self, key, exact)
+            object.__setattr__(self, key, _exact(key, getattr(self, key)))
+        moments: dict[int, Floats] = {}
+        for lag, given in sorted(self.moments.items()):
+            array = np.array(given, dtype=np.float64)
+            size = 2 * n if lag else n
+            if lag < 0 or array.shape != (size, size) or not np.isfinite(array).all():
+                raise ModelError(
+                    f"model: moments of lag {lag}: found shape {array.shape}, expected {(size, size)}, finite"
+                )
+            moments[lag] = _exact(f"moments of lag {lag}", array)
+        object.__setattr__(self, "moments", moments)
         _check_calibration(self.calibration)
 
     def __len__(self) -> int:
@@ -251,6 +260,7 @@ class Model:
             prior=self.prior[block],
             drift=self.drift[keep],
             profile=None if self.profile is None else self.profile[:, keep],
+            moments={lag: array[np.ix_(*[_both(keep, lag, len(self))] * 2)] for lag, array in self.moments.items()},
         )
 
     def _ahead(self) -> Floats:
@@ -286,6 +296,11 @@ class Model:
         return read_model(path)
 
 
+def _both(keep: npt.NDArray[np.intp], lag: int, n: int) -> npt.NDArray[np.intp]:
+    """Return where moments of a lag have these sensors."""
+    return np.concatenate([keep, n + keep]) if lag else keep
+
+
 def _check_calibration(calibration: tuple[tuple[float, float], ...]) -> None:
     for delta, factor in calibration:
         if not (0 < delta < 1 and 0 < factor < np.inf):
@@ -298,6 +313,15 @@ def _check_calibration(calibration: tuple[tuple[float, float], ...]) -> None:
 def half_width(delta: float) -> float:
     """Half width, in standard deviations, of the central interval of probability delta (equation (6))."""
     return NormalDist().inv_cdf((1 + delta) / 2)
+
+
+def _exact(key: str, matrix: Floats) -> Floats:
+    """Return a symmetric matrix as it stands in the file, to the last bit: its lower triangle, mirrored."""
+    if float(np.abs(matrix - matrix.T).max()) > 1e-9 * max(1.0, float(np.abs(matrix).max())):
+        raise ModelError(f"model: {key} is not symmetric")
+    exact = np.tril(matrix) + np.tril(matrix, -1).T
+    exact.setflags(write=False)
+    return np.asarray(exact)
 
 
 def _is_diagonal(matrix: Floats) -> bool:

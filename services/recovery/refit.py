@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 from scipy import linalg
 
 from services.recovery.model import Model, ModelError
@@ -25,87 +26,141 @@ RIDGE = 1e-9
 """Of the variances, so that sensors which tell the same can be told apart."""
 
 
-class Refit:
-    """Fading moments of one model.
+class FadingMoments:
+    """Mean and second moments of rows x(t), or of (x(t), x(t - lag)), newer ones weighing more.
 
     Args:
-        model: made by `estimation.estimate`; its `about` names structure and steps.
-        half_life: of a row, in steps; None = the number of steps it was fitted to.
+        moments: what was known before, float64[n, n] without a lag, float64[2n, 2n] (the later rows first) with one.
+        steps: rows that it rests on.
+        half_life: of a row, in steps.
+        lag: steps between the two halves; 0 = there is one only.
 
     Attributes:
         passed_over: rows that taught nothing, since they had gaps and the slot is large.
     """
 
-    def __init__(self, model: Model, *, half_life: float | None = None) -> None:
-        self._base = model
-        self._structure = Structure.of(model.about)
-        steps = float(model.about.get("steps", 0)) or 1.0
-        self._least_rate = 1 - 0.5 ** (1 / (half_life or steps))
-        self._count = steps
-        self._moments = _moments_of(model, self._structure)
-        self._mean = np.zeros(len(self._moments))
-        self._before: deque[Floats] = deque(maxlen=self._structure.lag + 1)
+    def __init__(self, moments: Floats, *, steps: float, half_life: float, lag: int) -> None:
+        self._least_rate = 1 - 0.5 ** (1 / half_life)
+        self._count = min(steps, 1 / self._least_rate)
+        self._moments = moments
+        self._mean = np.zeros(len(moments))
+        self._lag = lag
+        self._before: deque[Floats] = deque(maxlen=lag + 1)
         self._rows: list[Floats] = []
         self.passed_over = 0
 
-    def observe(self, values: Floats, step: int) -> None:
-        """Take in a step's readings, float64[n], sensor units; NaN = missing."""
-        base = self._base
-        x = (values - base.mean_at(step)) / base.scale
+    def observe(self, x: Floats) -> None:
+        """Take in the next row, float64[n]; NaN = missing."""
         self._before.append(x)
-        if len(self._before) <= self._structure.lag:
+        if len(self._before) <= self._lag:
             return
-        row = np.concatenate([x, self._before[0]]) if self._structure.lag else x
-        if len(base) > FILLED_AT_MOST and not np.isfinite(row).all():
+        row = np.concatenate([x, self._before[0]]) if self._lag else x
+        if len(x) > FILLED_AT_MOST and not np.isfinite(row).all():
             self.passed_over += 1
             return
         self._rows.append(row)
         if len(self._rows) >= FOLD:
             self._fold()
 
+    def found(self) -> tuple[Floats, Floats]:
+        """Return the mean, float64[n or 2n], and the covariance."""
+        if self._rows:
+            self._fold()
+        centred = self._moments - np.outer(self._mean, self._mean)
+        return self._mean, (centred + centred.T) / 2
+
     def _fold(self) -> None:
         rows = np.stack(self._rows)
         self._rows.clear()
-        gaps = ~np.isfinite(rows)
         spread = np.zeros_like(self._moments)
         self._count = min(self._count + len(rows), 1 / self._least_rate)
         rate = 1 / self._count
         weights = rate * (1 - rate) ** np.arange(len(rows))[::-1]
-        for row, missing, weight in zip(rows, gaps, weights.tolist(), strict=True):
+        gaps = ~np.isfinite(rows)
+        patterns, which = np.unique(gaps, axis=0, return_inverse=True)
+        for number, missing in enumerate(patterns):
             if missing.any():
-                self._fill(row, missing, weight, spread)
+                self._fill(rows, np.flatnonzero(which.ravel() == number), missing, weights, spread)
         kept = (1 - rate) ** len(rows)
         self._mean = kept * self._mean + weights @ rows
         self._moments = kept * self._moments + (rows * weights[:, None]).T @ rows + spread
 
     def _fill(
-        self, row: Floats, missing: np.ndarray[tuple[int], np.dtype[np.bool_]], weight: float, spread: Floats
+        self, rows: Floats, mine: npt.NDArray[np.intp], missing: npt.NDArray[np.bool_], weights: Floats, spread: Floats
     ) -> None:
-        """Put the expectation of what is missing into a row, and add its covariance."""
+        """Put the expectation of what is missing into rows with the same gaps, and add its covariance."""
         lost, seen = np.flatnonzero(missing), np.flatnonzero(~missing)
-        block = self._moments[np.ix_(lost, lost)] - np.outer(self._mean[lost], self._mean[lost])
-        row[lost] = self._mean[lost]
+        block = self._known(lost, lost)
+        expected = np.broadcast_to(self._mean[lost], (len(mine), len(lost)))
         if len(seen):
-            own = self._moments[np.ix_(seen, seen)] - np.outer(self._mean[seen], self._mean[seen])
+            own = self._known(seen, seen)
             own[np.diag_indices_from(own)] *= 1 + RIDGE
-            cross = self._moments[np.ix_(seen, lost)] - np.outer(self._mean[seen], self._mean[lost])
+            cross = self._known(seen, lost)
             gain = linalg.solve(own, cross, assume_a="sym")
-            row[lost] += gain.T @ (row[seen] - self._mean[seen])
+            expected = expected + (rows[np.ix_(mine, seen)] - self._mean[seen]) @ gain
             block = block - gain.T @ cross
-        spread[np.ix_(lost, lost)] += weight * (block + block.T) / 2
+        rows[np.ix_(mine, lost)] = expected
+        spread[np.ix_(lost, lost)] += weights[mine].sum() * (block + block.T) / 2
+
+    def _known(self, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> Floats:
+        """Return a block of the covariance, shrunk as far as there are few rows for so many sensors.
+
+        What a sensor tells of itself, a lag later, is kept. Unshrunk, what is filled in would be made of noise.
+        """
+        block = self._moments[np.ix_(rows, columns)] - np.outer(self._mean[rows], self._mean[columns])
+        size = len(self._moments)
+        n = size // 2 if self._lag else size
+        alien = (rows % n)[:, None] != columns % n
+        return np.asarray(np.where(alien, self._count / (self._count + size) * block, block))
+
+
+class Refit:
+    """The fading moments of one model, and the model of the same structure that they make.
+
+    Args:
+        model: made by `estimation.estimate`; its `about` names structure and steps.
+        half_life: of a row, in steps; None = the number of steps it was fitted to.
+    """
+
+    def __init__(self, model: Model, *, half_life: float | None = None) -> None:
+        self._base = model
+        self._structure = Structure.of(model.about)
+        steps = steps_of(model)
+        moments = moments_of(model, self._structure)
+        self._moments = FadingMoments(moments, steps=steps, half_life=half_life or steps, lag=self._structure.lag)
+
+    @property
+    def passed_over(self) -> int:
+        """Rows that taught nothing, since they had gaps and the slot is large."""
+        return self._moments.passed_over
+
+    def observe(self, values: Floats, step: int) -> None:
+        """Take in a step's readings, float64[n], sensor units; NaN = missing."""
+        self._moments.observe((values - self._base.mean_at(step)) / self._base.scale)
 
     def model(self) -> Model:
         """Return a model of the moments as they are now; same names, scale, profile and structure."""
-        if self._rows:
-            self._fold()
-        base, n = self._base, len(self._base)
-        centred = self._moments - np.outer(self._mean, self._mean)
-        base = replace(base, mean=base.mean + base.scale * self._mean[:n])
-        made = of_joint if self._structure.lag else of_covariance
-        return made((centred + centred.T) / 2, self._structure, base)
+        return refitted(self._base, self._structure, *self._moments.found())
 
 
-def _moments_of(model: Model, structure: Structure) -> Floats:
+def steps_of(model: Model) -> float:
+    """Return how many steps a model was fitted to; 1 where it does not say."""
+    return float(model.about.get("steps", 0)) or 1.0
+
+
+def refitted(base: Model, structure: Structure, mean: Floats, moments: Floats) -> Model:
+    """Return a model of this structure with the moments that `FadingMoments` found of `base`'s standardised rows.
+
+    A diagonal structure may be given those of a joint.
+    """
+    n = len(base)
+    base = replace(base, mean=base.mean + base.scale * mean[:n])
+    if not structure.lag:
+        return of_covariance(moments[:n, :n], structure, base)
+    return of_joint(moments, structure, base)
+
+
+def moments_of(model: Model, structure: Structure) -> Floats:
     """Return the moments that a model was made of, but for what shrinkage took away.
 
     Raises:

@@ -28,6 +28,10 @@ PROFILE_VERSION = 2
 """Of a model with a profile, which a reader of version 1 would leave out."""
 REFITS = "refits"
 """Where the store keeps what owners have made; there are many, and old ones go."""
+MOMENTS_VERSION = 3
+"""Of a model that keeps moments; with or without a profile."""
+_MOMENTS = "moments-"
+"""Name of an array of moments, before its lag."""
 _PREFIX = struct.Struct("<16sII32s")  # magic, version, header bytes, SHA-256 of the header
 
 
@@ -45,6 +49,9 @@ def encode(model: Model) -> bytes:
     if model.profile is not None:
         arrays["profile"] = model.profile
         version = PROFILE_VERSION
+    for lag, moments in model.moments.items():
+        arrays[f"{_MOMENTS}{lag}"] = _lower(moments)
+        version = MOMENTS_VERSION
     payload = b"".join(np.ascontiguousarray(array, dtype=F64).tobytes() for array in arrays.values())
     header = {
         "names": list(model.names),
@@ -68,8 +75,8 @@ def decode(data: bytes, source: str) -> Model:
     magic, version, header_bytes, header_sha256 = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise ModelError(f"{source}: not a model file: starts with {magic!r}, expected {MAGIC!r}")
-    if version not in (VERSION, PROFILE_VERSION):
-        raise ModelError(f"{source}: model file version {version}, expected {VERSION} or {PROFILE_VERSION}")
+    if version not in (VERSION, PROFILE_VERSION, MOMENTS_VERSION):
+        raise ModelError(f"{source}: model file version {version}, expected {VERSION} to {MOMENTS_VERSION}")
     text = data[_PREFIX.size : _PREFIX.size + header_bytes]
     if len(text) < header_bytes:
         raise ModelError(f"{source}: cut off in its header: found {len(text)} bytes of it, expected {header_bytes}")
@@ -103,6 +110,12 @@ def _model(header: dict[str, Any], payload: bytes) -> Model:
         profile=arrays.get("profile"),
         calibration=tuple((float(delta), float(factor)) for delta, factor in header["calibration"]),
         about=dict(header["about"]),
+        moments={
+            lag: _square(array, (2 if lag else 1) * len(names))
+            for lag, array in (
+                (int(name.removeprefix(_MOMENTS)), array) for name, array in arrays.items() if name.startswith(_MOMENTS)
+            )
+        },
     )
 
 

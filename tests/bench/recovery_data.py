@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.recovery.averaging import ModelAverage
 from services.recovery.calibration import Calibration, Shadow
 from services.recovery.estimation import estimate
 from services.recovery.filter import Recovery
 from services.recovery.fit import read_history
 from services.recovery.model import Model, ModelError
-from services.recovery.refit import Refit
 from services.runtime.columns import Floats
 from tests.bench import imputers, outcome
 
@@ -99,7 +99,9 @@ def read(path: Path, axis: str) -> Floats:
     try:
         cells = [float(cell) for cell in first.replace(",", " ").split()]
     except ValueError:
-        return read_history(path).values
+        if "," in first:
+            return read_history(path).values
+        cells, text = [0.0], text.split(first, 1)[1]  # names between blanks: numbers follow
     if not cells:
         raise ModelError(f"{path}: found nothing in it, expected a series")
     try:
@@ -161,7 +163,7 @@ def recover(trial: Trial) -> Found:
     recovery = Recovery(model, delta=SCORED_LEVEL, calibration=calibration)
     groups = trial.edge_of[kept]
     shadows = [Shadow(recovery, groups.tolist(), offset=place) for place in range(min(SHADOWS, len(set(groups))))]
-    refit = Refit(model)
+    average = ModelAverage(model, recovery, groups.tolist())
     every = max(LEAST_EVERY, trial.fit // REFITS)
     mean = trial.values.copy()
     bounds = {level: np.zeros_like(mean) for level in LEVELS}
@@ -172,9 +174,9 @@ def recover(trial: Trial) -> Found:
         mean[step, kept] = recovery.step(values, step).mean
         for shadow in shadows:
             calibration.observe(step, *shadow.observe(values, step))
-        refit.observe(values, step)
+        average.observe(values, step)
         if (step - trial.fit) % every == every - 1:
-            recovery.follow(refit.model())
+            recovery.follow(average.best(), step)
         taken += time.perf_counter() - begun
         for level in LEVELS:
             bounds[level][step, kept] = recovery.half_widths(level)
@@ -250,10 +252,10 @@ def _gaussian(model: Model, trial: Trial) -> Found:
 
 
 def offline(trial: Trial, name: str) -> Found:
-    """Impute the whole series by an algorithm of the package ImputeGAP, which sees the future.
+    """Impute the whole series by an algorithm that sees the future.
 
     Raises:
-        ImportError: the package is not there.
+        ModelError: its package is not there.
     """
     return Found(imputers.impute(name, np.where(trial.hidden, np.nan, trial.values)), {})
 
@@ -302,7 +304,7 @@ def main() -> int:
     parser.add_argument("--period", default="auto", help="steps of a profile, auto or none")
     parser.add_argument("--rows", type=int, help="of the series, from its start")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--offline", action="store_true", help="also imputers of ImputeGAP (to be installed)")
+    parser.add_argument("--offline", action="store_true", help="also CDRec (of ImputeGAP) and IterativeSVD")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     try:
@@ -324,11 +326,14 @@ def main() -> int:
         period = int(period)
     unit = np.nanstd(values, axis=0).clip(1e-12)
     trial = Trial(values, fit, test, hidden, edge_of, unit, period)
+    beyond: dict[str, Any] = {}
+    for name in imputers.NAMES if options.offline else ():
+        try:
+            beyond[f"{name} (offline)"] = judge(offline(trial, name), trial)
+        except ModelError as error:
+            parser.error(str(error))
     figures = judge(recover(trial), trial)
-    baselines = {name: judge(method(trial), trial) for name, method in CAUSAL.items()}
-    if options.offline:
-        for name in imputers.NAMES:
-            baselines[f"{name} (offline)"] = judge(offline(trial, name), trial)
+    baselines = {name: judge(method(trial), trial) for name, method in CAUSAL.items()} | beyond
     found = {
         "bench": "recovery_data",
         "data": options.data.name,

@@ -3,9 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.recovery.estimation import _groups, _outages, _try, estimate
+from services.recovery.estimation import _groups, estimate
 from services.recovery.filter import Recovery
 from services.recovery.model import Model, ModelError
+from services.recovery.search import Search
+from services.recovery.trial import outages, run_trial
 from services.runtime.columns import Floats
 
 
@@ -112,7 +114,7 @@ def test_trial_outages_are_what_the_filter_would_have_given():
     groups = _groups(None, n)
     errors, sds = [], []
     for group in groups:
-        for start, length in zip(*_outages(len(history)), strict=True):
+        for start, length in zip(*outages(len(history)), strict=True):
             recovery = Recovery(replace(model, calibration=()))
             recovery.step(held[start])
             for at in range(start + 1, min(start + 1 + length, len(history))):
@@ -122,7 +124,7 @@ def test_trial_outages_are_what_the_filter_would_have_given():
                 scored = group[np.isfinite(history[at, group])]
                 errors.append(((history[at] - estimate_.mean) / model.scale)[scored])
                 sds.append((estimate_.sd / model.scale)[scored])
-    trial = _try(model, history, groups)
+    trial = run_trial(model, history, groups)
     np.testing.assert_allclose(np.sort(trial.error), np.sort(np.concatenate(errors)), atol=1e-9)
     np.testing.assert_allclose(np.sort(trial.sd), np.sort(np.concatenate(sds)), atol=1e-9)
 
@@ -138,3 +140,16 @@ def test_nothing_to_fit():
         estimate(np.zeros((20, 2)), ["a", "b"], edges=["e"])
     with pytest.raises(ModelError, match="twice"):
         estimate(np.zeros((20, 2)), ["a", "a"])
+
+
+def test_the_last_third_alone_does_not_decide():
+    rng = np.random.default_rng(6)
+    coupled = factor_history(240, 6, rng, persistence=0.5, own=0.2)
+    strange = coupled[-80:].mean(axis=0) + coupled.std(axis=0) * rng.normal(size=(80, 6))  # each on its own
+    rows = np.concatenate([coupled[:160], strange])
+    base = Model(tuple(names(6)), rows.mean(axis=0), rows.std(axis=0), np.zeros(6), np.eye(6), np.eye(6), np.zeros(6))
+    search = Search(rows, 160, base, [np.array([i]) for i in range(6)], 0)
+    search.run()
+    found = search.decide()
+    assert search.best.shrinkage > found[0].structure.shrinkage
+    assert [each.score for each in found] == sorted(each.score for each in found)

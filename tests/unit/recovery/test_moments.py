@@ -7,7 +7,7 @@ from services.recovery.estimation import estimate
 from services.recovery.filter import Recovery
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import Moments, Structure, covariance, detect_period, of_joint, profile_of
-from services.recovery.refit import Refit, _moments_of
+from services.recovery.refit import Refit, moments_of
 from services.runtime.columns import Floats
 
 
@@ -36,7 +36,7 @@ FITTED = Moments(walk(300, 4)).model(Structure("innovation", 0.1, 0.8, 1), base(
 def test_moments_come_back_from_a_model(structure):
     moments = Moments(walk(5000, 4))
     model = moments.model(structure, base(4))
-    again = _moments_of(model, structure)
+    again = moments_of(model, structure)
     expected = moments.covariance() if structure.lag == 0 else moments.joint(structure.lag)
     np.testing.assert_allclose(again, expected, atol=0.03)  # but for what is not stationary about a sample
 
@@ -148,7 +148,7 @@ def test_a_refit_says_what_it_cannot_start_from():
     with pytest.raises(ModelError, match="expected that of a fitted model"):
         Refit(base(4))
     with pytest.raises(ModelError, match="shrinkage 1"):
-        _moments_of(base(4), Structure("diagonal", 1.0, 0.5))
+        moments_of(base(4), Structure("diagonal", 1.0, 0.5))
 
 
 @pytest.mark.parametrize("form", ["precision", "covariance"])
