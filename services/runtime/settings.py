@@ -291,6 +291,7 @@ class Recovery(Section):
         default=False,
         description="let the owner make models that follow the data; each comes into force through the slot's log",
     )
+    refit_s: Positive = Field(300.0, description="least time between two of them; each takes a file in the store")
     helpers: Annotated[int, Field(ge=0)] = Field(
         100,
         description="sensors of other slots that a slot may ask for while values it lost miss eps and delta; 0 = none",

@@ -203,7 +203,9 @@ class Primary:
             if settings.calibrate:
                 self.calibrator = Calibrator(recover, recovery, wish.config, wish.groups, suspects=settings.suspects)
             if settings.refit:
-                self.refitter = Refitter(recovery)
+                edges = [wish.config.edges[place] for place in recover.places]
+                least_steps = round(settings.refit_s * 1e6 / wish.config.slide_us)
+                self.refitter = Refitter(recovery, edges, least_steps=least_steps)
             watching = (self.calibrator, self.refitter)
             recover.watch(*(watcher.observe for watcher in watching if watcher is not None))
         todo = self._refit(slot, now)

@@ -50,7 +50,7 @@ class Owner:
         self.slot = Slot(SLOT, self.load)
         play(self.slot, self.writer.records)
         self.primary = Primary(
-            SLOT, "n1", Settings(recovery=Recovery(refit=refit, helpers=0)), PendingQueue(), NO_NAME, 0.0
+            SLOT, "n1", Settings(recovery=Recovery(refit=refit, refit_s=10.0, helpers=0)), PendingQueue(), NO_NAME, 0.0
         )
         self.written: list[Record] = []
         self.step, self.now = FIRST, 0.0
