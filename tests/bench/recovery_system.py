@@ -35,6 +35,7 @@ import numpy as np
 from services.local import processes
 from services.local.fleet import Fleet
 from services.local.topics import read_partition, tool_log
+from services.recovery.estimation import estimate
 from services.recovery.model import Model
 from services.runtime.columns import Floats, floats, octets, sensors
 from services.runtime.log import RECOVERED, TUPLES
@@ -108,15 +109,11 @@ def _signals(chance: np.random.Generator) -> Floats:
 
 
 def _model(names: list[str], values: Floats) -> Model:
-    """Return a model of the windows of these rows: persistence of one step, and their covariance, a little shrunk."""
+    """Return a model of the windows of these rows."""
     sums = np.cumsum(np.vstack([np.zeros(SENSORS), values]), axis=0)
     windows = ((sums[WINDOW:] - sums[:-WINDOW]) / WINDOW)[:: round(STEP_S / INTERVAL_S)]
-    mean, scale = windows.mean(axis=0), windows.std(axis=0)
-    x = (windows - mean) / scale
-    prior = 0.98 * x.T @ x / len(x) + 0.02 * np.eye(SENSORS)
-    persistence = np.full(SENSORS, float(np.mean(x[1:] * x[:-1])))
-    noise = prior * (1 - persistence[0] ** 2)
-    return Model(tuple(names), mean, scale, persistence, noise, prior, np.zeros(SENSORS))
+    edges = [str(number * EDGES // SENSORS) for number in range(SENSORS)]
+    return estimate(windows, names, edges=edges)[0]
 
 
 @dataclass
@@ -253,7 +250,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--slots", type=int, default=2)
-    parser.add_argument("--eps", type=float, default=0.5)
+    parser.add_argument("--eps", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--port", type=int, default=29292)
     parser.add_argument("--work", type=Path, default=Path("out/bench"))
