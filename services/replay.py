@@ -147,7 +147,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
                 if chain is not None:
                     chain.set_model(model)
             elif change.refit_of == base and chain is not None:
-                chain.follow(load_model(change.sha256))
+                chain.follow(load_model(change.sha256), cursor - 1)
         elif body == "calibrated" and chain is not None:
             if message.calibrated.model == base:
                 chain.set_factors(floats(message.calibrated.factor))
@@ -158,7 +158,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             if message.helpers.model == base:
                 ids = sensors(message.helpers.sensor).tolist()
                 helped = dict(zip(ids, message.helpers.edge, strict=True))
-                chain.set_helpers(ids, message.helpers.name)
+                chain.set_helpers(ids, message.helpers.name, cursor - 1)
         elif body == "edge_out" and message.edge_out.edge in edges:
             edge = edges[message.edge_out.edge]
             edge["out"] = max(message.edge_out.from_step, edge["last"] + 1)

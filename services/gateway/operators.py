@@ -189,10 +189,10 @@ class Chain:
             if kind == "recover":
                 self._operators[place] = Recover(self._config, model=model)
 
-    def follow(self, model: Model) -> None:
-        """Let the recovery go on with a refit of its model."""
+    def follow(self, model: Model, step: int) -> None:
+        """Let the recovery go on with a refit of its model; `step` is the last one that closed."""
         for recover in self._recovers():
-            recover.follow(model)
+            recover.follow(model, step)
 
     def aim(self, config: SlotConfig) -> None:
         """Go by another eps, delta and treatment of unbounded values; all state stays."""
@@ -200,10 +200,10 @@ class Chain:
         for recover in self._recovers():
             recover.aim(config)
 
-    def set_helpers(self, sensors: Sequence[int], names: Sequence[str]) -> None:
-        """Let the recovery use these sensors of other slots; they replace those before."""
+    def set_helpers(self, sensors: Sequence[int], names: Sequence[str], step: int) -> None:
+        """Let the recovery use these sensors of other slots; they replace those before. `step` as in `follow`."""
         for recover in self._recovers():
-            recover.set_helpers(sensors, names)
+            recover.set_helpers(sensors, names, step)
 
     def _recovers(self) -> list[Recover]:
         return [operator for operator in self._operators if isinstance(operator, Recover)]

@@ -70,16 +70,16 @@ class Recover:
         for filter_ in self._filters():
             filter_.aim(eps=config.eps, delta=config.delta)
 
-    def follow(self, model: Model) -> None:
+    def follow(self, model: Model, step: int) -> None:
         """Go on with a refit of the filter's model; sensors that helped still do, by the model they came with.
 
         One of other sensors changes nothing: the slot's settings have changed since it was made.
         """
         mine = self._filter
         if mine is not None and mine.model.names == model.names and np.array_equal(mine.model.scale, model.scale):
-            mine.follow(model)
+            mine.follow(model, step)
 
-    def set_helpers(self, sensors: Sequence[int], names: Sequence[str]) -> None:
+    def set_helpers(self, sensors: Sequence[int], names: Sequence[str], step: int) -> None:
         """Use readings of these sensors of other slots from the next step on, as far as the model knows them."""
         self._wide, self._helpers = None, ()
         if self._filter is None or self._model is None:
@@ -88,7 +88,7 @@ class Recover:
         usable = [(sensor, name) for sensor, name in zip(sensors, names, strict=True) if name in known]
         if usable:
             part = self._model.select([*self._filter.model.names, *(name for _, name in usable)])
-            self._wide, self._helpers = self._filter.widened(part), tuple(sensor for sensor, _ in usable)
+            self._wide, self._helpers = self._filter.widened(part, step), tuple(sensor for sensor, _ in usable)
 
     def hear(self, helpers: Mapping[int, float]) -> None:
         """Take note of the helpers' readings of the step that comes next."""

@@ -270,7 +270,7 @@ class Slot:
         self.book.restore(list(context.edges), list(context.open))
         self.chain = build_chain(self.config, self._model)
         if self.refit_of:
-            self.chain.follow(self._load_model(self.model_sha256))
+            self.chain.follow(self._load_model(self.model_sha256), self.cursor - 1)
         self._help(context.helpers)
         self.chain.restore(dict(context.operators))
         self.position = context.offset
@@ -417,7 +417,7 @@ class Slot:
         self.model_sha256, self.refit_of = change.sha256, change.refit_of
         if change.refit_of:
             if self.chain is not None and model is not None:
-                self.chain.follow(model)
+                self.chain.follow(model, self.cursor - 1)
             return
         self._model = model
         if self.chain is not None:
@@ -440,7 +440,7 @@ class Slot:
         if not len(ids) == len(helpers.name) == len(helpers.edge):
             return
         self.helpers = helpers
-        self.chain.set_helpers(ids, helpers.name)
+        self.chain.set_helpers(ids, helpers.name, self.cursor - 1)
         if isinstance(self.book, StepBook):
             self.book.helpers = dict(zip(ids, helpers.edge, strict=True))
 

@@ -3,10 +3,10 @@
 Which structure is best is not settled by the history that a fit has: it depends on how much has been seen since, on
 what fails together, and on how the data move on. So the best structures of each kind that the fit found go on with
 the data (`refit.FadingMoments`), and living edges fail in the eyes of all of them alike (shadow failures, as in
-`calibration.Shadow`), each time from what the slot's filter believes at that moment. From their errors, which fade with
-the moments' half-life, follow weights as of an exponentially weighted forecaster (Cesa-Bianchi and Lugosi 2006,
-chapter 2). What is averaged are the models' parameters, so that one model comes out. That is better than the best
-candidate alone, since which one that is cannot be told well. Nothing is drawn at random: the same steps give the same.
+`calibration.Shadow`), each time from what the slot's filter believes at that moment. From their errors, which fade,
+follow weights as of an exponentially weighted forecaster (Cesa-Bianchi and Lugosi 2006, chapter 2). What is averaged
+are the models' parameters, so that one model comes out: on short series that is better than the best candidate alone,
+since which one that is cannot be told well. Nothing is drawn at random: the same steps give the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ from services.recovery.trial import score_of
 from services.runtime.columns import Floats
 
 SOFTNESS = 0.03
-"""By how much a candidate's score may be worse for its weight to fall by e: by 3 % more error."""
+"""By how much a candidate's score may be worse for its weight to fall by e, after a fit to `SOFT_STEPS` steps: by 3 %
+more error. The more steps, the better are errors known: it falls with their fourth root."""
+SOFT_STEPS = 500.0
+MEMORY = 3000.0
+"""Steps at most after which an error weighs half: how much is missing may change faster than how sensors move."""
 LEAST_WEIGHT = 0.02
 """A candidate that weighs less than this share of the best is left out."""
 TRIAL_WEIGHT = 0.5
@@ -48,7 +52,7 @@ class ModelAverage:
             candidates and moments in it, its own structure is the only one.
         recovery: the slot's filter; shadow failures begin with its state.
         edge_of: each sensor's edge.
-        half_life: of a row and of an error, in steps; None = the number of steps the model was fitted to.
+        half_life: of a row, and of an error up to `MEMORY`, in steps; None = the number the model was fitted to.
 
     Attributes:
         passed_over: models that could not be made of the moments as they were; the ones before stayed.
@@ -64,6 +68,8 @@ class ModelAverage:
         self._recovery = recovery
         self._steps = steps_of(model)
         self._half_life = half_life or self._steps
+        self._memory = min(MEMORY, self._half_life)
+        self._softness = SOFTNESS * min(1.0, SOFT_STEPS / self._steps) ** 0.25
         edges, names = numbered(edge_of)
         self._sensors = [np.flatnonzero(edges == number) for number in range(len(names))]
         self._candidates, starts = _candidates(model)
@@ -82,7 +88,7 @@ class ModelAverage:
         self.passed_over = 0
         lengths = np.sort(SHADOW_STEPS)
         # Values that shadow failures of each length see in as many steps as the fit had.
-        seen = self._steps * len(model) / len(self._sensors) * lengths / lengths.sum()
+        seen = min(self._steps, self._memory) * len(model) / len(self._sensors) * lengths / lengths.sum()
         self._counts = np.maximum(TRIAL_WEIGHT * seen, 1e-9)
         rows = [(each.squares + each.squares[-1:] * len(lengths))[: len(lengths)] for each in self._candidates]
         self._squares = np.array(rows) * self._counts
@@ -152,7 +158,7 @@ class ModelAverage:
     def weights(self) -> Floats:
         """Return what each candidate weighs, float64[candidates], of sum 1."""
         scores = self.scores()
-        weights = np.exp((scores.min() - scores) / SOFTNESS)
+        weights = np.exp((scores.min() - scores) / self._softness)
         weights[weights < LEAST_WEIGHT] = 0.0
         return np.asarray(weights / weights.sum())
 
@@ -187,7 +193,7 @@ class ModelAverage:
         rest = max(1.0, len(self._base) / SCORED_SENSORS)
         self._until = step + 1 + self._length
         self._free_from = step + round(rest * (1 + self._length))
-        faded = 0.5 ** ((self._free_from - step) / self._half_life)
+        faded = 0.5 ** ((self._free_from - step) / self._memory)
         self._squares *= faded
         self._counts *= faded
         self._shadows = []

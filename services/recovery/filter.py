@@ -194,11 +194,12 @@ class Recovery:
         self._eps, self._delta = eps, delta
         self._half_width, self._inflation = half_width(delta), self.model.inflation(delta)
 
-    def widened(self, model: Model) -> Recovery:
+    def widened(self, model: Model, step: int = 0) -> Recovery:
         """Return a filter of these sensors and more that goes on from here (helpers, section 4.2 of the paper).
 
         Args:
             model: its first sensors are this filter's, with the same scale.
+            step: the last one taken; only asked for where the two models' profiles differ.
 
         Of the sensors that are new nothing was read yet: given what is known now they have their stationary
         distribution, X_new | X ~ N(A X, D) with A = S_new,own S_own^-1 of the prior.
@@ -218,7 +219,7 @@ class Recovery:
         if self._state is None:
             return other
         known, missing, covariance = self.posterior()
-        known = known + (self.model.mean - model.mean[:n]) / model.scale[:n]
+        known = known + (self.model.mean_at(step) - model.mean_at(step)[:n]) / model.scale[:n]
         try:
             factor = linalg.cho_factor(model.prior[:n, :n] + other.nugget * np.eye(n), lower=True)
             pull = linalg.cho_solve(factor, model.prior[:n, n:]).T  # A
