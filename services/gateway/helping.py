@@ -16,7 +16,7 @@ from scipy import linalg
 from services.gateway.config import SlotConfig
 from services.gateway.recover import Recover
 from services.recovery.forms import inverse
-from services.recovery.helpers import choose_helpers, variance_threshold
+from services.recovery.helpers import HelpersError, choose_helpers, variance_threshold
 from services.recovery.model import Model
 from services.runtime.columns import Floats
 from services.runtime.sensors import SensorTable
@@ -105,9 +105,12 @@ class Helping:
         threshold = np.full(len(self.model), np.inf)
         factors = self._factors()
         threshold[self._own] = variance_threshold(self.config.eps, self.config.delta) / np.square(factors)
-        found = choose_helpers(
-            self.model.prior, self._own, np.flatnonzero(lost), threshold, cap=cap, precision=self._reach()
-        )
+        try:
+            found = choose_helpers(
+                self.model.prior, self._own, np.flatnonzero(lost), threshold, cap=cap, precision=self._reach()
+            )
+        except HelpersError:  # a model at the edge of what can be computed: the slot does without
+            return Wanted(unmet=(("no helper", int(lost[self._own].sum())),))
         order = np.argsort(self._ids[found.chosen])
         chosen = found.chosen[order].tolist()
         unmet = Counter[str]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
 from services.recovery.filter import Recovery, StepEstimate
-from services.recovery.model import Model
+from services.recovery.model import Model, ModelError
 from services.runtime.columns import Floats, octets, pack_arrays, unpack_arrays
 from services.runtime.messages import UNBOUNDED, UNMODELLED
 
@@ -77,7 +78,8 @@ class Recover:
         """
         mine = self._filter
         if mine is not None and mine.model.names == model.names and np.array_equal(mine.model.scale, model.scale):
-            mine.follow(model, step)
+            with contextlib.suppress(ModelError):  # no covariance: everyone stays with what they have
+                mine.follow(model, step)
 
     def set_helpers(self, sensors: Sequence[int], names: Sequence[str], step: int) -> None:
         """Use readings of these sensors of other slots from the next step on, as far as the model knows them."""
@@ -87,8 +89,10 @@ class Recover:
         known = set(self._model.names) - set(self._filter.model.names)
         usable = [(sensor, name) for sensor, name in zip(sensors, names, strict=True) if name in known]
         if usable:
-            part = self._model.select([*self._filter.model.names, *(name for _, name in usable)])
-            self._wide, self._helpers = self._filter.widened(part, step), tuple(sensor for sensor, _ in usable)
+            names = [*self._filter.model.names, *(name for _, name in usable)]
+            with contextlib.suppress(ModelError):  # no covariance by rounding: everyone goes on without
+                self._wide = self._filter.widened(self._model.select(names), step)
+                self._helpers = tuple(sensor for sensor, _ in usable)
 
     def hear(self, helpers: Mapping[int, float]) -> None:
         """Take note of the helpers' readings of the step that comes next."""

@@ -19,7 +19,7 @@ from services.local.fleet import Fleet
 from services.local.processes import Process, ProcessError
 from services.local.topics import make_topics, tool_log
 from services.runtime.kafka import client_options
-from services.runtime.log import RECOVERED
+from services.runtime.log import RECOVERED, LogError
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings, Source
 
@@ -154,7 +154,10 @@ class System:
         try:
             while time.monotonic() < deadline:
                 fleet.update(_POLL_S)
-                ends = {slot: reader.range(RECOVERED, slot)[1] for slot in range(self.settings.slots.count)}
+                try:
+                    ends = {slot: reader.range(RECOVERED, slot)[1] for slot in range(self.settings.slots.count)}
+                except LogError:  # a broker that is starting on a busy machine may take longer than a client waits
+                    continue
                 if all(end == 0 or end - fleet.acked(slot, "spark") <= _NEARLY_RECORDS for slot, end in ends.items()):
                     return True
         finally:

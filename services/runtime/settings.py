@@ -158,6 +158,10 @@ class Slots(Section):
     """Units of work: partitions of `tuples`, fixed when the topics are made."""
 
     count: Count = Field(2, description="slots, and partitions of tuples and recovered")
+    placement: Literal["spread", "proposed-swap", "proposed", "vanilla", "random", "single"] = Field(
+        "spread",
+        description="which slot a sensor gets at first: spread (each edge over all slots), or by the recovery model",
+    )
 
 
 class Operator(Section):

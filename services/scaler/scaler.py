@@ -16,11 +16,12 @@ from services.runtime.heartbeat import Heartbeats
 from services.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
 from services.runtime.reading import read_message
-from services.runtime.sensors import SensorTable, place
+from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings
 from services.scaler.crew import Crew
 from services.scaler.launcher import make_launcher
 from services.scaler.outside import Outside
+from services.scaler.placing import place_sensors
 from services.scaler.planner import Planner
 from services.standby.detector import Detector
 
@@ -158,7 +159,7 @@ class Scaler:
     def _place(self) -> None:
         """Write the placement: the first one, or one for a table that has grown."""
         known = self._placement
-        placed = place(self._table, self._settings.slots.count)
+        placed = place_sensors(self._settings, self._table)
         if known is not None:
             before = columns.sensors(known.slot)
             self._table.check_placed(len(before), known.table_sha256)

@@ -1,0 +1,63 @@
+"""The first placement: spread, or by what the recovery model knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.recovery.model import Model, ModelError
+from services.recovery.partition import objective
+from services.runtime.sensors import Sensor, SensorTable, place
+from services.runtime.settings import Settings
+from services.scaler.placing import place_sensors
+
+N = 24
+
+
+@pytest.fixture
+def table() -> SensorTable:
+    return SensorTable(tuple(Sensor(row, f"s{row}", f"e{row % 4}") for row in range(N + 1)))
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    """Sensors 0-5, 6-11, ... tell of each other; the model has them backwards, and lacks the last."""
+    prior = np.kron(np.eye(4), 0.9 * np.ones((6, 6))) + 0.1 * np.eye(N)
+    zeros = np.zeros(N)
+    names = tuple(f"s{row}" for row in reversed(range(N)))
+    path = tmp_path / "model.bin"
+    Model(names, zeros, zeros + 1, zeros + 0.9, 0.19 * prior, prior, zeros).save(path)
+    return path
+
+
+def settings(method: str, model: Path | str = "", slots: int = 4) -> Settings:
+    return Settings(slots={"count": slots, "placement": method}, recovery={"model": str(model)})
+
+
+def test_sensors_that_tell_of_each_other_come_together(table: SensorTable, model_file: Path) -> None:
+    placed = place_sensors(settings("proposed-swap", model_file), table)
+    assert placed.dtype == np.uint32
+    assert np.bincount(placed[:N]).tolist() == [6, 6, 6, 6]
+    for first in range(0, N, 6):
+        assert len(set(placed[first : first + 6].tolist())) == 1
+    assert placed[N] == place(table, 4)[N], "the model does not know it"
+
+
+@pytest.mark.parametrize("method", ["proposed", "vanilla", "random"])
+def test_every_method_is_balanced(table: SensorTable, model_file: Path, method: str) -> None:
+    placed = place_sensors(settings(method, model_file), table)
+    assert np.bincount(placed[:N]).tolist() == [6, 6, 6, 6]
+    correlation = Model.load(model_file).prior[::-1, ::-1]
+    edges = [f"e{row % 4}" for row in range(N)]
+    best = place_sensors(settings("proposed-swap", model_file), table)[:N].astype(np.intp)
+    assert objective(correlation, edges, placed[:N].astype(np.intp)) <= objective(correlation, edges, best)
+
+
+def test_spread_needs_no_model_and_the_others_do(table: SensorTable, model_file: Path) -> None:
+    assert place_sensors(settings("spread"), table).tolist() == place(table, 4).tolist()
+    with pytest.raises(ModelError, match="without a"):
+        place_sensors(settings("proposed-swap"), table)
+    with pytest.raises(ModelError, match=r"found 24 sensors .* 25 or more"):
+        place_sensors(settings("proposed-swap", model_file, slots=25), table)
