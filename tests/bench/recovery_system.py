@@ -8,7 +8,7 @@ the median of the 5 s before the kill. One JSON object comes out:
 
     usual_s      what it usually takes
     first_s      lateness of the first step that was filled in, {p50, p99, max} over kills and slots
-    after_s      lateness of the steps that ended after that first one had come
+    after_s      lateness of the steps that ended after that first one had come; `before_s`: of those before the kill
     gaps         steps that a slot left out; `untagged`: values of the dead edge that claim to be measured
     missing      values of the dead edge that did not come at all
     error_sd     root mean square error of what was filled in, in standard deviations of each sensor
@@ -132,6 +132,7 @@ class Tally:
     usual: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     after: list[float] = field(default_factory=list)
+    before: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -215,8 +216,10 @@ def judge_outage(
 ) -> None:
     """Judge one slot's steps of one outage."""
     before = (outage.killed_us - BEFORE_S * 1e6, outage.killed_us - 1e6)
-    usual = float(np.median([item.taken_s for item in steps if before[0] < item.message.event_time_us < before[1]]))
+    calm = [item.taken_s for item in steps if before[0] < item.message.event_time_us < before[1]]
+    usual = float(np.median(calm))
     tally.usual.append(usual)
+    tally.before += [taken - usual for taken in calm]
     everyone = sensors(steps[-1].message.sensor)
     mine = everyone[everyone * EDGES // SENSORS == int(outage.edge[5:]) - 1]
     came_us = 0
@@ -272,6 +275,7 @@ def main() -> int:
         "usual_s": spread(tally.usual),
         "first_s": spread(tally.first),
         "after_s": spread(tally.after),
+        "before_s": spread(tally.before),
         "values": counts["values"],
         "gaps": counts["gaps"],
         "missing": counts["missing"],
