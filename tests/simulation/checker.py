@@ -16,7 +16,6 @@ import numpy as np
 from services.gateway.frames import Frame
 from services.gateway.packed import Packed
 from services.gateway.slot import Output, Slot, parse
-from services.recovery.model import Model
 from services.replay import recompute
 from services.runtime import log as topics
 from services.runtime.columns import Floats, floats
@@ -67,7 +66,7 @@ def expected(world: World, slot: int) -> Truth:
         message, _, _ = parse(record)
         if message is not None:
             scan.read(record.offset, message)
-    state = Slot(slot, _no_model)
+    state = Slot(slot, world.load_model)
     state.register.quarantined = set(scan.quarantined)
     truth = Truth(state, scan)
     wanted = {Context.FromString(record.value or b"").offset for record in world.log.records(topics.CONTEXTS, slot)}
@@ -77,10 +76,6 @@ def expected(world: World, slot: int) -> Truth:
         if state.position in wanted and state.book is not None:
             truth.contexts[state.position] = state.context()
     return truth
-
-
-def _no_model(sha256: str) -> Model:
-    raise AssertionError(f"no schedule puts a model in force, but {sha256} is asked for")
 
 
 def check(world: World) -> list[str]:
@@ -103,7 +98,7 @@ def check(world: World) -> list[str]:
 
 def _replay(world: World, slot: int, truth: Truth) -> list[str]:
     """The plain loop, which shares nothing with the slot but its operators, says the same."""
-    said = {item.name: item.frame for item in recompute(world.log.records(topics.TUPLES, slot), _no_model)}
+    said = {item.name: item.frame for item in recompute(world.log.records(topics.TUPLES, slot), world.load_model)}
     wrong = [f"slot {slot}: the replay has no output {name}" for name in truth.frames if name not in said]
     for name, frame in said.items():
         own = truth.frames.get(name)

@@ -15,10 +15,13 @@ from unittest.mock import patch
 
 from services.gateway.closer import Closer
 from services.gateway.host import Host
+from services.gateway.recover import Recover
 from services.gateway.slot import Output, Slot
 from services.gateway.steps import StepBook
+from services.recovery.filter import Recovery
+from services.recovery.model import Model
 from services.runtime.log import Record
-from services.runtime.messages import Ack, LogRecord, SlotSettings, TupleBatch
+from services.runtime.messages import Ack, Context, LogRecord, SlotSettings, TupleBatch
 from services.runtime.names import Name
 from services.standby import actions as act
 from services.standby.detector import Detector
@@ -191,6 +194,32 @@ def _behind_its_own(self: Speculation, generation: int, tail: Name) -> None:
     self.owes = False
 
 
+_slot_context = Slot.context
+_help = Primary._help
+
+
+def _without_helpers(self: Slot) -> Context:
+    context = _slot_context(self)
+    context.ClearField("helpers")
+    return context
+
+
+def _not_read_back(self: Primary, slot: Slot, *args: Any) -> list[act.Action]:
+    """The owner goes by its helpers at once, not from where they stand in the log."""
+    todo = _help(self, slot, *args)
+    for action in todo:
+        if isinstance(action, act.Append):
+            slot._help(action.record.helpers)
+    return todo
+
+
+def _follows_anew(self: Recover, model: Model, step: int) -> None:
+    """A filter that is to go on with a refit forgets what it knew, where it has lost nothing else to tell by."""
+    del step
+    if self._filter is not None and self._filter.model.names == model.names:
+        self._filter = Recovery(model, eps=self._filter._eps, delta=self._filter._delta)
+
+
 def _plant(target: type, method: str, bug: Any) -> Plant:
     return partial(patch.object, target, method, bug)
 
@@ -220,5 +249,9 @@ PLANTED: dict[str, Plant] = {
     "a speculation passes over what the owner survived": _plant(Replica, "_watch", _survived_in_silence),
     "a speculation begins behind what was computed": _plant(Speculation, "begin", _behind_its_own),
     "a reader passes a record over": _plant(Intake, "take_in", _passes_one_over),
+    "a context lacks the helpers": _plant(Slot, "context", _without_helpers),
+    "a context lacks the helpers' readings": _plant(StepBook, "lent_batches", _no_open_batches),
+    "an owner goes by helpers that are not in the log": _plant(Primary, "_help", _not_read_back),
+    "a refit makes the filter forget": _plant(Recover, "follow", _follows_anew),
 }
 """What is wrong -> how it is planted."""

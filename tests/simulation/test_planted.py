@@ -40,6 +40,10 @@ SEEDS = {
     "a speculation passes over what the owner survived": 23,
     "a speculation begins behind what was computed": 559,
     "a reader passes a record over": 1,
+    "a context lacks the helpers": 3,
+    "a context lacks the helpers' readings": 13,
+    "an owner goes by helpers that are not in the log": 3,
+    "a refit makes the filter forget": 3,
 }
 """Planted bug -> a seed that finds it, tried first; when the world has changed another may have to."""
 

@@ -7,22 +7,30 @@ strike between any two actions of a replica, inside a promotion too.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import random
+import shutil
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Literal
 
+import numpy as np
 import structlog
 
 from services.gateway.host import Host
+from services.recovery.model import Model
+from services.recovery.store import load_from_store
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
-from services.runtime.columns import pack_floats, pack_sensors
+from services.runtime.columns import pack_floats, pack_sensors, sensors
 from services.runtime.log import LogError, Producer
-from services.runtime.messages import VERSION, Heartbeat, LogRecord, TupleBatch
+from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch
 from services.runtime.sensors import Sensor, SensorTable, place
-from services.runtime.settings import Operator, Query, Settings, Slots, Standby, Steps
+from services.runtime.settings import Operator, Query, Recovery, Settings, Slots, Standby, Steps
 from services.runtime.settings import Scaler as ScalerSettings
 from services.runtime.testing import MemoryClient, MemoryLog, Network
 from services.scaler.scaler import Scaler
@@ -50,6 +58,12 @@ WITHOUT_STEPS: tuple[dict[str, Any], ...] = (
     {"use": "aggregate", "function": "sum", "window": 7, "slide": 2},
 )
 """What is computed in one run of eight, each tuple as it comes."""
+
+EPS = 1.12
+"""Of a run with a model: with an edge down a slot alone misses it, with sensors of the other slot it does not."""
+
+UNEVEN = (0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 0, 1)
+"""The sensors' edges of such a run: the last has one, which is in one slot, and helps the other from outside."""
 
 _silent = structlog.wrap_logger(
     structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
@@ -111,6 +125,32 @@ class SimEdge:
     sent: set[tuple[int, int]] = field(default_factory=set)  # (slot, step)
 
 
+@cache
+def _recovery() -> Recovery:
+    """Write the model of a process's runs; return the settings that go by it. Refits come often."""
+    directory = Path(mkdtemp(prefix="tsunagi-simulation-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    n = EDGES * SENSORS
+    prior = 0.4 * np.eye(n) + 0.6
+    zeros = np.zeros(n, dtype=np.float64)
+    structure = {"transition": "diagonal", "shrinkage": 0.1, "persistence": 0.9, "lag": 0}
+    about = {"steps": 100, "structure": structure}
+    names = tuple(f"s{sensor}" for sensor in range(n))
+    scale = zeros + 1.0
+    model = Model(
+        names, 10.0 * np.arange(n, dtype=np.float64), scale, zeros + 0.9, 0.19 * prior, prior, zeros, about=about
+    )
+    model.save(directory / "model.bin")
+    return Recovery(
+        model=str(directory / "model.bin"),
+        store=directory / "models",
+        eps=EPS,
+        calibrate=False,
+        refit=True,
+        refit_s=2.0,
+    )
+
+
 def value(sensor: int, step: int) -> float:
     """What a sensor reads."""
     return 10.0 * sensor + math.sin(step / 7 + sensor)
@@ -130,6 +170,7 @@ class World:
         standby: dict[str, Any] | None = None,
         operators: tuple[dict[str, Any], ...] = (),
         mode: Literal["steps", "tuples"] = "steps",
+        modelled: bool = False,
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
@@ -137,7 +178,8 @@ class World:
         self.began_us = self.clock.now_us()
         self.events: list[tuple[float, str]] = []
         edges = [f"edge-{i + 1}" for i in range(EDGES)]
-        self.table = SensorTable(tuple(Sensor(i, f"s{i}", edges[i % EDGES]) for i in range(EDGES * SENSORS)))
+        edge_of = UNEVEN if modelled else [i % EDGES for i in range(EDGES * SENSORS)]
+        self.table = SensorTable(tuple(Sensor(i, f"s{i}", edges[edge]) for i, edge in enumerate(edge_of)))
         chain = operators or ({"use": "recover"}, {"use": "aggregate", "function": "sum", "window": 3})
         self.settings = Settings(
             steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5),
@@ -145,7 +187,10 @@ class World:
             standby=Standby(**(standby or {"batch_size": 20}), context_s=0.5),
             scaler=ScalerSettings(workers=len(WORKERS), launcher="none"),
             query=Query(mode=mode, operators=tuple(Operator(**options) for options in chain)),
+            recovery=_recovery() if modelled else Recovery(),
         )
+        self._asked: dict[int, HelperRequest] = {}
+        self._plan_read = 0
         layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys(
             (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), SLOTS
         )
@@ -189,7 +234,11 @@ class World:
         standby = {"batch_size": BATCHES[seed % len(BATCHES)], "speculate": seed % 8 == 7, **limits}
         if seed % 8 == 6:
             return cls(seed, standby=standby, operators=WITHOUT_STEPS, mode="tuples")
-        return cls(seed, standby=standby)
+        return cls(seed, standby=standby, modelled=seed % 8 in (3, 5))
+
+    def load_model(self, sha256: str) -> Model:
+        """Return a model that a log names."""
+        return load_from_store(self.settings.recovery.store, sha256)
 
     # ---- time --------------------------------------------------------------------------------------------------
 
@@ -291,9 +340,11 @@ class World:
             # It goes on with the present, or from its note of where it was, which is a little old.
             noted = max(edge.next_step - self.rng.choice((1, 2)), self.step_now - 20)
             edge.next_step = noted if edge.repeats else self.step_now + 1
+        lent = self._lent(edge)
         while edge.next_step <= self.step_now:
             step = edge.next_step
-            for slot, ids in edge.sensors.items():
+            for slot in sorted({*edge.sensors, *lent}):
+                ids, helpers = edge.sensors.get(slot, []), lent.get(slot, [])
                 batch = TupleBatch(
                     edge=edge.name,
                     incarnation=edge.incarnation,
@@ -302,8 +353,11 @@ class World:
                     sensor=pack_sensors(ids),
                     value=pack_floats([value(sensor, step) for sensor in ids]),
                     count=pack_sensors([10] * len(ids)),
+                    helper=pack_sensors(helpers),
+                    helper_value=pack_floats([value(sensor, step) for sensor in helpers]),
                 )
-                edge.sent.add((slot, step))
+                if ids:
+                    edge.sent.add((slot, step))
                 record = LogRecord(version=VERSION, batch=batch)
                 edge.producer.send(topics.TUPLES, slot, edge.name.encode(), record.SerializeToString())
             edge.next_step += 1
@@ -312,6 +366,21 @@ class World:
             beat = Heartbeat(node=edge.name, role="edge", incarnation=edge.incarnation, step=edge.next_step - 1)
             edge.beats.send(topics.HEARTBEATS, 0, edge.name.encode(), beat.SerializeToString())
             edge.beats.poll()
+
+    def _lent(self, edge: SimEdge) -> dict[int, list[int]]:
+        """Return which sensors of an edge other slots have asked for."""
+        records = self.log.records(topics.PLAN)
+        for record in records[self._plan_read :]:
+            if not (record.key or b"").startswith(b"helpers/"):
+                continue
+            request = Plan.FromString(record.value or b"").helpers
+            known = self._asked.get(request.slot)
+            if known is None or request.epoch >= known.epoch:
+                self._asked[request.slot] = request
+        self._plan_read = len(records)
+        own = {sensor for ids in edge.sensors.values() for sensor in ids}
+        found = {slot: sorted(own & set(sensors(request.sensor).tolist())) for slot, request in self._asked.items()}
+        return {slot: ids for slot, ids in found.items() if ids}
 
     # ---- faults ------------------------------------------------------------------------------------------------
 
