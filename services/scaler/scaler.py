@@ -21,7 +21,7 @@ from services.runtime.settings import Settings
 from services.scaler.crew import Crew
 from services.scaler.launcher import make_launcher
 from services.scaler.outside import Outside
-from services.scaler.placing import place_sensors
+from services.scaler.placing import budget_warning, place_sensors
 from services.scaler.planner import Planner
 from services.standby.detector import Detector
 
@@ -174,6 +174,9 @@ class Scaler:
             slot=columns.pack_sensors(placed),
             table_sha256=self._table.digest(),
         )
+        warning = "" if known is not None else budget_warning(self._settings, self._table, placed)
+        if warning:
+            self._logger.warning("too few slots", detail=warning)
         self._logger.info("placement", sensors=len(placed), slots=self._settings.slots.count)
         self._write("placement", Plan(version=VERSION, placement=placement))
 

@@ -11,7 +11,8 @@ from services.recovery.model import Model, ModelError
 from services.recovery.partition import objective
 from services.runtime.sensors import Sensor, SensorTable, place
 from services.runtime.settings import Settings
-from services.scaler.placing import place_sensors
+from services.scaler import placing
+from services.scaler.placing import budget_warning, place_sensors
 
 N = 24
 
@@ -61,3 +62,20 @@ def test_spread_needs_no_model_and_the_others_do(table: SensorTable, model_file:
         place_sensors(settings("proposed-swap"), table)
     with pytest.raises(ModelError, match=r"found 24 sensors .* 25 or more"):
         place_sensors(settings("proposed-swap", model_file, slots=25), table)
+
+
+def test_a_slot_whose_step_does_not_fit_is_told_of(
+    table: SensorTable, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = settings("spread", model_file, slots=2)
+    placed = place_sensors(chosen, table)
+    assert budget_warning(chosen, table, placed) == ""
+    slide_s = chosen.steps.slide_s
+    monkeypatch.setattr(placing, "step_seconds", lambda model: 0.02 * slide_s * len(model) ** 2)
+    assert "instead of 2" in (said := budget_warning(chosen, table, placed))
+    assert "about 5 slots" in said
+    assert budget_warning(settings("spread", slots=2), table, placed) == ""
+
+
+def test_a_step_can_be_measured(model_file: Path) -> None:
+    assert placing.step_seconds(Model.load(model_file)) > 0
