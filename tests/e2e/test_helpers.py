@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from deploy.kafka.broker import Broker
+from services.gateway.config import SlotConfig
 from services.local import processes
 from services.local.recovery import ask
 from services.local.topics import read_partition
@@ -155,6 +156,16 @@ def test_a_sensor_moves_to_another_edge_and_nothing_is_refused(tmp_path: Path, b
         processes.forget(rig.settings.state, node)
         processes.start(rig.settings, rig.config, node, role, arguments)
 
+    def home() -> str:
+        """Return the moved sensor's edge as its slot's log has it."""
+        for slot in range(SLOTS):
+            messages = [parsed(record) for record in read_partition(rig.log, TUPLES, slot)]
+            texts = [m.settings.text for m in messages if m is not None and m.WhichOneof("body") == "settings"]
+            config = SlotConfig.parse(texts[-1])
+            if moved in config.sensors:
+                return config.edges[config.sensors.index(moved)]
+        return ""
+
     def exact(after_us: int) -> bool:
         messages = [
             Recovered.FromString(record.value or b"")
@@ -175,6 +186,7 @@ def test_a_sensor_moves_to_another_edge_and_nothing_is_refused(tmp_path: Path, b
         for node in sorted(node for node in rig.pids() if node.startswith(("gw-", "sec-"))):
             restart(node, "worker")
             rig.wait_protected()
+        rig.wait(lambda: home() == to, "the settings that give the sensor to its new edge")
         restart(to, "edge")
         taken_up_us = now_us()
         rig.wait(lambda: exact(taken_up_us + 2_000_000), "measured values of the moved sensor")
