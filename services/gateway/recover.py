@@ -151,8 +151,8 @@ class Recover:
         if self._filter is None or not context:
             return
         if self._wide is None:
-            self._filter.restore(context)
+            self._filter.resume(context)
             return
         both = unpack_arrays(context)
-        self._filter.restore(both["own"].tobytes())
-        self._wide.restore(both["wide"].tobytes())
+        self._filter.resume(both["own"].tobytes())
+        self._wide.resume(both["wide"].tobytes())

@@ -314,7 +314,7 @@ class Recovery:
         return self._form.first(readings, missing)
 
     def context(self) -> bytes:
-        """Return the state; `restore` of it continues with the same outputs."""
+        """Return the state; `resume` from it continues with the same outputs."""
         arrays: dict[str, npt.NDArray[np.generic]] = {"model": self._tag()}
         state, factors = self._state, self.given_factors
         if factors is not None:
@@ -327,7 +327,7 @@ class Recovery:
             arrays["x"] = state.x
         return pack_arrays(arrays)
 
-    def restore(self, context: bytes) -> None:
+    def resume(self, context: bytes) -> None:
         """Go on from the state that `context` returned, here or in another process.
 
         Raises:

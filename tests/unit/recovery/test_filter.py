@@ -231,7 +231,7 @@ def test_restored_context_continues_the_same(form):
     for at, context in enumerate(contexts):
         other = Recovery(model, form=form)
         other.step(values[0])  # whatever it held before is gone
-        other.restore(context)
+        other.resume(context)
         assert other.context() == context
         for row, expected in zip(values[at:], outputs[at:], strict=True):
             assert_same(other.step(row), expected)
@@ -261,12 +261,12 @@ def test_context_of_another_model_or_form_or_none():
     recovery.step(model.mean)
     context = recovery.context()
     with pytest.raises(ModelError, match="another model or form"):
-        Recovery(other).restore(context)
+        Recovery(other).resume(context)
     with pytest.raises(ModelError, match="another model or form"):
-        Recovery(model, form="covariance").restore(context)
+        Recovery(model, form="covariance").resume(context)
     for garbage in (b"", b"\xff\xff\xff", context[:-3], context + b"\x07"):
         with pytest.raises(ModelError, match="not a context"):
-            recovery.restore(garbage)
+            recovery.resume(garbage)
 
 
 def test_form_follows_the_condition_number():
