@@ -25,12 +25,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from services.recovery.estimation import FitReport, Whole, about_of, base_of, duplicates, estimate, read_often, units_of
+from services.recovery.estimation import FitReport, about_of, base_of, duplicates, estimate, read_often, units_of
 from services.recovery.fit import Columns, described, period_of
 from services.recovery.history import list_history
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import GivenMoments
 from services.recovery.numbering import numbered
+from services.recovery.search import Part
 from services.recovery.shares import Counted, Share, Work, summed, whole_steps
 from services.recovery.sums import TILE, Sums, Tile, Units, tile_places
 from services.runtime.columns import Floats
@@ -119,7 +120,7 @@ def fit_history(
     tell(f"reading the last {chosen.end - chosen.first} of {max(0, work.end - work.first)} steps")
     found: list[tuple[Sums, Counted]] = []
 
-    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Whole:
+    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Part:
         base = base_of(names, searched[:, keep], profile, first_step)
         units = Units(base.mean, base.scale, base.profile)
         if session is None:
@@ -137,7 +138,7 @@ def fit_history(
         scale, _ = units_of(mean, sd)
         waves = None if base.profile is None else base.profile * (base.scale / scale)
         moments = GivenMoments({lag: of.moments(mean, scale) for lag, of in sums.items()})
-        return Whole(replace(base, mean=mean, scale=scale, profile=waves), moments)
+        return Part(replace(base, mean=mean, scale=scale, profile=waves), moments)
 
     try:
         searched = whole_steps(work, chosen)

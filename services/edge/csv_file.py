@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -21,6 +20,7 @@ from services.edge.source import Place, SourceError
 from services.edge.window import Places
 from services.runtime.columns import Floats
 from services.runtime.sensors import Sensor, SensorTable
+from services.runtime.times import NoZoneError, read_time_us
 
 TIME = "time"
 
@@ -253,20 +253,11 @@ def parse_time(text: str, where: str) -> int:
     """
     expected = "expected ISO 8601 with a zone, or seconds since the epoch"
     try:
-        seconds = float(text)
-    except ValueError:
-        pass
-    else:
-        if not math.isfinite(seconds):
-            raise SourceError(f"{where}: found {text!r}, {expected}")
-        return round(seconds * 1e6)
-    try:
-        moment = datetime.fromisoformat(text)
+        return read_time_us(text)
+    except NoZoneError:
+        raise SourceError(f"{where}: found {text!r}, a time without a zone; {expected}") from None
     except ValueError:
         raise SourceError(f"{where}: found {text!r}, {expected}") from None
-    if moment.tzinfo is None:
-        raise SourceError(f"{where}: found {text!r}, a time without a zone; {expected}")
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def check_csv(path: Path, table: SensorTable) -> CsvSummary:

@@ -6,7 +6,6 @@ the filter uses those sensors. Neither is waited for, and until readings come th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from scipy import linalg
 from services.gateway.config import SlotConfig
 from services.gateway.recover import Recover
 from services.recovery.forms import inverse
-from services.recovery.helpers import HelpersError, choose_helpers, variance_threshold
+from services.recovery.helpers import Helpers, HelpersError, choose_helpers, variance_threshold
 from services.recovery.model import Model
 from services.runtime.columns import Floats
 from services.runtime.sensors import SensorTable
@@ -113,19 +112,21 @@ class Helping:
             return Wanted(unmet=(("no helper", int(lost[self._own].sum())),))
         order = np.argsort(self._ids[found.chosen])
         chosen = found.chosen[order].tolist()
-        unmet = Counter[str]()
         short = int((~found.satisfied).sum())
-        if short:
-            recovery = self._recover.recovery
-            calibrated = recovery is not None and (recovery.given_factors is not None or recovery.model.calibration)
-            reason = "off" if not cap else found.reason if calibrated or found.reason == "cap" else "not calibrated"
-            unmet[reason] = short
         return Wanted(
             tuple(int(self._ids[place]) for place in chosen),
             tuple(self.model.names[place] for place in chosen),
             tuple(self._edges[place] for place in chosen),
-            tuple(unmet.items()),
+            ((self._reason(found, cap), short),) if short else (),
         )
+
+    def _reason(self, found: Helpers, cap: int) -> str:
+        """Return why something is not satisfied, of `REASONS`."""
+        if not cap:
+            return "off"
+        recovery = self._recover.recovery
+        calibrated = recovery is not None and (recovery.given_factors is not None or recovery.model.calibration)
+        return found.reason if calibrated or found.reason == "cap" else "not calibrated"
 
     def _factors(self) -> Floats:
         """Return what the standard deviations of the slot's sensors are multiplied by."""

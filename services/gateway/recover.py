@@ -60,11 +60,6 @@ class Recover:
         """Which of the slot's sensors the filter's are."""
         return self._places
 
-    @property
-    def helped(self) -> bool:
-        """Whether values come from the filter of the helpers too."""
-        return self._wide is not None
-
     def aim(self, config: SlotConfig) -> None:
         """Go by another eps and delta from the next step on."""
         self._withhold = config.unbounded == "withhold"

@@ -30,13 +30,11 @@ class Refitter:
         least_steps: between two refits.
 
     Attributes:
-        made: refits made.
         fault: why none can be made; "" = they can.
     """
 
     def __init__(self, recovery: Recovery, edges: Sequence[str], *, least_steps: int) -> None:
         self.recovery = recovery
-        self.made = 0
         self.fault = ""
         self._steps = 0
         self._every = max(1, least_steps, round(SHARE * float(recovery.model.about.get("steps", 0))))
@@ -64,6 +62,5 @@ class Refitter:
         except (ModelError, linalg.LinAlgError) as error:
             self.fault = f"a refit could not be used: {error}"
             return None
-        self.made += 1
         self.fault = ""
         return model

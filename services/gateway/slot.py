@@ -19,6 +19,7 @@ from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
 from services.gateway.operators import Chain, build_chain
 from services.gateway.packed import Packed
+from services.gateway.recover import Recover
 from services.gateway.steps import NEVER, NOT_YET, StepBook
 from services.gateway.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, split
 from services.recovery.model import Model, ModelError
@@ -145,6 +146,11 @@ class Slot:
     def model(self) -> Model | None:
         """That model, of the whole fleet."""
         return self._model
+
+    @property
+    def recover(self) -> Recover | None:
+        """The chain's operator of this kind; None = the slot has none."""
+        return None if self.chain is None else self.chain.recover
 
     @property
     def cursor(self) -> int:

@@ -18,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from services.recovery.calibration import SHADOW_STEPS
+from services.recovery.calibration import SHADOW_STEPS, Places, Turns
 from services.recovery.filter import Recovery
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import Structure
-from services.recovery.numbering import numbered
 from services.recovery.refit import FadingMoments, moments_of, refitted, steps_of
 from services.recovery.search import Candidate
 from services.recovery.trial import score_of
@@ -70,8 +69,7 @@ class ModelAverage:
         self._half_life = half_life or self._steps
         self._memory = min(MEMORY, self._half_life)
         self._softness = SOFTNESS * min(1.0, SOFT_STEPS / self._steps) ** 0.25
-        edges, names = numbered(edge_of)
-        self._sensors = [np.flatnonzero(edges == number) for number in range(len(names))]
+        self._turns = Turns(edge_of)
         self._candidates, starts = _candidates(model)
         self._moments: dict[tuple[int, bool], FadingMoments] = {}
         self._bank: list[tuple[int, bool]] = []
@@ -88,13 +86,13 @@ class ModelAverage:
         self.passed_over = 0
         lengths = np.sort(SHADOW_STEPS)
         # Values that shadow failures of each length see in as many steps as the fit had.
-        seen = min(self._steps, self._memory) * len(model) / len(self._sensors) * lengths / lengths.sum()
+        seen = min(self._steps, self._memory) * len(model) / self._turns.edges * lengths / lengths.sum()
         self._counts = np.maximum(TRIAL_WEIGHT * seen, 1e-9)
         rows = [(each.squares + each.squares[-1:] * len(lengths))[: len(lengths)] for each in self._candidates]
         self._squares = np.array(rows) * self._counts
         self._shadows: list[Recovery] = []
-        self._masked: int | None = None
-        self._next_edge = self._next_length = self._length = 0
+        self._masked: Places | None = None
+        self._next_length = self._length = 0
         self._until = self._free_from = 0
         self._sum = np.zeros(len(self._candidates))
         self._count = 0
@@ -107,12 +105,12 @@ class ModelAverage:
         if len(self._candidates) == 1:
             return
         seen = np.isfinite(values)
-        if self._masked is None or step >= self._until or not seen[self._sensors[self._masked]].any():
+        sensors = self._masked
+        if sensors is None or step >= self._until or not seen[sensors].any():
             self._end()
             if step >= self._free_from:
                 self._choose(seen, step)
             return
-        sensors = self._sensors[self._masked]
         masked = values.copy()
         masked[sensors] = np.nan
         known = sensors[seen[sensors]]
@@ -184,12 +182,7 @@ class ModelAverage:
         """Begin a failure of the next edge that is alive."""
         self._length = SHADOW_STEPS[self._next_length % len(SHADOW_STEPS)]
         self._next_length += 1
-        for turn in range(len(self._sensors)):
-            edge = (self._next_edge + turn) % len(self._sensors)
-            if seen[self._sensors[edge]].all():
-                self._masked = edge
-                self._next_edge = edge + 1
-                break
+        self._masked = self._turns.take(seen)
         rest = max(1.0, len(self._base) / SCORED_SENSORS)
         self._until = step + 1 + self._length
         self._free_from = step + round(rest * (1 + self._length))

@@ -184,6 +184,33 @@ class Calibration:
         self._cached.clear()
 
 
+class Turns:
+    """Edges to fail in the eyes of a filter, one after the other.
+
+    Args:
+        edge_of: each sensor's edge.
+        offset: of the first edge.
+
+    Attributes:
+        edges: how many there are.
+    """
+
+    def __init__(self, edge_of: Sequence[Hashable], offset: int = 0) -> None:
+        numbers, names = numbered(edge_of)
+        self._sensors = [np.flatnonzero(numbers == number) for number in range(len(names))]
+        self.edges = len(names)
+        self._next = offset
+
+    def take(self, seen: npt.NDArray[np.bool_]) -> Places | None:
+        """Return the sensors of the next edge all of which were read, bool[n]; None = there is none."""
+        for turn in range(self.edges):
+            edge = (self._next + turn) % self.edges
+            if seen[self._sensors[edge]].all():
+                self._next = edge + 1
+                return self._sensors[edge]
+        return None
+
+
 class Shadow:
     """Fails living edges in the eyes of a copy of the filter, one after the other, and tells how wrong it is then.
 
@@ -194,21 +221,20 @@ class Shadow:
     """
 
     def __init__(self, recovery: Recovery, edge_of: Sequence[Hashable], *, offset: int = 0) -> None:
-        edges, names = numbered(edge_of)
-        self._sensors = [np.flatnonzero(edges == number) for number in range(len(names))]
+        self._turns = Turns(edge_of, offset)
         self._recovery = recovery
         self._filter = recovery.fork()
-        self._next_edge = self._next_length = offset
-        self._masked: int | None = None
+        self._next_length = offset
+        self._masked: Places | None = None
         self._until = 0
 
     def observe(self, values: Floats, step: int) -> tuple[Places, Floats]:
         """Take in a step that the slot's filter has just taken; return masked sensors and their ratios."""
         seen = np.isfinite(values)
-        if self._masked is None or step >= self._until or not seen[self._sensors[self._masked]].any():
+        sensors = self._masked
+        if sensors is None or step >= self._until or not seen[sensors].any():
             self._choose(seen, step)
             return np.empty(0, dtype=np.intp), np.empty(0)
-        sensors = self._sensors[self._masked]
         masked = values.copy()
         masked[sensors] = np.nan
         estimate = self._filter.step(masked, step)
@@ -217,13 +243,7 @@ class Shadow:
 
     def _choose(self, seen: npt.NDArray[np.bool_], step: int) -> None:
         """Begin a failure of the next edge that is alive at the next step, from the slot's own state."""
-        self._masked = None
-        for turn in range(len(self._sensors)):
-            edge = (self._next_edge + turn) % len(self._sensors)
-            if seen[self._sensors[edge]].all():
-                self._masked = edge
-                self._next_edge = edge + 1
-                break
+        self._masked = self._turns.take(seen)
         self._until = step + 1 + SHADOW_STEPS[self._next_length % len(SHADOW_STEPS)]
         self._next_length += 1
         self._filter = self._recovery.fork()

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from services.recovery.forms import choose_form
 from services.recovery.model import Model, ModelError, half_width
-from services.recovery.moments import Moments, Structure, detect_period
+from services.recovery.moments import detect_period
 from services.recovery.search import Candidate, Part, Search
 from services.recovery.trial import Edges, Trial, evenly, run_trial
 from services.runtime.columns import Floats
@@ -86,26 +86,6 @@ class FitReport:
     inflation: float
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """What a history has in all.
-
-    Attributes:
-        base: names, mean, scale and profile.
-        moments: around these, in units of scale.
-    """
-
-    base: Model
-    moments: Moments
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-    def model(self, structure: Structure) -> Model:
-        """Return the model of this structure, without calibration."""
-        return self.moments.model(structure, self.base)
-
-
 def estimate(
     history: npt.ArrayLike,
     names: Sequence[str],
@@ -113,7 +93,7 @@ def estimate(
     edges: Sequence[str] | None = None,
     period: int | Literal["auto"] | None = None,
     first_step: int = 0,
-    whole: Callable[[tuple[int, ...], tuple[int, ...]], Whole] | None = None,
+    whole: Callable[[tuple[int, ...], tuple[int, ...]], Part] | None = None,
 ) -> tuple[Model, FitReport]:
     """Fit a model.
 
@@ -166,12 +146,12 @@ def estimate(
     structure, profile = candidates[0].structure, search.profile if candidates[0].profiled else ()
     trial = search.trial
     if structure != search.best or profile != search.profile:
-        earlier = Part(rows[:split], base, profile, first_step).model(structure)
+        earlier = Part.of(rows[:split], base, profile, first_step).model(structure)
         trial = run_trial(earlier, rows[split - 1 :], groups, first_step + split - 1)
     candidates = [candidate for candidate in candidates if profile or not candidate.profiled]
 
     if whole is None:
-        part: Whole | Part = Part(rows, base, profile, first_step)
+        part = Part.of(rows, base, profile, first_step)
     else:
         lags = {structure.lag} | {candidate.structure.lag for candidate in candidates if len(kept) <= MOMENTS_AT_MOST}
         part = whole(tuple(sorted(lags)), profile)
@@ -212,7 +192,7 @@ def read_often(history: Floats) -> list[int]:
 def base_of(names: tuple[str, ...], rows: Floats, profile: tuple[int, ...], first_step: int) -> Model:
     """Return a model with names, means, scales and profile of rows, float64[T, n]; the rest of it says nothing."""
     mean, scale, _ = _scales(rows)
-    return Part(rows, _base(names, mean, scale), profile, first_step).base
+    return Part.of(rows, _base(names, mean, scale), profile, first_step).base
 
 
 def about_of(report: FitReport) -> dict[str, Any]:
@@ -226,9 +206,9 @@ def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
     return Model(names, mean, scale, np.zeros(n), np.eye(n), np.eye(n), np.zeros(n))
 
 
-def _moments(part: Whole | Part, candidates: list[Candidate]) -> dict[int, Floats]:
+def _moments(part: Part, candidates: list[Candidate]) -> dict[int, Floats]:
     """Return what a model of each candidate can be made of, by lag (`averaging.ModelAverage`)."""
-    if len(part) > MOMENTS_AT_MOST:
+    if len(part.base) > MOMENTS_AT_MOST:
         return {}
     lags = {candidate.structure.lag for candidate in candidates}
     if lags == {0}:

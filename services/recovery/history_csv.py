@@ -6,9 +6,7 @@ The first column may be `time`: ISO 8601 with a zone, or seconds since the epoch
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,12 +15,12 @@ import numpy as np
 from services.recovery.history_piece import Piece, Rows, batch_rows
 from services.recovery.model import ModelError
 from services.runtime.columns import Floats
+from services.runtime.times import NoZoneError, read_time_us
 
 TIME = "time"
 PIECE_BYTES = 16 * 2**20
 CELL_BYTES = 8
 """Of a reading in a CSV, about, for an estimate of its size as float64."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
@@ -150,22 +148,15 @@ def _cells(path: Path, where: str, raw: bytes) -> list[str]:
 def parse_time(path: Path, where: str, cell: str) -> int:
     """Return microseconds since the epoch."""
     text = cell.strip()
-    expected = "expected ISO 8601 or epoch seconds"
     try:
-        seconds = float(text)
+        return read_time_us(text)
+    except NoZoneError:
+        example = f"{text}+00:00"
+        raise ModelError(
+            f"{path}, {where}: time: found {cell!r} without a zone, expected for example {example}"
+        ) from None
     except ValueError:
-        pass
-    else:
-        if not math.isfinite(seconds):
-            raise ModelError(f"{path}, {where}: time: found {cell!r}, {expected}")
-        return round(seconds * 1e6)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ModelError(f"{path}, {where}: time: found {cell!r}, {expected}") from None
-    if moment.tzinfo is None:
-        raise ModelError(f"{path}, {where}: time: found {cell!r} without a zone, expected for example {text}+00:00")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+        raise ModelError(f"{path}, {where}: time: found {cell!r}, expected ISO 8601 or epoch seconds") from None
 
 
 def _numbers(path: Path, where: str, names: tuple[str, ...], cells: list[str]) -> Floats:

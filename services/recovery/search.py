@@ -77,24 +77,32 @@ class Candidate:
             raise ModelError(f"model: about: candidates: found {error!r}, expected those of a fitted model") from None
 
 
+@dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of history, standardised, with the moments every structure is made of."""
+    """A stretch of history, with the moments every structure is made of.
 
-    def __init__(self, rows: Floats, base: Model, profile: tuple[int, ...], first_step: int) -> None:
+    Attributes:
+        base: names, mean, scale and profile.
+        moments: around these, in units of scale.
+    """
+
+    base: Model
+    moments: Moments
+
+    @classmethod
+    def of(cls, rows: Floats, base: Model, profile: tuple[int, ...], first_step: int) -> Part:
+        """Standardise rows, float64[T, n], by the scale of `base` around their own mean and profile."""
         count = np.isfinite(rows).sum(axis=0)
         total = np.nansum(rows, axis=0)
         mean = np.divide(total, count, out=base.mean.copy(), where=count > 0)
         standard = (rows - mean) / base.scale
-        self.base = replace(base, mean=mean)
+        base = replace(base, mean=mean)
         if profile:
             period, harmonics = profile
             waves = profile_of(standard, period, harmonics, first_step)
-            self.base = replace(self.base, profile=waves)
+            base = replace(base, profile=waves)
             standard = standard - waves[(first_step + np.arange(len(rows))) % period]
-        self.moments = Moments(standard)
-
-    def __len__(self) -> int:
-        return len(self.base)
+        return cls(base, Moments(standard))
 
     def model(self, structure: Structure) -> Model:
         """Return the model of this structure, without calibration."""
@@ -120,7 +128,7 @@ class Search:
         self._rows, self._split, self._base, self._groups = rows, split, base, groups
         self._first_step = first_step
         self._full = len(base) <= FULL_AT_MOST
-        self._part = Part(rows[:split], base, (), first_step)
+        self._part = Part.of(rows[:split], base, (), first_step)
         self._tried: dict[Structure, float] = {}
         self._plain: dict[Structure, float] = {}  # the same without a profile, once there is one
         self.profile: tuple[int, ...] = ()
@@ -147,7 +155,7 @@ class Search:
             return
         plain = self.best
         for harmonics in sorted({min(count, period // 2) for count in HARMONICS}):
-            part = Part(self._rows[: self._split], self._base, (period, harmonics), self._first_step)
+            part = Part.of(self._rows[: self._split], self._base, (period, harmonics), self._first_step)
             trial = self._try(part, plain)
             if trial.score < self.trial.score:
                 self._part, self.trial, self.best = part, trial, plain
@@ -171,7 +179,7 @@ class Search:
             for profiled in (False, True):
                 mine = [structure for structure, with_profile in self._finalists() if with_profile == profiled]
                 if mine:
-                    part = Part(rest, self._base, self.profile if profiled else (), self._first_step)
+                    part = Part.of(rest, self._base, self.profile if profiled else (), self._first_step)
                     begin = max(0, first - 1)
                     for structure in mine:
                         squares = run_trial(

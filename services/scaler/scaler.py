@@ -159,14 +159,13 @@ class Scaler:
     def _place(self) -> None:
         """Write the placement: the first one, or one for a table that has grown."""
         known = self._placement
-        placed = place_sensors(self._settings, self._table)
+        before = columns.sensors(b"" if known is None else known.slot)
         if known is not None:
-            before = columns.sensors(known.slot)
             self._table.check_placed(len(before), known.table_sha256)
             if len(before) == len(self._table):
                 return
-            placed = placed.copy()
-            placed[: len(before)] = before
+        placed = place_sensors(self._settings, self._table).copy()
+        placed[: len(before)] = before
         self._serial += 1
         placement = Placement(
             serial=self._serial,
@@ -174,11 +173,11 @@ class Scaler:
             slot=columns.pack_sensors(placed),
             table_sha256=self._table.digest(),
         )
+        self._logger.info("placement", sensors=len(placed), slots=self._settings.slots.count)
+        self._write("placement", Plan(version=VERSION, placement=placement))
         warning = "" if known is not None else budget_warning(self._settings, self._table, placed)
         if warning:
             self._logger.warning("too few slots", detail=warning)
-        self._logger.info("placement", sensors=len(placed), slots=self._settings.slots.count)
-        self._write("placement", Plan(version=VERSION, placement=placement))
 
     def _write(self, key: str, plan: Plan) -> None:
         def delivered(error: LogError | None, _offset: int) -> None:

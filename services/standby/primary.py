@@ -177,7 +177,7 @@ class Primary:
         if slot.base_sha256 != wish.model_sha256 and self._may_write("model", now):
             model = ModelChange(epoch=epoch, sha256=wish.model_sha256)
             todo.append(act.Append(LogRecord(version=VERSION, model=model)))
-        todo += self._calibrate(slot, wish, now)
+        todo += self._measure(slot, wish, now)
         todo += self._help(slot, wish, now, silent)
         if slot.book is None or isinstance(slot.book, TupleBook):
             return todo  # without steps nobody is waited for, and nothing waits to be closed
@@ -189,9 +189,9 @@ class Primary:
                 todo.append(act.Append(LogRecord(version=VERSION, punctuation=decision)))
         return todo
 
-    def _calibrate(self, slot: Slot, wish: Wish, now: float) -> list[act.Action]:
-        """Measure on the filter in force, and write what its bounds must be multiplied by."""
-        recover = slot.chain.recover if slot.chain is not None else None
+    def _measure(self, slot: Slot, wish: Wish, now: float) -> list[act.Action]:
+        """Watch the filter in force: what its bounds must be multiplied by, who fails alone, and how the data move."""
+        recover = slot.recover
         recovery = recover.recovery if recover is not None else None
         settings = self._settings.recovery
         if recover is None or recovery is None:
@@ -209,14 +209,17 @@ class Primary:
             watching = (self.calibrator, self.refitter)
             recover.watch(*(watcher.observe for watcher in watching if watcher is not None))
         todo = self._refit(slot, now)
-        if self.calibrator is None:
-            return todo
-        self.calibrator.aim(wish.config.delta)
-        for verdict in self.calibrator.judged():
+        return todo if self.calibrator is None else [*todo, *self._calibrate(self.calibrator, slot, wish, now)]
+
+    def _calibrate(self, calibrator: Calibrator, slot: Slot, wish: Wish, now: float) -> list[act.Action]:
+        """Write what bounds must be multiplied by, and who is not believed."""
+        todo: list[act.Action] = []
+        calibrator.aim(wish.config.delta)
+        for verdict in calibrator.judged():
             if self._may_write(f"sensor {verdict.sensor}", now):
                 verdict.epoch, verdict.model = slot.register.epoch, slot.base_sha256
                 todo.append(act.Append(LogRecord(version=VERSION, sensor_out=verdict)))
-        factors = self.calibrator.factors()
+        factors = calibrator.factors()
         if factors is None or not self._may_write("calibrated", now):
             return todo
         calibrated = Calibrated(epoch=slot.register.epoch, model=slot.base_sha256, factor=pack_floats(factors))
@@ -242,7 +245,7 @@ class Primary:
 
     def _help(self, slot: Slot, wish: Wish, now: float, silent: Callable[[str], bool]) -> list[act.Action]:
         """Ask for sensors of other slots while what was lost needs them, and let the recovery use them."""
-        recover = slot.chain.recover if slot.chain is not None else None
+        recover = slot.recover
         model, book = slot.model, slot.book
         if recover is None or recover.recovery is None or model is None or wish.table is None:
             self.helping = None
@@ -265,9 +268,8 @@ class Primary:
 
     def stop(self, slot: Slot) -> None:
         """Measure no more: the term is over."""
-        recover = slot.chain.recover if slot.chain is not None else None
-        if recover is not None:
-            recover.watch()
+        if slot.recover is not None:
+            slot.recover.watch()
 
     def acknowledge(self, slot: Slot, scan: Register, now: float, *, caught_up: bool) -> list[act.Action]:
         """Level-0- and Level-1-Acks at their interval (algorithm 1, lines 12-15), resume contexts at theirs."""

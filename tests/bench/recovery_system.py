@@ -37,16 +37,18 @@ from services.local.fleet import Fleet
 from services.local.topics import read_partition, tool_log
 from services.recovery.estimation import estimate
 from services.recovery.model import Model
+from services.recovery.windows import windows
 from services.runtime.columns import Floats, floats, octets, sensors
 from services.runtime.log import RECOVERED, TUPLES
 from services.runtime.messages import BOUNDED, EXACT, LogRecord, Recovered
-from services.runtime.settings import Settings
+from services.runtime.settings import Settings, Steps
 from tests.bench import outcome
 from tests.bench.system import running, say, spread
 from tests.e2e.system import to_toml
 
 EDGES, SENSORS = 25, 500
 STEP_S, INTERVAL_S, WINDOW = 0.2, 0.1, 10
+STEPS = Steps(interval_s=INTERVAL_S, window=WINDOW, slide=round(STEP_S / INTERVAL_S))
 ROWS, FIT_ROWS = 4000, 2000
 WAVES, NOISE = 12, 0.3
 DEAD_S, BACK_S, BEFORE_S = 4.0, 4.0, 5.0
@@ -110,10 +112,8 @@ def _signals(chance: np.random.Generator) -> Floats:
 
 def _model(names: list[str], values: Floats) -> Model:
     """Return a model of the windows of these rows."""
-    sums = np.cumsum(np.vstack([np.zeros(SENSORS), values]), axis=0)
-    windows = ((sums[WINDOW:] - sums[:-WINDOW]) / WINDOW)[:: round(STEP_S / INTERVAL_S)]
     edges = [str(number * EDGES // SENSORS) for number in range(SENSORS)]
-    return estimate(windows, names, edges=edges)[0]
+    return estimate(windows(values, STEPS), names, edges=edges)[0]
 
 
 @dataclass
@@ -169,10 +169,8 @@ def truths(settings: Settings, work: Path) -> tuple[Floats, int]:
     """Return the true windows, float64[steps, n] from the step of the second element on."""
     values = np.loadtxt(work / "data.csv", delimiter=",", skiprows=1)
     origin_us = int((settings.state / "origin").read_text())
-    sums = np.cumsum(np.vstack([np.zeros(SENSORS), values, values[:WINDOW]]), axis=0)
-    slide = round(STEP_S / INTERVAL_S)
-    windows = (sums[WINDOW:] - sums[:-WINDOW]) / WINDOW
-    return windows[:ROWS:slide], -(-(origin_us) // round(STEP_S * 1e6)) + WINDOW // slide
+    true = windows(np.vstack([values, values[:WINDOW]]), STEPS)[: ROWS // STEPS.slide]
+    return true, -(-origin_us // STEPS.slide_us) + WINDOW // STEPS.slide
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from services.recovery.estimation import Whole, base_of, estimate
+from services.recovery.estimation import base_of, estimate
 from services.recovery.filter import Recovery
 from services.recovery.forms import choose_form
 from services.recovery.model import Model
 from services.recovery.moments import GivenMoments, Moments
+from services.recovery.search import Part
 from tests.unit.recovery.test_estimation import factor_history, names
 
 
@@ -44,13 +45,13 @@ def test_a_model_of_more_than_the_history_that_was_searched():
     history = factor_history(400, 5, np.random.default_rng(10))
     asked: list[tuple[int, ...]] = []
 
-    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Whole:
+    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Part:
         asked.append(lags)
         assert profile == ()
         base = base_of(tuple(names(5)), history[-100:], profile, 0)
         moments = Moments((history - history.mean(axis=0)) / base.scale)
         given = GivenMoments({lag: moments.joint(lag) if lag else moments.covariance() for lag in lags})
-        return Whole(replace(base, mean=history.mean(axis=0)), given)
+        return Part(replace(base, mean=history.mean(axis=0)), given)
 
     model, report = estimate(history[-100:, :4], names(4), whole=whole)
     assert len(asked) == 1
