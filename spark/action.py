@@ -14,21 +14,36 @@ from services.runtime.settings import Settings
 from spark.blocks import SQL
 from spark.layout import LayoutError
 from spark.state import StateError
-from spark.tasks import REPORT_SQL, BatchContext, decoding, ordering, warming
+from spark.tasks import BATCH, REPORT_SQL, BatchContext, JobContext, decoding, merging, ordering, warming
 
 _NAMED = re.compile(r"^(?:spark|services)\.[\w.]*\b(StateError|LogError|LayoutError): (.*)$", re.MULTILINE)
 
 
-def act(frame: DataFrame, context: BatchContext, cores: int) -> list[dict[str, Any]]:
-    """Run the batch's one action: decode, hand blocks to the cores, order and send; return the cores' reports."""
-    done = (
-        frame.coalesce(cores)
-        .mapInArrow(decoding(context), SQL)
+def ordered(records: DataFrame, job: JobContext, cores: int) -> DataFrame:
+    """Return the stream of the cores' reports: records are decoded, blocks handed to the cores, ordered and sent.
+
+    It stands in the query's plan, which Spark then only fills in for each batch; put together anew around every batch's
+    records it took the driver 80 ms. What differs from batch to batch is in a local property.
+    """
+    return (
+        records.coalesce(cores)
+        .mapInArrow(decoding(job), SQL)
         .repartitionById(cores, "core")
-        .mapInArrow(ordering(context), REPORT_SQL)
-        .collect()
+        .mapInArrow(ordering(job), REPORT_SQL)
     )
-    return [json.loads(row["report"]) for row in done]
+
+
+def act(reports: DataFrame, job: JobContext, context: BatchContext, *, merge: bool = False) -> list[dict[str, Any]]:
+    """Run the batch's one action; return the cores' reports.
+
+    Args:
+        reports: the batch of the stream that `ordered` has made.
+        merge: some group is cut; the reports' last is then the merge core's.
+    """
+    reports.sparkSession.sparkContext.setLocalProperty(BATCH, context.as_text())
+    if merge:
+        reports = reports.repartition(1).mapInArrow(merging(job), REPORT_SQL)
+    return [json.loads(row["report"]) for row in reports.collect()]
 
 
 def warm(session: SparkSession, settings: Settings) -> None:

@@ -29,7 +29,7 @@ def make(path: Path = ARCHIVE) -> None:
     """Run Spark for a few small batches and write what it has loaded to `path`.
 
     Raises:
-        RuntimeError: no archive came of it.
+        RuntimeError: no archive came of it, or one that has seen no batch.
     """
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
@@ -37,15 +37,21 @@ def make(path: Path = ARCHIVE) -> None:
     session = start_session(settings, java_options=f"-XX:ArchiveClassesAtExit={fresh} {QUIET}")
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark has no other way to its JVM's process
     java: subprocess.Popen[bytes] = gateway.proc
-    query = session.readStream.format("rate").load().writeStream.foreachBatch(_batch).start()
+    columns = "value int"
+    records = session.readStream.format("rate").load().selectExpr("cast(value as int) as value").coalesce(2)
+    reports = records.mapInArrow(_pass, columns).repartitionById(2, "value").mapInArrow(_pass, columns)
+    query = reports.writeStream.foreachBatch(_batch).start()
     deadline_s = time.monotonic() + _WAIT_S
-    while len(query.recentProgress) < _BATCHES and time.monotonic() < deadline_s:
+    while query.isActive and len(query.recentProgress) < _BATCHES and time.monotonic() < deadline_s:
         time.sleep(0.2)
     query.stop()
+    failed = query.exception()
     session.stop()
     if java.stdin is not None:
         java.stdin.close()  # the JVM ends with it, and writes the archive
     java.wait(_WAIT_S)
+    if failed is not None:
+        raise RuntimeError("the batches that Java was to learn from failed") from failed
     check = [find_java(), f"-XX:SharedArchiveFile={fresh}", "-version"]
     if not fresh.exists() or subprocess.run(check, capture_output=True, timeout=_WAIT_S, check=False).returncode:
         fresh.unlink(missing_ok=True)  # one that a full disk has cut short would end every JVM that opens it
@@ -55,10 +61,7 @@ def make(path: Path = ARCHIVE) -> None:
 
 def _batch(frame: DataFrame, _: int) -> None:
     """Load what a batch of the job needs (spark/action.py), with stages that do nothing."""
-    columns = "value long"
-    frame.select("value").coalesce(2).mapInArrow(_pass, columns).repartitionById(2, "value").mapInArrow(
-        _pass, columns
-    ).collect()
+    frame.collect()
 
 
 def _pass(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -76,7 +76,13 @@ class Rows:
 
 @dataclass(slots=True)
 class Counters:
-    """What the decoding of one slot's records came to."""
+    """What the decoding of one slot's records came to.
+
+    Attributes:
+        placed: records that were kept and say when they came; the next two are sums over them.
+        gateway_us: from the append of an output's last input to its own in `recovered`, both by the broker's clock.
+        waited_us: from there until it was read.
+    """
 
     records: int = 0
     rows: int = 0
@@ -84,6 +90,10 @@ class Counters:
     late_records: int = 0
     late_rows: int = 0
     dead_records: int = 0
+    nan_rows: int = 0
+    placed: int = 0
+    gateway_us: int = 0
+    waited_us: int = 0
 
     def add(self, other: Counters) -> None:
         """Add another count to this one."""

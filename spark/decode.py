@@ -6,6 +6,7 @@ Repeats are dropped by name: a takeover may write outputs again, under the names
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -25,12 +26,13 @@ CUT_BYTES = 65_536
 
 
 class Arrived(NamedTuple):
-    """One record of `recovered`; `slot` is its partition."""
+    """One record of `recovered`; `slot` is its partition, `appended_us` when it was appended (0 = not known)."""
 
     slot: int
     offset: int
     key: bytes | None
     value: bytes | None
+    appended_us: int = 0
 
 
 class Sidelined(NamedTuple):
@@ -74,6 +76,7 @@ class SlotDecoder:
         held = layout.held[:, slot] if slot < layout.slots else np.zeros(len(layout.groups), dtype=np.bool_)
         self._newest_delivered = int(self._delivered[held].max(initial=NEVER))
         self._kept: list[Recovered] = []
+        self._now_us = time.time_ns() // 1000
         self.bytes = 0
 
     def add(self, record: Arrived) -> None:
@@ -105,6 +108,7 @@ class SlotDecoder:
         )
         appended_us = np.array([message.appended_us for message in kept], dtype=np.int64)
         self.counters.rows += len(rows)
+        self.counters.nan_rows += int(np.isnan(rows.mean).sum())
         counters, self.counters = self.counters, Counters()
         core_of = self._layout.sensor_core[rows.sensor]
         return [
@@ -167,6 +171,10 @@ class SlotDecoder:
                 self._send_late(_select(message, ~in_time), cursor)
                 message = _select(message, in_time)
         self._kept.append(message)
+        if record.appended_us and message.appended_us:
+            self.counters.placed += 1
+            self.counters.gateway_us += max(0, record.appended_us - message.appended_us)
+            self.counters.waited_us += max(0, self._now_us - record.appended_us)
         self.bytes += len(message.sensor) * 9
 
     def _send_late(self, rows: Recovered, cursor: int) -> None:

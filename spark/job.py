@@ -13,23 +13,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import structlog
 from pyspark.sql import DataFrame
 
 from services.runtime import metrics
+from services.runtime.columns import Floats
 from services.runtime.log import RECOVERED, Log, LogError, OffsetLostError
+from services.runtime.messages import Placement, SparkBeat
 from services.runtime.placement import PlacementReader
 from services.runtime.sensors import SensorTable, read_sensors
 from services.runtime.settings import Settings
 from spark.acknowledge import Acknowledger
-from spark.action import act, named
+from spark.action import act, named, ordered
+from spark.balance import Balancer, first_order
 from spark.blocks import Counters
 from spark.frontier import NEVER, Mark, Waiting
-from spark.layout import Layout, make_layout, same
+from spark.layout import Layout, LayoutError, make_layout, rate_of, same
+from spark.progress import describe, show
 from spark.queries import span_steps
 from spark.stall import Stall
-from spark.state import KEPT, StateError, Store
-from spark.tasks import BatchContext
+from spark.state import KEPT, CoreState, StateError, Store
+from spark.tasks import MERGE, BatchContext, JobContext
+from spark.windows import specs_of
 
 Answer = TypeVar("Answer")
 
@@ -47,6 +53,7 @@ class Standing:
         marks: by slot.
         delivered: by group of the layout.
         totals: counts since the checkpoint was empty.
+        carried: rows that wait for the frontier.
     """
 
     batch: int = -1
@@ -55,6 +62,7 @@ class Standing:
     silent_s: dict[int, float] = field(default_factory=dict)
     layout: int = 0
     totals: dict[str, int] = field(default_factory=dict)
+    carried: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return what `of` reads."""
@@ -65,6 +73,7 @@ class Standing:
             "silent_s": {str(slot): seconds for slot, seconds in self.silent_s.items()},
             "layout": self.layout,
             "totals": self.totals,
+            "carried": self.carried,
         }
 
     @staticmethod
@@ -77,6 +86,7 @@ class Standing:
             silent_s={int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()},
             layout=fields["layout"],
             totals=dict(fields["totals"]),
+            carried=fields.get("carried", 0),
         )
 
 
@@ -87,6 +97,7 @@ class Decision:
     layout: Layout
     overdue: frozenset[int]
     silent_s: dict[int, float]
+    dropped: frozenset[int] = frozenset()
 
 
 class Job:
@@ -97,6 +108,7 @@ class Job:
 
     Attributes:
         standing: after the last batch.
+        beat: what heartbeats say of it.
         failure: the error that ended the query, as it was raised here.
     """
 
@@ -106,10 +118,21 @@ class Job:
         self._settings = settings
         self._store = store
         self._stopping = stopping
+        slide_us = settings.steps.slide_us
+        self._context = JobContext(
+            checkpoint=str(store.root.parent.absolute()),
+            slide_us=slide_us,
+            span=span_steps(settings.query.range_s, slide_us),
+            form=settings.results.format,
+            memory=round(settings.spark.rebalance_s * 1e6 / slide_us),
+            specs=specs_of(settings.query.aggregates, settings.steps),
+            kafka=settings.kafka,
+        )
         self._query = query
         self._placements = PlacementReader(log)
         self._ends = log.reader()
         self._acknowledger = Acknowledger(log)
+        self._balancer = Balancer(settings.spark.order, settings.spark.rebalance_s)
         self._logger = structlog.get_logger("tsunagi.spark")
         self._id = ""
         self._layout: Layout | None = None
@@ -121,6 +144,7 @@ class Job:
         self._stall = Stall()
         metrics.FRONTIER_STALL_S.set_function(self._stall.seconds)
         self.standing = Standing()
+        self.beat = SparkBeat()
         self.failure: Exception | None = None
 
     def placed(self) -> bool:
@@ -132,8 +156,16 @@ class Job:
         placement = self._placements.latest()
         if placement is None:
             return False
-        make_layout(self._sensors(), placement, self._settings.spark.cores, self._settings.spark.unknown_group)
+        spark = self._settings.spark
+        current = self._load_layout(self.standing.layout) if self.standing.layout else None
+        if current is not None:
+            self._balancer.check(current)
+        make_layout(self._sensors(), placement, spark.cores, spark.unknown_group, current)
         return True
+
+    def reports(self, records: DataFrame) -> DataFrame:
+        """Return the stream whose batches the job is called with: what the cores report of the records."""
+        return ordered(records, self._context, self._settings.spark.cores)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -168,21 +200,18 @@ class Job:
         decision = self._decide(batch, before, began_s)
         self._began_s = began_s
         decided_s = time.monotonic()
-        settings = self._settings
         context = BatchContext(
             query=self._id,
             batch=batch,
-            checkpoint=str(self._store.root.parent.absolute()),
             layout=decision.layout.serial,
+            layout_before=before.layout,
             marks=before.marks,
             delivered=tuple(before.delivered),
             overdue=decision.overdue,
-            slide_us=settings.steps.slide_us,
-            span=span_steps(settings.query.range_s, settings.steps.slide_us),
-            form=settings.results.format,
-            kafka=settings.kafka,
+            dropped=decision.dropped,
         )
-        reports = act(frame, context, settings.spark.cores)
+        merge = bool(decision.layout.cut.any())
+        reports = act(frame, self._context, context, merge=merge)
         acted_s = time.monotonic()
         self.standing = self._after(batch, before, decision, reports)
         self._store.write_json(f"driver/after-{batch}", self.standing.as_json())
@@ -190,12 +219,13 @@ class Job:
         self._clean(batch, decision.layout.serial)
         ended_s = time.monotonic()
         metrics.SPARK_BATCH_S.observe(ended_s - began_s)
+        self.beat.batch, self.beat.batch_us = batch, round((ended_s - began_s) * 1e6)
         self._logger.debug(
             "batch",
             batch=batch,
             rows=sum(report["rows"] for report in reports),
             blocks=sum(report["blocks"] for report in reports),
-            carried=sum(report["carried"] for report in reports),
+            carried=sum(report.get("carried", 0) for report in reports),
             decide_s=round(decided_s - began_s, 4),
             act_s=round(acted_s - decided_s, 4),
             keep_s=round(ended_s - acted_s, 4),
@@ -216,9 +246,9 @@ class Job:
             fields = json.loads(found)
             layout = self._load_layout(fields["layout"])
             silent_s = {int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()}
-            decision = Decision(layout, frozenset(fields["overdue"]), silent_s)
+            decision = Decision(layout, frozenset(fields["overdue"]), silent_s, frozenset(fields.get("dropped", ())))
         else:
-            layout = self._newest_layout(before.layout)
+            layout = self._newest_layout(before.layout, batch)
             self._waiting.silent_s = dict(before.silent_s)
             last_step = {
                 slot: before.marks.get(slot, Mark()).step for slot in range(layout.slots) if layout.held[:, slot].any()
@@ -227,12 +257,19 @@ class Job:
             overdue = frozenset(
                 slot for slot in self._waiting.elapse(gone_s, last_step) if not self._unread(slot, before)
             )
-            decision = Decision(layout, overdue, dict(self._waiting.silent_s))
+            dropped: frozenset[int] = frozenset()
+            if before.carried > self._settings.spark.max_carried:
+                dropped = frozenset(slot for slot, step in last_step.items() if step < max(last_step.values()))
+                self._logger.warning(
+                    "too many rows wait; slots left behind", rows=before.carried, slots=sorted(dropped), batch=batch
+                )
+            decision = Decision(layout, overdue, dict(self._waiting.silent_s), dropped)
             self._store.write_json(
                 f"driver/before-{batch}",
                 {
                     "layout": layout.serial,
                     "overdue": sorted(overdue),
+                    "dropped": sorted(dropped),
                     "silent_s": {str(slot): seconds for slot, seconds in decision.silent_s.items()},
                 },
             )
@@ -249,7 +286,7 @@ class Job:
         self._waiting.delivered(slot)
         return True
 
-    def _newest_layout(self, serial: int) -> Layout:
+    def _newest_layout(self, serial: int, batch: int) -> Layout:
         """Return the layout in force, with what placement and sensors table have added."""
         current = self._load_layout(serial) if serial else None
         placement = self._patiently(self._placements.latest)
@@ -257,15 +294,42 @@ class Job:
             if current is None:
                 raise StateError("no placement on plan")
             return current
-        wanted = make_layout(
-            self._sensors(), placement, self._settings.spark.cores, self._settings.spark.unknown_group, current
-        )
+        wanted = self._make_layout(placement, current)
         if current is not None and same(current, wanted):
-            return current
+            changed = self._balancer.propose(current, lambda: self._rates(batch - 1), time.monotonic())
+            if changed is None:
+                return current
+            wanted = changed
+            metrics.SPARK_TABLE_CHANGES.inc()
         self._store.write(f"layouts/{wanted.serial}", wanted.dump())
         self._layout = wanted
-        self._logger.info("layout", serial=wanted.serial, placement=wanted.placement, sensors=len(wanted))
+        self._logger.info(
+            "layout",
+            serial=wanted.serial,
+            placement=wanted.placement,
+            sensors=len(wanted),
+            order=wanted.order,
+            cut=int(wanted.cut.sum()),
+            moved=0 if current is None else int((current.sensor_core != wanted.sensor_core[: len(current)]).sum()),
+        )
         return wanted
+
+    def _make_layout(self, placement: Placement, current: Layout | None) -> Layout:
+        spark, table = self._settings.spark, self._sensors()
+        made = make_layout(table, placement, spark.cores, spark.unknown_group, current)
+        if current is not None:
+            return made
+        rates = {number: rate_of(sensor) for number, sensor in enumerate(table.sensors[: len(made)])}
+        order = first_order(spark.order, made.group_of, spark.cores, rates, self._balancer.costs)
+        return make_layout(table, placement, spark.cores, spark.unknown_group, order=order)
+
+    def _rates(self, batch: int) -> Floats:
+        """Return the rows delivered of each sensor of late, as the cores have counted them."""
+        states = []
+        for core in range(self._settings.spark.cores):
+            name = f"core-{core}/state-{batch}"
+            states.append(CoreState.load(self._store.read(name), self._store.root / name))
+        return np.asarray(np.sum([state.rate for state in states], axis=0))
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask the log, as long as it takes: a broker that is away for a while does not end the job."""
@@ -289,11 +353,27 @@ class Job:
         changed_s = path.stat().st_mtime if path.exists() else 0.0
         if self._table is None or self._table[0] != changed_s:
             self._table = (changed_s, read_sensors(path))
+            self._check_groups(self._table[1])
         return self._table[1]
 
+    def _check_groups(self, table: SensorTable) -> None:
+        without = [sensor.name for sensor in table.sensors if not sensor.group]
+        metrics.SPARK_UNGROUPED.set(len(without))
+        if not without:
+            return
+        names = ", ".join(without[:5]) + (", ..." if len(without) > 5 else "")
+        if self._settings.spark.ungrouped == "refuse":
+            raise LayoutError(
+                f"{self._settings.sensors}: {len(without)} sensors have no group ({names}); expected one of "
+                'each, since [spark] ungrouped = "refuse"'
+            )
+        group = self._settings.spark.unknown_group
+        self._logger.info("sensors without a group", sensors=len(without), names=names, group=group)
+
     def _after(self, batch: int, before: Standing, decision: Decision, reports: list[dict[str, Any]]) -> Standing:
-        cores = {report["core"]: report for report in reports}
-        if set(cores) != set(range(self._settings.spark.cores)):
+        merged = [report for report in reports if report["core"] == MERGE]
+        cores = {report["core"]: report for report in reports if report["core"] != MERGE}
+        if set(cores) != set(range(self._settings.spark.cores)) or len(merged) != decision.layout.cut.any():
             raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
         marks = dict(before.marks)
         silent_s = dict(decision.silent_s)
@@ -310,16 +390,26 @@ class Job:
             came.add(Counters(**fields["counters"]))
         totals.add(came)
         delivered = [NEVER] * len(decision.layout.groups)
-        for report in reports:
+        for report in cores.values():
             for group, step in report["delivered"].items():
                 delivered[int(group)] = step
+        self._balancer.observe(list(cores.values()), merged)
         sent = {name: sum(report[name] for report in reports) for name in ("rows", "blocks")}
         _count(came, sent)
         self._show(decision.layout, delivered)
+        self.beat = describe(
+            decision.layout,
+            marks,
+            delivered,
+            frozenset(slot for slot in decision.overdue if silent_s.get(slot)),
+            reports,
+        )
+        show(self.beat, decision.layout, marks, reports)
         if came.dead_records or came.late_records:
             self._logger.warning("set aside", batch=batch, dead=came.dead_records, late_rows=came.late_rows)
         sums = {f"sent_{name}": before.totals.get(f"sent_{name}", 0) + count for name, count in sent.items()}
-        return Standing(batch, marks, delivered, silent_s, decision.layout.serial, totals.as_dict() | sums)
+        carried = sum(report.get("carried", 0) for report in reports)
+        return Standing(batch, marks, delivered, silent_s, decision.layout.serial, totals.as_dict() | sums, carried)
 
     def _show(self, layout: Layout, delivered: list[int]) -> None:
         steps = [(group, step) for group, step in zip(layout.groups, delivered, strict=True) if step != NEVER]
@@ -350,3 +440,7 @@ def _count(came: Counters, sent: dict[str, int]) -> None:
     metrics.SPARK_BLOCKS.inc(sent["blocks"])
     metrics.SPARK_LATE_ROWS.inc(came.late_rows)
     metrics.SPARK_REPEATS.inc(came.repeats)
+    metrics.SPARK_NAN_ROWS.inc(came.nan_rows)
+    if came.placed:
+        metrics.SPARK_INPUT_AGE_S.labels("gateway").set(came.gateway_us / came.placed / 1e6)
+        metrics.SPARK_INPUT_AGE_S.labels("waiting").set(came.waited_us / came.placed / 1e6)

@@ -1,26 +1,32 @@
 """What Spark knows of the sensors: group, slot, core and threshold of each.
 
 A layout is a version: it changes only from one batch to the next, and which one a batch used is kept, so that a batch
-that is run again uses the same. It only grows: a sensor keeps its group, a group keeps its core.
+that is run again uses the same. What a reader sees only grows: a sensor keeps its group, a group its partition of
+`results`. Which core works on a sensor may change (spark/balance.py).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from services.runtime.columns import Floats, Sensors, sensors
 from services.runtime.messages import Placement
-from services.runtime.sensors import SensorTable
-from spark.psort import extend
+from services.runtime.sensors import Sensor, SensorTable
+from spark.psort import assign, extend
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Order = Literal["none", "basic", "optimised", "full"]
+"""How results are ordered; see `Layout`."""
+HANDING_ON = 0.2
+"""What packing a row for the merge costs a core, in parts of what processing it does (docs/psort.md, what decides)."""
 
 
 class LayoutError(ValueError):
@@ -41,7 +47,11 @@ class Layout:
         group_of: int64[sensors], index into `groups`.
         slot_of: uint32[sensors].
         groups: SPKs; only added to.
-        core_of: int64[groups].
+        order: `none`: sensors spread over the cores, a group comes in parts. `basic`: a group whole on one core.
+            `optimised`: a group that is too much for one core is cut over several and merged. `full`: sensors spread,
+            and everything merged into one stream in the order of (event time, group, sensor).
+        sensor_core: int64[sensors], the core that works on the sensor.
+        home: int64[groups], the partition of `results` in which the group stands, for good.
     """
 
     serial: int
@@ -55,7 +65,9 @@ class Layout:
     group_of: Ints
     slot_of: Sensors
     groups: tuple[str, ...]
-    core_of: Ints
+    order: Order
+    sensor_core: Ints
+    home: Ints
 
     def __len__(self) -> int:
         """Sensors."""
@@ -69,9 +81,23 @@ class Layout:
         return held
 
     @cached_property
-    def sensor_core(self) -> Ints:
-        """int64[sensors]: the core of each sensor."""
-        return self.core_of[self.group_of]
+    def awaited(self) -> Flags:
+        """bool[groups, slots]: a step of the group is complete only when the slot has given it."""
+        return np.broadcast_to(self.held.any(axis=0), self.held.shape) if self.order == "full" else self.held
+
+    @cached_property
+    def holds(self) -> Flags:
+        """bool[groups, cores]: the core works on sensors of the group."""
+        holds = np.zeros((len(self.groups), self.cores), dtype=np.bool_)
+        holds[self.group_of, self.sensor_core] = True
+        return holds
+
+    @cached_property
+    def cut(self) -> Flags:
+        """bool[groups]: the group is merged after the cores have worked on it."""
+        if self.order in ("none", "full"):
+            return np.full(len(self.groups), self.order == "full")
+        return np.asarray(self.holds.sum(axis=1) > 1, dtype=np.bool_)
 
     def dump(self) -> bytes:
         """Write as JSON."""
@@ -88,7 +114,9 @@ class Layout:
             "group_of": self.group_of.tolist(),
             "slot_of": self.slot_of.tolist(),
             "groups": self.groups,
-            "core_of": self.core_of.tolist(),
+            "order": self.order,
+            "sensor_core": self.sensor_core.tolist(),
+            "home": self.home.tolist(),
         }
         return json.dumps(fields).encode()
 
@@ -96,6 +124,10 @@ class Layout:
     def load(data: bytes) -> Layout:
         """Read what `dump` wrote."""
         fields = json.loads(data)
+        group_of = np.array(fields["group_of"], dtype=np.int64)
+        if "order" not in fields:  # written when there was P-SORT basic alone: a group stood where its core was
+            core_of = np.array(fields["core_of"], dtype=np.int64)
+            fields |= {"order": "basic", "sensor_core": core_of[group_of], "home": core_of}
         return Layout(
             serial=fields["serial"],
             placement=fields["placement"],
@@ -105,23 +137,31 @@ class Layout:
             edges=tuple(fields["edges"]),
             units=tuple(fields["units"]),
             threshold=np.array([np.nan if value is None else value for value in fields["threshold"]], dtype=np.float64),
-            group_of=np.array(fields["group_of"], dtype=np.int64),
+            group_of=group_of,
             slot_of=np.array(fields["slot_of"], dtype=np.uint32),
             groups=tuple(fields["groups"]),
-            core_of=np.array(fields["core_of"], dtype=np.int64),
+            order=fields["order"],
+            sensor_core=np.array(fields["sensor_core"], dtype=np.int64),
+            home=np.array(fields["home"], dtype=np.int64),
         )
 
 
 def make_layout(
-    table: SensorTable, placement: Placement, cores: int, unknown_group: str, previous: Layout | None = None
+    table: SensorTable,
+    placement: Placement,
+    cores: int,
+    unknown_group: str,
+    previous: Layout | None = None,
+    *,
+    order: Order = "basic",
 ) -> Layout:
-    """Make the layout for a sensors table and a placement; P-SORT basic, each group whole on one core.
+    """Make the layout for a sensors table and a placement.
 
     Sensors that the placement does not have yet are left out: nobody sends them before it has.
 
     Args:
         unknown_group: group of sensors without one.
-        previous: the version before, which is only added to.
+        previous: the version before, which is only added to; its order stands.
 
     Raises:
         LayoutError: the table contradicts the placement or the previous layout.
@@ -147,11 +187,12 @@ def make_layout(
     group_of = np.array([index[name] for name in group_names], dtype=np.int64)
     if previous is not None:
         _only_grows(previous, placement, cores, rows_names=[sensor.name for sensor in rows], group_of=group_of)
-    load_of = dict.fromkeys(groups, 0.0)
-    for sensor, name in zip(rows, group_names, strict=True):
-        load_of[name] += 1.0 if np.isnan(sensor.rate) else sensor.rate
-    standing = {} if previous is None else dict(zip(previous.groups, previous.core_of.tolist(), strict=True))
-    core_of = extend(standing, load_of, cores)
+    rates = {number: rate_of(sensor) for number, sensor in enumerate(rows)}
+    if previous is not None:
+        order = previous.order
+        sensor_core = _extended(previous, group_of, rates)
+    else:
+        sensor_core = assigned(group_of, cores, rates, order)
     return Layout(
         serial=1 if previous is None else previous.serial + 1,
         placement=placement.serial,
@@ -164,8 +205,78 @@ def make_layout(
         group_of=group_of,
         slot_of=slot_of,
         groups=tuple(groups),
-        core_of=np.array([core_of[name] for name in groups], dtype=np.int64),
+        order=order,
+        sensor_core=sensor_core,
+        home=_homes(len(groups), cores, order, previous),
     )
+
+
+def rate_of(sensor: Sensor) -> float:
+    """Return the rows a second that the table expects of a sensor; 1 where it says nothing."""
+    return 1.0 if np.isnan(sensor.rate) else sensor.rate
+
+
+def assigned(group_of: Ints, cores: int, rates: Mapping[int, float], order: Order) -> Ints:
+    """Return the core of each sensor, int64[sensors].
+
+    Args:
+        rates: rows a second by sensor, any unit, above zero.
+    """
+    if order == "none":
+        return _dealt(group_of, cores)
+    found = assign(dict(enumerate(group_of.tolist())), cores, rates, order, handing_on=HANDING_ON).core_of
+    return np.array([found[sensor] for sensor in range(len(group_of))], dtype=np.int64)
+
+
+def _dealt(group_of: Ints, cores: int) -> Ints:
+    """Deal each group's sensors out, by their places alone: parts are named, and a name must not hang on rates."""
+    by_group = np.argsort(group_of, kind="stable")
+    first = np.searchsorted(group_of[by_group], group_of[by_group])
+    core_of = np.empty(len(group_of), dtype=np.int64)
+    core_of[by_group] = (np.arange(len(group_of)) - first + group_of[by_group]) % cores
+    return core_of
+
+
+def reassigned(layout: Layout, sensor_core: Ints, order: Order) -> Layout:
+    """Return the next version, with other cores for the sensors and all else as it was.
+
+    Raises:
+        LayoutError: results would stand in other partitions or under other names.
+    """
+    if order != layout.order and not {order, layout.order} <= {"basic", "optimised"}:
+        raise LayoutError(
+            f"[spark] order: found {order!r}, but the checkpoint was made with {layout.order!r}; the change needs an "
+            "empty checkpoint"
+        )
+    return replace(layout, serial=layout.serial + 1, order=order, sensor_core=sensor_core)
+
+
+def _extended(previous: Layout, group_of: Ints, rates: Mapping[int, float]) -> Ints:
+    """Keep the sensors that have a core where they are, and add the new ones where least is done."""
+    if previous.order == "none":
+        return _dealt(group_of, previous.cores)
+    core_of: dict[int, int] = dict(enumerate(previous.sensor_core.tolist()))
+    load_of = {sensor: rates[sensor] for sensor in core_of}
+    place_of: dict[int, int] = {}  # new sensor -> what is placed: itself, or -1 - group where a new group stays whole
+    for sensor in range(len(previous), len(group_of)):
+        group = int(group_of[sensor])
+        known = group < len(previous.groups)
+        if known and not previous.cut[group]:
+            core_of[sensor] = int(np.argmax(previous.holds[group]))
+            load_of[sensor] = rates[sensor]
+            continue
+        place_of[sensor] = place = sensor if known or previous.order == "full" else -1 - group
+        load_of[place] = load_of.get(place, 0.0) + rates[sensor]
+    placed = extend(core_of, load_of, previous.cores)
+    return np.array([placed[place_of.get(sensor, sensor)] for sensor in range(len(group_of))], dtype=np.int64)
+
+
+def _homes(groups: int, cores: int, order: Order, previous: Layout | None) -> Ints:
+    """Return each group's partition: by its place in the table alone, so that no change of cores ever moves it."""
+    homes = np.zeros(groups, np.int64) if order == "full" else np.arange(groups, dtype=np.int64) % cores
+    if previous is not None:
+        homes[: len(previous.home)] = previous.home
+    return homes
 
 
 def same(one: Layout, other: Layout) -> bool:
@@ -178,6 +289,8 @@ def same(one: Layout, other: Layout) -> bool:
         and np.array_equal(one.threshold, other.threshold, equal_nan=True)
         and np.array_equal(one.group_of, other.group_of)
         and np.array_equal(one.slot_of, other.slot_of)
+        and np.array_equal(one.sensor_core, other.sensor_core)
+        and one.order == other.order
     )
 
 

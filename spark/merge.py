@@ -1,8 +1,9 @@
 """What one P-SORT core does in a batch: merge what was carried with what came, take what is complete, order it.
 
-A core holds whole groups (P-SORT basic), so its order is final and nothing is merged between cores. A row's place is
-(step, group, sensor), which no two rows share; so the outcome does not depend on the order in which blocks arrived, nor
-on how the records were cut into batches.
+Of a group that stands whole on one core the order is final. Of one that is cut every core has the same steps complete
+and some of the rows; they are put together afterwards (spark/parts.py). A row's place is (step, group, sensor), which
+no two rows share; so the outcome does not depend on the order in which blocks arrived, on how the records were cut into
+batches, nor on which core worked on which sensor.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.runtime.columns import pack_floats, pack_octets, pack_sensors
+from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
 from services.runtime.messages import VERSION, ResultBlock
 from spark.blocks import Block, Rows
 from spark.frontier import NEVER, Mark, frontiers
+from spark.kway import block_order
 from spark.layout import Flags, Ints, Layout
 from spark.queries import Counted, Readings, above_threshold, count_minute, shift_counts
 from spark.state import KEPT, CoreState, Minute
+from spark.windows import Spec, Windows, add_rows, close_windows
 
 QUERY = "readings"
 """The query's name in results: the values with q1..q3."""
@@ -34,7 +37,10 @@ class Task(NamedTuple):
     Attributes:
         marks: by slot, before the batch.
         overdue: slots that are waited for no longer, unless they give a new step now.
+        dropped: slots that are not waited for even then: too much waits for them.
         span: steps in a minute.
+        memory: steps after which half of a sensor's measured rate is forgotten; 0 = rates are not measured.
+        specs: window aggregates.
     """
 
     batch: int
@@ -44,6 +50,9 @@ class Task(NamedTuple):
     overdue: frozenset[int]
     slide_us: int
     span: int
+    memory: int = 0
+    specs: tuple[Spec, ...] = ()
+    dropped: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -68,13 +77,24 @@ class Ordered:
         """Blocks."""
         return len(self.group)
 
+    def take(self, which: Flags) -> Ordered:
+        """Return some of the blocks: bool[blocks]."""
+        if which.all():
+            return self
+        lengths = np.diff(self.start)
+        rows = np.repeat(which, lengths)
+        start = np.concatenate(([0], np.cumsum(lengths[which])))
+        blocks = (self.group[which], self.step[which], self.appended_us[which])
+        return Ordered(*blocks, start, self.rows.take(rows), self.counted.take(rows))
+
 
 class Advanced(NamedTuple):
-    """A core after a batch; `keep` are the readings of this batch for the minute."""
+    """A core after a batch; `keep` are the readings of this batch for the minute, `windows` those complete now."""
 
     state: CoreState
     ordered: Ordered
     keep: Readings
+    windows: Windows
 
 
 def grown(state: CoreState | None, layout: Layout) -> CoreState:
@@ -87,13 +107,14 @@ def grown(state: CoreState | None, layout: Layout) -> CoreState:
         delivered=_padded(state.delivered, len(layout.groups), NEVER),
         count=_padded(state.count, len(layout), 0),
         above=_padded(state.above, len(layout), 0),
+        rate=np.concatenate((state.rate, np.zeros(len(layout) - len(state.rate)))),
     )
 
 
 def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: ReadRows) -> Advanced:
     """Compute a core's state after a batch, and what it sends."""
     layout = task.layout
-    mine = layout.core_of == task.core
+    mine = layout.holds[:, task.core]
     complete = _frontier(task, blocks)
     carried_steps = _steps_of(state, blocks)
     pairs = _complete_pairs(layout, mine, carried_steps, state.delivered, complete)
@@ -104,20 +125,22 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
     rows = Rows.concatenate([state.rows, *(block.rows for block in blocks)])
     ready = rows.step <= delivered[layout.group_of[rows.sensor]]
     left, rows = rows.take(~ready), rows.take(ready)
-    rows = rows.take(_order(rows, layout))
-    ordered_rows, start = rows, _starts(rows, layout, group, step)
+    rows = rows.take(order_rows(rows, layout))
+    ordered_rows, start = rows, starts(rows, layout, group, step)
 
     new = Readings(rows.sensor, rows.step, above_threshold(rows.mean, layout.threshold[rows.sensor]))
     expired, minute = _expire(state, task, delivered, read_rows)
     counted = count_minute(new, expired, state.count, state.above, task.span)
     last_step = delivered[layout.group_of]
     count, above, alive = shift_counts(state.count, state.above, new, expired, last_step, task.span)
-    keep = Readings(new.sensor[alive], new.step[alive], new.above[alive])
+    keep = new.take(alive)
     if len(keep.sensor):
         minute.batch = np.append(minute.batch, task.batch)
         minute.least = np.append(minute.least, int(keep.step.min()))
         minute.left = np.append(minute.left, len(keep.sensor))
 
+    panes = add_rows(state.panes, rows, task.specs)
+    windows, panes = close_windows(panes, task.specs, layout, state.delivered, delivered, pairs)
     slot, steps, appended = carried_steps
     open_step = _still_open(layout, mine, delivered, slot, steps)
     after = CoreState(
@@ -129,12 +152,18 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
         step=steps[open_step],
         appended_us=appended[open_step],
         minute=minute,
+        rate=_rates(state, task, rows, delivered),
+        panes=panes,
     )
-    return Advanced(after, Ordered(group, step, appended_us, start, ordered_rows, counted), keep)
+    return Advanced(after, Ordered(group, step, appended_us, start, ordered_rows, counted), keep, windows)
 
 
-def result_blocks(ordered: Ordered, layout: Layout, slide_us: int) -> Iterator[ResultBlock]:
-    """Yield the blocks in the order in which they are sent."""
+def result_blocks(ordered: Ordered, layout: Layout, slide_us: int, part_number: int = 0) -> Iterator[ResultBlock]:
+    """Yield the blocks in the order in which they are sent.
+
+    Args:
+        part_number: which part of its group each block is, where nothing is merged; 0 = the whole.
+    """
     rows, counted = ordered.rows, ordered.counted
     for number in range(len(ordered)):
         part = slice(int(ordered.start[number]), int(ordered.start[number + 1]))
@@ -154,6 +183,8 @@ def result_blocks(ordered: Ordered, layout: Layout, slide_us: int) -> Iterator[R
             q1=pack_sensors(counted.q1[part]),
             q2=pack_sensors(counted.q2[part]),
             q3=pack_floats(counted.q3[part]),
+            part=part_number,
+            parts=layout.cores if part_number else 0,
         )
 
 
@@ -165,19 +196,19 @@ def counted_slots(task: Task, blocks: Sequence[Block]) -> tuple[Ints, Flags]:
     for slot, mark in task.marks.items():
         if slot < slots:
             last_step[slot] = mark.step
-    for slot in task.overdue:
+    for slot in task.overdue | task.dropped:
         counted[slot] = False
     for block in blocks:
         before = task.marks.get(block.slot, Mark())
         if block.slot < slots and (block.mark.step, block.mark.generation) != (before.step, before.generation):
             last_step[block.slot] = block.mark.step
-            counted[block.slot] = True
+            counted[block.slot] = block.slot not in task.dropped
     return last_step, counted
 
 
 def _frontier(task: Task, blocks: Sequence[Block]) -> Ints:
     last_step, counted = counted_slots(task, blocks)
-    return frontiers(task.layout.held, last_step, counted)
+    return frontiers(task.layout.awaited, last_step, counted)
 
 
 def _steps_of(state: CoreState, blocks: Sequence[Block]) -> tuple[Ints, Ints, Ints]:
@@ -213,11 +244,11 @@ def _complete_pairs(
         steps.append(np.tile(found, len(members)))
         times.append(np.tile(latest, len(members)))
     group, step, latest = np.concatenate(groups), np.concatenate(steps), np.concatenate(times)
-    order = np.lexsort((group, step))
+    order = block_order(step, group)
     return group[order], step[order], latest[order]
 
 
-def _order(rows: Rows, layout: Layout) -> Ints:
+def order_rows(rows: Rows, layout: Layout) -> Ints:
     """Return the positions that put the rows in the order of (step, group, sensor)."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
@@ -230,7 +261,7 @@ def _order(rows: Rows, layout: Layout) -> Ints:
     return np.lexsort((rows.sensor, group, rows.step))
 
 
-def _starts(rows: Rows, layout: Layout, group: Ints, step: Ints) -> Ints:
+def starts(rows: Rows, layout: Layout, group: Ints, step: Ints) -> Ints:
     """Return where the rows of each (step, group) begin; a pair without rows gets an empty range."""
     start = np.zeros(len(group) + 1, dtype=np.int64)
     if not len(group):
@@ -238,8 +269,13 @@ def _starts(rows: Rows, layout: Layout, group: Ints, step: Ints) -> Ints:
     least = int(step.min())
     groups = len(layout.groups)
     row_key = (rows.step - least) * groups + layout.group_of[rows.sensor]
-    start[:-1] = np.searchsorted(row_key, (step - least) * groups + group, side="left")
+    key = (step - least) * groups + group
     start[-1] = len(rows)
+    begins = np.flatnonzero(np.diff(row_key, prepend=-1))
+    if len(begins) == len(key) and np.array_equal(row_key[begins], key):  # as it is where no pair is without rows
+        start[:-1] = begins
+    else:
+        start[:-1] = np.searchsorted(row_key, key, side="left")
     return start
 
 
@@ -247,7 +283,7 @@ def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) 
     """Return the old readings that leave the minute now, and the minute's files without them."""
     minute = replace(state.minute)
     group_of = task.layout.group_of
-    moved = (task.layout.core_of == task.core) & (delivered > state.delivered)
+    moved = task.layout.holds[:, task.core] & (delivered > state.delivered)
     limit = int(delivered[moved].max(initial=NEVER)) - task.span
     low = int(state.delivered[moved].min(initial=limit)) - task.span
     found = []
@@ -257,14 +293,22 @@ def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) 
         group = group_of[rows.sensor]
         out = (rows.step > state.delivered[group] - task.span) & (rows.step <= delivered[group] - task.span)
         left[number] -= int(out.sum())
-        found.append(Readings(rows.sensor[out], rows.step[out], rows.above[out]))
+        found.append(rows.take(out))
     empty = left == 0
     gone = np.column_stack((minute.batch[empty], np.full(int(empty.sum()), task.batch, dtype=np.int64)))
     minute.dropped = np.concatenate((minute.dropped[minute.dropped[:, 1] >= task.batch - KEPT], gone))
     minute.batch, minute.least, minute.left = minute.batch[~empty], minute.least[~empty], left[~empty]
-    if not found:
-        return Readings(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_)), minute
-    return Readings(*(np.concatenate(columns) for columns in zip(*found, strict=True))), minute
+    return Readings.concatenate(found), minute
+
+
+def _rates(state: CoreState, task: Task, rows: Rows, delivered: Ints) -> Floats:
+    """Return rows delivered by sensor, older ones counting less: float64[sensors]."""
+    if not task.memory:
+        return state.rate
+    moved = delivered > state.delivered
+    passed = int(delivered.max(initial=NEVER)) - int(state.delivered[moved].max(initial=NEVER))
+    gone = 0.5 ** (min(max(passed, 0), 64 * task.memory) / task.memory) if moved.any() else 1.0
+    return np.asarray(state.rate * gone + np.bincount(rows.sensor, minlength=len(state.rate)))
 
 
 def _still_open(layout: Layout, mine: Flags, delivered: Ints, slot: Ints, step: Ints) -> Flags:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from services.runtime.settings import Kafka
 from spark.layout import Layout
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WINDOW = ("sum", "minimum", "maximum", "sum_sd", "extreme_sd")
 _FULL_WAIT_S = 0.05
 _FLUSH_S = 1.0
 
@@ -91,8 +92,9 @@ def forget(settings: Kafka) -> None:
 
 
 def block_key(block: ResultBlock) -> bytes:
-    """Return the key of a block, `query/group/step`."""
-    return f"{block.query}/{block.group}/{block.step}".encode()
+    """Return the key of a block, `query/group/step`, of a part `query/group/step/PofN`."""
+    part = f"/{block.part}of{block.parts}" if block.part else ""
+    return f"{block.query}/{block.group}/{block.step}{part}".encode()
 
 
 def json_rows(block: ResultBlock, layout: Layout) -> Iterator[tuple[bytes, bytes]]:
@@ -109,8 +111,11 @@ def json_rows(block: ResultBlock, layout: Layout) -> Iterator[tuple[bytes, bytes
         floats(block.q3).tolist(),
         strict=True,
     )
-    for sensor, mean, sd, quality, bound, q1, q2, q3 in columns:
-        name = layout.names[sensor]
+    window = block.window if block.HasField("window") else None
+    extra = {} if window is None else {name: floats(getattr(window, name)).tolist() for name in _WINDOW}
+    for number, (sensor, mean, sd, quality, bound, q1, q2, q3) in enumerate(columns):
+        whole = sensor >= len(layout)
+        name = "*" if whole else layout.names[sensor]
         row: dict[str, Any] = {
             "version": block.version,
             "query": block.query,
@@ -121,7 +126,7 @@ def json_rows(block: ResultBlock, layout: Layout) -> Iterator[tuple[bytes, bytes
             "appended_us": block.appended_us,
             "sensor": name,
             "id": sensor,
-            "unit": layout.units[sensor],
+            "unit": "" if whole else layout.units[sensor],
             "value": _finite(mean),
             "sd": _finite(sd),
             "quality": QUALITY_NAMES[quality] if quality < len(QUALITY_NAMES) else str(quality),
@@ -130,16 +135,19 @@ def json_rows(block: ResultBlock, layout: Layout) -> Iterator[tuple[bytes, bytes
             "q2": q2,
             "q3": _finite(q3),
         }
+        if window is not None:
+            row |= {"range_us": window.length_us} | {key: _finite(values[number]) for key, values in extra.items()}
+        if block.part:
+            row |= {"part": block.part, "parts": block.parts}
         yield f"{block.query}/{block.group}/{block.step}/{name}".encode(), json.dumps(row, ensure_ascii=False).encode()
 
 
-def messages(blocks: Iterable[ResultBlock], layout: Layout, form: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (key, value) of what is sent for the blocks, `form` = `blocks` or `json`."""
-    for block in blocks:
-        if form == "json":
-            yield from json_rows(block, layout)
-        else:
-            yield block_key(block), block.SerializeToString(deterministic=True)
+def messages(block: ResultBlock, layout: Layout, form: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield (key, value) of what is sent for a block, `form` = `blocks` or `json`."""
+    if form == "json":
+        yield from json_rows(block, layout)
+    else:
+        yield block_key(block), block.SerializeToString(deterministic=True)
 
 
 class Stopwatch:

@@ -8,11 +8,13 @@ readings that expire are read back from the batch that brought them, so a batch'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from services.runtime.columns import Floats, Sensors
+from spark.kway import block_order
 from spark.layout import Flags, Ints
 
 
@@ -23,6 +25,17 @@ class Readings(NamedTuple):
     step: Ints
     above: Flags
 
+    def take(self, which: Flags | Ints | slice) -> Readings:
+        """Return some of the readings: by a mask, by positions or a slice."""
+        return Readings(self.sensor[which], self.step[which], self.above[which])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Readings]) -> Readings:
+        """Return the readings of all parts, one after the other."""
+        if not parts:
+            return Readings(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+        return Readings(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
 
 class Counted(NamedTuple):
     """Answers for each reading: int64[n], int64[n], float64[n]."""
@@ -30,6 +43,10 @@ class Counted(NamedTuple):
     q1: Ints
     q2: Ints
     q3: Floats
+
+    def take(self, which: Flags | Ints) -> Counted:
+        """Return the answers for some of the readings: by a mask or by positions."""
+        return Counted(self.q1[which], self.q2[which], self.q3[which])
 
 
 def span_steps(range_s: float, slide_us: int) -> int:
@@ -59,22 +76,24 @@ def count_minute(new: Readings, expiring: Readings, count: Ints, above: Ints, sp
     steps = np.concatenate((new.step, expiring.step))
     base = int(steps.min())
     width = int(steps.max()) - base + 2  # one value below `base` stands for "before all"
-    new_key = new.sensor.astype(np.int64) * width + (new.step - base + 1)
-    order = np.argsort(new_key, kind="stable")
-    key = new_key[order]
-    gone_key = new.sensor[order].astype(np.int64) * width + np.maximum(new.step[order] - span - base + 1, 0)
-    first = np.searchsorted(key, (key // width) * width)
+    order = block_order(new.sensor, new.step)
+    sensor, step = new.sensor[order], new.step[order]
+    least = sensor.astype(np.int64) * width
+    key = least + (step - base + 1)
+    gone_key = least + np.maximum(step - span - base + 1, 0)
     rank = np.arange(len(key))
+    fresh = np.concatenate(([True], sensor[1:] != sensor[:-1]))
+    first = np.maximum.accumulate(np.where(fresh, rank, 0))
     passed = np.concatenate(([0], np.cumsum(new.above[order])))
     gone = np.searchsorted(key, gone_key, side="right")
-    q1 = count[new.sensor[order]] + (rank + 1 - first) - (gone - first)
-    q2 = above[new.sensor[order]] + (passed[rank + 1] - passed[first]) - (passed[gone] - passed[first])
+    q1 = count[sensor] + (rank + 1 - first) - (gone - first)
+    q2 = above[sensor] + (passed[rank + 1] - passed[first]) - (passed[gone] - passed[first])
     if len(expiring.sensor):
         old_key = expiring.sensor.astype(np.int64) * width + (expiring.step - base + 1)
         old_order = np.argsort(old_key, kind="stable")
         old_key = old_key[old_order]
         old_passed = np.concatenate(([0], np.cumsum(expiring.above[old_order])))
-        old_first = np.searchsorted(old_key, (key // width) * width)
+        old_first = np.searchsorted(old_key, least)
         old_gone = np.searchsorted(old_key, gone_key, side="right")
         q1 -= old_gone - old_first
         q2 -= old_passed[old_gone] - old_passed[old_first]

@@ -21,11 +21,14 @@ from services.runtime.messages import Heartbeat
 from services.runtime.settings import ConfigError, Settings
 from spark.acknowledge import NODE
 from spark.action import warm
+from spark.files import FilesThread
 from spark.job import Job, Standing, StoppedError, query_id
+from spark.progress import Stages
 from spark.session import source, start_session
 from spark.state import StateError, Store
 
 _POLL_S = 0.2
+_LOOK_S = 1.0
 _IDLE_S = 0.02
 _STOP_S = 30.0
 _TOPICS_S = 10.0
@@ -39,7 +42,7 @@ def run(settings: Settings) -> int:
         LogError: the broker does not answer, a topic is missing or too narrow, or retention passed the checkpoint.
         StateError: the checkpoint is in use, damaged or cannot be written.
     """
-    logger = configure("spark", node=NODE)
+    logger = configure("spark", level=settings.log_level, node=NODE)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     log = KafkaLog(settings.kafka, client_id="tsunagi-spark")
     signed = authenticated(log, settings)
@@ -53,6 +56,7 @@ def run(settings: Settings) -> int:
 
     with StopFlag() as stop:
         check_topics(log, settings)
+        settings = log.with_slots(settings)
         try:
             lock = store.lock()
             store.prepare(settings.spark.cores)
@@ -67,16 +71,22 @@ def run(settings: Settings) -> int:
 
             def fill(beat: Heartbeat) -> None:
                 beat.step = max((mark.step for mark in job.standing.marks.values()), default=0)
+                beat.spark.CopyFrom(job.beat)
 
             beats = Heartbeats(signed, NODE, "spark", settings.standby.heartbeat_s, fill)
             beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
             beats.start()
+            files: FilesThread | None = None
             try:
                 logger.info("starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch)
                 job.placed()  # what cannot be used is said before Spark starts
-                _run_query(settings, job, stop, state)
+                if settings.results.files:
+                    files = FilesThread(signed, settings)
+                _run_query(settings, job, stop, state, files)
                 beats.leaving = True
             finally:
+                if files is not None:
+                    files.close()
                 beats.close()
                 job.close()
                 health.close()
@@ -179,7 +189,9 @@ def wait_for_placement(job: Job, stop: StopFlag) -> bool:
     return not stop.is_set()
 
 
-def _run_query(settings: Settings, job: Job, stop: StopFlag, state: dict[str, object]) -> None:
+def _run_query(
+    settings: Settings, job: Job, stop: StopFlag, state: dict[str, object], files: FilesThread | None
+) -> None:
     logger = structlog.get_logger("tsunagi.spark")
     session = start_session(settings)
     try:
@@ -188,7 +200,7 @@ def _run_query(settings: Settings, job: Job, stop: StopFlag, state: dict[str, ob
         if not wait_for_placement(job, stop):
             return
         writer = (
-            source(session, settings)
+            job.reports(source(session, settings))
             .writeStream.foreachBatch(job)
             .option("checkpointLocation", str(settings.spark.checkpoint.absolute()))
             .queryName("tsunagi")
@@ -198,19 +210,25 @@ def _run_query(settings: Settings, job: Job, stop: StopFlag, state: dict[str, ob
         query = writer.start()
         state.update(ready=True, reason="")
         logger.info("query started", pid=os.getpid(), cores=settings.spark.cores)
-        _watch(query, job, stop)
+        _watch(query, job, stop, files)
     finally:
         state.update(ready=False, reason="stopped")
         session.stop()
 
 
-def _watch(query: StreamingQuery, job: Job, stop: StopFlag) -> None:
+def _watch(query: StreamingQuery, job: Job, stop: StopFlag, files: FilesThread | None) -> None:
     """Wait for the query's end, or end it between two batches."""
+    stages, look_s = Stages(), 0.0
     try:
         while not stop.is_set():
             if not query.isActive:
                 query.awaitTermination()  # raises what ended it
                 return
+            if files is not None:
+                files.check()
+            if time.monotonic() >= look_s:
+                stages.look(query.lastProgress)
+                look_s = time.monotonic() + _LOOK_S
             stop.wait(_POLL_S)
         # A batch that begins now raises StoppedError; when none begins the query is idle and can be stopped.
         deadline_s = time.monotonic() + _STOP_S

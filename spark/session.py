@@ -96,7 +96,7 @@ def start_session(settings: Settings, jars: Path = JARS, *, java_options: str = 
 
 
 def source(session: SparkSession, settings: Settings) -> DataFrame:
-    """Return the stream of `recovered`: key, value, partition, offset."""
+    """Return the stream of `recovered`: key, value, partition, offset, timestamp."""
     kafka = settings.kafka
     options: dict[str, str] = {
         "kafka.bootstrap.servers": kafka.servers,
@@ -111,10 +111,18 @@ def source(session: SparkSession, settings: Settings) -> DataFrame:
         "kafka.request.timeout.ms": "10000",
         "kafka.default.api.timeout.ms": "120000",
         "kafkaConsumer.pollTimeoutMs": "120000",
+        # Spark reads what is there, then asks for the log's ends on the same connection: the broker answers that after
+        # the fetch that the client has sent ahead, which would wait half a second for records that are not there yet.
+        "kafka.fetch.max.wait.ms": "1",
     }
     options |= security_options(kafka)
     options |= {name: _text(value) for name, value in settings.spark.options.items() if name.startswith(SOURCE_PREFIX)}
-    return session.readStream.format("kafka").options(**options).load().select("key", "value", "partition", "offset")
+    return (
+        session.readStream.format("kafka")
+        .options(**options)
+        .load()
+        .select("key", "value", "partition", "offset", "timestamp")
+    )
 
 
 def security_options(kafka: Kafka) -> dict[str, str]:

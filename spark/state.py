@@ -26,10 +26,11 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from services.runtime.columns import pack_arrays, unpack_arrays
+from services.runtime.columns import Floats, pack_arrays, unpack_arrays
 from spark.blocks import Rows
 from spark.layout import Ints
 from spark.queries import Readings
+from spark.windows import PANE, Panes, no_panes
 
 VERSION = 1
 KEPT = 4
@@ -145,6 +146,8 @@ class CoreState:
         rows: readings beyond the frontier.
         slot, step, appended_us: int64[records], the steps that slots have delivered and some group has not.
         minute: where the readings behind `count` are kept.
+        rate: float64[sensors], rows delivered, of which a set time forgets half: how the load is shared out.
+        panes: sums of the window aggregates that are open.
     """
 
     delivered: Ints
@@ -155,6 +158,8 @@ class CoreState:
     step: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     appended_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     minute: Minute = field(default_factory=Minute)
+    rate: Floats = field(default_factory=lambda: np.zeros(0))
+    panes: Panes = field(default_factory=no_panes)
 
     def dump(self) -> bytes:
         """Write as a state file."""
@@ -165,6 +170,8 @@ class CoreState:
             "slot": self.slot,
             "step": self.step,
             "appended_us": self.appended_us,
+            "rate": self.rate,
+            "panes": self.panes.view(np.uint8),
             "minute.batch": self.minute.batch,
             "minute.least": self.minute.least,
             "minute.left": self.minute.left,
@@ -180,7 +187,9 @@ class CoreState:
         minute = Minute(*(arrays[f"minute.{name}"] for name in ("batch", "least", "left", "dropped")))
         rows = Rows(**{name: arrays[f"rows.{name}"] for name in Rows.NAMES})
         plain = {name: arrays[name] for name in ("delivered", "count", "above", "slot", "step", "appended_us")}
-        return CoreState(rows=rows, minute=minute, **plain)
+        rate = arrays.get("rate", np.zeros(len(arrays["count"])))
+        panes = arrays.get("panes", np.zeros(0, np.uint8)).view(PANE)
+        return CoreState(rows=rows, minute=minute, rate=rate, panes=panes, **plain)
 
 
 class Store:

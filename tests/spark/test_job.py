@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from deploy.kafka.broker import Broker
+from services.local.topics import read_topic
 from services.runtime.kafka import KafkaLog
-from services.runtime.log import ACKS, DEAD_LETTERS, LATE, RECOVERED, RESULTS, Position, Record
+from services.runtime.log import ACKS, DEAD_LETTERS, LATE, RECOVERED, RESULTS, Record
 from services.runtime.messages import Ack, DeadLetter, Late
 from services.runtime.names import Name, pack_key
 from services.runtime.results import Block, Results
@@ -52,12 +53,14 @@ format = "{form}"
 class Place:
     """Topics of their own, a configuration and a world."""
 
-    def __init__(self, broker: Broker, directory: Path, prefix: str, form: str = "blocks") -> None:
+    def __init__(
+        self, broker: Broker, directory: Path, prefix: str, form: str = "blocks", sensors: int = 13, groups: int = 4
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.config = directory / "tsunagi.toml"
         text = CONFIG.format(directory=directory, servers=broker.servers, prefix=prefix, form=form)
         self.config.write_text(text, encoding="utf-8")
-        table = write_table(directory / "sensors.csv", sensors=13, groups=4)
+        table = write_table(directory / "sensors.csv", sensors=sensors, groups=groups)
         self.settings: Settings = load(self.config)
         self.log = KafkaLog(self.settings.kafka)
         self.log.ensure_topics(self.settings)
@@ -73,14 +76,7 @@ class Place:
 
     def read_all(self, topic: str) -> list[Record]:
         """Return everything that stands in a topic."""
-        reader = self.log.reader()
-        found: list[Record] = []
-        ends = {number: reader.range(topic, number)[1] for number in range(self.log.partitions(topic))}
-        reader.assign([Position(topic, number, 0) for number in ends])
-        while len(found) < sum(ends.values()):
-            found += reader.read(1000, 0.2)
-        reader.close()
-        return found
+        return [record for records in read_topic(self.log, topic).values() for record in records]
 
     def close(self) -> None:
         for driver in self.drivers:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from deploy.kafka.broker import Broker
+from deploy.kafka.checks import free_port
 from services.runtime.kafka import KafkaLog
 from services.runtime.log import RECOVERED, LogError, OffsetLostError, Position
-from services.runtime.settings import ConfigError, Kafka, Settings, Spark
+from services.runtime.settings import Aggregate, ConfigError, Kafka, Query, Settings, Spark
 from spark.frontier import Mark
 from spark.job import Standing
-from spark.service import begin, check_offsets, check_topics
+from spark.service import CheckpointError, begin, check_offsets, check_topics, run
 from spark.session import session_options
 from spark.state import StateError, Store
 from tests.spark.world import FIRST_STEP, World, write_records, write_table
@@ -86,3 +87,26 @@ def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
 def test_missing_jars_are_named(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no Spark connector in .*; run `make setup`"):
         session_options(settings_of(broker, tmp_path, ""), jars=tmp_path)
+
+
+def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
+    write_table(tmp_path / "sensors.csv")
+    settings = Settings(sensors=tmp_path / "sensors.csv", kafka=Kafka(servers=f"127.0.0.1:{free_port()}"))
+    with pytest.raises(LogError, match=r"127\.0\.0\.1"):
+        check_topics(KafkaLog(settings.kafka), settings, wait_s=0)
+
+
+def test_a_state_directory_that_cannot_be_used(broker: Broker, tmp_path: Path) -> None:
+    settings = settings_of(broker, tmp_path, "stateful.")
+    KafkaLog(settings.kafka).ensure_topics(settings)
+    (tmp_path / "checkpoint").write_text("a file")
+    with pytest.raises(CheckpointError, match=r"\[spark\] checkpoint = .*checkpoint: .*Not a directory"):
+        run(settings)
+
+
+def test_aggregates_that_are_no_whole_steps(broker: Broker, tmp_path: Path) -> None:
+    settings = settings_of(broker, tmp_path, "halves.")
+    KafkaLog(settings.kafka).ensure_topics(settings)
+    query = Query(aggregates=(Aggregate(name="a", range_s=5),))
+    with pytest.raises(ConfigError, match=r"a: range_s = 5: expected a multiple of a step, 2 s"):
+        run(settings.model_copy(update={"query": query}))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,6 +59,8 @@ class World:
     settings: Settings
     table: SensorTable
     seed: int = 1
+    nan: int | None = None
+    """A sensor whose values are not numbers."""
     rows: list[Row] = field(default_factory=list)
     appended_us: dict[tuple[int, int], int] = field(default_factory=dict)
     steps: dict[int, list[int]] = field(default_factory=dict)
@@ -75,13 +79,23 @@ class World:
         )
         return Plan(version=VERSION, placement=body).SerializeToString()
 
-    def record(self, slot: int, step: int, *, missing: float = 0.1) -> tuple[bytes, bytes]:
-        """Make the slot's next output; each sensor is left out with probability `missing`."""
-        sensors = [int(n) for n in np.flatnonzero(self.slot_of == slot) if self.random.random() >= missing]
+    @property
+    def groups(self) -> list[str]:
+        """The group of each sensor."""
+        return [sensor.group for sensor in self.table.sensors]
+
+    def record(
+        self, slot: int, step: int, *, missing: float = 0.1, silent: Collection[int] = ()
+    ) -> tuple[bytes, bytes]:
+        """Make the slot's next output; each sensor is left out with probability `missing`, the `silent` always."""
+        mine = (int(n) for n in np.flatnonzero(self.slot_of == slot) if self.random.random() >= missing)
+        sensors = [n for n in mine if n not in silent]
         rows = [
             Row(n, step, self.random.gauss(0, 1), 0.0 if (q := self.random.randrange(4)) in (0, 3) else 0.5, q, 0.7)
             for n in sensors
         ]
+        for row in rows:
+            row.mean = math.nan if row.sensor == self.nan else row.mean
         offset = self._offset[slot] = self._offset[slot] + self.random.randrange(1, 4)
         appended_us = step * self.settings.steps.slide_us + self.random.randrange(1_000_000)
         message = Recovered(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -12,17 +13,20 @@ from services.runtime.settings import Settings
 from spark.blocks import Block, Counters, from_arrow, to_arrow
 from spark.decode import Arrived, Sidelined, decode
 from spark.frontier import Mark
-from spark.layout import Layout, make_layout
-from spark.merge import Task, advance, grown, result_blocks
+from spark.layout import Layout, Order, make_layout
+from spark.merge import Ordered, Task, advance, grown, result_blocks
+from spark.moving import GATHERED, gather, settled, touched, within
+from spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
 from spark.publish import block_key
 from spark.queries import Readings, span_steps
 from spark.state import CoreState
+from spark.windows import Spec, Windows, window_blocks
 from tests.spark.world import World
 
 
-def layout_of(world: World, cores: int = 2) -> Layout:
+def layout_of(world: World, cores: int = 2, order: Order = "basic") -> Layout:
     placement: Placement = Plan.FromString(world.placement()).placement
-    return make_layout(world.table, placement, cores, world.settings.spark.unknown_group)
+    return make_layout(world.table, placement, cores, world.settings.spark.unknown_group, order=order)
 
 
 @dataclass
@@ -36,13 +40,35 @@ class SmallJob:
     sidelined: list[Sidelined] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
     batch: int = 0
+    merged_rows: int = 0
+    before: Layout | None = None
+    specs: tuple[Spec, ...] = ()
 
-    def run(self, records: Iterable[Arrived], overdue: Iterable[int] = ()) -> list[bytes]:
+    @property
+    def span(self) -> int:
+        return span_steps(self.settings.query.range_s, self.settings.steps.slide_us)
+
+    def delivered(self) -> dict[str, int]:
+        """Return the last step sent of each group."""
+        return {
+            name: max(
+                int(self.states[core].delivered[group]) for core in np.flatnonzero(self.layout.holds[group]).tolist()
+            )
+            for group, name in enumerate(self.layout.groups)
+        }
+
+    def read(self, core: int, batch: int, low: int, high: int) -> Readings:
+        rows = self.minute[core, batch]
+        assert (np.diff(rows.step) >= 0).all(), "a file of rows is read by steps"
+        return within(rows, low, high)
+
+    def run(self, records: Iterable[Arrived], overdue: Iterable[int] = (), dropped: Iterable[int] = ()) -> list[bytes]:
         """Run one batch; return the keys it sent."""
         settings, layout = self.settings, self.layout
+        before = self.before or layout
         delivered = np.full(len(layout.groups), -(2**61), dtype=np.int64)
         for core, state in self.states.items():
-            mine = np.flatnonzero(layout.core_of[: len(state.delivered)] == core)
+            mine = np.flatnonzero(before.holds[: len(state.delivered), core])
             delivered[mine] = state.delivered[mine]
         decoders = decode(records, self.marks, layout, delivered, settings.steps.slide_us)
         blocks: list[Block] = []
@@ -51,7 +77,8 @@ class SmallJob:
             self.counters.add(made[0].counters)
             blocks += made
             self.sidelined += decoder.sidelined
-        sent = []
+        already, parts = len(self.sent), []
+        states = {core: grown(self.states.get(core), layout) for core in range(layout.cores)}
         for core in range(layout.cores):
             mine_blocks = from_arrow(to_arrow([block for block in blocks if block.core == core]))
             task = Task(
@@ -61,21 +88,48 @@ class SmallJob:
                 self.marks,
                 frozenset(overdue),
                 settings.steps.slide_us,
-                span_steps(settings.query.range_s, settings.steps.slide_us),
+                self.span,
+                9,
+                self.specs,
+                frozenset(dropped),
             )
+            state, gathered = states[core], None
+            if self.batch and touched(before, layout, core):
+                state, gathered = gather(list(states.values()), core, before, layout, self.span, self.batch, self.read)
 
-            def read(batch: int, low: int, high: int, core: int = core) -> Readings:
-                rows = self.minute[core, batch]
-                which = (rows.step > low) & (rows.step <= high)
-                return Readings(rows.sensor[which], rows.step[which], rows.above[which])
+            def read(
+                batch: int, low: int, high: int, core: int = core, gathered: Readings | None = gathered
+            ) -> Readings:
+                if batch == GATHERED:
+                    assert gathered is not None
+                    return within(gathered, low, high)
+                return self.read(core, batch, low, high)
 
-            advanced = advance(grown(self.states.get(core), layout), task, mine_blocks, read)
-            self.states[core] = advanced.state
-            self.minute[core, self.batch] = advanced.keep
-            for block in result_blocks(advanced.ordered, layout, settings.steps.slide_us):
-                self.sent.append((core, block_key(block), block.SerializeToString(deterministic=True)))
-                sent.append(block_key(block))
+            advanced = advance(state, task, mine_blocks, read)
+            self.states[core], keep = advanced.state, advanced.keep
+            if gathered is not None:
+                self.states[core].minute, keep = settled(
+                    advanced.state.minute, gathered, keep, advanced.state.delivered, layout, self.span, self.batch
+                )
+            self.minute[core, self.batch] = keep
+            cut = layout.cut[advanced.ordered.group]
+            cut_window = layout.cut[layout.group_of[advanced.windows.sums["sensor"]]]
+            cut_windows = load_windows(dump_windows(advanced.windows.take(cut_window)))
+            parts.append((load_part(dump_part(advanced.ordered.take(cut))), cut_windows))
+            part = core + 1 if layout.order == "none" else 0
+            self._send(advanced.ordered.take(~cut), advanced.windows.take(~cut_window), part)
+        merged = merge_parts([ordered for ordered, _ in parts], layout)
+        self.merged_rows += len(merged.rows)
+        self._send(merged, merge_windows([windows for _, windows in parts], layout), 0)
         for slot, decoder in decoders.items():
             self.marks[slot] = decoder.mark
         self.batch += 1
-        return sent
+        self.before = layout
+        return [key for _, key, _ in self.sent[already:]]
+
+    def _send(self, ordered: Ordered, windows: Windows, part: int) -> None:
+        slide_us = self.settings.steps.slide_us
+        readings = zip(ordered.group.tolist(), result_blocks(ordered, self.layout, slide_us, part), strict=True)
+        for group, block in chain(readings, window_blocks(windows, self.specs, self.layout, slide_us, part)):
+            home = part - 1 if part else int(self.layout.home[group])
+            self.sent.append((home, block_key(block), block.SerializeToString(deterministic=True)))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,18 @@ def test_columns_come_out_as_they_went_in(world: World, decoder: SlotDecoder) ->
     assert blocks[0].mark == decoder.mark
     assert decoder.mark.read_to == 4
     assert decoder.mark.step == FIRST_STEP + 3
+
+
+def test_what_was_kept_says_how_long_gateway_and_batch_took(world: World, decoder: SlotDecoder) -> None:
+    input_us = (time.time_ns() // 1000) - 3_000_000
+    for number in range(3):
+        key, value = world.record(0, FIRST_STEP + number)
+        output_us = input_us + 200_000 * (number + 1)
+        decoder.add(Arrived(0, number, key, changed(value, appended_us=input_us), output_us))
+    decoder.add(Arrived(0, 3, key, value, output_us))  # a repeat
+    counters = from_arrow(to_arrow(decoder.blocks()))[0].counters
+    assert (counters.placed, counters.gateway_us) == (3, 1_200_000)
+    assert counters.waited_us == pytest.approx(3 * 3_000_000 - 1_200_000, abs=3 * 500_000)
 
 
 def test_a_record_without_rows_moves_the_slot_on(world: World, decoder: SlotDecoder) -> None:

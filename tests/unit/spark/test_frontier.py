@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ def brute_force(held, last_step, counted) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_frontiers_are_the_least_of_the_slots_that_count(data) -> None:
     groups, slots = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))

@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.errors import PythonException
 
+from services.runtime import metrics
 from services.runtime.clock import ManualClock
 from services.runtime.log import ACKS, PLAN, RECOVERED, LogError
 from services.runtime.messages import Ack
@@ -13,10 +15,12 @@ from services.runtime.settings import Settings, Slots, Spark
 from services.runtime.testing import MemoryLog
 from spark.acknowledge import Acknowledger
 from spark.action import named
+from spark.balance import Balancer
+from spark.blocks import Rows
 from spark.frontier import Mark
 from spark.job import Decision, Job, Standing
 from spark.layout import LayoutError
-from spark.state import StateError, Store
+from spark.state import CoreState, StateError, Store
 from tests.spark.world import World, write_table
 
 TRACE = """An exception was thrown from the Python worker.
@@ -122,10 +126,8 @@ def test_reports_become_the_next_standing(place: Place) -> None:
     job = place.job()
     decision = decide(job, 0, Standing(), 0.0)
     slots = {"0": {"mark": Mark(7, 3, 0, 11, 2, 4), "counters": {"records": 4, "rows": 9}}}
-    reports = [
-        json.loads(json.dumps({"core": core, "slots": slots, "delivered": {str(core): 11}, "rows": 9, "blocks": 1}))
-        for core in (1, 0)
-    ]
+    plain = {"slots": slots, "rows": 9, "blocks": 1, "taken": 9, "cpu_s": 0.1, "sent_us": 2, "appended_us": [1]}
+    reports = [json.loads(json.dumps(plain | {"core": core, "delivered": {str(core): 11}})) for core in (1, 0)]
     after = job._after(0, Standing(), decision, reports)
     assert after.marks[0] == Mark(7, 3, 0, 11, 2, 4)
     assert after.delivered == [11, 11]
@@ -145,3 +147,53 @@ def test_acknowledgements_say_how_far_recovered_was_read(place: Place) -> None:
     assert (ack.slot, ack.node, ack.epoch, ack.generation) == (1, "spark", 2, 7)
     assert (ack.offset, ack.last_offset, ack.last_index) == (4, 3, 1)
     acknowledger.close()
+
+
+def test_too_many_rows_that_wait_leave_the_lagging_slot_behind(place: Place) -> None:
+    place.place()
+    place.settings = place.settings.model_copy(
+        update={"spark": place.settings.spark.model_copy(update={"max_carried": 100})}
+    )
+    marks = {0: Mark(step=9), 1: Mark(step=5)}
+    decide(place.job(), 1, Standing(batch=0, marks=marks, carried=100), 0.0)
+    decision = decide(place.job(), 2, Standing(batch=1, marks=marks, layout=1, carried=101), 0.0)
+    assert decision.dropped == {1}
+    assert not decision.overdue
+    again = decide(place.job(), 2, Standing(batch=1, marks=marks, layout=1), 0.0)
+    assert again.dropped == {1}, "a batch that is run again decides the same"
+
+
+def test_sensors_without_a_group_are_counted_or_refused(place: Place) -> None:
+    place.place()
+    table = place.settings.sensors.read_text().replace("machine-1", "")
+    place.settings.sensors.write_text(table)
+    job = place.job()
+    assert job.placed()
+    assert metrics.SPARK_UNGROUPED._value.get() == 4
+    assert decide(job, 0, Standing(), 0.0).layout.groups == ("machine-0", "ungrouped")
+    spark = place.settings.spark.model_copy(update={"ungrouped": "refuse"})
+    place.settings = place.settings.model_copy(update={"spark": spark})
+    with pytest.raises(
+        LayoutError, match=r"sensors.csv: 4 sensors have no group \(s1, s3, s5, s7\); expected one of each"
+    ):
+        place.job().placed()
+
+
+def test_a_table_is_changed_by_what_the_cores_report(place: Place) -> None:
+    place.place()
+    job = place.job()
+    job._balancer = Balancer("basic", every_s=1)
+    first = decide(job, 0, Standing(), 0.0).layout
+    for core in range(2):
+        state = CoreState(np.zeros(2, np.int64), np.zeros(8, np.int64), np.zeros(8, np.int64), Rows.empty())
+        state.rate = np.where(first.sensor_core == core, 1.0 + 8.0 * (np.arange(8) == 0), 0.0)
+        place.store.write(f"core-{core}/state-0", state.dump())
+    assert job._rates(0).tolist() == [9.0, *[1.0] * 7]
+    job._settings = place.settings.model_copy(
+        update={"spark": place.settings.spark.model_copy(update={"order": "optimised"})}
+    )
+    job._balancer = Balancer("optimised", every_s=1)
+    changed = decide(job, 1, Standing(batch=0, layout=1), 0.0).layout
+    assert (changed.serial, changed.order) == (2, "optimised")
+    assert np.array_equal(changed.home, first.home)
+    assert decide(place.job(), 1, Standing(batch=0, layout=1), 9.0).layout.serial == 2, "as decided before"

@@ -36,7 +36,9 @@ def layout(table: SensorTable) -> Layout:
 def test_groups_cores_and_slots(layout: Layout) -> None:
     assert layout.groups == ("g", "ungrouped", "h")
     assert layout.held.tolist() == [[True, False], [False, True], [False, True]]
-    assert sorted(layout.core_of.tolist()) in ([0, 0, 1], [0, 1, 1])
+    assert sorted(layout.sensor_core.tolist()) in ([0, 0, 1], [0, 1, 1])
+    assert layout.home.tolist() == [0, 1, 0]
+    assert not layout.cut.any()
     back = Layout.load(layout.dump())
     assert same(back, layout)
     assert back.dump() == layout.dump()
@@ -47,7 +49,9 @@ def test_it_only_grows(tmp_path: Path, layout: Layout) -> None:
     after = make_layout(grown, placement_of(grown, [0, 1, 1, 0, 1], serial=2), 2, "ungrouped", layout)
     assert after.serial == 2
     assert after.groups == ("g", "ungrouped", "h", "i")
-    assert after.core_of[:3].tolist() == layout.core_of.tolist()
+    assert after.sensor_core[:3].tolist() == layout.sensor_core.tolist()
+    assert after.sensor_core[4] == layout.sensor_core[0], "a group that is whole stays whole"
+    assert after.home.tolist() == [0, 1, 0, 1]
     assert after.held[0].tolist() == [True, True]
     assert not same(after, layout)
 

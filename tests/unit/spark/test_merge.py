@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ from hypothesis import strategies as st
 from services.runtime.columns import floats, octets, sensors
 from services.runtime.log import LATE
 from services.runtime.messages import Late, ResultBlock
-from services.runtime.sensors import read_sensors
+from services.runtime.sensors import SensorTable, read_sensors
 from services.runtime.settings import Query, Settings, Slots, Steps
 from spark.decode import Arrived
+from spark.layout import Order, reassigned
+from spark.windows import Spec
 from tests.spark.world import FIRST_STEP, World, expected_blocks, write_table
 from tests.unit.spark.small_job import SmallJob, layout_of
 
@@ -57,21 +61,23 @@ def cells(value: bytes) -> list[tuple[float, ...]]:
 
 def check(world: World, job: SmallJob, last_step: int) -> None:
     expected = expected_blocks(world, last_step)
-    found = {(b.group, b.step): cells(value) for _, _, value in job.sent for b in [ResultBlock.FromString(value)]}
-    assert len(found) == len(job.sent), "a name was sent twice"
+    sent = [(partition, value) for partition, key, value in job.sent if key.startswith(b"readings/")]
+    found = {(b.group, b.step): cells(value) for _, value in sent for b in [ResultBlock.FromString(value)]}
+    assert len(found) == len(sent), "a name was sent twice"
     assert found == expected
     steps_of: dict[str, int] = {}
-    for core, _, value in job.sent:
+    for partition, value in sent:
         block = ResultBlock.FromString(value)
         assert block.step > steps_of.get(block.group, -1), "out of order"
         steps_of[block.group] = block.step
-        assert job.layout.core_of[job.layout.groups.index(block.group)] == core
+        assert job.layout.home[job.layout.groups.index(block.group)] == partition
         slots = [
             slot for slot in range(job.layout.slots) if job.layout.held[job.layout.groups.index(block.group), slot]
         ]
         assert block.appended_us == max(world.appended_us[slot, block.step] for slot in slots)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), most=st.integers(1, 12), apart=st.booleans())
 def test_any_cut_into_batches_sends_the_same_bytes(settings: Settings, seed: int, most: int, apart: bool) -> None:
@@ -80,6 +86,19 @@ def test_any_cut_into_batches_sends_the_same_bytes(settings: Settings, seed: int
     job = SmallJob(settings, layout_of(world))
     whole = SmallJob(settings, layout_of(world))
     whole.run([record for slot in records for record in records[slot]])
+    for batch in in_batches(records, choice, most):
+        job.run(batch)
+    check(world, job, FIRST_STEP + STEPS)
+    assert sorted(job.sent) == sorted(whole.sent)
+    for state in job.states.values():
+        assert len(state.rows) == 0
+
+
+SPECS = (Spec("tumbling", 5, 5, by_group=True), Spec("sliding", 6, 4, by_group=False))
+ORDERS: list[Order] = ["basic", "optimised", "full"]
+
+
+def in_batches(records: dict[int, list[Arrived]], choice: random.Random, most: int) -> Iterator[list[Arrived]]:
     place = dict.fromkeys(records, 0)
     while any(place[slot] < STEPS for slot in records):
         batch = []
@@ -87,11 +106,101 @@ def test_any_cut_into_batches_sends_the_same_bytes(settings: Settings, seed: int
             count = choice.randint(0, most)
             batch += records[slot][place[slot] : place[slot] + count]
             place[slot] = min(STEPS, place[slot] + count)
+        yield batch
+
+
+@pytest.mark.slow
+@hypothesis_settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32), most=st.integers(1, 12), apart=st.booleans(), order=st.sampled_from(ORDERS))
+def test_sensors_that_change_cores_at_any_batch_change_no_byte(
+    settings: Settings, seed: int, most: int, apart: bool, order: Order
+) -> None:
+    choice = random.Random(seed)
+    world, records = make_world(settings, apart=apart)
+    whole = SmallJob(settings, layout_of(world, cores=3), specs=SPECS)
+    whole.run([record for slot in records for record in records[slot]])
+    job = SmallJob(settings, layout_of(world, cores=3, order=order), specs=SPECS)
+    for batch in in_batches(records, choice, most):
+        if choice.random() < 0.5:
+            cores = np.array([choice.randrange(3) for _ in range(len(job.layout))])
+            if order == "basic":
+                cores = cores[job.layout.group_of]
+            job.layout = reassigned(job.layout, cores, order)
         job.run(batch)
-    check(world, job, FIRST_STEP + STEPS)
-    assert sorted(job.sent) == sorted(whole.sent)
-    for state in job.states.values():
+    if order == "full":
+        places = [
+            (b.step, whole.layout.groups.index(b.group))
+            for _, k, v in job.sent
+            if k.startswith(b"readings/")
+            for b in [ResultBlock.FromString(v)]
+        ]
+        assert places == sorted(places), "one stream in the order of time"
+        assert {partition for partition, *_ in job.sent} == {0}
+    else:
+        check(world, job, FIRST_STEP + STEPS)
+    assert sorted(item[1:] for item in job.sent) == sorted(item[1:] for item in whole.sent)
+    assert (job.merged_rows > 0) == (order != "basic") or order == "optimised"
+    counts = [state.count for state in whole.states.values()]
+    assert np.array_equal(np.sum([state.count for state in job.states.values()], axis=0), np.sum(counts, axis=0))
+    for core, state in job.states.items():
         assert len(state.rows) == 0
+        assert not state.count[job.layout.sensor_core != core].any()
+        assert int(state.minute.left.sum()) == int(state.count.sum())
+
+
+def test_a_group_cut_over_cores_is_merged_and_no_other(settings: Settings) -> None:
+    world, records = make_world(settings)
+    table = SensorTable(
+        tuple(replace(sensor, group="big" if sensor.id < 10 else f"g{sensor.id}") for sensor in world.table.sensors)
+    )
+    world.table = table
+    layout = layout_of(world, cores=4, order="optimised")
+    assert layout.cut.tolist() == [name == "big" for name in layout.groups]
+    job = SmallJob(settings, layout)
+    job.run([record for slot in records for record in records[slot]])
+    check(world, job, FIRST_STEP + STEPS)
+    assert job.merged_rows == sum(row.sensor < 10 for row in world.rows)
+
+
+@pytest.mark.slow
+def test_without_order_a_group_comes_in_named_parts(settings: Settings) -> None:
+    world, records = make_world(settings)
+    job = SmallJob(settings, layout_of(world, cores=3, order="none"))
+    for number in range(STEPS):
+        job.run([records[slot][number] for slot in records])
+    assert len({key for _, key, _ in job.sent}) == len(job.sent)
+    rows: dict[tuple[str, int], list[tuple[float, ...]]] = {}
+    for partition, key, value in job.sent:
+        block = ResultBlock.FromString(value)
+        assert (block.part, block.parts) == (partition + 1, 3)
+        assert key.endswith(f"/{block.step}/{block.part}of3".encode())
+        rows.setdefault((block.group, block.step), []).extend(cells(value))
+    expected = expected_blocks(world, FIRST_STEP + STEPS)
+    assert {name: sorted(found) for name, found in rows.items()} == expected
+    assert job.merged_rows == 0
+
+
+def test_rates_are_measured_where_the_sensor_is(settings: Settings) -> None:
+    world, records = make_world(settings)
+    job = SmallJob(settings, layout_of(world, order="optimised"))
+    for number in range(STEPS):
+        job.run([records[slot][number] for slot in records])
+        job.layout = reassigned(job.layout, 1 - job.layout.sensor_core, "optimised")
+    rate = np.sum([state.rate for state in job.states.values()], axis=0)
+    for sensor in range(len(job.layout)):
+        weights = [0.5 ** ((FIRST_STEP + STEPS - 1 - row.step) / 9) for row in world.rows if row.sensor == sensor]
+        assert rate[sensor] == pytest.approx(sum(weights), rel=1e-6)
+
+
+def test_rates_of_a_core_whose_sensors_fall_silent_are_forgotten(settings: Settings) -> None:
+    world = World(settings, read_sensors(settings.sensors))
+    job = SmallJob(settings, layout_of(world))
+    silent = set(np.flatnonzero(job.layout.sensor_core == 1).tolist())
+    slots = range(settings.slots.count)
+    for step in range(FIRST_STEP, FIRST_STEP + 90):
+        gone = silent if step >= FIRST_STEP + 45 else set()
+        job.run([Arrived(slot, step - FIRST_STEP, *world.record(slot, step, silent=gone), 0) for slot in slots])
+    assert job.states[1].rate.max() < 0.04 * job.states[0].rate.max()
 
 
 def test_a_step_waits_for_every_slot_that_holds_the_group(settings: Settings) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 
@@ -49,12 +50,23 @@ def test_table_1(method: Method, cores: int, load: str, merged: str) -> None:
     assert f"{found.merged_share * 100:.0f}" == merged
 
 
+@pytest.mark.parametrize("cores", range(1, 17))
+def test_the_even_load_is_reached_and_little_is_merged_for_it(cores: int) -> None:
+    """Machines that find no room whole are cut into the room that is left, not everything."""
+    found = assign(table_1(), cores)
+    assert found.max_load * 130 == pytest.approx(math.ceil(130 / cores) if cores != 3 else 44)
+    assert found.merged_share <= 0.2
+    if cores in (1, 3, 6):  # whole machines come as far
+        assert found.merged_share == 0
+
+
 def test_rates_balance_by_rows() -> None:
     found = assign({"a": 1, "b": 2, "c": 3}, 2, rates={"a": 10.0, "b": 5.0, "c": 5.0}, method="basic")
     assert found.core_of["b"] == found.core_of["c"] != found.core_of["a"]
     assert found.max_load == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 12), min_size=1, max_size=15),
@@ -72,6 +84,28 @@ def test_optimised_is_never_worse_than_largest_first(sizes, cores, rates) -> Non
     for spk in set(spk_of.values()):
         used = {found.core_of[opk] for opk, other in spk_of.items() if other == spk}
         assert (len(used) > 1) == (spk in found.merge_core_of)
+
+
+def test_cores_that_hand_on_to_the_merge_get_fewer_rows() -> None:
+    plain, found = assign(table_1(), 15), assign(table_1(), 15, handing_on=0.2)
+    assert (found.max_load, found.merged_share) == (plain.max_load, plain.merged_share)
+    work: Counter[int] = Counter()
+    for opk, core in found.core_of.items():
+        work[core] += 12 if table_1()[opk] in found.merge_core_of else 10
+    assert max(work.values()) == 92, "nine sensors, one of them handed on; it was nine handed on, 108"
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=8),
+    st.integers(1, 9),
+    st.lists(st.floats(0.01, 10.0), min_size=96, max_size=96),
+)
+def test_relief_makes_no_core_busier(sizes: list[int], cores: int, rates: list[float]) -> None:
+    spk_of = dict(enumerate(spk for spk, size in enumerate(sizes) for _ in range(size)))
+    rate_of = dict(enumerate(rates))
+    plain, found = assign(spk_of, cores, rate_of), assign(spk_of, cores, rate_of, handing_on=0.3)
+    assert found.max_load <= plain.max_load * (1 + 1e-6)
+    assert found.merge_core_of.keys() <= plain.merge_core_of.keys()
 
 
 def test_a_large_table_is_assigned_at_once() -> None:

@@ -30,6 +30,7 @@ def test_span_is_the_half_open_minute(range_s: float, slide_us: int, span: int) 
     assert len([*alive, 100]) == span
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=80, deadline=None)
 @given(
     rows=st.sets(st.tuples(st.integers(0, SENSORS - 1), st.integers(1000, 1030)), max_size=70),
