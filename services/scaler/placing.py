@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ BUDGET_SHARE = 0.5
 MISSING_SHARE = 0.1
 MEASURED_STEPS = 5
 MEASURED_AT_MOST = 2000
-"""Sensors of a slot up to which its step is measured at the start; the filter of more takes seconds to make."""
+"""Sensors of a slot whose step is measured at the start; the filter of more takes seconds to make."""
 
 
 def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
@@ -65,28 +66,64 @@ def step_seconds(model: Model) -> float:
     return min(taken)
 
 
+def sized(settings: Settings, table: SensorTable) -> Settings:
+    """Return the settings with so many slots that a step of each fits its time, within `[slots] count` and `most`.
+
+    As few as that allows, since few slots recover better. For topics that are not made yet.
+    """
+    slots = settings.slots
+    if not slots.grow or not settings.recovery.model:
+        return settings
+    while True:
+        over = _over_budget(settings, place_sensors(settings, table), table)
+        if over is None or settings.slots.count >= slots.most:
+            return settings
+        count = min(max(_enough(settings.slots.count, over.ratio), settings.slots.count + 1), slots.most)
+        settings = settings.model_copy(update={"slots": slots.model_copy(update={"count": count})})
+
+
+class _Over(NamedTuple):
+    """A slot whose step takes too long: `ratio` times what it may."""
+
+    slot: int
+    sensors: int
+    seconds: float
+    ratio: float
+
+
+def _enough(count: int, ratio: float) -> int:
+    """Return how many slots would do: the filter's cost goes with the square of a slot's sensors."""
+    return math.ceil(count * math.sqrt(ratio))
+
+
+def _over_budget(settings: Settings, placed: Sensors, table: SensorTable) -> _Over | None:
+    """Return the largest slot if its step takes too long, by measured cost."""
+    try:
+        model = Model.load(Path(settings.recovery.model))
+    except ModelError:
+        return None  # the workers, who need it, name what is wrong with it
+    known = set(model.names)
+    largest = int(np.bincount(placed).argmax())
+    names = [row.name for row in table.sensors if placed[row.id] == largest and row.name in known]
+    if not names:
+        return None
+    measured = names[:MEASURED_AT_MOST]
+    seconds = step_seconds(model.select(measured)) * (len(names) / len(measured)) ** 2
+    ratio = seconds / (BUDGET_SHARE * settings.steps.slide_s)
+    return _Over(largest, len(names), seconds, ratio) if ratio > 1 else None
+
+
 def budget_warning(settings: Settings, table: SensorTable, placed: Sensors) -> str:
     """Return "" if a step of the largest slot fits its time, by measured cost, else what to do.
 
     Few slots recover better and cheaper (docs/recovery.md), until a step of one takes too long. How many there are is
     settled when the topics are made.
     """
-    if not settings.recovery.model:
+    over = _over_budget(settings, placed, table) if settings.recovery.model else None
+    if over is None:
         return ""
-    try:
-        model = Model.load(Path(settings.recovery.model))
-    except ModelError:
-        return ""  # the workers, who need it, name what is wrong with it
-    known = set(model.names)
-    largest = int(np.bincount(placed).argmax())
-    names = [row.name for row in table.sensors if placed[row.id] == largest and row.name in known]
-    if not 0 < len(names) <= MEASURED_AT_MOST:
-        return ""
-    seconds, slide_s = step_seconds(model.select(names)), settings.steps.slide_s
-    if seconds <= BUDGET_SHARE * slide_s:
-        return ""
-    wanted = math.ceil(settings.slots.count * math.sqrt(seconds / (BUDGET_SHARE * slide_s)))
+    count, slide_ms = settings.slots.count, 1000 * settings.steps.slide_s
     return (
-        f"a step of slot {largest} ({len(names)} sensors) takes {1000 * seconds:.0f} ms of {1000 * slide_s:.0f} ms; "
-        f"make topics with about {wanted} slots ([slots] count) instead of {settings.slots.count}"
+        f"a step of slot {over.slot} ({over.sensors} sensors) takes {1000 * over.seconds:.0f} ms of {slide_ms:.0f} ms; "
+        f"make topics with about {_enough(count, over.ratio)} slots ([slots] count, or most) instead of {count}"
     )

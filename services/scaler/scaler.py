@@ -18,11 +18,13 @@ from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Place
 from services.runtime.reading import read_message
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings
-from services.scaler.crew import Crew
+from services.scaler.elastic import Elastic
 from services.scaler.launcher import make_launcher
 from services.scaler.outside import Outside
+from services.scaler.pilot import Ponder, at_once
 from services.scaler.placing import budget_warning, place_sensors
 from services.scaler.planner import Planner
+from services.scaler.rivals import Rivals
 from services.standby.detector import Detector
 
 READ_S = 0.05
@@ -43,6 +45,7 @@ class Scaler:
         clock: Clock,
         logger: BoundLogger,
         config: Path | None = None,
+        ponder: Ponder = at_once,
     ) -> None:
         self._settings = settings
         self._table = table
@@ -51,13 +54,18 @@ class Scaler:
         self._fatal: LogError | None = None
         self._serial = 0
         self._placement: Placement | None = None
+        self._led = True
         incarnation = time.time_ns()
         self.detector = Detector(NODE, incarnation, settings.standby.heartbeat_s)
         self.heartbeats = Heartbeats(
             log, NODE, "scaler", settings.standby.heartbeat_s, lambda _beat: None, incarnation=incarnation
         )
         scaler = settings.scaler
+        self.rivals = Rivals(NODE, incarnation, scaler.dead_s)
         self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
+        launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
+        now, now_s = clock.monotonic(), clock.now_us() / 1e6
+        self.elastic = Elastic(settings, self.planner, launcher, logger, PATIENCE_S, now, now_s, ponder)
         self._producer = log.producer()
         self.outside = Outside(settings, clock)
         self._reader = log.reader()
@@ -74,9 +82,6 @@ class Scaler:
         )
         self._read_plan(plan_first, plan_end)
         self._place()
-        self.crew = Crew(
-            scaler.workers, scaler.boot_s, PATIENCE_S, make_launcher(settings, config), logger, clock.monotonic()
-        )
 
     def start(self) -> None:
         """Begin to send heartbeats."""
@@ -86,6 +91,7 @@ class Scaler:
         """Stop in good order."""
         self.heartbeats.leaving = True
         self.heartbeats.close()
+        self.elastic.close()
         self._producer.flush(2.0)
         self._producer.close()
         self._reader.close()
@@ -99,6 +105,30 @@ class Scaler:
         for record in self._reader.read(500, READ_S):
             self._dispatch(record)
         now = self._clock.monotonic()
+        alive = self.planner.alive(now)
+        if self._leads(now) and self.detector.settled(now):
+            self.elastic.turn(alive, now)  # first: where a slot should be is forgotten when it has been taken over
+            self._plan(now)
+            asked = self.elastic.ask(alive, self._clock.now_us() / 1e6)
+            if asked is not None:
+                self._write("workers", Plan(version=VERSION, workers=asked))
+        metrics.WORKERS.labels(state="alive").set(len(alive))
+        metrics.WORKERS.labels(state="wanted").set(self.elastic.rescale.total(alive))
+        metrics.PLAN_SERIAL.set(self.planner.serial)
+        self.outside.export(alive, now)
+        self._producer.poll()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _leads(self, now: float) -> bool:
+        leads = self.rivals.leads(now)
+        if not leads and self.rivals.others() and self._led:
+            self._logger.warning("another scaler was started before this one: it acts, and this one waits")
+        self._led = leads or not self.rivals.others()
+        metrics.LEADS.set(float(leads))
+        return leads
+
+    def _plan(self, now: float) -> None:
         for assignment in self.planner.decide(now):
             self._logger.info(
                 "plan",
@@ -108,19 +138,6 @@ class Scaler:
                 reason=assignment.reason,
             )
             self._write(f"assignment/{assignment.slot}", Plan(version=VERSION, assignment=assignment))
-            self.planner.on_assignment(assignment)
-        alive = self.planner.alive(now)
-        metrics.WORKERS.labels(state="alive").set(len(alive))
-        metrics.WORKERS.labels(state="wanted").set(self._settings.scaler.workers)
-        metrics.PLAN_SERIAL.set(self.planner.serial)
-        self.outside.export(alive, now)
-        if self._settings.scaler.launcher != "none" and self.detector.settled(now):
-            before = self.crew.launched
-            self.crew.keep(alive, self.detector.beats(), now)
-            metrics.LAUNCHES.inc(self.crew.launched - before)
-        self._producer.poll()
-        if self._fatal is not None:
-            raise self._fatal
 
     def _dispatch(self, record: Record) -> None:
         if record.topic == HEARTBEATS:
@@ -128,7 +145,10 @@ class Scaler:
             if beat is not None:
                 self.outside.on_heartbeat(beat, record, old=record.offset < self._beats_end)
                 if record.offset >= self._beats_end:
-                    self.detector.on_heartbeat(beat, self._clock.monotonic())
+                    now = self._clock.monotonic()
+                    self.detector.on_heartbeat(beat, now)
+                    self.rivals.on_heartbeat(beat, now)
+                    self.elastic.on_heartbeat(beat, now)
         elif record.topic == ACKS:
             ack = read_message(Ack, record, self._logger)
             if ack is not None:
@@ -145,6 +165,8 @@ class Scaler:
         elif kind == "placement" and plan.placement.serial > self._serial:
             self._serial = plan.placement.serial
             self._placement = plan.placement
+        elif kind == "workers":
+            self.elastic.on_workers(plan.workers)
 
     def _read_plan(self, seen: int, end: int) -> None:
         idle = 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from services.runtime import logs
@@ -14,6 +16,7 @@ from services.runtime.kafka import KafkaLog, wait_for_topics
 from services.runtime.loop import StopFlag
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import CONFIG_VARIABLE, Settings
+from services.scaler.placing import sized
 from services.scaler.scaler import NODE, Scaler
 
 
@@ -24,15 +27,20 @@ def run(settings: Settings) -> int:
         ConfigError, SensorsError: what it was given cannot be used.
         LogError: the log is lost for good.
     """
-    logger = logs.configure("scaler", node=NODE)
+    logger = logs.configure("scaler", level=settings.log_level, node=NODE)
     stop = StopFlag()
     table = read_sensors(settings.sensors)
     log = KafkaLog(settings.kafka, client_id=NODE)
     signed = authenticated(log, settings)
-    if not wait_for_topics(log, settings, stop.is_set, logger, needed("scaler")):
+    found = wait_for_topics(log, settings, stop.is_set, logger, needed("scaler"), sized=partial(sized, table=table))
+    if found is None:
         return 0
+    settings = found
     named = os.environ.get(CONFIG_VARIABLE)
-    scaler = Scaler(settings, table, signed, SystemClock(), logger, Path(named) if named else None)
+    thoughts = ThreadPoolExecutor(max_workers=1, thread_name_prefix="policy")
+    scaler = Scaler(
+        settings, table, signed, SystemClock(), logger, Path(named) if named else None, ponder=thoughts.submit
+    )
     pages = {"/targets": lambda: ("application/json", scaler.outside.targets)}
     health = HealthServer(settings.metrics.host, settings.metrics.port, lambda: (True, ""), pages=pages)
     scaler.heartbeats.metrics_host, scaler.heartbeats.metrics_port = settings.metrics.advertised, health.port
@@ -42,6 +50,7 @@ def run(settings: Settings) -> int:
         while not stop.is_set():
             scaler.step()
     finally:
+        thoughts.shutdown(wait=False, cancel_futures=True)
         scaler.close()
         health.close()
         log.close()

@@ -243,7 +243,7 @@ def _progress(world: World, slot: int, state: Slot) -> list[str]:
     wrong = []
     if behind > 15:
         wrong.append(f"slot {slot}: {behind} steps behind at the end, owner {world.owner(slot)!r}")
-    beats = world.last_beats()
+    beats = {name: beat for name, beat in world.last_beats().items() if name in world.nodes}  # not of those stopped
     roles = {name: part.role for name, beat in beats.items() for part in beat.slots if part.slot == slot}
     if sum(role == "primary" for role in roles.values()) != 1:
         wrong.append(f"slot {slot}: roles at the end are {roles}")

@@ -25,6 +25,9 @@ KINDS = (
     "cut-writing",
 )
 
+WITH_RESCALES = (*KINDS, "rescale", "rescale", "rescale", "rescale-kill", "rescale-kill", "rescale-kill", "rival")
+"""In a quarter of the runs workers come and go as well."""
+
 OF_BROKER = ("broker", "broker", "broker", "edge", "cut-edge", "clock", "scaler")
 """Strikes that no worker may be blamed for."""
 
@@ -35,7 +38,8 @@ OF_EDGES = ("edge", "edge", "cut-edge", "repeat-edge", "clock", "scaler")
 def run_schedule(world: World, faults: int | None = None) -> None:
     """Start, let it settle, strike `faults` times (None = by the seed), heal, let it settle again."""
     rng = world.rng
-    kinds = {1: OF_BROKER, 5: OF_EDGES}.get(world.seed % 8, KINDS)
+    rescales = world.seed % 11 in (6, 7, 8)
+    kinds = {1: OF_BROKER, 5: OF_EDGES}.get(world.seed % 8, WITH_RESCALES if rescales else KINDS)
     world.run(2.5)
     for _ in range(1 + world.seed % 7 if faults is None else faults):
         _strike(world, rng.choice(kinds))
@@ -91,8 +95,22 @@ def _strike(world: World, kind: str) -> None:
         world.note(f"clock of {anybody} off by {node.clock.skew_us / 1e6:.0f} s")
     elif kind == "scaler":
         world.kill("scaler")
+    elif kind in ("rescale", "rescale-kill", "rival"):
+        _strike_plan(world, kind, rng.choice((owner, anybody)))
     else:
         _strike_edge(world, kind)
+
+
+def _strike_plan(world: World, kind: str, victim: str) -> None:
+    """Slots move to other workers, or their secondaries do, and meanwhile somebody may die, or two scalers may act."""
+    rng = world.rng
+    if kind == "rival":
+        world.rival(rng.uniform(0.5, 6.0))
+        return
+    world.rescale(rng.randrange(2, len(WORKERS) + 1))
+    world.run(rng.uniform(0.0, 2.5))
+    if kind == "rescale-kill":
+        world.kill_inside(victim, rng.randrange(12))
 
 
 def _strike_edge(world: World, kind: str) -> None:

@@ -39,6 +39,48 @@ def test_a_standby_stays_until_the_one_that_is_to_follow_it_is_ready() -> None:
     assert hosting(world) == {owner: Stage.OWN, other: Stage.WATCH}
 
 
+def test_a_node_that_is_to_let_go_of_a_slot_claims_it_no_more() -> None:
+    world = World(3)
+    world.run(12.0)
+    stages = hosting(world)
+    (first,) = (name for name, stage in stages.items() if stage is Stage.OWN)
+    (second,) = (name for name, stage in stages.items() if stage is Stage.WATCH)
+    (other, *_) = (name for name in world.nodes if name not in stages)
+    world.scaler.paused = True
+    producer = world.log.client("user").producer()
+    for serial, (owner, secondary) in enumerate([(second, first), (first, other)], 10_000):
+        world.nodes[other].paused = secondary == other  # so that the second must stay, until there is another
+        move = Assignment(slot=SLOT, owner=owner, secondary=secondary, serial=serial, reason="move")
+        plan = Plan(version=VERSION, assignment=move)
+        producer.send(topics.PLAN, 0, f"assignment/{SLOT}".encode(), plan.SerializeToString())
+        for _ in range(8):
+            world.run(0.5)
+            if hosting(world)[owner] is Stage.OWN:
+                break
+        else:
+            raise AssertionError(f"{owner} does not own the slot: {hosting(world)}")
+    for _ in range(6):
+        world.run(0.5)
+        assert hosting(world) == {first: Stage.OWN, second: Stage.WATCH}
+
+
+def test_after_a_takeover_the_dead_owner_is_not_wished_back() -> None:
+    world = World(3)
+    world.run(12.0)
+    before = world.log.records(topics.PLAN)
+    dead = world.owner(SLOT)
+    world.kill(dead)
+    world.nodes[dead].restart_at = world.now + 10.0
+    world.run(6.0)
+    wishes = [
+        Plan.FromString(record.value or b"").assignment for record in world.log.records(topics.PLAN)[len(before) :]
+    ]
+    mine = [wish for wish in wishes if wish.slot == SLOT and wish.owner]
+    assert [wish.reason for wish in mine] == ["protect"]
+    assert world.owner(SLOT) == mine[0].owner
+    assert dead not in (mine[0].owner, mine[0].secondary)
+
+
 def test_a_standbys_target_is_changed_while_it_runs_and_set_back() -> None:
     world = World(3)
     world.run(6.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count, islice
 
 import pytest
 
@@ -19,7 +20,7 @@ SEEDS = {
     "a new owner begins after the wrong name": 4,
     "an ownership counts whatever its epoch": 44,
     "the last of several claims wins": 44,
-    "a void control record counts": 111,
+    "a void control record counts": 27,
     "a control record carries another epoch": 5,
     "an ack claims outputs that are on their way": 1,
     "a Level-1-Ack does not wait for its outputs": 1,
@@ -30,15 +31,15 @@ SEEDS = {
     "a context lacks the open batches": 2,
     "a context lacks the edges": 1,
     "a duplicate counts": 13,
-    "an edge that is out stays out": 2,
+    "an edge that is out stays out": 9,
     "what was set aside is lost": 1,
-    "a deposed primary goes on": 2,
+    "a deposed primary goes on": 3,
     "silence counts while one's own heartbeats stay away": 9,
     "an outage of the broker is held against the edges": 1,
     "a jump to a context without replay": 2,
     "a primary follows its log from one record late": 1,
-    "a speculation passes over what the owner survived": 23,
-    "a speculation begins behind what was computed": 559,
+    "a speculation passes over what the owner survived": 31,
+    "a speculation begins behind what was computed": 103,
     "a reader passes a record over": 1,
     "a context lacks the helpers": 3,
     "a context lacks the helpers' readings": 13,
@@ -47,12 +48,24 @@ SEEDS = {
 }
 """Planted bug -> a seed that finds it, tried first; when the world has changed another may have to."""
 
+SPECULATES, HAS_MODEL = (7,), (3, 5)
+KINDS = {
+    "a speculation passes over what the owner survived": SPECULATES,
+    "a speculation begins behind what was computed": SPECULATES,
+    "a context lacks the helpers": HAS_MODEL,
+    "a context lacks the helpers' readings": HAS_MODEL,
+    "an owner goes by helpers that are not in the log": HAS_MODEL,
+    "a refit makes the filter forget": HAS_MODEL,
+}
+"""Planted bug -> the kinds of worlds, which go by eights, in which it can do anything at all."""
+
 
 def seeds(bug: str) -> Iterator[int]:
     """Return the seeds to try, in their order."""
     if bug in SEEDS:
         yield SEEDS[bug]
-    yield from range(1, SCHEDULES)
+    kinds = KINDS.get(bug, range(8))
+    yield from islice((seed for seed in count(1) if seed % 8 in kinds), SCHEDULES)
 
 
 def complaints(bug: str, seed: int) -> list[str]:

@@ -28,7 +28,7 @@ from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
 from services.runtime.log import LogError, Producer
-from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch
+from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
 from services.runtime.sensors import Sensor, SensorTable, place
 from services.runtime.settings import Operator, Query, Recovery, Settings, Slots, Standby, Steps
 from services.runtime.settings import Scaler as ScalerSettings
@@ -174,6 +174,7 @@ class World:
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
+        self.tick_s = TICK_S
         self.clock = ManualClock()
         self.began_us = self.clock.now_us()
         self.events: list[tuple[float, str]] = []
@@ -223,6 +224,8 @@ class World:
             for node in self.nodes.values():
                 node.clock.skew_us = self.rng.randrange(-600_000_000, 600_000_000)
         self.scaler = Node("scaler", self.log.client("scaler"), NodeClock(self.clock))
+        self.rivals: list[tuple[Node, float]] = []  # scalers that run by mistake, and until when
+        self._user = self.log.client("user").producer()
         self.broker_up = True
         self.struck: set[str] = set()
         self.cut: set[str] = set()
@@ -231,7 +234,9 @@ class World:
     def of_seed(cls, seed: int) -> World:
         """Return the world of a seed: how the secondaries stand by goes with it too."""
         limits = LIMITS[seed % 2] if seed % 16 >= 14 else {}
-        standby = {"batch_size": BATCHES[seed % len(BATCHES)], "speculate": seed % 8 == 7, **limits}
+        speculates = seed % 8 == 7
+        batch = BATCHES[(seed // 8 if speculates else seed) % len(BATCHES)]  # by eights, so that each B speculates
+        standby = {"batch_size": batch, "speculate": speculates, **limits}
         if seed % 8 == 6:
             return cls(seed, standby=standby, operators=WITHOUT_STEPS, mode="tuples")
         return cls(seed, standby=standby, modelled=seed % 8 in (3, 5))
@@ -254,14 +259,18 @@ class World:
         """Let time pass."""
         until = self.now + seconds
         while self.now < until:
-            self.clock.advance(TICK_S)
+            self.clock.advance(self.tick_s)
             self.tick()
 
     def tick(self) -> None:
         """One turn of everybody, in random order."""
         for edge in self.edges:
             self._turn_edge(edge)
-        nodes = [*self.nodes.values(), self.scaler]
+        for other, until in list(self.rivals):
+            if self.now >= until:
+                self.rivals.remove((other, until))
+                other.client.crash()
+        nodes = [*self.nodes.values(), self.scaler, *(other for other, _ in self.rivals)]
         self.rng.shuffle(nodes)
         for node in nodes:
             self._turn(node)
@@ -269,7 +278,7 @@ class World:
     def _turn(self, node: Node) -> None:
         if node.paused or self.now < node.turn_at:
             return
-        node.turn_at = self.now + (SCALER_TURN_S if node is self.scaler else 0.0)
+        node.turn_at = self.now + (SCALER_TURN_S if node.name == "scaler" else 0.0)
         if node.made is None:
             if node.restart_at is None or self.now < node.restart_at:
                 return
@@ -291,7 +300,7 @@ class World:
 
     def _boot(self, node: Node) -> None:
         try:
-            if node is self.scaler:
+            if node.name == "scaler":
                 node.made = Scaler(self.settings, self.table, node.client, node.clock, _silent)
             else:
                 host = Host(self.settings, node.name, self.table, node.client, node.clock, _silent)
@@ -369,15 +378,17 @@ class World:
 
     def _lent(self, edge: SimEdge) -> dict[int, list[int]]:
         """Return which sensors of an edge other slots have asked for."""
-        records = self.log.records(topics.PLAN)
-        for record in records[self._plan_read :]:
+        plan = self.log.stored(topics.PLAN, 0).records
+        for record in plan[self._plan_read :]:
             if not (record.key or b"").startswith(b"helpers/"):
                 continue
             request = Plan.FromString(record.value or b"").helpers
             known = self._asked.get(request.slot)
             if known is None or request.epoch >= known.epoch:
                 self._asked[request.slot] = request
-        self._plan_read = len(records)
+        self._plan_read = len(plan)
+        if not self._asked:
+            return {}
         own = {sensor for ids in edge.sensors.values() for sensor in ids}
         found = {slot: sorted(own & set(sensors(request.sensor).tolist())) for slot, request in self._asked.items()}
         return {slot: ids for slot, ids in found.items() if ids}
@@ -444,6 +455,19 @@ class World:
             self.note(f"join {name}")
             self.cut.discard(name)
             self.log.heal(name)
+
+    def rescale(self, workers: int) -> None:
+        """Ask for so many workers: nobody starts or stops any, but slots are moved away from the others."""
+        self.note(f"rescale to {workers}")
+        self.struck.update(self.nodes)  # any of them may be deposed
+        wanted = Plan(version=VERSION, workers=Workers(count={"local": workers}, by="operator"))
+        self._user.send(topics.PLAN, 0, b"workers", wanted.SerializeToString())
+
+    def rival(self, seconds: float) -> None:
+        """Start a second scaler by mistake; it goes away after a while."""
+        self.note("a second scaler")
+        other = Node("scaler", self.log.client("scaler-2"), NodeClock(self.clock))
+        self.rivals.append((other, self.now + seconds))
 
     def broker(self, *, up: bool) -> None:
         """Stop or start the broker."""

@@ -10,9 +10,9 @@ import pytest
 from services.recovery.model import Model, ModelError
 from services.recovery.partition import objective
 from services.runtime.sensors import Sensor, SensorTable, place
-from services.runtime.settings import Settings
+from services.runtime.settings import Settings, Slots
 from services.scaler import placing
-from services.scaler.placing import budget_warning, place_sensors
+from services.scaler.placing import budget_warning, place_sensors, sized
 
 N = 24
 
@@ -75,6 +75,38 @@ def test_a_slot_whose_step_does_not_fit_is_told_of(
     assert "instead of 2" in (said := budget_warning(chosen, table, placed))
     assert "about 5 slots" in said
     assert budget_warning(settings("spread", slots=2), table, placed) == ""
+
+
+def test_new_topics_get_as_few_slots_as_the_time_of_a_step_allows(
+    table: SensorTable, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count(least: int, most: int, cost: float) -> int:
+        chosen = settings("spread", model_file, slots=least)
+        chosen = chosen.model_copy(update={"slots": Slots(count=least, most=most)})
+        monkeypatch.setattr(placing, "step_seconds", lambda model: cost * chosen.steps.slide_s * len(model) ** 2)
+        return sized(chosen, table).slots.count
+
+    assert count(2, 8, 0.5 / 12**2) == 2  # 12 sensors just fit
+    assert count(2, 8, 0.5 / 6**2) == 4
+    assert count(2, 3, 0.5 / 6**2) == 3
+    assert count(2, 0, 0.5 / 6**2) == 2
+    assert count(6, 8, 0.5 / 12**2) == 6
+
+
+def test_of_a_large_slot_a_part_is_measured(
+    table: SensorTable, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = settings("spread", model_file, slots=1)
+    asked: list[int] = []
+
+    def seconds(model: Model) -> float:
+        asked.append(len(model))
+        return 0.02 * chosen.steps.slide_s
+
+    monkeypatch.setattr(placing, "MEASURED_AT_MOST", 4)
+    monkeypatch.setattr(placing, "step_seconds", seconds)
+    assert "24 sensors" in budget_warning(chosen, table, place_sensors(chosen, table))  # 36 times what 4 of them take
+    assert asked == [4]
 
 
 def test_a_step_can_be_measured(model_file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.runtime.messages import Assignment, Heartbeat, SlotBeat
+from services.scaler.handover import MOVE_S
 from services.scaler.planner import Planner
 from services.standby.detector import Detector
 
@@ -98,6 +99,19 @@ def test_it_follows_a_takeover_and_finds_a_new_secondary() -> None:
     assert fleet.written[-1].reason == "protect"
 
 
+def test_after_a_takeover_the_new_secondary_is_one_that_is_heard_not_the_owner_that_has_just_fallen_silent() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    (idle,) = set("abc") - {owner, secondary}
+    del fleet.alive[owner]
+    fleet.run(0.4 * DEAD_S)
+    fleet.alive[secondary][0] = ("primary", 2)
+    fleet.run(0.1)
+    assert fleet.plan()[0] == (secondary, idle)  # at once, not when the old owner is given up
+    fleet.run(2 * DEAD_S)
+    assert [wish.reason for wish in fleet.written] == ["first", "protect"]
+
+
 def test_while_the_secondary_lives_its_takeover_is_not_anticipated() -> None:
     fleet = started(slots=1)
     before = fleet.plan()[0]
@@ -181,3 +195,86 @@ def test_a_worker_that_leaves_is_planned_without() -> None:
     fleet.run(0.3)
     assert fleet.plan()[0][1] != secondary
     assert fleet.plan()[0][0] == owner
+
+
+def put(fleet: Fleet, slot: int, owner: str, secondary: str, reason: str) -> None:
+    serial = fleet.planner.serial + 1
+    fleet.planner.on_assignment(Assignment(slot=slot, owner=owner, secondary=secondary, serial=serial, reason=reason))
+
+
+def test_a_wish_to_move_stands_until_it_is_carried_out() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    put(fleet, 0, secondary, owner, "move")
+    fleet.run(1.0)
+    assert fleet.plan()[0] == (secondary, owner)
+    assert fleet.planner.assignments[0].reason == "move"
+    fleet.alive[secondary][0], fleet.alive[owner][0] = ("primary", 2), ("standby", 2)
+    fleet.run(1.0)
+    assert fleet.plan()[0] == (secondary, owner)
+    assert fleet.planner.assignments[0].reason == "moved"
+
+
+def test_a_move_that_was_carried_out_is_not_wished_again_after_a_takeover() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    put(fleet, 0, secondary, owner, "move")
+    fleet.alive[secondary][0], fleet.alive[owner][0] = ("primary", 2), ("standby", 2)
+    fleet.run(0.5)
+    fleet.alive[secondary][0], fleet.alive[owner][0] = ("standby", 3), ("primary", 3)
+    fleet.run(0.5)
+    assert fleet.plan()[0] == (owner, secondary)
+
+
+def test_a_move_to_a_worker_that_dies_is_given_up() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    (idle,) = set("abc") - {owner, secondary}
+    put(fleet, 0, idle, secondary, "move")
+    del fleet.alive[idle]
+    fleet.run(DEAD_S + 0.5)
+    assert fleet.plan()[0] == (owner, secondary)
+
+
+def test_a_move_whose_present_owner_dies_goes_to_its_target() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    (idle,) = set("abc") - {owner, secondary}
+    put(fleet, 0, secondary, idle, "move")
+    del fleet.alive[owner]
+    fleet.run(DEAD_S + 0.5)
+    assert fleet.plan()[0] == (secondary, idle)
+    fleet.alive[secondary][0] = ("primary", 2)
+    fleet.run(0.5)
+    assert fleet.plan()[0] == (secondary, idle)
+    assert fleet.planner.assignments[0].reason == "moved"
+
+
+def test_a_move_that_leads_nowhere_is_given_up_in_time() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    put(fleet, 0, secondary, owner, "move")
+    fleet.run(MOVE_S + 1.0)
+    assert fleet.plan()[0] == (owner, secondary)
+    assert fleet.planner.handover.given_up == 1
+
+
+def test_a_wish_that_another_scaler_overtook_is_read_as_the_log_has_it() -> None:
+    fleet = started(slots=1)
+    owner, secondary = fleet.plan()[0]
+    (idle,) = set("abc") - {owner, secondary}
+    del fleet.alive[secondary]
+    while True:  # until the planner writes, not read back yet
+        fleet.now += 0.1
+        fleet.detector.on_heartbeat(Heartbeat(node="scaler", incarnation=1), fleet.now)
+        for name in (owner, idle):
+            parts = [SlotBeat(slot=0, role=role, epoch=epoch) for role, epoch in fleet.alive[name].values()]
+            fleet.detector.on_heartbeat(Heartbeat(node=name, role="worker", incarnation=1, slots=parts), fleet.now)
+        if wishes := fleet.planner.decide(fleet.now):
+            break
+    (ours,) = wishes
+    assert fleet.planner.decide(fleet.now + 0.05) == []
+    theirs = Assignment(slot=0, owner=owner, secondary="x", serial=ours.serial, reason="protect")
+    fleet.planner.on_assignment(theirs)
+    fleet.planner.on_assignment(ours)
+    assert fleet.plan()[0] == (owner, "x")

@@ -1,0 +1,72 @@
+"""What every example's generator writes: readings, the sensors table, and a configuration that runs the operator."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+EDGES = 2
+
+CONFIG = """\
+state = "{out}/run"
+sensors = "{out}/sensors.csv"
+[source]
+path = "{out}/data.csv"
+repeat = true
+[steps]
+interval_s = {interval_s}
+[slots]
+count = {slots}
+[query]
+mode = "tuples"
+operators = [{operator}]
+[recovery]
+store = "{out}/models"
+[spark]
+checkpoint = "{out}/checkpoint"
+[scaler]
+workers = {workers}
+"""
+
+
+def write(
+    out: Path,
+    names: Sequence[str],
+    values: npt.NDArray[np.float64],
+    operator: Mapping[str, Any],
+    *,
+    interval_s: float = 0.1,
+    slots: int = 4,
+) -> None:
+    """Write the files.
+
+    Args:
+        names: of the sensors.
+        values: float64[rows, sensors]; a row every `interval_s`.
+        operator: as in `[query] operators`.
+    """
+    out = out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    lines = [",".join(names), *(",".join(repr(float(value)) for value in row) for row in values)]
+    (out / "data.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = [f"{name},edge-{number % EDGES + 1},group-1," for number, name in enumerate(names)]
+    (out / "sensors.csv").write_text("\n".join(["sensor,edge,group,threshold", *rows]) + "\n", encoding="utf-8")
+    table = "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in operator.items()) + " }"
+    text = CONFIG.format(out=out, interval_s=interval_s, slots=slots, operator=table, workers=slots + 2)
+    (out / "tsunagi.toml").write_text(text, encoding="utf-8")
+
+
+def generate(about: str, make: Callable[[Path, int, np.random.Generator], None]) -> None:
+    """Run a generator's command line: `make(out, rows, chance)`."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--out", type=Path, required=True, help="directory to write into")
+    parser.add_argument("--rows", type=int, default=3000, help="rows of the CSV [3000]")
+    parser.add_argument("--seed", type=int, default=1, help="of the data [1]")
+    options = parser.parse_args()
+    make(options.out, options.rows, np.random.default_rng(options.seed))
