@@ -37,6 +37,9 @@ HALF_LIFE = 1000.0
 """Steps after which a ratio weighs half."""
 LARGEST = 20.0
 """A ratio past this says that the model broke, not by how much."""
+OUTLYING = 9.0
+"""A square counts as this many usual ones at most where spreads are measured: three usual distances. One jump
+would else widen the bounds of its sensor for a thousand steps, and those of its group for tens."""
 SHADOW_STEPS = (10, 3, 30)
 """Lengths of shadow failures, in steps, in turn."""
 
@@ -49,6 +52,16 @@ class _Group:
     steps: Floats
     lately: float = 1.0
     lately_count: float = 0.0
+
+    def follow(self, excess: Floats) -> None:
+        """Take in a step's squares, in units of the usual one, that `lately` was already taken out of."""
+        kept = 0.5 ** (1 / LATELY_HALF_LIFE)
+        square = self.lately**2
+        before = square * (LATELY_WEIGHT + self.lately_count) - LATELY_WEIGHT
+        count = kept * self.lately_count + len(excess)
+        total = LATELY_WEIGHT + kept * before + square * float(np.sum(excess))
+        self.lately = float(np.sqrt(max(total / (LATELY_WEIGHT + count), 0.05)))
+        self.lately_count = count
 
 
 class Calibration:
@@ -86,26 +99,22 @@ class Calibration:
             return
         sensors, ratios = sensors[good], np.minimum(ratios[good], LARGEST)
         self._cached.clear()
-        spread = self._spread()
+        own, lately = self._spreads()
         groups = self.group_of[sensors]
+        squares = np.square(ratios / (own * lately)[sensors])
         for number in np.unique(groups).tolist():
             group, mine = self._found[number], groups == number
-            scores = ratios[mine] / spread[sensors[mine]]
-            group.ratios = np.concatenate([group.ratios, scores])[-KEPT:]
-            group.steps = np.concatenate([group.steps, np.full(len(scores), float(step))])[-KEPT:]
-            # Of the scores before `lately` itself: what the group does beyond what is usual for it.
-            kept = 0.5 ** (1 / LATELY_HALF_LIFE)
-            usual = float(np.mean(np.square(group.ratios)))
-            excess = float(np.sum(np.square(scores))) * group.lately**2 / max(usual, 1e-12)
-            count = kept * group.lately_count + len(scores)
-            before = group.lately**2 * (LATELY_WEIGHT + group.lately_count) - LATELY_WEIGHT
-            group.lately = float(np.sqrt(max((LATELY_WEIGHT + kept * before + excess) / (LATELY_WEIGHT + count), 0.05)))
-            group.lately_count = count
+            group.ratios = np.concatenate([group.ratios, np.sqrt(squares[mine])])[-KEPT:]
+            group.steps = np.concatenate([group.steps, np.full(int(mine.sum()), float(step))])[-KEPT:]
+            before = np.square(group.ratios)
+            usual = max(float(np.mean(np.minimum(before, OUTLYING * before.mean()))), 1e-12)
+            squares[mine] = np.minimum(squares[mine], OUTLYING * usual)
+            group.follow(squares[mine] / usual)
         faded = 0.5 ** ((step - self._own_step) / self._half_life)
         self._own_step = step
         self._own_sum *= faded
         self._own_count *= faded
-        np.add.at(self._own_sum, sensors, np.square(ratios))
+        np.add.at(self._own_sum, sensors, squares * np.square(own[sensors]))
         np.add.at(self._own_count, sensors, 1.0)
 
     def factors(self, delta: float) -> Floats:
@@ -121,7 +130,8 @@ class Calibration:
     def measured(self, delta: float, otherwise: Floats) -> Floats:
         """Return the same, with the given factors of groups of which too little is known."""
         multiple = half_width(delta)
-        spread = self._spread()
+        own, lately = self._spreads()
+        spread = own * lately
         result = otherwise.copy()
         for number, group in enumerate(self._found):
             quantile = self._quantile(group, delta)
@@ -134,14 +144,13 @@ class Calibration:
         """Return how many ratios each group's factor rests on."""
         return [len(group.ratios) for group in self._found]
 
-    def _spread(self) -> Floats:
-        """Return what is taken out of a sensor's ratio: how much worse it is than its group, and its group lately."""
+    def _spreads(self) -> tuple[Floats, Floats]:
+        """Return by how much a sensor is worse than its group, and its group lately than usual, float64[n] each."""
         total = np.bincount(self.group_of, self._own_sum, minlength=len(self._found))
         count = np.bincount(self.group_of, self._own_count, minlength=len(self._found))
         usual = np.divide(total, count, out=np.ones(len(total)), where=(count > 0) & (total > 0))[self.group_of]
         own = (OWN_WEIGHT + self._own_sum / usual) / (OWN_WEIGHT + self._own_count)
-        lately = np.array([group.lately for group in self._found])[self.group_of]
-        return np.asarray(np.sqrt(own) * lately)
+        return np.sqrt(own), np.array([group.lately for group in self._found])[self.group_of]
 
     def _quantile(self, group: _Group, delta: float) -> float | None:
         """Return the weighted quantile, with the finite-sample correction; None = too few ratios to say."""

@@ -194,7 +194,7 @@ class Search:
         return found
 
     def _finalists(self) -> list[tuple[Structure, bool]]:
-        """Return the best of each kind with and without the profile, the paper's and `HOLD`, but for hopeless ones."""
+        """Return the paper's, and unless hopeless `HOLD` and the best of each kind with and without the profile."""
         pools = [(self._tried, bool(self.profile))] + ([(self._plain, False)] if self.profile else [])
         found: dict[tuple[Structure, bool], float] = {}
         for tried, profiled in pools:
@@ -204,11 +204,13 @@ class Search:
                     structure = min(of_kind, key=of_kind.__getitem__)
                     found[structure, profiled] = of_kind[structure]
         plain = self._plain if self.profile else self._tried
-        for structure in (Structure("full", self._shrinkages(twice=True)[0], 0.0, 1), HOLD):
+        published = Structure("full", self._shrinkages(twice=True)[0], 0.0, 1)
+        for structure in (published, HOLD):
             if structure in plain:
                 found[structure, False] = plain[structure]
         least = min(found.values())
-        return [key for key, score in found.items() if score <= least + MUCH_WORSE]
+        # The published one always: what it is worth with many edges down at once, trials of single ones do not tell.
+        return [key for key, score in found.items() if score < least + MUCH_WORSE or key == (published, False)]
 
     def _shrinkages(self, *, twice: bool = False) -> tuple[float, ...]:
         """Return weights that leave a covariance that can be inverted: with few rows, not the least."""

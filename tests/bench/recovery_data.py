@@ -113,8 +113,10 @@ def read(path: Path, axis: str) -> Floats:
         values = np.array(rows, dtype=np.float64)
     except ValueError as error:
         raise ModelError(f"{path}: {error}") from None
-    if axis == "auto":  # time is the axis whose neighbours are more alike
-        axis = "lines" if _alike(values) >= _alike(values.T) else "columns"
+    if axis == "auto":
+        # More sensors than steps are rare; where there may be, time is the axis whose neighbours are more alike.
+        tall = values.shape[0] >= values.shape[1]
+        axis = "lines" if tall or _alike(values) >= _alike(values.T) else "columns"
     return values if axis == "lines" else values.T
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from services.runtime.columns import Floats
-from tests.bench.findings import Claim, Curves, Findings, Panel, say
+from tests.bench.findings import Curves, Findings, Panel, say
 from tests.bench.recovery import claims
 from tests.bench.recovery.claims import Row, Sized
 from tests.bench.recovery.methods import ABLATION, OURS, PUBLISHED, Method, Splits
@@ -72,17 +72,6 @@ class Bench(Findings):
         super().__init__(options.out)
         self.options = options
         self.left_out: list[str] = []
-        self._begun = time.monotonic()
-
-    def progress(self, line: str) -> None:
-        """Tell how far it is, on stderr."""
-        sys.stderr.write(f"{time.monotonic() - self._begun:7.1f} s  {line}\n")
-        sys.stderr.flush()
-
-    def judge(self, found: Sequence[Claim]) -> None:
-        """Note what was judged."""
-        for claim in found:
-            self.claim(*claim)
 
     def trial(self, label: str, method: Method, setting: Setting, timed: int = TIMED) -> Outcome:
         """Run one method."""

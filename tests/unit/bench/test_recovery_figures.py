@@ -28,6 +28,7 @@ def test_the_fleet_is_the_papers():
         make_fleet(120, 1)
 
 
+@pytest.mark.slow
 def test_about_half_is_missing_at_the_papers_worst():
     fleet = make_fleet(500, 1)
     assert draw_outages(fleet, Scenario(0.1, 10), 1)[100:].mean() == pytest.approx(0.53, abs=0.03)
@@ -44,6 +45,7 @@ def test_a_slot_that_takes_longer_than_a_slide_falls_behind():
     assert responses(np.array([[0.3, 0.0], [0.0, 0.3]])) == pytest.approx([1.3, 1.3])
 
 
+@pytest.mark.slow
 def test_limits_are_aged_only_where_no_helper_keeps_a_value_good_enough():
     fleet = make_fleet(200, 1)
     splits = Splits(fleet, 1)
@@ -58,6 +60,7 @@ def test_limits_are_aged_only_where_no_helper_keeps_a_value_good_enough():
     assert all(helpers is NOBODY for helpers in nobody.helpers)
 
 
+@pytest.mark.slow
 def test_outcomes_are_those_of_the_variances():
     fleet = make_fleet(100, 3)
     downs = np.zeros((30, 5), dtype=bool)
@@ -117,6 +120,7 @@ def test_statements_are_judged_from_the_rows():
     assert len([claim for claim in claims.responses(rows(single={"response_s": 50.0})) if not claim.held]) == 2
 
 
+@pytest.mark.slow
 def test_the_whole_run_leaves_figures_and_judged_statements(tmp_path, capsys):
     small = "--quick --fleet 100 --sensors 100,200 --tuples 60 --fail 0.05,0.1 --down 10,20 --vanilla-to 100"
     assert figures.main([*small.split(), "--out", str(tmp_path)]) == 0

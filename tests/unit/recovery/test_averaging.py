@@ -54,6 +54,7 @@ def follow(model: Model, x: Floats, *, first: int = 0, every: int = 20) -> tuple
     return recovery, average
 
 
+@pytest.mark.slow
 def test_weight_moves_to_the_structure_that_errs_less():
     x = ring(800)
     model = model_of(x[:100], ALONE, [candidate(ALONE, 0.2), candidate(COUPLED, 0.3)])
@@ -64,6 +65,7 @@ def test_weight_moves_to_the_structure_that_errs_less():
     np.testing.assert_allclose(recovery.model.F, 0.95 * np.roll(np.eye(4), 1, axis=0), atol=0.15)
 
 
+@pytest.mark.slow
 def test_weight_moves_back_when_the_world_does():
     x = np.concatenate([ring(600), np.random.default_rng(1).normal(size=(600, 4))])
     model = model_of(ring(100, 3), COUPLED, [candidate(ALONE, 0.5), candidate(COUPLED, 0.2)])
@@ -202,6 +204,7 @@ def test_more_sensors_than_rows_do_not_fill_gaps_with_noise():
     assert float(np.diag(found).max()) < 4.0
 
 
+@pytest.mark.slow
 def test_a_fit_hands_over_candidates_and_moments(tmp_path):
     x = ring(240) + 3 * np.sin(2 * np.pi * np.arange(240) / 12)[:, None]
     model, report = estimate(x, ["a", "b", "c", "d"], edges=EDGES, period=12)

@@ -6,7 +6,8 @@ import pytest
 from services.recovery.estimation import _groups, estimate
 from services.recovery.filter import Recovery
 from services.recovery.model import Model, ModelError
-from services.recovery.search import Search
+from services.recovery.moments import Structure
+from services.recovery.search import MUCH_WORSE, Search
 from services.recovery.trial import outages, run_trial
 from services.runtime.columns import Floats
 
@@ -26,6 +27,7 @@ def names(n: int) -> list[str]:
     return [f"s{i}" for i in range(n)]
 
 
+@pytest.mark.slow
 def test_short_histories_of_many_sensors_can_be_fitted():
     rng = np.random.default_rng(0)
     history = factor_history(60, 40, rng)
@@ -40,11 +42,13 @@ def test_short_histories_of_many_sensors_can_be_fitted():
     assert all(factor >= 1 for _, factor in model.calibration)
 
 
+@pytest.mark.slow
 def test_the_same_history_gives_the_same_bytes():
     history = factor_history(30, 5, np.random.default_rng(1))
     assert Model.fit(history, names(5)).to_bytes() == Model.fit(history, names(5)).to_bytes()
 
 
+@pytest.mark.slow
 def test_a_long_history_of_a_coupled_process_gets_a_full_transition():
     rng = np.random.default_rng(2)
     n, steps = 3, 120
@@ -57,6 +61,7 @@ def test_a_long_history_of_a_coupled_process_gets_a_full_transition():
     np.testing.assert_allclose(model.F, ring, atol=0.25)
 
 
+@pytest.mark.slow
 def test_constant_and_silent_sensors_are_named():
     history = factor_history(60, 8, np.random.default_rng(3))
     history[:, 1] = 7.0
@@ -75,6 +80,7 @@ def test_constant_and_silent_sensors_are_named():
     assert (recovered.sd[[1, 4]] > 0).all()
 
 
+@pytest.mark.slow
 def test_a_sensor_that_moves_only_late_does_not_break_the_trial():
     history = factor_history(60, 8, np.random.default_rng(4))
     history[:45, 2] = 5.0
@@ -85,6 +91,7 @@ def test_a_sensor_that_moves_only_late_does_not_break_the_trial():
     assert all(1 <= factor < 20 for _, factor in model.calibration)
 
 
+@pytest.mark.slow
 def test_gaps_are_borne():
     rng = np.random.default_rng(5)
     history = factor_history(60, 8, rng)
@@ -96,6 +103,7 @@ def test_gaps_are_borne():
     assert report.nrmse < min(report.last_value_nrmse, report.mean_nrmse)
 
 
+@pytest.mark.slow
 def test_one_edge_and_one_sensor():
     history = factor_history(60, 3, np.random.default_rng(6))
     _, report = estimate(history, names(3), edges=["e"] * 3)
@@ -104,6 +112,7 @@ def test_one_edge_and_one_sensor():
     assert len(model) == 1
 
 
+@pytest.mark.slow
 def test_trial_outages_are_what_the_filter_would_have_given():
     n = 8
     history = factor_history(30, n, np.random.default_rng(7))
@@ -142,6 +151,7 @@ def test_nothing_to_fit():
         estimate(np.zeros((20, 2)), ["a", "a"])
 
 
+@pytest.mark.slow
 def test_the_last_third_alone_does_not_decide():
     rng = np.random.default_rng(6)
     coupled = factor_history(240, 6, rng, persistence=0.5, own=0.2)
@@ -153,3 +163,15 @@ def test_the_last_third_alone_does_not_decide():
     found = search.decide()
     assert search.best.shrinkage > found[0].structure.shrinkage
     assert [each.score for each in found] == sorted(each.score for each in found)
+
+
+@pytest.mark.slow
+def test_the_published_joint_stays_a_candidate():
+    rows = np.cumsum(np.random.default_rng(7).normal(size=(200, 12)), axis=0)  # each on its own: hopeless
+    base = Model(
+        tuple(names(12)), rows.mean(axis=0), rows.std(axis=0), np.zeros(12), np.eye(12), np.eye(12), np.zeros(12)
+    )
+    search = Search(rows, 134, base, [np.arange(6), np.arange(6, 12)], 0)
+    search.run()
+    score_of = {each.structure: each.score for each in search.decide()}
+    assert score_of[Structure("full", 0.0, 0.0, 1)] > min(score_of.values()) + MUCH_WORSE

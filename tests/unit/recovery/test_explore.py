@@ -46,6 +46,7 @@ def test_refusals(fleet):
         explore(model, edges, slots=(81,))
 
 
+@pytest.mark.slow
 def test_the_command(fleet, tmp_path, monkeypatch):
     model, edges = fleet
     model.save(tmp_path / "a.model")
@@ -75,6 +76,7 @@ def test_the_command(fleet, tmp_path, monkeypatch):
     assert "much" in wrong.output
 
 
+@pytest.mark.slow
 def test_a_picture_needs_rows(fleet, tmp_path):
     model, edges = fleet
     draw(explore(model, edges, caps=(0,), scenario=Scenario(draws=2)), tmp_path / "p.png")

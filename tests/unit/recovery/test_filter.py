@@ -41,6 +41,7 @@ def assert_same(first: StepEstimate, second: StepEstimate) -> None:
         np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(1, 7),
@@ -192,6 +193,7 @@ def test_calibration_widens_sd_and_bound_alike():
     np.testing.assert_array_equal(calibrated.mean, plain.mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_bounds_hold_with_probability_delta_when_the_model_is_right(form):
     mean, joint, model = make(6, 11)

@@ -115,6 +115,7 @@ def small(tmp_path):
     return file, table
 
 
+@pytest.mark.slow
 def test_fit_says_what_it_used(small):
     file, table = small
     model, _ = fit_history(file, table, Steps(), 0.5)
@@ -146,6 +147,7 @@ def test_fit_names_what_does_not_fit(small):
         fit_history(file, table, Steps(), 0.1)
 
 
+@pytest.mark.slow
 def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
     """Fitted on the first 40 % of the rows; then each edge is down for 30 steps at a time in the rest."""
     table = read_sensors(DATA / "guangzhou-sensors.csv")
@@ -196,6 +198,7 @@ def live(tmp_path: Path, rows: int = 900, interval_s: float = 450.0) -> tuple[Pa
     return file, SensorTable(tuple(Sensor(i, name, f"e{i % 2}") for i, name in enumerate("abcd")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", ["24h", "auto", "96", "86400 s"])
 def test_a_profile_is_in_phase_with_event_time(tmp_path, period):
     file, table = live(tmp_path, rows=1800 if period == "auto" else 900)
@@ -224,6 +227,7 @@ def test_periods_that_are_none(tmp_path, period, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_no_profile_where_steps_have_no_numbers(tmp_path, small):
     file, table = small
     with pytest.raises(
@@ -240,6 +244,7 @@ def test_no_profile_where_steps_have_no_numbers(tmp_path, small):
     assert (model.about["numbered"], model.about["speed"], report.profile) == (False, 450.0, ())
 
 
+@pytest.mark.slow
 def test_what_is_odd_is_said_in_lines():
     rng = np.random.default_rng(12)
     history = 20 + np.cumsum(rng.normal(size=(150, 1)), axis=0) + rng.normal(size=(150, 9))
@@ -261,6 +266,7 @@ def test_what_is_odd_is_said_in_lines():
     assert "covariance form" in "\n".join(summary(model, replace(report, condition=1e8, nugget=0.0), Steps()))
 
 
+@pytest.mark.slow
 def test_readings_past_all_measure_are_left_out(tmp_path, small):
     file, table = small
     lines = file.read_text().splitlines()
@@ -270,6 +276,7 @@ def test_readings_past_all_measure_are_left_out(tmp_path, small):
     assert model.about["outside_range"] == 3
 
 
+@pytest.mark.slow
 def test_large_histories_go_through_spark_and_it_is_said_where_there_is_none(small, monkeypatch):
     file, table = small
     settings = Settings()

@@ -32,6 +32,7 @@ def test_threshold_is_equation_6():
             variance_threshold(*wrong)
 
 
+@pytest.mark.slow
 def test_variances_are_those_of_the_equations(fleet):
     correlation, edges, of = fleet
     lost = np.flatnonzero(np.isin(edges, [3, 7]))
@@ -44,6 +45,7 @@ def test_variances_are_those_of_the_equations(fleet):
     assert np.array_equal(found.satisfied, found.variance <= 0.3)
 
 
+@pytest.mark.slow
 def test_every_value_that_can_be_satisfied_is(fleet):
     correlation, edges, of = fleet
     precision = np.linalg.inv(correlation)
@@ -119,6 +121,7 @@ def test_a_large_fleet_in_which_nobody_tells_of_anybody_is_searched_to_the_end()
     assert not len(found.chosen)
 
 
+@pytest.mark.slow
 def test_list_order_is_the_papers(fleet):
     correlation, edges, of = fleet
     order = ListOrder(correlation, edges, of, 0.4, cap=60, at_a_time=1)

@@ -29,6 +29,7 @@ def walk(steps: int, n: int, *, persistence: float = 0.8, seed: int = 0) -> Floa
 FITTED = Moments(walk(300, 4)).model(Structure("innovation", 0.1, 0.8, 1), base(4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "structure",
     [Structure("diagonal", 0.2, 0.8), Structure("innovation", 0.1, 0.8, 3), Structure("full", 0.1, 0.0, 1)],
@@ -41,6 +42,7 @@ def test_moments_come_back_from_a_model(structure):
     np.testing.assert_allclose(again, expected, atol=0.03)  # but for what is not stationary about a sample
 
 
+@pytest.mark.slow
 def test_innovations_of_a_known_process():
     x = walk(40_000, 4)
     for lag in (1, 3):
@@ -49,6 +51,7 @@ def test_innovations_of_a_known_process():
         np.testing.assert_allclose(model.Q, truth, atol=0.02)
 
 
+@pytest.mark.slow
 def test_full_of_a_known_process_keeps_the_base_units():
     size = np.array([1.0, 10.0, 0.1, 5.0])
     model = of_joint(Moments(walk(40_000, 4) * size).joint(1), Structure("full", 0.0, 0.0, 1), base(4))
@@ -79,6 +82,7 @@ def test_a_period_is_found_where_there_is_one(period, found):
     assert detect_period(x) == found
 
 
+@pytest.mark.slow
 def test_a_fit_takes_up_a_profile_that_helps_and_no_other():
     x = walk(300, 4, persistence=0.5)
     names = [f"s{i}" for i in range(4)]
@@ -94,6 +98,7 @@ def test_a_fit_takes_up_a_profile_that_helps_and_no_other():
         estimate(x, names, edges=edges, period=1)
 
 
+@pytest.mark.slow
 def test_a_model_with_a_profile_survives_its_file(tmp_path):
     x = walk(100, 4) + 3 * np.sin(2 * np.pi * np.arange(100) / 12)[:, None]
     model = Model.fit(x, period=12, edges=["a", "a", "b", "b"])
@@ -130,6 +135,7 @@ def test_a_refit_follows_a_level_and_a_coupling_that_moved():
     assert abs(correlation[0, 1]) < 0.4
 
 
+@pytest.mark.slow
 def test_a_refit_during_an_outage_does_not_learn_that_sensors_stand_still():
     x = walk(2000, 4)
     model = refittable(x[:500])

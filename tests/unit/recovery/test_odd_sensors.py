@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from services.recovery.estimation import base_of, estimate
 from services.recovery.filter import Recovery
@@ -13,6 +14,7 @@ from services.recovery.search import Part
 from tests.unit.recovery.test_estimation import factor_history, names
 
 
+@pytest.mark.slow
 def test_duplicated_and_dependent_sensors_are_named_and_their_model_can_be_used_and_kept(tmp_path):
     history = factor_history(150, 8, np.random.default_rng(8))
     history[:, 3] = history[:, 6] = history[:, 1]
@@ -31,6 +33,7 @@ def test_duplicated_and_dependent_sensors_are_named_and_their_model_can_be_used_
     assert np.abs(found.mean[[3, 4]] - history[-1, [3, 4]]).max() < 0.2 * model.scale[[3, 4]].max()
 
 
+@pytest.mark.slow
 def test_a_fit_of_what_is_singular_says_so_in_its_file(monkeypatch, tmp_path):
     monkeypatch.setattr(
         "services.recovery.estimation.choose_form", lambda model: replace(choose_form(model), condition=np.inf)
@@ -41,6 +44,7 @@ def test_a_fit_of_what_is_singular_says_so_in_its_file(monkeypatch, tmp_path):
     assert Model.load(tmp_path / "a.model").about["condition"] is None
 
 
+@pytest.mark.slow
 def test_a_model_of_more_than_the_history_that_was_searched():
     history = factor_history(400, 5, np.random.default_rng(10))
     asked: list[tuple[int, ...]] = []

@@ -34,6 +34,7 @@ def best_by_trial(correlation: Floats, edges: Slots, slots: int) -> float:
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("n", "slots"), [(60, 6), (61, 7), (10, 10), (8, 1)])
 def test_slots_differ_by_one_sensor_at_most(method, n, slots):
@@ -105,6 +106,7 @@ def test_vanilla_is_figure_3_with_equations_10_and_11_to_the_letter():
     assert [sorted(np.flatnonzero(of == slot)) for slot in range(4)] == [sorted(slot) for slot in slots]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), slots=st.integers(1, 6), n=st.integers(6, 30))
 def test_exchanges_never_lose(seed, slots, n):
@@ -121,6 +123,7 @@ def test_exchanges_find_the_best_pairs():
         assert found >= 0.95 * best_by_trial(correlation, edges, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "least"),
     [(lambda rng: paper_field(1000, rng), 1.10), (lambda rng: spatial_field(1000, rng, regions=50), 1.20)],

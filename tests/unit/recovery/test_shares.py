@@ -52,6 +52,7 @@ def expected(values: Floats, times, columns: Columns) -> tuple[Floats, int]:
     return steps, first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shares", [1, 2, 7, 1000])
 def test_shares_have_every_step_and_pair_once(history, shares):
     path, values, times = history
@@ -81,6 +82,7 @@ def test_shares_have_every_step_and_pair_once(history, shares):
         np.testing.assert_allclose(total[lag].moments(mean, scale), moments.joint(lag), atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 20, 10_000])
 def test_the_last_steps_alone(history, most):
     path, values, times = history

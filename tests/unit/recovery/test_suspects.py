@@ -32,11 +32,13 @@ def run(suspects: Suspects, rows: Floats, truth: Floats, first: int = 0) -> list
     ]
 
 
+@pytest.mark.slow
 def test_sound_sensors_are_left_alone():
     model, rows = fleet(6000)
     assert run(Suspects(model), rows, rows) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["stuck", "offset", "jumping"])
 def test_a_sensor_that_fails_alone_is_found_and_taken_back(fault):
     model, truth = fleet(1200)
