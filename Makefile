@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# The matrices are small: threads only get in each other's way.
+export OPENBLAS_NUM_THREADS := 1
 PYTHON ?= python3.11
 BIN := .venv/bin
 COMPOSE = python3 -m deploy.compose $(addprefix --profile ,$(PROFILE))
@@ -10,6 +12,7 @@ MESSAGES := services/runtime/messages
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
 LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e
+TOGETHER := -n 2 --dist loadscope  # what mostly waits beside what computes (tests/conftest.py)
 
 .PHONY: help
 help:  ## list the targets
@@ -28,7 +31,7 @@ demo: ready  ## stream real readings, kill an edge, a gateway and its successor,
 	@$(BIN)/tsunagi demo
 
 .PHONY: up
-up:  ## build and start everything in containers, wait until results flow (PROFILE=cluster|ha|mqtt|secure)
+up:  ## build and start everything in containers, wait until results flow (PROFILE=cluster|elastic|ha|mqtt|secure)
 	@$(COMPOSE) up
 
 .PHONY: status
@@ -62,11 +65,11 @@ base-image:  ## make the images' base by debootstrap (as root), where none can b
 .PHONY: test
 test: lint proto-check types  ## lint, types and every test that needs neither root nor Docker
 	@echo "test: pytest $(ALL_TESTS)"
-	@$(BIN)/pytest $(ALL_TESTS)
+	@$(BIN)/pytest $(TOGETHER) $(ALL_TESTS)
 
 .PHONY: test-unit
-test-unit: ready  ## tests without broker and JVM (seconds)
-	@$(BIN)/pytest tests/unit
+test-unit: ready  ## the quick tests without broker and JVM (half a minute)
+	@$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' tests/unit
 
 .PHONY: test-simulation
 test-simulation: ready  ## the protocols under seeded faults, in virtual time
@@ -82,7 +85,15 @@ figures-standby: ready  ## figures 4 to 13 of the A-SAS paper, measured here (AR
 
 .PHONY: figures-recovery
 figures-recovery: ready  ## figures 5 to 7 of the recovery paper, and an ablation, measured here (ARGS="--quick"; half an hour with none)
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench.recovery.figures $(ARGS)
+	@$(BIN)/python -m tests.bench.recovery.figures $(ARGS)
+
+.PHONY: figures-psort
+figures-psort: ready  ## figure 11 and table 1 of the P-SORT paper, measured here (ARGS="--quick"; half an hour with none)
+	@$(BIN)/python -m tests.bench.psort.figures $(ARGS)
+
+.PHONY: figures-scaler
+figures-scaler: ready  ## figures 4 to 6 of the ElasticStream paper, measured here (ARGS="--quick"; 25 minutes with none)
+	@$(BIN)/python -m tests.bench.scaler.figures $(ARGS)
 
 .PHONY: test-spark
 test-spark: ready  ## the Spark job

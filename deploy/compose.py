@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PROFILES = ("cluster", "ha", "mqtt", "secure")
+PROFILES = ("cluster", "elastic", "ha", "mqtt", "secure")
 LOCAL_BASE = "tsunagi-base:bookworm"
 BASE_VARIABLE = "BASE_IMAGE"
 RESULTS_S = 300
@@ -33,9 +33,11 @@ _HA = {
     "TSUNAGI_REPLICATION": "3",
 }
 _CLUSTER = {"TSUNAGI_SPARK_MASTER": "spark://spark-master:7077"}
-_SECURE = {"COMPOSE_FILE": "docker-compose.yml:deploy/compose.secure.yml"}
 _MQTT = {"TSUNAGI_EDGE_SOURCE": "mqtt"}
-_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "secure": _SECURE, "mqtt": _MQTT}
+_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "mqtt": _MQTT}
+_FILES = {"secure": "deploy/compose.secure.yml", "elastic": "deploy/compose.elastic.yml"}
+"""Profile -> the file that it adds to docker-compose.yml."""
+_SOCKET = Path("/var/run/docker.sock")
 _BUILT = ("topics", "kafka", "spark", "prometheus")
 _PORTS = {
     "TSUNAGI_PORT_KAFKA": ("9092", ""),
@@ -71,12 +73,18 @@ class Project:
         self.file = read_env(root / ".env")
         # A profile starts services; what the others must know of it goes along unless somebody said otherwise.
         implied = {name: value for profile in profiles for name, value in _IMPLIED.get(profile, {}).items()}
+        files = [_FILES[profile] for profile in profiles if profile in _FILES]
+        if files:
+            implied["COMPOSE_FILE"] = ":".join(["docker-compose.yml", *files])
         self.env = implied | self.file | env
         listed = (name for name in self.env.get("COMPOSE_PROFILES", "").split(",") if name)
         self.profiles = tuple(dict.fromkeys((*listed, *profiles)))
         self.env["COMPOSE_PROFILES"] = ",".join(self.profiles)
-        if "deploy/compose.secure.yml" in self.env.get("COMPOSE_FILE", "") and "secure" not in self.profiles:
-            self.profiles = (*self.profiles, "secure")
+        named = self.env.get("COMPOSE_FILE", "").split(":")
+        added = (profile for profile, file in _FILES.items() if file in named)
+        self.profiles = tuple(dict.fromkeys((*self.profiles, *added)))
+        if "elastic" in self.profiles and _SOCKET.exists():
+            self.env.setdefault("TSUNAGI_DOCKER_GROUP", str(_SOCKET.stat().st_gid))
         self.env.setdefault("COMPOSE_PROJECT_NAME", "tsunagi")
         self._compose: list[str] | None = None
 
@@ -244,11 +252,24 @@ class Project:
     def stop(self, *, remove: bool) -> None:
         """Stop everything; with `remove` also take away containers, networks and volumes."""
         self.check_engine()
+        self._stop_launched()
+        self._stop(["down", "--volumes", "--remove-orphans"] if remove else ["stop"])
+
+    def _stop(self, command: list[str]) -> None:
         profiles = [part for profile in (*PROFILES, "tools") for part in ("--profile", profile)]
-        command = ["down", "--volumes", "--remove-orphans"] if remove else ["stop"]
         done = subprocess.run([*self.command(), *profiles, *command], cwd=self.root, env=self.env, check=False)
         if done.returncode != 0:
             raise ComposeError(f"{' '.join(command)} failed (see above)")
+
+    def _stop_launched(self) -> None:
+        """Remove the workers that the scaler has started, of which compose does not know."""
+        self._stop(["stop", "scaler"])  # before all others, or it would replace them
+        listed = ["docker", "ps", "--all", "--quiet", "--filter", f"label=tsunagi.project={self.name}"]
+        found = self._run(listed).stdout.split()
+        if found:
+            self._run(["docker", "stop", "--time", "10", *found])
+            self._run(["docker", "rm", "--force", *found])
+            say(f"removed {len(found)} workers that the scaler had started")
 
     def status(self) -> None:
         """Show containers, then slots and owners."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from services.runtime.threads import one_thread
+from services.scaler.cli import register as register_scaler
 
 if TYPE_CHECKING:
     from services.runtime.settings import Settings
@@ -29,7 +30,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(package_name="tsunagi", prog_name="tsunagi")
 def cli(config: str | None) -> None:
-    r"""Tsunagi: results of a fleet of sensors keep flowing while machines die.
+    """Tsunagi: results of a fleet of sensors keep flowing while machines die.
 
     \b
     Try it:            tsunagi demo
@@ -119,7 +120,8 @@ def gateway() -> None:
 
 @gateway.command("run")
 @click.option("--node", required=True, help="A name that no other worker has.")
-def gateway_run(node: str) -> None:
+@click.option("--type", "kind", default="", help="Its type, one of [scaler.sizes]: it keeps to the limit there.")
+def gateway_run(node: str, kind: str) -> None:
     """Run one worker.
 
     Example: tsunagi gateway run --node gw-1
@@ -128,7 +130,7 @@ def gateway_run(node: str) -> None:
     def run() -> int:
         from services.gateway.service import run as service
 
-        return service(_settings(), node)
+        return service(_settings(), node, kind=kind)
 
     _serve(run)
 
@@ -159,19 +161,7 @@ def scaler() -> None:
     """Plans which worker owns which slot, and starts workers that are missing."""
 
 
-@scaler.command("run")
-def scaler_run() -> None:
-    """Run the scaler.
-
-    Example: tsunagi scaler run
-    """
-
-    def run() -> int:
-        from services.scaler.service import run as service
-
-        return service(_settings())
-
-    _serve(run)
+register_scaler(scaler)
 
 
 @cli.group()
@@ -296,7 +286,7 @@ def standby(
     tsunagi standby --batch-size 500
     tsunagi standby --slot 1 --max-bandwidth 30000 --max-recovery 0.08 --priority recovery
     tsunagi standby                     # as configured
-    """  # noqa: D301 - click's own mark
+    """
     from services.local.standby import ask
 
     batch = int(batch_size) if batch_size is not None and batch_size.isdigit() else batch_size
@@ -315,14 +305,23 @@ def standby(
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option("--group", "groups", multiple=True, help="Only this group; may be given more than once.")
 @click.option("--from-now", is_flag=True, help="Skip what is there already.")
-def results(follow: bool, form: str, groups: tuple[str, ...], from_now: bool) -> None:  # noqa: FBT001 - click's flags
+@click.option("--merged", is_flag=True, help="All groups as one stream in the order of time, not each group by itself.")
+def results(
+    follow: bool,  # noqa: FBT001 - click's flags
+    form: str,
+    groups: tuple[str, ...],
+    from_now: bool,  # noqa: FBT001
+    merged: bool,  # noqa: FBT001
+) -> None:
     """Print ordered results, repeats dropped.
 
-    Example: tsunagi results --follow --format csv --group area-01
+    \b
+    tsunagi results --follow --format csv --group area-01
+    tsunagi results --merged
     """
     from services.local.results import print_results
 
-    print_results(_settings(), follow=follow, form=form, groups=groups, from_now=from_now)
+    print_results(_settings(), follow=follow, form=form, groups=groups, from_now=from_now, merged=merged)
 
 
 @cli.command()
@@ -335,7 +334,7 @@ def results(follow: bool, form: str, groups: tuple[str, ...], from_now: bool) ->
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("out/demo"), show_default=True)
 @click.option("--seed", default=1, show_default=True, help="Of the times of the faults.")
 def demo(data: Path | None, edges: int, sensors: Path | None, model: Path | None, out: Path, seed: int) -> None:
-    r"""Stream real readings, kill an edge and two gateway workers on the way, and check every row.
+    """Stream real readings, kill an edge and two gateway workers on the way, and check every row.
 
     Exit code 0 only if nothing was lost, doubled or out of order, and every kill hit a slot's owner while tuples
     were in flight.
@@ -445,7 +444,7 @@ def chaos(
     \b
     tsunagi chaos --target gateway --fault kill --count 50 --seed 7 --out out/chaos.jsonl
     tsunagi chaos --target all --fault all --count 100 --seed 1
-    """  # noqa: D301 - click's own mark
+    """
     from services.chaos.command import Options, run_chaos
 
     options = Options(targets, faults, count, seed, out, project, local, servers, patience, every)
@@ -491,7 +490,7 @@ def fit(
     tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin
     tsunagi fit /history --period 24h --out out/model.bin
     docker-compose run --rm --no-deps spark fit data/history --spark --out /models/model.bin
-    """  # noqa: D301 - click's own mark
+    """
     from services.recovery.fit import fit_anywhere, summary
     from services.runtime.sensors import read_sensors
 
@@ -546,7 +545,7 @@ def recovery_set(eps: float | None, delta: float | None, helpers: int | None, un
     tsunagi recovery set --eps 0.5 --delta 0.95
     tsunagi recovery set --helpers 0
     tsunagi recovery set                # as configured
-    """  # noqa: D301 - click's own mark
+    """
     from services.local.recovery import ask
 
     given = {"eps": eps, "delta": delta, "helpers": helpers, "unbounded": unbounded}

@@ -1,12 +1,19 @@
-"""Fixtures that all tests share: one real broker a session, and topics of its own for each test."""
+"""Fixtures that all tests share: one real broker a session, and topics of its own for each test.
+
+Where several processes run the tests, each has its broker, and a line is said of each module that has ended.
+"""
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from deploy.kafka.broker import Broker
 from deploy.kafka.checks import free_port
@@ -18,6 +25,60 @@ hypothesis.settings.register_profile(
     "tsunagi", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
 hypothesis.settings.load_profile("tsunagi")
+
+
+class Parts(LoadScopeScheduling):  # type: ignore[misc]  # without types there
+    """Two parts for two processes: what has a real clock, one after the other, and what fills the gaps it leaves."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "computing" if nodeid.startswith(("tests/unit/", "tests/simulation/")) else "waiting"
+
+
+class Modules:
+    """Shares tests out; says of each module when it has ended, and how its tests did, instead of pytest's dots."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._began = time.monotonic()
+        self._left: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._outcomes: dict[str, Counter[str]] = {}
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Parts | None:
+        """Have tests shared out as said there, unless something else is asked for."""
+        return Parts(config, log) if config.option.dist == "loadscope" else None
+
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        """Count the tests of each module; every process collects all."""
+        self._left = Counter(name.partition("::")[0] for name in ids)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in how one phase of a test went."""
+        module = report.nodeid.partition("::")[0]
+        self._seconds[module] += report.duration
+        outcomes = self._outcomes.setdefault(module, Counter())
+        if report.when == "call" or report.outcome != "passed":
+            outcomes[report.outcome] += 1
+        if report.when != "teardown":
+            return
+        self._left[module] -= 1
+        if self._left[module] == 0:
+            found = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+            terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+            minutes = (time.monotonic() - self._began) / 60
+            terminal.write_line(f"{minutes:5.1f} min  {module}: {found} in {self._seconds[module]:.0f} s")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Say nothing of a test that passed."""
+        return (("passed" if report.when == "call" else ""), "", "") if report.outcome == "passed" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have modules told of where the process only hands them out."""
+    if getattr(config.option, "numprocesses", None):
+        config.pluginmanager.register(Modules(config))
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 import socket
 from pathlib import Path
@@ -17,6 +18,8 @@ MIN_FREE_BYTES = 200_000_000
 """A start with less free space would end in a broker that dies on its first segments."""
 
 _NO_ROOM_BYTES = 2_000_000
+_LOWEST = 20_000
+_TRIES = 50
 
 _RESTORE = "restore it, or remove the directory to begin with an empty log"
 _PORT = (
@@ -112,8 +115,14 @@ def check_port(port: int) -> None:
 
 
 def free_port(prefer: int = 0, *, avoid: int = 0) -> int:
-    """Return a port nobody listens on: `prefer` if it is free, never `avoid`."""
-    for port in (prefer, 0, 0):
+    """Return a port nobody listens on: `prefer` if it is free, never `avoid`.
+
+    It is not one that the system gives to outgoing connections: clients that look for a dead broker again and again
+    would be given its port in the end, and connect to themselves (a simultaneous open), so that it could not come back.
+    """
+    low = _first_outgoing()
+    tried = (random.randrange(_LOWEST, low) for _ in range(_TRIES)) if low > _LOWEST else ()
+    for port in (*((prefer,) if prefer else ()), *tried, 0, 0):
         try:
             with bind(port) as bound:
                 number: int = bound.getsockname()[1]
@@ -122,6 +131,14 @@ def free_port(prefer: int = 0, *, avoid: int = 0) -> int:
         if number != avoid:
             return number
     raise BrokerError(f"no free port on {HOST}")
+
+
+def _first_outgoing() -> int:
+    """Return the first of the ports that outgoing connections are given; 0 = the system does not say."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def bind(port: int) -> socket.socket:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,13 +139,6 @@ def _head(data: Path, rows: int, to: Path) -> Path:
                 target.write(line)
                 left -= 1
     return to
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 def configuration(inputs: Inputs, out: Path, port: int, model: Path, origin_us: int) -> dict[str, Any]:

@@ -17,9 +17,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from deploy.kafka.checks import free_port
 from services.demo.evidence import Collected, read_placement
 from services.demo.findings import World
-from services.demo.inputs import DemoError, Inputs, configuration, free_port, prepare, to_toml
+from services.demo.inputs import DemoError, Inputs, configuration, prepare, to_toml
 from services.demo.report import judge, summary, write_report
 from services.demo.stream import Noted, Schedule, StreamClock, stream
 from services.demo.truth import Truth, read_readings, windows

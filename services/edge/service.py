@@ -361,7 +361,7 @@ def run(
         ConfigError, SensorsError, SourceError: the input cannot be used.
         LogError: a record cannot be delivered.
     """
-    logger = configure("edge", edge=edge)
+    logger = configure("edge", level=settings.log_level, edge=edge)
     clock = clock or SystemClock()
     log = authenticated(log or KafkaLog(settings.kafka, client_id=edge), settings, edge=edge)
     body = Edge(settings, edge, log, clock, logger, clock_offset_s=clock_offset_s, incarnation=time.time_ns())

@@ -10,6 +10,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import groupby
 from operator import attrgetter
@@ -19,6 +20,7 @@ from google.protobuf.message import DecodeError
 from structlog.stdlib import BoundLogger
 
 from services.gateway.gauges import Gauges
+from services.gateway.pace import Pace
 from services.gateway.plan_book import PlanBook
 from services.gateway.slot import Output
 from services.recovery.model import Model
@@ -60,7 +62,7 @@ from services.standby import actions as act
 from services.standby.costs import Wire
 from services.standby.detector import Detector
 from services.standby.replica import Replica, Stage
-from services.standby.wish import Wish
+from services.standby.wish import MOVE, Wish
 
 READ_S = 1.0
 IDLE_READS = 20
@@ -97,10 +99,19 @@ class Host:
 
     Args:
         log: the cluster, as this node sees it.
+        limit: tuples/s that it does not exceed, as a smaller machine would; None = as fast as it can.
     """
 
     def __init__(
-        self, settings: Settings, node: str, table: SensorTable, log: Log, clock: Clock, logger: BoundLogger
+        self,
+        settings: Settings,
+        node: str,
+        table: SensorTable,
+        log: Log,
+        clock: Clock,
+        logger: BoundLogger,
+        *,
+        limit: float | None = None,
     ) -> None:
         self.settings = settings
         self.node = node
@@ -108,6 +119,7 @@ class Host:
         self.replicas: dict[int, Replica] = {}
         self.incarnation = time.time_ns()
         self._clock = clock
+        self._pace = None if limit is None else Pace(limit)
         self._logger = logger
         self._fatal: LogError | None = None
         self._gauges = Gauges()
@@ -245,6 +257,9 @@ class Host:
         todo = replica.step(began, self._clock.now_us())
         done = replica.processed - before
         if done:
+            if self._pace is not None:
+                tuples = done * replica.intake.tuples_per_record
+                self._clock.sleep(self._pace.rest_s(tuples, began, self._clock.monotonic()))
             ended = self._clock.monotonic()
             replica.on_worked(ended - began, done, ended)
         self._carry_out(replica, todo)
@@ -299,12 +314,18 @@ class Host:
                 self.replicas[assignment.slot].wish = wish
             else:
                 self._take_up(assignment, wish)
+        for slot, replica in self.replicas.items():
+            given = self._plan.given_away(slot)
+            if given is not None:  # until it is let go of, it must not claim what it was once wished to own
+                replica.wish = replace(replica.wish, owner=given.owner, move=given.reason == MOVE)
 
     def _take_up(self, assignment: Assignment, wish: Wish) -> None:
         slot, now = assignment.slot, self._clock.monotonic()
         replica = Replica(
             slot, self.node, wish, self.settings, self.detector, self._load_model, lambda: secrets.randbits(63), now
         )
+        if self._pace is not None:
+            replica.record_s = replica.intake.tuples_per_record / self._pace.limit
         for (of_slot, _), ack in self._acks.items():
             if of_slot == slot:
                 replica.on_ack(ack, now)
@@ -318,9 +339,15 @@ class Host:
             assignment = self._plan.given_away(slot)
             if assignment is None or replica.stage is not Stage.WATCH:
                 continue
-            if self.detector.stands_by(assignment.secondary, slot):
+            if self._followed(assignment, replica):
                 self._logger.info("slot released", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
                 del self.replicas[slot]
+
+    def _followed(self, assignment: Assignment, replica: Replica) -> bool:
+        """Return whether the slot is as safe without this node; where the plan has no secondary, once it is owned."""
+        if assignment.secondary:
+            return self.detector.stands_by(assignment.secondary, replica.slot_id)
+        return replica.owner == assignment.owner and bool(self.detector.owner_beat(assignment.owner, replica.slot_id))
 
     # ---- actions -----------------------------------------------------------------------------------------------
 
@@ -484,6 +511,9 @@ class Host:
     def _report(self, slot: int, takeover: act.Takeover) -> None:
         catch_up_s = self._clock.monotonic() - takeover.owned_at
         self._gauges.takeover(slot, takeover.detect_s, takeover.promote_s, catch_up_s)
+        pause_s = self._clock.monotonic() - takeover.claimed_at
+        if takeover.reason == MOVE:
+            metrics.HANDOVER_PAUSE_S.labels(slot=str(slot)).observe(pause_s)
         self._logger.info(
             "takeover",
             slot=slot,
@@ -493,6 +523,7 @@ class Host:
             detect_s=round(takeover.detect_s, 4),
             promote_s=round(takeover.promote_s, 4),
             catch_up_s=round(catch_up_s, 4),
+            pause_s=round(pause_s, 4) if takeover.reason == MOVE else None,
             estimated_s=round(takeover.estimated_s, 4) if math.isfinite(takeover.estimated_s) else None,
             records=takeover.records,
         )

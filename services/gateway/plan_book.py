@@ -14,7 +14,7 @@ from services.runtime.messages import Assignment, HelperRequest, Placement, Plan
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings, Target
 from services.standby.target import read_target
-from services.standby.wish import Wish
+from services.standby.wish import MOVE, Wish
 
 
 class PlanBook:
@@ -106,7 +106,7 @@ class PlanBook:
                     model_sha256=self._model_sha256,
                     owner=assignment.owner,
                     groups=tuple(self._table.sensors[sensor].group for sensor in config.sensors),
-                    move=assignment.reason == "move",
+                    move=assignment.reason == MOVE,
                     table=self._table,
                     helpers=settings.recovery.helpers,
                     requested=() if requested is None else tuple(columns.sensors(requested.sensor).tolist()),

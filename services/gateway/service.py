@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.gateway.host import Host
+from services.local.processes import enrol
 from services.runtime import logs
 from services.runtime.acls import needed
 from services.runtime.auth import authenticated
@@ -12,28 +13,33 @@ from services.runtime.health import HealthServer
 from services.runtime.kafka import KafkaLog, wait_for_topics
 from services.runtime.loop import StopFlag
 from services.runtime.sensors import read_sensors
-from services.runtime.settings import Settings
+from services.runtime.settings import ConfigError, Settings
+from services.scaler.rescale import LOCAL
 
 
-def run(settings: Settings, node: str, *, service: str = "gateway") -> int:
+def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = "") -> int:
     """Run a worker until it is told to stop.
 
     Args:
         node: its name; unique among all that run at the same time.
         service: the name it goes by in its logs; the roles it plays are decided by the slots' logs.
+        kind: its type, whose limit it keeps to ([scaler.sizes]); "" = local.
 
     Raises:
         ConfigError, SensorsError, ModelError: what it was given cannot be used.
         LogError: the log is lost for good.
     """
-    logger = logs.configure(service, node=node)
+    logger = logs.configure(service, level=settings.log_level, node=node)
+    enrol(settings.state, node, "worker")
     stop = StopFlag()
     table = read_sensors(settings.sensors)
     log = KafkaLog(settings.kafka, client_id=node)
     signed = authenticated(log, settings)
-    if not wait_for_topics(log, settings, stop.is_set, logger, needed("gateway")):
+    found = wait_for_topics(log, settings, stop.is_set, logger, needed("gateway"))
+    if found is None:
         return 0
-    host = Host(settings, node, table, signed, SystemClock(), logger)
+    settings = found
+    host = Host(settings, node, table, signed, SystemClock(), logger, limit=limit_of(settings, kind))
     health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
     host.heartbeats.metrics_host, host.heartbeats.metrics_port = settings.metrics.advertised, health.port
     host.start()
@@ -48,3 +54,15 @@ def run(settings: Settings, node: str, *, service: str = "gateway") -> int:
         log.close()
     logger.info("stopped")
     return 0
+
+
+def limit_of(settings: Settings, kind: str) -> float | None:
+    """Return what a worker of a type keeps itself to, tuples/s; None = as fast as it can.
+
+    Raises:
+        ConfigError: there is no such type.
+    """
+    size = settings.scaler.sizes.get(kind or LOCAL)
+    if kind not in {"", LOCAL} and size is None:
+        raise ConfigError(f"--type: found {kind!r}, expected one of {', '.join(settings.scaler.sizes) or 'none'}")
+    return None if size is None else size.limit

@@ -151,6 +151,18 @@ def record(state: Path, process: Process) -> None:
     scratch.replace(file)
 
 
+def enrol(state: Path, node: str, role: str) -> None:
+    """Write the pid file of this very process if it was detached by `spawn` and has none.
+
+    Whoever started it may have died before he could; without a pid file nobody would find it.
+    """
+    detached = (state / "pids").is_dir() and os.getsid(0) == os.getpid()
+    if detached and find(state, node) is None:
+        own = psutil.Process()
+        with contextlib.suppress(OSError):  # a state directory that it may not write to is not where it is looked for
+            record(state, Process(node, role, own.pid, own.create_time(), tuple(own.cmdline())))
+
+
 def forget(state: Path, node: str) -> None:
     """Remove a pid file, if there is one."""
     pid_file(state, node).unlink(missing_ok=True)

@@ -27,6 +27,7 @@ def print_results(
     form: str,
     groups: Sequence[str],
     from_now: bool,
+    merged: bool = False,
     output: TextIO = sys.stdout,
 ) -> None:
     """Print results until their present end, or until interrupted if `follow`.
@@ -34,6 +35,7 @@ def print_results(
     Args:
         form: table | json | csv.
         groups: only these; empty = all.
+        merged: all groups as one stream in the order of time.
 
     Raises:
         LogError: the log does not answer or has no results topic.
@@ -43,7 +45,8 @@ def print_results(
     source = tool_log(settings, "results")
     with StopFlag() as stop, open_results(source, settings, table, from_now=from_now) as results:
         try:
-            for block in results.blocks(follow=follow, stopping=stop.is_set):
+            read = results.merged if merged else results.blocks
+            for block in read(follow=follow, stopping=stop.is_set):
                 if groups and block.group not in groups:
                     continue
                 for row in block.rows(table):

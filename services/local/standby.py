@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from services.local.plan import write_plan
+from services.local.topics import quiet_log
 from services.runtime.messages import VERSION, Plan, StandbyTarget
 from services.runtime.settings import Settings, Target
 
@@ -27,7 +28,7 @@ def ask(settings: Settings, slots: Sequence[int], fields: dict[str, Any], tell: 
         TargetError: a slot or value that cannot be.
         LogError: the broker does not take it.
     """
-    count = settings.slots.count
+    count = quiet_log(settings, "standby").with_slots(settings).slots.count
     for slot in slots:
         if not 0 <= slot < count:
             raise TargetError(f"--slot: found {slot}, expected 0 to {count - 1}")

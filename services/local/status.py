@@ -24,7 +24,8 @@ def read_status(settings: Settings) -> dict[str, Any]:
     """Ask the log and the pid files.
 
     Returns:
-        {"broker", "slots": [...], "nodes": [...], "processes": [...], "results": {...}}, as `--json` prints it.
+        {"broker", "slots": [...], "spark": {...}, "nodes": [...], "processes": [...], "results": {...}}, as `--json`
+        prints it.
 
     Raises:
         LogError: the broker does not answer, or has no topics of ours.
@@ -56,6 +57,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
     return {
         "broker": settings.kafka.servers,
         "slots": [_slot(slot, fleet, ends) for slot in range(log.partitions(TUPLES))],
+        "spark": _spark(fleet, settings),
         "nodes": _nodes(fleet),
         "processes": [
             {"node": item.node, "role": item.role, "pid": item.pid, "alive": processes.alive(item)}
@@ -89,6 +91,27 @@ def _slot(slot: int, fleet: Fleet, ends: Mapping[tuple[str, int], int]) -> dict[
     }
 
 
+def _spark(fleet: Fleet, settings: Settings) -> dict[str, Any]:
+    """Return what the job's last heartbeat says of its batches; {} = there is none, or it has had no batch."""
+    beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
+    if not beats or not beats[0].order:
+        return {}
+    beat = beats[0]
+    return {
+        "batch": beat.batch,
+        "batch_s": beat.batch_us / 1e6,
+        "latency_s": beat.latency_us / 1e6,
+        "frontier": beat.frontier,
+        "newest": beat.newest,
+        "behind_s": max(0, beat.newest - beat.frontier) * settings.steps.slide_s,
+        "held_by": list(beat.held_by),
+        "left_behind": list(beat.left_behind),
+        "carried": beat.carried,
+        "order": beat.order,
+        "cut": beat.cut,
+    }
+
+
 def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
     now_us = time.time_ns() // 1000
     return [
@@ -106,6 +129,22 @@ def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
     ]
 
 
+def spark_line(job: Mapping[str, Any]) -> str:
+    """Say in one line where the job stands, and what holds the results up."""
+    text = (
+        f"Spark: batch {job['batch']} took {job['batch_s']:.2f} s, results {job['latency_s']:.2f} s after their input"
+    )
+    text += f"; order {job['order']}" + (f" ({job['cut']} groups cut)" if job["cut"] else "")
+    text += f"; frontier at step {job['frontier']}"
+    if job["behind_s"]:
+        text += f", {job['behind_s']:g} s behind the newest slot ({job['carried']} rows wait)"
+    if job["held_by"]:
+        text += f"; waiting for slot {', '.join(map(str, job['held_by']))}"
+    if job["left_behind"]:
+        text += f"; left behind: slot {', '.join(map(str, job['left_behind']))}"
+    return text
+
+
 def print_status(status: Mapping[str, Any], console: Console) -> None:
     """Print it as tables."""
     slots = Table(title="slots", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -119,6 +158,8 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
         others = (item["step"], secondary, item["secondary_lag"], item["batch_size"] or "inf", item["spark_lag"])
         slots.add_row(*(str(cell) for cell in owner + others))
     console.print(slots)
+    if status["spark"]:
+        console.print(spark_line(status["spark"]) + "\n")
     alive = {item["node"]: item["alive"] for item in status["processes"]}
     nodes = Table(title="nodes", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("node", "role", "pid", "process", "heartbeat", "metrics port", "slots"):

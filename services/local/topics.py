@@ -13,6 +13,7 @@ from services.runtime.kafka import KafkaLog
 from services.runtime.log import TOPICS, Log, LogError, Position, Record
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings
+from services.scaler.placing import sized
 
 _READ_RECORDS = 2000
 _READ_S = 2.0
@@ -42,6 +43,8 @@ def make_topics(settings: Settings) -> None:
         LogError: see `KafkaLog.ensure_topics`; or a partition did not answer.
     """
     source = quiet_log(settings, "up")
+    if settings.slots.grow and not source.slots_made():
+        settings = sized(settings, read_sensors(settings.sensors))
     source.ensure_topics(settings)
     reader = source.reader()
     deadline = time.monotonic() + _LEADER_S

@@ -17,7 +17,7 @@ from deploy.kafka.broker import Broker
 from services.local import processes
 from services.local.fleet import Fleet
 from services.local.processes import Process, ProcessError
-from services.local.topics import make_topics, tool_log
+from services.local.topics import make_topics, quiet_log, tool_log
 from services.runtime.kafka import client_options
 from services.runtime.log import RECOVERED, LogError
 from services.runtime.sensors import read_sensors
@@ -82,6 +82,7 @@ class System:
             LogError: see `KafkaLog.ensure_topics`.
         """
         make_topics(self.settings)
+        self.settings = quiet_log(self.settings, "up").with_slots(self.settings)
         self.tell("topics: there")
 
     def start_workers(self) -> list[str]:

@@ -58,6 +58,9 @@ READS: Mapping[str, tuple[str, ...]] = {
 """Role -> topics. Every gateway worker (primary, secondary, idle) is the user `gateway`; `tools` are status, results,
 replay and chaos; every edge is a user of its own name."""
 
+SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,)}
+"""Role -> topics that it neither reads nor writes, but counts the partitions of: how many slots there are."""
+
 SHARED = ("gateway", "scaler", "spark", "tools")
 ITERATIONS = 8192
 _TIMEOUT_S = 30.0
@@ -65,7 +68,7 @@ _TIMEOUT_S = 30.0
 
 def needed(role: str) -> tuple[str, ...]:
     """Return the topics that a role uses, in the order of `TOPICS`: all that it may see."""
-    return tuple(topic for topic in TOPICS if topic in WRITES[role] or topic in READS[role])
+    return tuple(topic for topic in TOPICS if topic in (*WRITES[role], *READS[role], *SEES.get(role, ())))
 
 
 def roles(edges: Iterable[str]) -> dict[str, str]:
@@ -88,6 +91,7 @@ def bindings(settings: Kafka, users: Mapping[str, str]) -> list[AclBinding]:
     for user, role in users.items():
         rights = [(topic, AclOperation.WRITE) for topic in WRITES[role]]
         rights += [(topic, AclOperation.READ) for topic in READS[role]]
+        rights += [(topic, AclOperation.DESCRIBE) for topic in SEES.get(role, ())]
         for topic, operation in rights:
             place = ResourceType.TOPIC, settings.prefix + topic, ResourcePatternType.LITERAL
             found.append(_binding(user, *place, operation))

@@ -417,11 +417,13 @@ class KafkaLog:
         """Make the missing topics, or only check them (`[kafka] topics`).
 
         Args:
+            settings: with `[slots] count` as it is to be where the topics are not there yet.
             needed: those to check; a user whom access control keeps from the others does not see them.
 
         Raises:
             LogError: a topic is missing, has the wrong number of partitions, or cannot be made.
         """
+        settings = self.with_slots(settings)
         wanted = topic_layout(settings)
         missing = []
         for topic, (partitions, config) in wanted.items():
@@ -448,6 +450,18 @@ class KafkaLog:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise LogError(f"topic {topic}: {error}") from error
+
+    def slots_made(self) -> int:
+        """Return how many slots the topics were made with; 0 = they are not there. A user may see one of them only."""
+        return max(self.partitions(topics.TUPLES), self.partitions(topics.RECOVERED))
+
+    def with_slots(self, settings: Settings) -> Settings:
+        """Return the settings with so many slots as the topics were made with, between `[slots] count` and `most`."""
+        slots = settings.slots
+        if not slots.grow:
+            return settings
+        found = min(max(self.slots_made(), slots.count), slots.most)
+        return settings.model_copy(update={"slots": slots.model_copy(update={"count": found})})
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Return a topic's configuration as the broker has it."""
@@ -505,14 +519,18 @@ def wait_for_topics(
     stopped: Callable[[], bool],
     logger: BoundLogger,
     needed: Collection[str] = topics.TOPICS,
-) -> bool:
+    *,
+    sized: Callable[[Settings], Settings] | None = None,
+) -> Settings | None:
     """Wait until the broker answers and every topic is there, making them if `[kafka] topics` says so.
 
     Args:
         needed: see `KafkaLog.ensure_topics`.
+        sized: says how many slots new topics are to have; None = where `[slots] most` lets them be more than `count`,
+            somebody who knows is waited for.
 
     Returns:
-        False if `stopped()` became true before.
+        The settings with so many slots as there are; None if `stopped()` became true before.
 
     Raises:
         LogError: the broker answers, and the topics are not as they must be.
@@ -520,13 +538,19 @@ def wait_for_topics(
     said = 0.0
     while not stopped():
         try:
-            log.partitions(topics.PLAN)
+            there = log.slots_made() > 0
         except LogError as error:
             if time.monotonic() - said > WAIT_LINE_S:
                 said = time.monotonic()
                 logger.warning("waiting for the broker", servers=settings.kafka.servers, detail=str(error))
             time.sleep(0.2)
             continue
-        log.ensure_topics(settings, needed)
-        return True
-    return False
+        if not there and settings.slots.grow and settings.kafka.topics == "create" and sized is None:
+            if time.monotonic() - said > WAIT_LINE_S:
+                said = time.monotonic()
+                logger.info("waiting for the scaler, or `tsunagi topics`, to make the topics")
+            time.sleep(0.2)
+            continue
+        log.ensure_topics(settings if there or sized is None else sized(settings), needed)
+        return log.with_slots(settings)
+    return None

@@ -19,13 +19,13 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(sh
 
 
 def configure(
-    service: str, *, level: int = logging.INFO, stream: TextIO | None = None, **bound: object
+    service: str, *, level: str = "info", stream: TextIO | None = None, **bound: object
 ) -> structlog.stdlib.BoundLogger:
     """Set up the process's logging and return its logger.
 
     Args:
         service: the service's name, in every line.
-        level: the least level that is written.
+        level: the least level that is written, `log_level` of the settings.
         stream: where to; None = stderr. Text if it is a terminal, else JSON lines.
         bound: further fields of every line, for example ``node="gw-1"``.
     """
@@ -59,7 +59,7 @@ def configure(
     for former in root.handlers[:]:
         root.removeHandler(former)
     root.addHandler(handler)
-    root.setLevel(level)
+    root.setLevel(level.upper())
     logging.captureWarnings(capture=True)
     structlog.configure(
         processors=[

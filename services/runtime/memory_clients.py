@@ -332,20 +332,21 @@ class MemoryReader:
             reachable = self.connection.reachable(now_s)
             newest_us = self._log.to_us(self.connection.horizon(now_s) - self._lag_s)
             found: list[Record] = []
-            places = list(self._next)
+            places = list(self._next.items())
             self._turn += 1
-            for number in range(len(places)):  # start at another partition each time: no partition starves the others
-                place = places[(number + self._turn) % len(places)]
+            begin = self._turn % len(places) if places else 0
+            # It starts at another partition each time, so that none starves the others.
+            for place, begun in itertools.chain(places[begin:], places[:begin]):
                 stored = self._log.stored(*place)
-                position = self._next[place]
-                if not stored.first <= position <= stored.end:
+                end = stored.end
+                if begun == end:
+                    continue
+                if not stored.first <= begun < end:
                     if not reachable:
                         continue
-                    kept = f"the log has {stored.first}..{stored.end}"
-                    raise OffsetLostError(f"{place[0]}/{place[1]}: offset {position} is outside the log: {kept}")
-                if position == stored.end:
-                    continue
-                index = position - stored.first
+                    kept = f"the log has {stored.first}..{end}"
+                    raise OffsetLostError(f"{place[0]}/{place[1]}: offset {begun} is outside the log: {kept}")
+                position, index = begun, begun - stored.first
                 for record in itertools.islice(stored.records, index, index + max_records - len(found)):
                     if record.appended_us > newest_us:
                         break

@@ -21,6 +21,7 @@ PHASES = ("detect", "promote", "catch_up")
 """The parts of a takeover, one after the other."""
 
 _TAKEOVER_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
+_LATENCY_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 120.0)
 _BATCH_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 
 # ---- every service that reads the log
@@ -140,6 +141,13 @@ TAKEOVER_S = Histogram(
     "tsunagi_takeover_seconds", "Length of a takeover's parts.", ["slot", "phase"], buckets=_TAKEOVER_BUCKETS_S
 )
 
+HANDOVER_PAUSE_S = Histogram(
+    "tsunagi_handover_pause_seconds",
+    "Pause in a slot's outputs at a planned takeover: from the new owner's claim until it has caught up.",
+    ["slot"],
+    buckets=_TAKEOVER_BUCKETS_S,
+)
+
 # ---- edge
 
 EDGE_ROWS = Counter("tsunagi_edge_rows_read", "Rows read from the source.", ["edge"])
@@ -170,6 +178,32 @@ EDGE_SOURCE_QUEUE = Gauge(
 
 SPARK_BATCH_S = Histogram("tsunagi_spark_batch_seconds", "Length of a batch.", buckets=_BATCH_BUCKETS_S)
 SPARK_ROWS = Counter("tsunagi_spark_rows", "Result rows delivered (a row is a reading of a step).")
+SPARK_FILE_ROWS = Counter("tsunagi_spark_file_rows", "Rows written to Parquet files ([results] files).")
+SPARK_MERGED_ROWS = Counter("tsunagi_spark_merged_rows", "Result rows of groups that are cut over cores and merged.")
+SPARK_NAN_ROWS = Counter(
+    "tsunagi_spark_nan_rows", "Rows of recovered whose value is not a number; they pass on as such."
+)
+SPARK_TABLE_CHANGES = Counter("tsunagi_spark_table_changes", "Changes of which core works on which sensors.")
+SPARK_CORE_ROWS = Counter("tsunagi_spark_core_rows", "Rows that the core has worked on.", ["core"])
+SPARK_STAGE_S = Gauge(
+    "tsunagi_spark_stage_seconds", "Duration of each stage of the last batch, as Spark's progress tells it.", ["stage"]
+)
+SPARK_INPUT_AGE_S = Gauge(
+    "tsunagi_spark_input_age_seconds",
+    "Mean age of the records that the last batch read, by part: gateway = from the append of the last input to that of "
+    "the output in recovered; waiting = from there until a task read it.",
+    ["part"],
+)
+SPARK_LATENCY_S = Histogram(
+    "tsunagi_spark_latency_seconds",
+    "From the log's append of a step's last input to its block in results; the newest blocks of each batch.",
+    buckets=_LATENCY_BUCKETS_S,
+)
+SPARK_CARRIED = Gauge("tsunagi_spark_carried_rows", "Rows that wait for the frontier.")
+SPARK_UNGROUPED = Gauge("tsunagi_spark_ungrouped_sensors", "Sensors without a group, which make up unknown_group.")
+FRONTIER_HELD_BY = Gauge(
+    "tsunagi_frontier_held_steps", "Steps by which the slot lags behind the newest; its groups wait for it.", ["slot"]
+)
 SPARK_BLOCKS = Counter("tsunagi_spark_blocks_sent", "Result blocks sent (one a group and step).")
 SPARK_LATE_ROWS = Counter("tsunagi_spark_late_rows", "Rows below the frontier when they came; they went to late.")
 SPARK_REPEATS = Counter("tsunagi_spark_repeats_dropped", "Records of recovered dropped because their name came before.")
@@ -184,6 +218,43 @@ FRONTIER_STALL_S = Gauge(
 WORKERS = Gauge("tsunagi_scaler_workers", "Workers that the scaler knows, by state.", ["state"])
 LAUNCHES = Counter("tsunagi_scaler_launches", "Workers that the scaler has started.")
 PLAN_SERIAL = Gauge("tsunagi_scaler_plan_serial", "Serial number of the newest assignment.")
+LEADS = Gauge("tsunagi_scaler_leads", "1 = this scaler acts; 0 = it listens, or another one runs by mistake.")
+WORKERS_OF_TYPE = Gauge(
+    "tsunagi_scaler_workers_of_type", "Workers of a type: wanted | have | retiring.", ["type", "state"]
+)
+WORKERS_LOST = Counter("tsunagi_scaler_workers_lost", "Workers that died without having been told to go.")
+STOPS = Counter("tsunagi_scaler_stops", "Workers that the scaler has stopped.")
+MOVES = Counter(
+    "tsunagi_scaler_moves", "Slots that a planned takeover has moved, by how it ended: done | given up.", ["end"]
+)
+MOVING = Gauge("tsunagi_scaler_moving_slots", "Slots on their way from one worker to another.")
+SHARE = Gauge("tsunagi_scaler_worker_share", "Share of all arriving tuples whose slots a worker owns.", ["node"])
+SLOT_RATE = Gauge("tsunagi_slot_arrival_tuples_per_second", "Tuples that arrive in the slot's log.", ["slot"])
+SLOT_BACKLOG = Gauge(
+    "tsunagi_slot_backlog_tuples", "Tuples in the slot's log that its owner has not processed.", ["slot"]
+)
+SLOT_DELAY_S = Gauge(
+    "tsunagi_slot_delay_seconds", "Age in the log of the oldest tuple that the owner has not processed.", ["slot"]
+)
+DECISIONS = Counter(
+    "tsunagi_scaler_decisions", "Decisions of the scaling policy: slot | guard (between slots).", ["kind"]
+)
+FALLBACKS = Counter("tsunagi_scaler_fallbacks", "Decisions in which a stated rule stood in for the policy's own.")
+PLANNED_RATE = Gauge(
+    "tsunagi_scaler_planned_tuples_per_second",
+    "The policy's forecast, the quantile planned for, and the capacity of what it wants.",
+    ["what"],
+)
+TYPE_RATE = Gauge(
+    "tsunagi_scaler_type_tuples_per_second",
+    "What one worker of a type processes, benchmarked and then corrected by what saturated ones do.",
+    ["type"],
+)
+TYPE_DELAY_S = Gauge(
+    "tsunagi_scaler_type_delay_seconds",
+    "How long tuples waited for the workers of a type in the last second; those being given slots are left out.",
+    ["type"],
+)
 
 # ---- scaler: nodes and slots as seen from outside, so that a dead one is seen too
 
@@ -275,6 +346,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SPECULATIVE_REPEATS,
         TAKEOVERS,
         TAKEOVER_S,
+        HANDOVER_PAUSE_S,
     ),
     "Edge": (
         EDGE_ROWS,
@@ -297,10 +369,40 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SPARK_BLOCKS,
         SPARK_LATE_ROWS,
         SPARK_REPEATS,
+        SPARK_NAN_ROWS,
+        SPARK_MERGED_ROWS,
+        SPARK_FILE_ROWS,
+        SPARK_TABLE_CHANGES,
+        SPARK_CORE_ROWS,
+        SPARK_CARRIED,
+        SPARK_UNGROUPED,
+        SPARK_STAGE_S,
+        SPARK_INPUT_AGE_S,
+        SPARK_LATENCY_S,
+        FRONTIER_HELD_BY,
         FRONTIER_STEP,
         FRONTIER_STALL_S,
     ),
-    "Scaler": (WORKERS, LAUNCHES, PLAN_SERIAL),
+    "Scaler": (
+        WORKERS,
+        LAUNCHES,
+        PLAN_SERIAL,
+        LEADS,
+        WORKERS_OF_TYPE,
+        WORKERS_LOST,
+        STOPS,
+        MOVES,
+        MOVING,
+        SHARE,
+        SLOT_RATE,
+        SLOT_BACKLOG,
+        SLOT_DELAY_S,
+        TYPE_RATE,
+        TYPE_DELAY_S,
+        DECISIONS,
+        FALLBACKS,
+        PLANNED_RATE,
+    ),
     "Scaler: nodes and slots from outside": (
         HEARTBEAT_AGE_S,
         HEARTBEATS_REFUSED,

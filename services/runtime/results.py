@@ -8,10 +8,11 @@ each (query, group) drops them.
 
 from __future__ import annotations
 
+import heapq
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
@@ -29,6 +30,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _READ_RECORDS = 2000
 _READ_S = 0.1
 _KEPT_UNREADABLE = 100
+Run = tuple[str, str, int, int]
+"""(query, group, part, parts): what stands in the order of steps."""
+
 _COLUMNS = ("sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
 
 
@@ -58,6 +62,21 @@ class Row(NamedTuple):
     q3: float
 
 
+class WindowColumns(NamedTuple):
+    """What a window aggregate has beside: its length, and float64[n] each (proto/tsunagi.proto)."""
+
+    length_us: int
+    sum: Floats
+    minimum: Floats
+    maximum: Floats
+    sum_sd: Floats
+    extreme_sd: Floats
+
+
+GROUP = 2**32 - 1
+"""Stands for the sensor in a row that is of a whole group."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """The results of a group at a step, as columns in the order of sensors.
@@ -74,6 +93,7 @@ class Block:
         mean, sd, bound, q3: float64[n].
         quality: uint8[n].
         q1, q2: uint32[n].
+        part, parts: which part of the group this is, where nothing is merged; 0 = the whole group.
     """
 
     query: str
@@ -92,6 +112,9 @@ class Block:
     q1: Sensors
     q2: Sensors
     q3: Floats
+    part: int = 0
+    parts: int = 0
+    window: WindowColumns | None = None
 
     def __len__(self) -> int:
         return len(self.sensor)
@@ -112,10 +135,15 @@ class Block:
         columns = zip(*(getattr(self, name).tolist() for name in _COLUMNS), strict=True)
         for sensor, mean, sd, quality, bound, q1, q2, q3 in columns:
             known = table is not None and sensor < len(table)
-            name = table.sensors[sensor].name if known and table is not None else str(sensor)
+            name = table.sensors[sensor].name if known and table is not None else name_of(sensor)
             unit = table.sensors[sensor].unit if known and table is not None else ""
             word = QUALITY_NAMES[quality] if quality < len(QUALITY_NAMES) else str(quality)
             yield Row(self.query, self.group, self.step, moment, name, unit, mean, sd, word, bound, q1, q2, q3)
+
+
+def name_of(sensor: int) -> str:
+    """Return what stands for a sensor that no table names: its number, `*` for a whole group."""
+    return "*" if sensor == GROUP else str(sensor)
 
 
 class Unreadable(NamedTuple):
@@ -126,9 +154,8 @@ class Unreadable(NamedTuple):
     detail: str
 
 
-@dataclass(slots=True)
-class _Last:
-    """The last thing delivered of a (query, group); a whole block is after all its sensors."""
+class Last(NamedTuple):
+    """The last thing taken of a run; -1 = the whole block, not up to a sensor."""
 
     step: int
     sensor: int
@@ -151,9 +178,12 @@ class Results:
         settings: for `[results] format`.
         table: names the sensors in `rows()`.
         start: `beginning` of what is kept, or the present `end`.
+        at: partition -> offset to begin at instead, of partitions read before.
+        last: what was taken before, as `last` said then.
         now_us: the reader's wall clock, for latency.
 
     Attributes:
+        last: the last thing taken of each run.
         duplicates: repeats dropped: blocks, in the form `json` rows.
         duplicates_of: the same by group.
         unreadable: records that could not be read, the first 100 of them; `unreadable_count` counts all.
@@ -164,6 +194,11 @@ class Results:
 
     topic = RESULTS
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether a record is a row, so that a block may come in pieces."""
+        return self._form == "json"
+
     def __init__(
         self,
         log: Log,
@@ -171,6 +206,8 @@ class Results:
         table: SensorTable | None = None,
         *,
         start: Literal["beginning", "end"] = "beginning",
+        at: Mapping[int, int] | None = None,
+        last: Mapping[Run, Last] | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.duplicates = 0
@@ -180,7 +217,7 @@ class Results:
         self._form = settings.results.format
         self._table = table
         self._now_us = now_us
-        self._last: dict[tuple[str, str], _Last] = {}
+        self.last: dict[Run, Last] = dict(last or {})
         count = log.partitions(self.topic)
         if count == 0:
             raise LogError(f"topic {self.topic}: not there")
@@ -190,6 +227,7 @@ class Results:
         for partition in range(count):
             first, end = self._ends.range(self.topic, partition)
             self._next[partition] = end if start == "end" else first
+        self._next |= at or {}
         self._reader.assign(Position(self.topic, partition, offset) for partition, offset in self._next.items())
 
     def __enter__(self) -> Self:
@@ -228,11 +266,49 @@ class Results:
             follow: True: wait for more until `stopping()`; False: end at the end that the topic has now.
             stopping: asked between two reads.
         """
+        for found in self._reads(follow=follow, stopping=stopping):
+            yield from found
+
+    def _reads(self, *, follow: bool, stopping: Callable[[], bool]) -> Iterator[list[Block]]:
         ends = {} if follow else {partition: self._ends.range(self.topic, partition)[1] for partition in self._next}
         while not stopping():
             if not follow and all(self._next[partition] >= end for partition, end in ends.items()):
                 return
-            yield from self.poll()
+            yield self.poll()
+
+    def merged(
+        self,
+        *,
+        follow: bool = False,
+        stopping: Callable[[], bool] = lambda: False,
+        wait_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Iterator[Block]:
+        """Yield blocks of all cores as one stream, in the order of (event time, query, group).
+
+        A block waits until every run has come as far, of those seen so far and of the groups in the sensors table.
+
+        Args:
+            follow, stopping: see `blocks`.
+            wait_s: with `follow`, how long a block waits for runs that lag. What those bring later comes at once, out
+                of order.
+        """
+        held: list[tuple[int, str, str, int, float, Block]] = []
+        groups = {sensor.group for sensor in self._table.sensors if sensor.group} if self._table else set()
+        for found in self._reads(follow=follow, stopping=stopping):
+            now_s = clock()
+            for block in found:
+                groups.discard(block.group)
+                heapq.heappush(held, (block.event_time_us, block.query, block.group, block.part, now_s, block))
+            low = min((last.step for last in self.last.values()), default=0)
+            while held:
+                *_, since_s, block = held[0]
+                if (groups or block.step > low) and not (follow and now_s - since_s >= wait_s):
+                    break
+                heapq.heappop(held)
+                yield block
+        while held:
+            yield heapq.heappop(held)[-1]
 
     def rows(self, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False) -> Iterator[Row]:
         """Yield rows, in order within each (query, group); see `blocks`."""
@@ -245,12 +321,12 @@ class Results:
         except ValueError as error:
             self._note(record, str(error))
             return None
-        name = (message.query, message.group)
-        last = self._last.get(name)
+        name = (message.query, message.group, message.part, message.parts)
+        last = self.last.get(name)
         if last is not None and message.step <= last.step:
             self._repeat(message.group)
             return None
-        self._last[name] = _Last(message.step, -1)
+        self.last[name] = Last(message.step, -1)
         return Block(
             query=message.query,
             group=message.group,
@@ -268,24 +344,27 @@ class Results:
             q1=sensors(message.q1),
             q2=sensors(message.q2),
             q3=floats(message.q3),
+            part=message.part,
+            parts=message.parts,
+            window=_window(message),
         )
 
     def _from_rows(self, records: Sequence[Record], read_us: int) -> list[Block]:
         """Gather the rows of one (query, group, step) that came in one read."""
-        gathered: dict[tuple[str, str, int], _Partial] = {}
+        gathered: dict[tuple[Run, int], _Partial] = {}
         for record in records:
             try:
                 row = _parse_row(record.value)
             except ValueError as error:
                 self._note(record, str(error))
                 continue
-            name = (row["query"], row["group"])
-            last = self._last.get(name)
-            if last is not None and (row["step"], row["id"]) <= (last.step, last.sensor):
+            name = (row["query"], row["group"], row.get("part", 0), row.get("parts", 0))
+            last = self.last.get(name)
+            if last is not None and (row["step"], row["id"]) <= last:
                 self._repeat(row["group"])
                 continue
-            self._last[name] = _Last(row["step"], row["id"])
-            gathered.setdefault((*name, row["step"]), _Partial(row, record)).rows.append(row)
+            self.last[name] = Last(row["step"], row["id"])
+            gathered.setdefault((name, row["step"]), _Partial(row, record)).rows.append(row)
         return [_block_of(partial, read_us) for partial in gathered.values()]
 
     def _repeat(self, group: str) -> None:
@@ -312,7 +391,18 @@ def _parse(value: bytes | None) -> ResultBlock:
         found = len(getattr(message, name))
         if found != count * width:
             raise ValueError(f"column {name}: found {found} bytes, expected {count * width}")
+    for name in WindowColumns._fields[1:] if message.HasField("window") else ():
+        found = len(getattr(message.window, name))
+        if found != count * 8:
+            raise ValueError(f"column window.{name}: found {found} bytes, expected {count * 8}")
     return message
+
+
+def _window(message: ResultBlock) -> WindowColumns | None:
+    if not message.HasField("window"):
+        return None
+    columns = (floats(getattr(message.window, name)) for name in WindowColumns._fields[1:])
+    return WindowColumns(message.window.length_us, *columns)
 
 
 def _parse_row(value: bytes | None) -> dict[str, Any]:
@@ -350,6 +440,9 @@ def _block_of(partial: _Partial, read_us: int) -> Block:
         return QUALITY_NAMES.index(word) if word in QUALITY_NAMES else len(QUALITY_NAMES)
 
     head = partial.head
+    window = None
+    if "range_us" in head:
+        window = WindowColumns(head["range_us"], *(column(name) for name in WindowColumns._fields[1:]))
     return Block(
         query=head["query"],
         group=head["group"],
@@ -367,4 +460,7 @@ def _block_of(partial: _Partial, read_us: int) -> Block:
         q1=np.array([row["q1"] for row in partial.rows], dtype=np.uint32),
         q2=np.array([row["q2"] for row in partial.rows], dtype=np.uint32),
         q3=column("q3"),
+        part=head.get("part", 0),
+        parts=head.get("parts", 0),
+        window=window,
     )

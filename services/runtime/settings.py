@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from services.runtime.section import Count, Positive, Section
+from services.runtime.section import Count, NotNegative, Positive, Section
 from services.runtime.source_settings import Source
 
 MICROSECONDS = 1_000_000
@@ -158,6 +158,18 @@ class Slots(Section):
     """Units of work: partitions of `tuples`, fixed when the topics are made."""
 
     count: Count = Field(2, description="slots, and partitions of tuples and recovered")
+    most: int = Field(
+        0,
+        ge=0,
+        description="slots at most: more than count are made where a slot's recovery would take longer than half a "
+        "step, by measured cost; 0 = count as it is",
+    )
+
+    @property
+    def grow(self) -> bool:
+        """Whether the topics may have been made with more slots than `count`."""
+        return self.most > self.count
+
     placement: Literal["spread", "proposed-swap", "proposed", "vanilla", "random", "single"] = Field(
         "spread",
         description="which slot a sensor gets at first: spread (each edge over all slots), or by the recovery model",
@@ -176,6 +188,25 @@ class Operator(Section):
         return dict(self.model_extra or {})
 
 
+class Aggregate(Section):
+    """One window aggregate that the job computes: count, sum, mean, minimum and maximum (docs/psort.md)."""
+
+    name: str = Field(description="the query's name in results", pattern=r"^[A-Za-z0-9_.-]+$")
+    range_s: Positive = Field(description="length of a window")
+    slide_s: Positive | None = Field(None, description="time between two windows; none = range_s: they tumble")
+    by: Literal["sensor", "group"] = Field("sensor", description="sensor | group: what a row is of")
+
+    @model_validator(mode="after")
+    def _usable(self) -> Aggregate:
+        if self.name in ("readings", "tuples"):
+            raise ValueError(f"name = {self.name!r} is taken")
+        if self.slide_s is not None and self.slide_s > self.range_s:
+            raise ValueError(
+                f"slide_s = {self.slide_s:g} is greater than range_s = {self.range_s:g}: values would be lost"
+            )
+        return self
+
+
 class Query(Section):
     """What a slot computes, first to last."""
 
@@ -188,6 +219,16 @@ class Query(Section):
         description="tables with `use`: select | project | aggregate | recover, or module:Class",
     )
     range_s: Positive = Field(60.0, description="the range of q1 and q2")
+    aggregates: tuple[Aggregate, ...] = Field(
+        (), description="window aggregates: tables with `name`, `range_s`, and optionally `slide_s` and `by`"
+    )
+
+    @model_validator(mode="after")
+    def _named_apart(self) -> Query:
+        names = [item.name for item in self.aggregates]
+        if len(set(names)) < len(names):
+            raise ValueError(f"aggregates: found a name twice among {', '.join(names)}")
+        return self
 
     @model_validator(mode="after")
     def _stepwise(self) -> Query:
@@ -315,6 +356,8 @@ class Results(Section):
     format: Literal["blocks", "json"] = Field(
         "blocks", description="blocks: protobuf ResultBlock; json: a row a message"
     )
+    files: str = Field("", description="directory that the job also writes results to, as Parquet files; empty = none")
+    files_s: Positive = Field(60.0, description="event time in one file of a partition")
 
 
 class Spark(Section):
@@ -322,6 +365,13 @@ class Spark(Section):
 
     master: str = Field("local[*]", description="Spark master URL")
     cores: Count = Field(2, description="P-SORT cores; partitions of results")
+    order: Literal["auto", "none", "basic", "optimised", "full"] = Field(
+        "auto",
+        description="auto | none | basic | optimised | full: P-SORT (docs/psort.md); auto takes basic or optimised",
+    )
+    rebalance_s: Annotated[float, Field(ge=0)] = Field(
+        60.0, description="least time between two changes of which core works on what, by measured rates; 0 = never"
+    )
     checkpoint: Path = Field(
         Path("out/checkpoint"), description="directory for checkpoint and state, seen by all Spark workers"
     )
@@ -330,19 +380,86 @@ class Spark(Section):
     )
     max_offsets: Count = Field(20_000, description="records of `recovered` in one batch at most")
     wait_s: Positive = Field(30.0, description="how long the frontier waits for a slot that gives nothing")
+    max_carried: Count = Field(
+        10_000_000, description="rows that may wait for a lagging slot; beyond it the slot is left behind at once"
+    )
     unknown_group: str = Field("ungrouped", description="group of sensors without one in the sensors table")
+    ungrouped: Literal["group", "refuse"] = Field(
+        "group",
+        description="sensors without a group: group (they make up unknown_group), refuse (the job does not run)",
+    )
     memory: str = Field("512m", description="heap of the driver")
     executor_memory: str = Field("512m", description="heap of an executor, on a cluster; less than its worker has")
     options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="any Spark option")
+
+
+class Size(Section):
+    """One type of worker; its name is its key in `[scaler.sizes]`, and "local" is that of this machine's own."""
+
+    rate: Positive | None = Field(None, description="tuples/s that one can process (`tsunagi scaler capacity`)")
+    limit: Positive | None = Field(None, description="tuples/s that a local one keeps itself to: a smaller machine")
+    price_h: NotNegative = Field(0.0, description="price of an hour")
+    price_gb: NotNegative = Field(0.0, description="price of a gigabyte sent to it")
+    boot_s: Positive | None = Field(None, description="from launch to ready; none = as [scaler] boot_s")
+    most: Count | None = Field(None, description="so many at once at most; none = as many as wanted")
+    cpus: Positive = Field(1.0, description="processors that a container of it may use")
+    memory_bytes: Count = Field(1 << 30, description="memory that a container of it may use")
+
+
+class Containers(Section):
+    """Workers as containers that the scaler starts (launcher = "docker")."""
+
+    url: str = Field("unix:///var/run/docker.sock", description="Docker Engine's API: unix://FILE or tcp://HOST:PORT")
+    image: str = Field("tsunagi-services", description="image of the workers; it is not pulled")
+    network: str = Field("", description="network that they join; empty = Docker's default")
+    volumes: tuple[str, ...] = Field((), description="what they see of others: VOLUME-OR-DIRECTORY:PATH[:ro]")
+    environment: dict[str, str] = Field(default_factory=dict, description="variables of theirs, as TSUNAGI_CONFIG")
+    project: str = Field("tsunagi", description="label by which this system's containers are told from another's")
+    like: str = Field(
+        "",
+        description="node of the compose project `project` whose container they are to be like: its image, network, "
+        "volumes and environment, instead of those above; only command and limits differ",
+    )
 
 
 class Scaler(Section):
     """How many workers, and who starts them."""
 
     workers: Count = Field(3, description="gateway workers kept alive: primaries, secondaries and idle ones")
-    launcher: Literal["none", "local"] = Field("local", description="who starts a worker that is missing")
+    launcher: Literal["none", "local", "docker"] = Field(
+        "local", description="who starts a worker that is missing: none, local (a process), docker (a container)"
+    )
     boot_s: Positive = Field(20.0, description="a launched worker that has not reported by then is started again")
     dead_s: Positive = Field(2.0, description="silence after which the scaler plans without a worker")
+    sizes: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Size] = Field(
+        default_factory=dict, description="types of workers, each with rate, price_h, boot_s, limit, most, ..."
+    )
+    containers: Containers = Field(Containers(), description="workers as containers")
+    policy: Literal["fixed", "lookahead", "elasticstream", "always-on", "threshold", "lag"] = Field(
+        "fixed",
+        description="how many workers: fixed (`workers`, or `tsunagi scaler scale`), or a policy of docs/scaler.md",
+    )
+    forecast: str = Field(
+        "", description="mixture, sdar, seasonal, ewma, last or module:Class; empty = the policy's own"
+    )
+    slot_s: Positive = Field(300.0, description="TimeSlot: how often a policy decides")
+    slo_s: Positive = Field(10.0, description="longest delay of a tuple that a policy promises")
+    billing: Literal["hourly", "second"] = Field(
+        "hourly", description="hourly: begun hours are paid; second: what is used"
+    )
+    hour_s: Positive = Field(3600.0, description="what a paid hour lasts; less for trials on a compressed clock")
+    history: str = Field(
+        "", description="CSV file of rates from before (t_s,rate_per_s) that a policy learns at the start; empty = none"
+    )
+    solver: Literal["marginal", "program"] = Field(
+        "marginal", description="policy lookahead: marginal (greedy solution), program (the integer program)"
+    )
+    solve_s: Positive = Field(5.0, description="time after which a stated rule stands in for a program's solution")
+
+    def boot_of(self, kind: str) -> float:
+        """Return how long a worker of a type may take to report, seconds."""
+        size = self.sizes.get(kind)
+        return self.boot_s if size is None or size.boot_s is None else size.boot_s
 
 
 class Metrics(Section):
@@ -376,6 +493,9 @@ class Settings(BaseSettings):
 
     state: Path = Field(Path("out/run"), description="directory for process files, logs, spools and source positions")
     sensors: Path = Field(Path("data/guangzhou-sensors.csv"), description="the sensors table")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least level that services log: debug | info | warning | error"
+    )
     kafka: Kafka = Kafka()
     security: Security = Security()
     steps: Steps = Steps()

@@ -103,6 +103,7 @@ class Takeover:
     Attributes:
         detect_s: last sign of the old owner -> suspicion.
         promote_s: suspicion -> own promotion read back.
+        claimed_at: when it was appended, on the caller's clock: the owner of a slot that moves goes on until then.
         owned_at: when the promotion was read back, on the caller's clock; from there on it caught up.
         estimated_s: what the cost models said that promotion and catching up would take at most; infinite = not known.
     """
@@ -112,6 +113,7 @@ class Takeover:
     old_owner: str
     detect_s: float
     promote_s: float
+    claimed_at: float
     owned_at: float
     estimated_s: float
     records: int

@@ -80,11 +80,12 @@ class Detector:
         self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
         self._beats[beat.node] = beat
         for slot_beat in beat.slots:
-            if slot_beat.role == "standby":
+            role = slot_beat.role
+            if role == "standby":
                 self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=False)
-            elif slot_beat.role in OWNING and not beat.leaving:
+            elif role in OWNING and not beat.leaving:
                 self._slots[beat.node, slot_beat.slot] = _Seen(now, self._own_count, slot_beat, beat.incarnation)
-                if slot_beat.role == "primary":  # one being promoted names the old owner's epoch, and announces nothing
+                if role == "primary":  # one being promoted names the old owner's epoch, and announces nothing
                     self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=True)
 
     def _note_announced(self, beat: SlotBeat, process: tuple[str, int], *, owner: bool) -> None:

@@ -29,6 +29,7 @@ class Promotion:
         detect_s: last sign of the old owner -> suspicion.
         estimated_s: R_time* at the batch size in force.
         claimed: the epoch claimed, 0 = not yet.
+        claimed_at: when it was; until then the old owner of a slot that moves goes on.
         deadline: a claim (or quarantine) not read back by then is given up.
         catch_up_to: what the log held when the claim was read back.
         announced: records below this offset may be processed; None = no announcement is needed.
@@ -43,6 +44,7 @@ class Promotion:
     detect_s: float
     estimated_s: float = math.inf
     claimed: int = 0
+    claimed_at: float = 0.0
     deadline: float = 0.0
     owned_at: float = 0.0
     catch_up_to: int = 0
@@ -89,6 +91,7 @@ class Promotion:
             old_owner=self.old_owner,
             detect_s=self.detect_s,
             promote_s=self.owned_at - self.began,
+            claimed_at=self.claimed_at,
             owned_at=self.owned_at,
             estimated_s=self.estimated_s,
             records=self.records,

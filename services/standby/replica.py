@@ -75,6 +75,12 @@ DIFFERS_PATIENCE = 4.0
 """A secondary whose settings differ from the slot's waits so many times longer: one whose do not comes first."""
 
 
+MOVE_S = 0.1
+MOVE_PATIENCE_S = 5.0
+"""Before a planned takeover a standby processes what the owner has, until no more than `MOVE_S` of work is left; it
+does not wait longer than that for it, since a slower machine than the owner may never come so far."""
+
+
 class Stage(Enum):
     """See the module."""
 
@@ -145,6 +151,7 @@ class Replica:
         self._target = 0
         self._tail = NO_NAME
         self._us = 0
+        self._wished_at: float | None = None  # when it was first wished to take over from an owner that lives
 
     # ---- what it says of itself --------------------------------------------------------------------------------
 
@@ -215,6 +222,8 @@ class Replica:
             record_us=self.record_s * 1e6,
             batch_size=0 if math.isinf(self.batching.batch_tuples) else int(self.batching.batch_tuples),
             lag=self.lag,
+            record_tuples=self.intake.tuples_per_record,
+            taking_up=stage is Stage.OWN and self._promotion is not None,
         )
 
     # ---- the clock ---------------------------------------------------------------------------------------------
@@ -425,6 +434,8 @@ class Replica:
         if self.epoch > self._watched_epoch:  # a new owner, of whom nothing may have been heard yet, has all its time
             self._watched_epoch, self._since = self.epoch, now
         owner = self.owner
+        if not self._moving():
+            self._wished_at = None
         beat = self._detector.owner_beat(owner, self.slot_id) if owner else None
         if beat is not None:
             self._learn(beat.epoch, owner, now)
@@ -530,7 +541,28 @@ class Replica:
                 return "left", silence
             if detector.stalled(owner, self.slot_id) or detector.stuck(owner, self.slot_id, self.intake.end, now):
                 return "stalled", silence
-        return ("move" if owner and wish.move and wished else ""), 0.0
+        return ("move" if wished and self._moving() and self._caught_up(now) else ""), 0.0
+
+    def _moving(self) -> bool:
+        """Return whether the plan wishes that this node takes over from an owner that lives."""
+        return self.wish.move and self.wish.owner == self.node and self.owner not in ("", self.node)
+
+    def _caught_up(self, now: float) -> bool:
+        """Return whether a planned takeover would find little left to process, so that outputs pause for a moment.
+
+        Never while the owner itself has not caught up: it announces what its predecessor may have died of, a planned
+        takeover does not, and deaths that are not announced would never prove which record kills.
+        """
+        if self._wished_at is None:
+            self._wished_at = now
+        beat = self._detector.owner_beat(self.owner, self.slot_id)
+        if beat is not None and beat.epoch == self.epoch and beat.taking_up:
+            return False
+        if now - self._wished_at > MOVE_PATIENCE_S:
+            return True
+        if beat is None or beat.epoch != self.epoch:
+            return False
+        return (beat.position - self.slot.position) * max(self.record_s, beat.record_us / 1e6) <= MOVE_S
 
     def _survived(self, beat: SlotBeat) -> int:
         """Return the offset below which the owner has survived every record by processing it.
@@ -546,7 +578,8 @@ class Replica:
         """Read the range when it holds B tuples; what a Level-1-Ack trimmed before is not counted and not read."""
         if end <= self.intake.next:
             return []
-        if self._speculation is None and self.intake.held_tuples(first) < self.batching.batch_tuples:
+        enough = self.intake.held_tuples(first) >= self.batching.batch_tuples
+        if self._speculation is None and not enough and not self._moving():
             return []
         place = self.intake.jump_place(first)
         if place is not None:
@@ -602,7 +635,7 @@ class Replica:
     def _claim(self, promotion: Promotion, now: float) -> list[act.Action]:
         if self.scan.epoch > promotion.epoch and self.scan.owner != promotion.old_owner:
             return self._give_up(now, f"{self.scan.owner} owns it since epoch {self.scan.epoch}")
-        promotion.claimed = self.scan.epoch + 1
+        promotion.claimed, promotion.claimed_at = self.scan.epoch + 1, now
         promotion.deadline = now + READ_BACK_S
         self.stage = Stage.CLAIM
         claim = Ownership(

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from services.gateway.config import SlotConfig
 from services.runtime.sensors import SensorTable
 
+MOVE = "move"
+"""The reason of an assignment whose owner is to take the slot over although its present one lives."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:

@@ -6,7 +6,8 @@ import csv
 import itertools
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ class Claim(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One pair of axes of a picture; `limit` is drawn as a level line."""
+    """One pair of axes of a picture; `limit` is drawn as a level line, points where there are few of them."""
 
     curves: Curves
     x: str
@@ -43,6 +44,7 @@ class Panel(NamedTuple):
     limit_label: str = "limit"
     log_x: bool = False
     log_y: bool = False
+    points: bool = True
 
 
 def say(line: str) -> None:
@@ -52,17 +54,33 @@ def say(line: str) -> None:
 
 
 class Findings:
-    """Writes into a directory, which need not be there."""
+    """Writes into a directory, which need not be there, and tells how far the benchmark is."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
         self.claims: list[Claim] = []
+        self._begun = time.monotonic()
         out.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def took_s(self) -> int:
+        """How long the benchmark has run."""
+        return round(time.monotonic() - self._begun)
+
+    def progress(self, line: str) -> None:
+        """Tell how far it is, on stderr."""
+        sys.stderr.write(f"{time.monotonic() - self._begun:7.1f} s  {line}\n")
+        sys.stderr.flush()
 
     def claim(self, figure: str, says: str, held: bool, found: str) -> None:
         """Note whether a statement held."""
         self.claims.append(Claim(figure, says, held, found))
         say(f"      {figure}: {'held' if held else 'DID NOT HOLD'}: {says} ({found})")
+
+    def judge(self, found: Iterable[Claim]) -> None:
+        """Note what was judged."""
+        for claim in found:
+            self.claim(*claim)
 
     def write(self, name: str, rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> None:
         """Write a CSV."""
@@ -78,7 +96,7 @@ class Findings:
         known: list[str] = []
         for axis, panel in zip(axes.flat, panels, strict=False):
             for marker, (label, (x, y)) in zip(itertools.cycle(MARKERS), panel.curves.items(), strict=False):
-                axis.plot(x, y, marker=marker, markersize=4, linewidth=1.2, label=label)
+                axis.plot(x, y, marker=marker if panel.points else "", markersize=4, linewidth=1.2, label=label)
             if panel.limit is not None:
                 axis.axhline(panel.limit, color="#b91c1c", linestyle="--", linewidth=1, label=panel.limit_label)
             axis.set_xlabel(panel.x)

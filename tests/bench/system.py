@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -108,29 +108,39 @@ class Load:
 
 
 @contextlib.contextmanager
-def running(work: Path, port: int, wanted: Wanted) -> Iterator[tuple[Settings, Path]]:
-    """Start a system anew below a directory, and stop it in the end; yield its settings and their file."""
-    logging.getLogger().setLevel(logging.WARNING)
+def begun(work: Path, write: Callable[[Path], Path]) -> Iterator[tuple[System, Path]]:
+    """Start a broker with topics anew below a directory, stop all that runs there in the end; yield what to go on with.
+
+    Args:
+        write: writes the configuration below the (absolute) directory, and what it names; returns its file.
+    """
     work = work.resolve()
     config = work / "tsunagi.toml"
     if config.exists():
         System(load(config), config, lambda _line: None).stop()
         shutil.rmtree(work)
     work.mkdir(parents=True)
-    config = wanted.write(work, port)
+    config = write(work)
     os.environ[CONFIG_VARIABLE] = str(config)
-    settings = load(config)
-    system = System(settings, config, say)
+    system = System(load(config), config, say)
     try:
         system.start_broker()
         system.make_topics()
+        yield system, config
+    finally:
+        system.stop()
+
+
+@contextlib.contextmanager
+def running(work: Path, port: int, wanted: Wanted) -> Iterator[tuple[Settings, Path]]:
+    """Start a system anew below a directory, and stop it in the end; yield its settings and their file."""
+    logging.getLogger().setLevel(logging.WARNING)
+    with begun(work, lambda directory: wanted.write(directory, port)) as (system, config):
         nodes = system.start_workers()
         system.wait_ready(nodes)
         system.start_edges()
         system.wait_consuming()
-        yield settings, config
-    finally:
-        system.stop()
+        yield system.settings, config
 
 
 def scrape(host: str, port: int) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""The containers under test: one project for all modules, which each leaves whole."""
+"""The containers under test: one project for all modules, which each leaves whole.
+
+Modules with a project of their own come first: two whole systems at once are too much for a small machine.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from tests.containers.project import ComposeProject
 @pytest.fixture(scope="session")
 def project() -> Iterator[ComposeProject]:
     """The project with its defaults, results flowing."""
-    found = ComposeProject()
-    found.down()  # what a run that was cut short has left
-    found.up()
-    try:
+    with ComposeProject().running() as found:
         yield found
-    finally:
-        found.down()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests of the common project come last."""
+    items.sort(key=lambda item: "project" in getattr(item, "fixturenames", ()))

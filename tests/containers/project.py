@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from deploy.compose import Project
+from deploy.kafka.checks import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "tsunagi-test"
@@ -20,14 +22,10 @@ UP_S = 1200
 
 def free_ports(count: int) -> list[int]:
     """Return ports of the loopback address that nobody listens on."""
-    bound = [socket.socket() for _ in range(count)]
-    try:
-        for one in bound:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in bound]
-    finally:
-        for one in bound:
-            one.close()
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return sorted(found)
 
 
 @dataclass
@@ -87,6 +85,16 @@ class ComposeProject:
         """Remove it with its volumes."""
         done = self.make("down")
         assert done.returncode == 0, done.stderr
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[ComposeProject]:
+        """Start it anew, and remove it in the end, also when it did not come up."""
+        self.down()  # what a run that was cut short has left
+        try:
+            self.up()
+            yield self
+        finally:
+            self.down()
 
     def tool(self, *arguments: str) -> str:
         """Run a `tsunagi` command in the project's network; return what it printed."""

@@ -39,13 +39,9 @@ SLOT = 0
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeProject]:
     secrets = tmp_path_factory.mktemp("secrets")
-    found = ComposeProject(name="tsunagi-secure", profiles=("secure",), extra={"TSUNAGI_SECRETS": str(secrets)})
-    found.down()
-    found.up()
-    try:
+    extra = {"TSUNAGI_SECRETS": str(secrets)}
+    with ComposeProject(name="tsunagi-secure", profiles=("secure",), extra=extra).running() as found:
         yield found
-    finally:
-        found.down()
 
 
 def as_user(project: ComposeProject, user: str) -> Settings:

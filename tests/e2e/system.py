@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -236,12 +236,23 @@ class Rig:
     def wait(self, until: Callable[[], bool], what: str, at_most_s: float = PATIENCE_S) -> None:
         """Wait for something to become true."""
         deadline = time.monotonic() + at_most_s
+        self._look()  # before the first question: what was seen last may have been a while ago
         while not until():
             assert time.monotonic() < deadline, self.report(f"waited {at_most_s:g} s for {what}, in vain")
             assert self.live.error is None, self.report(f"the reader of results failed: {self.live.error}")
-            self.fleet.update(_LOOK_S)
-            for watch in self.watches:
-                watch.update()
+            self._look()
+
+    def _look(self) -> None:
+        self.fleet.update(_LOOK_S)
+        for watch in self.watches:
+            watch.update()
+
+    def restart(self, node: str, role: str, arguments: Sequence[str]) -> None:
+        """Stop a node in good order, start it anew, and wait until its new process is heard."""
+        processes.terminate([self.process(node)])
+        processes.forget(self.settings.state, node)
+        pid = processes.start(self.settings, self.config, node, role, arguments).pid
+        self.wait(lambda: (beat := self.fleet.fresh().get(node)) is not None and beat.pid == pid, f"{node} to be heard")
 
     def wait_results(self, step: int) -> None:
         """Wait until every group has the results of a step."""

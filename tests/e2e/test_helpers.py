@@ -12,7 +12,6 @@ import pytest
 
 from deploy.kafka.broker import Broker
 from services.gateway.config import SlotConfig
-from services.local import processes
 from services.local.recovery import ask
 from services.local.topics import read_partition
 from services.recovery.model import Model, half_width
@@ -146,15 +145,28 @@ def test_another_eps_comes_into_force_while_the_slots_run(rig: Rig, eps: float) 
 def test_a_sensor_moves_to_another_edge_and_nothing_is_refused(tmp_path: Path, broker: Broker, inputs: Inputs) -> None:
     table = tmp_path / "sensors.csv"
     table.write_text(inputs.sensors.read_text())
-    rig = Rig(tmp_path, replace(inputs, sensors=table), servers=broker.servers, prefix="moves.")
+    rig = Rig(tmp_path, replace(inputs, sensors=table), servers=broker.servers, prefix="sensor-moves.")
     moved, name = 0, inputs.table.sensors[0].name
     to = next(edge for edge in inputs.table.edges if edge != inputs.table.sensors[0].edge)
 
     def restart(node: str, role: str) -> None:
-        arguments = ["edge", "run", "--edge", node] if role == "edge" else ["gateway", "run", "--node", node]
-        processes.terminate([rig.process(node)])
-        processes.forget(rig.settings.state, node)
-        processes.start(rig.settings, rig.config, node, role, arguments)
+        rig.restart(
+            node, role, ["edge", "run", "--edge", node] if role == "edge" else ["gateway", "run", "--node", node]
+        )
+
+    def hosted() -> bool:
+        """Return whether every slot would go on without its owner: towards the end with the new settings only."""
+        return all(
+            (owner := rig.fleet.of_slot(slot, "primary")) is not None
+            and owner[0] == rig.watches[slot].owner
+            and any(
+                part.slot == slot and part.role == "standby" and (part.ready or "settings differ" in part.reason)
+                for node, beat in rig.fleet.fresh("worker").items()
+                if node != owner[0]
+                for part in beat.slots
+            )
+            for slot in range(SLOTS)
+        )
 
     def home() -> str:
         """Return the moved sensor's edge as its slot's log has it."""
@@ -185,7 +197,7 @@ def test_a_sensor_moves_to_another_edge_and_nothing_is_refused(tmp_path: Path, b
         restart(inputs.table.sensors[0].edge, "edge")  # first whoever lets go, last whoever takes up
         for node in sorted(node for node in rig.pids() if node.startswith(("gw-", "sec-"))):
             restart(node, "worker")
-            rig.wait_protected()
+            rig.wait(hosted, "an owner and a standby, of whichever settings, of every slot")
         rig.wait(lambda: home() == to, "the settings that give the sensor to its new edge")
         restart(to, "edge")
         taken_up_us = now_us()

@@ -15,11 +15,22 @@ from pathlib import Path
 
 import psutil
 import pytest
+import structlog
 
 from deploy.kafka.broker import Broker
 from deploy.kafka.checks import BrokerError, free_port
-from services.runtime.kafka import KafkaLog, KafkaReader, topic_layout
-from services.runtime.log import HEARTBEATS, RECOVERED, TOPICS, TUPLES, LogError, OffsetLostError, Position, Record
+from services.runtime.kafka import KafkaLog, KafkaReader, topic_layout, wait_for_topics
+from services.runtime.log import (
+    CONTEXTS,
+    HEARTBEATS,
+    RECOVERED,
+    TOPICS,
+    TUPLES,
+    LogError,
+    OffsetLostError,
+    Position,
+    Record,
+)
 from services.runtime.settings import Kafka, Settings, Slots
 
 PATIENCE_S = 60.0
@@ -92,6 +103,27 @@ def test_topics_are_made_once_and_as_laid_out(kafka_settings: Kafka) -> None:
         assert wanted.items() <= log.topic_config(topic).items()
     with pytest.raises(LogError, match="found 3 partitions, expected 4"):
         log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=4)))
+    log.close()
+
+
+def test_more_slots_than_the_least_are_made_by_whoever_knows_and_found_by_the_others(kafka_settings: Kafka) -> None:
+    settings = Settings(kafka=kafka_settings, slots=Slots(count=2, most=8))
+    log = KafkaLog(kafka_settings)
+    logger = structlog.get_logger("test")
+    rounds = iter([False, False, True])
+    assert wait_for_topics(log, settings, lambda: next(rounds), logger) is None  # it waits, and makes none
+    assert log.slots_made() == 0
+    five = settings.slots.model_copy(update={"count": 5})
+    made = wait_for_topics(
+        log, settings, lambda: False, logger, sized=lambda given: given.model_copy(update={"slots": five})
+    )
+    assert made is not None
+    found = wait_for_topics(log, settings, lambda: False, logger)
+    assert found is not None
+    assert made.slots.count == found.slots.count == 5
+    assert [log.partitions(topic) for topic in (TUPLES, RECOVERED, CONTEXTS)] == [5, 5, 5]
+    with pytest.raises(LogError, match="found 5 partitions, expected 4"):
+        log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=2, most=4)))
     log.close()
 
 

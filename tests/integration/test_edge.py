@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 from deploy.kafka.broker import Broker
+from deploy.kafka.checks import free_port
 from services.runtime.columns import floats, pack_sensors, sensors
 from services.runtime.kafka import KafkaLog
 from services.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, Position, Record
@@ -30,10 +30,7 @@ EDGES = ("a", "b")
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    broker = Broker(tmp_path_factory.mktemp("broker"), port)
+    broker = Broker(tmp_path_factory.mktemp("broker"), free_port())
     broker.start()
     try:
         broker.wait_ready(60)

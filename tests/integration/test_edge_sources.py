@@ -27,9 +27,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from deploy.kafka.broker import Broker
 from deploy.kafka.checks import free_port
+from services.local.topics import read_topic
 from services.runtime.columns import floats, pack_sensors, sensors
 from services.runtime.kafka import KafkaLog, client_options
-from services.runtime.log import DEAD_LETTERS, PLAN, TUPLES, Position, Record
+from services.runtime.log import DEAD_LETTERS, PLAN, TUPLES, Record
 from services.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
 from services.runtime.sensors import place, read_sensors
 from services.runtime.settings import Kafka, Settings
@@ -130,17 +131,7 @@ class World:
         self.log.close()
 
     def read(self, topic: str) -> list[Record]:
-        reader = self.log.reader()
-        places = range(self.log.partitions(topic))
-        ends = {partition: reader.range(topic, partition)[1] for partition in places}
-        reader.assign([Position(topic, partition, 0) for partition in places])
-        found: list[Record] = []
-        deadline = time.monotonic() + 60
-        while len(found) < sum(ends.values()):
-            assert time.monotonic() < deadline
-            found += reader.read(1000, 0.2)
-        reader.close()
-        return found
+        return [record for records in read_topic(self.log, topic).values() for record in records]
 
     def batches(self) -> list[TupleBatch]:
         return [LogRecord.FromString(record.value or b"").batch for record in self.read(TUPLES)]

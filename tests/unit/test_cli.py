@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -33,6 +35,23 @@ def test_help_names_every_command() -> None:
     for name in COMMANDS:
         assert f"\n  {name} " in result.output
         assert CliRunner().invoke(cli, [name, "--help"]).exit_code == 0
+
+
+def helps(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the help of a group and of every command below it."""
+    yield CliRunner().invoke(cli, [*path, "--help"]).output
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from helps(command, (*path, name))
+        else:
+            yield CliRunner().invoke(cli, [*path, name, "--help"]).output
+
+
+def test_help_keeps_its_lines() -> None:
+    texts = list(helps(cli))
+    assert len(texts) > len(COMMANDS)
+    assert not [text for text in texts if "\\b" in text]
+    assert "\n  tsunagi scaler scale --auto\n" in "".join(texts)
 
 
 def test_help_imports_nothing_heavy() -> None:

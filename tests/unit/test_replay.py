@@ -170,6 +170,7 @@ def test_the_loop_agrees_with_the_slot(seed: int) -> None:
     assert result.largest_sd == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(15))
 def test_the_loop_agrees_with_the_slot_on_helpers_refits_and_other_bounds(seed: int) -> None:
     log = random_log(seed, make_config({"use": "recover"}), turns=400, helped=True)

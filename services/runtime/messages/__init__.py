@@ -34,8 +34,11 @@ from services.runtime.messages.tsunagi_pb2 import (
     SensorOut,
     SlotBeat,
     SlotSettings,
+    SparkBeat,
     StandbyTarget,
     TupleBatch,
+    Window,
+    Workers,
 )
 
 VERSION = 1
@@ -80,6 +83,9 @@ __all__ = [
     "SensorOut",
     "SlotBeat",
     "SlotSettings",
+    "SparkBeat",
     "StandbyTarget",
     "TupleBatch",
+    "Window",
+    "Workers",
 ]

@@ -203,7 +203,7 @@ class Recovered(_message.Message):
     def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ...) -> None: ...
 
 class ResultBlock(_message.Message):
-    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
+    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,9 @@ class ResultBlock(_message.Message):
     Q1_FIELD_NUMBER: _ClassVar[int]
     Q2_FIELD_NUMBER: _ClassVar[int]
     Q3_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     version: int
     query: str
     group: str
@@ -232,7 +235,26 @@ class ResultBlock(_message.Message):
     q1: bytes
     q2: bytes
     q3: bytes
-    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ...) -> None: ...
+    part: int
+    parts: int
+    window: Window
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., window: _Optional[_Union[Window, _Mapping]] = ...) -> None: ...
+
+class Window(_message.Message):
+    __slots__ = ("length_us", "sum", "minimum", "maximum", "sum_sd", "extreme_sd")
+    LENGTH_US_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_FIELD_NUMBER: _ClassVar[int]
+    MAXIMUM_FIELD_NUMBER: _ClassVar[int]
+    SUM_SD_FIELD_NUMBER: _ClassVar[int]
+    EXTREME_SD_FIELD_NUMBER: _ClassVar[int]
+    length_us: int
+    sum: bytes
+    minimum: bytes
+    maximum: bytes
+    sum_sd: bytes
+    extreme_sd: bytes
+    def __init__(self, length_us: _Optional[int] = ..., sum: _Optional[bytes] = ..., minimum: _Optional[bytes] = ..., maximum: _Optional[bytes] = ..., sum_sd: _Optional[bytes] = ..., extreme_sd: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("version", "level0", "level1", "mac")
@@ -375,7 +397,7 @@ class Array(_message.Message):
     def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "mac")
+    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "spark", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -388,6 +410,7 @@ class Heartbeat(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     METRICS_HOST_FIELD_NUMBER: _ClassVar[int]
+    SPARK_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     node: str
@@ -401,11 +424,36 @@ class Heartbeat(_message.Message):
     slots: _containers.RepeatedCompositeFieldContainer[SlotBeat]
     step: int
     metrics_host: str
+    spark: SparkBeat
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
+
+class SparkBeat(_message.Message):
+    __slots__ = ("batch", "batch_us", "latency_us", "frontier", "newest", "held_by", "left_behind", "carried", "order", "cut")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    BATCH_US_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_US_FIELD_NUMBER: _ClassVar[int]
+    FRONTIER_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
+    LEFT_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    CARRIED_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    batch: int
+    batch_us: int
+    latency_us: int
+    frontier: int
+    newest: int
+    held_by: _containers.RepeatedScalarFieldContainer[int]
+    left_behind: _containers.RepeatedScalarFieldContainer[int]
+    carried: int
+    order: str
+    cut: int
+    def __init__(self, batch: _Optional[int] = ..., batch_us: _Optional[int] = ..., latency_us: _Optional[int] = ..., frontier: _Optional[int] = ..., newest: _Optional[int] = ..., held_by: _Optional[_Iterable[int]] = ..., left_behind: _Optional[_Iterable[int]] = ..., carried: _Optional[int] = ..., order: _Optional[str] = ..., cut: _Optional[int] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
-    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag")
+    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -419,6 +467,8 @@ class SlotBeat(_message.Message):
     RECORD_US_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    RECORD_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    TAKING_UP_FIELD_NUMBER: _ClassVar[int]
     slot: int
     role: str
     epoch: int
@@ -432,16 +482,19 @@ class SlotBeat(_message.Message):
     record_us: float
     batch_size: int
     lag: int
-    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+    record_tuples: float
+    taking_up: bool
+    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     HELPERS_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     RECOVERY_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     assignment: Assignment
@@ -449,8 +502,9 @@ class Plan(_message.Message):
     helpers: HelperRequest
     target: StandbyTarget
     recovery: RecoveryTarget
+    workers: Workers
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("slot", "owner", "secondary", "serial", "reason")
@@ -465,6 +519,23 @@ class Assignment(_message.Message):
     serial: int
     reason: str
     def __init__(self, slot: _Optional[int] = ..., owner: _Optional[str] = ..., secondary: _Optional[str] = ..., serial: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Workers(_message.Message):
+    __slots__ = ("as_configured", "count", "by")
+    class CountEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    AS_CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    as_configured: bool
+    count: _containers.ScalarMap[str, int]
+    by: str
+    def __init__(self, as_configured: _Optional[bool] = ..., count: _Optional[_Mapping[str, int]] = ..., by: _Optional[str] = ...) -> None: ...
 
 class StandbyTarget(_message.Message):
     __slots__ = ("slot", "as_configured", "batch_size", "policy", "max_bandwidth", "max_recovery_s", "priority")

@@ -58,6 +58,7 @@ def test_a_repeat_with_another_value_is_a_duplicate(flow):
     assert settled(flow).ledger.tally.duplicated == 4
 
 
+@pytest.mark.slow
 def test_a_second_output_of_a_step_under_another_name_is_a_duplicate(flow):
     output = flow.write(flow.step)
     output.index = 1
@@ -73,6 +74,7 @@ def test_an_output_after_a_later_one_is_inverted(flow):
     assert settled(flow).ledger.tally.inverted == 1
 
 
+@pytest.mark.slow
 def test_a_sensor_that_is_left_out_is_a_lost_row(flow):
     step = flow.step
     for edge in ("edge-1", "edge-2"):
@@ -84,6 +86,7 @@ def test_a_sensor_that_is_left_out_is_a_lost_row(flow):
     assert flow.ledger.tally.lost >= 2  # the row, and the reading that stands nowhere
 
 
+@pytest.mark.slow
 def test_a_reading_that_was_estimated_instead_is_lost_unless_it_was_set_aside(flow):
     for aside in (True, False):
         flow = Flow()
@@ -102,6 +105,7 @@ def test_a_reading_that_was_estimated_instead_is_lost_unless_it_was_set_aside(fl
         assert flow.ledger.counts()["aside"] == aside
 
 
+@pytest.mark.slow
 def test_an_aside_that_is_read_before_its_batch_counts(flow):
     step = flow.step
     first, late = flow.batch("edge-1", step), flow.batch("edge-2", step)
@@ -114,6 +118,7 @@ def test_an_aside_that_is_read_before_its_batch_counts(flow):
     assert settled(flow).ledger.tally.ok
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_set_aside_and_in_the_output_as_well_is_wrong(flow):
     flow.write(flow.step)
     flow.take(Late(version=1, slot=0, offset=flow.ends["tuples"] - 1, reason="closed"))
@@ -121,6 +126,7 @@ def test_a_batch_that_is_set_aside_and_in_the_output_as_well_is_wrong(flow):
     assert flow.ledger.tally.wrong["invented"] == 2
 
 
+@pytest.mark.slow
 def test_a_second_batch_of_a_step_must_be_set_aside(flow):
     step = flow.step
     flow.write(step)
@@ -157,6 +163,7 @@ def test_a_sensor_of_another_slot_is_foreign(flow):
     assert flow.ledger.tally.wrong["foreign"] == 1
 
 
+@pytest.mark.slow
 def test_a_missing_block_is_lost_and_one_that_comes_later_is_inverted(flow):
     output = flow.output(flow.step, offset=0)
     blocks = []
@@ -175,6 +182,7 @@ def test_a_missing_block_is_lost_and_one_that_comes_later_is_inverted(flow):
     assert (flow.ledger.tally.lost, flow.ledger.tally.inverted) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_block_without_a_row_of_recovered_is_lost_unless_its_slot_was_left_behind(flow):
     for left in (True, False):
         flow = Flow()
@@ -191,6 +199,7 @@ def test_a_block_without_a_row_of_recovered_is_lost_unless_its_slot_was_left_beh
         assert flow.ledger.tally.lost == (0 if left else 1)
 
 
+@pytest.mark.slow
 def test_results_with_other_values_than_recovered_are_altered(flow):
     step = flow.step
     for edge in ("edge-1", "edge-2"):
@@ -211,6 +220,7 @@ def test_a_repeated_block_with_other_rows_is_a_duplicate(flow):
     assert settled(flow).ledger.tally.duplicated == 2
 
 
+@pytest.mark.slow
 def test_rows_out_of_order_are_inverted(flow):
     step = flow.step
     for edge in ("edge-1", "edge-2"):
@@ -230,6 +240,7 @@ def test_a_damaged_batch_is_no_reading_to_lose(flow):
     assert settled(flow).ledger.tally.ok
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded():
     flow = Flow(kept=100)
     flow.go_on(300)

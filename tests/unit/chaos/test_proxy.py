@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from services.chaos.proxy import rules
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,6 +26,7 @@ sys.exit(proxy.main(["client", "loss", "0.1", "0.2"]))
 """
 
 
+@pytest.mark.slow
 def test_a_signal_that_comes_while_the_rules_go_does_not_keep_any(tmp_path: Path) -> None:
     log = tmp_path / "iptables"
     helper = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -265,7 +266,7 @@ class _Builder:
         to.append(Record(topic, partition, len(to), now_us, key, value))
 
 
-def _columns(ids: list[int], rows: Rows) -> dict[str, bytes]:
+def _columns(ids: list[int], rows: Rows) -> dict[str, Any]:
     return {
         "sensor": pack_sensors(ids),
         "mean": pack_floats([rows[i][0] for i in ids]),

@@ -63,6 +63,7 @@ def test_the_untouched_world_passes(small: SmallWorld) -> None:
     assert sum(int(str(item["tuples"])) for item in found.not_sent) == 32
 
 
+@pytest.mark.slow
 def test_a_dropped_result(small: SmallWorld) -> None:
     del small.results[0][10]
     found = findings(small)
@@ -70,6 +71,7 @@ def test_a_dropped_result(small: SmallWorld) -> None:
     assert found.wrong["missing blocks"] == 1
 
 
+@pytest.mark.slow
 def test_a_result_repeated_under_its_own_name_is_dropped_by_readers(small: SmallWorld) -> None:
     small.results[0].insert(12, small.results[0][8])
     renumber(small.results[0])
@@ -85,6 +87,7 @@ def test_a_result_repeated_with_other_values(small: SmallWorld) -> None:
     assert findings(small).wrong["repeats"] == 1
 
 
+@pytest.mark.slow
 def test_a_doubled_row(small: SmallWorld) -> None:
     def double(block: Any) -> None:
         for name in ("mean", "sd", "bound", "q3"):
@@ -100,6 +103,7 @@ def test_a_doubled_row(small: SmallWorld) -> None:
     assert findings(small).duplicates == 1
 
 
+@pytest.mark.slow
 def test_an_output_doubled_under_a_new_name(small: SmallWorld) -> None:
     original = small.recovered[0][5]
 
@@ -115,6 +119,7 @@ def test_an_output_doubled_under_a_new_name(small: SmallWorld) -> None:
     assert findings(small).duplicates > 0
 
 
+@pytest.mark.slow
 def test_a_dropped_output(small: SmallWorld) -> None:
     del small.recovered[1][7]
     assert findings(small).wrong["recovered steps"] == 1

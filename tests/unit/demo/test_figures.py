@@ -68,6 +68,7 @@ def test_latency_is_from_the_last_input_to_the_reader(small: SmallWorld, checked
     assert latency_figures(np.empty(0))["p50"] is None
 
 
+@pytest.mark.slow
 def test_charts_are_svg(small: SmallWorld, checked: Checked) -> None:
     figure = charts.recovered_chart(checked, small.world, small_world.ORIGIN_US)
     assert figure is not None

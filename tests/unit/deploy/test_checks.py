@@ -68,6 +68,11 @@ def test_port_in_use_is_named_with_the_way_out() -> None:
     assert free_port(port, avoid=port) != port
 
 
+def test_a_free_port_is_none_that_a_client_may_be_given() -> None:
+    first = checks._first_outgoing()
+    assert all(free_port() < (first or 65_536) for _ in range(100))
+
+
 def test_impossible_port_is_refused() -> None:
     with pytest.raises(BrokerError, match="expected 1 to 65535"):
         check_port(70_000)

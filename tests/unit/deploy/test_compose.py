@@ -42,3 +42,11 @@ def test_a_line_that_is_no_assignment_is_named(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("A=1\nnonsense\n")
     with pytest.raises(ComposeError, match=r"\.env, line 2: found 'nonsense', expected NAME=value"):
         read_env(tmp_path / ".env")
+
+
+def test_profiles_with_a_compose_file_of_their_own_are_used_together_and_known_by_it(tmp_path: Path) -> None:
+    project = Project(tmp_path, ("secure", "elastic"), {})
+    files = "docker-compose.yml:deploy/compose.secure.yml:deploy/compose.elastic.yml"
+    assert project.env["COMPOSE_FILE"] == files
+    (tmp_path / ".env").write_text(f"COMPOSE_FILE={files}\n")
+    assert Project(tmp_path, (), {}).profiles == ("secure", "elastic")

@@ -101,6 +101,7 @@ def test_aggregates_are_those_of_numpy_whatever_the_order_of_arrival(aggregate):
             assert content(found)[10 + place] == (pytest.approx(expected, rel=1e-12), 10)
 
 
+@pytest.mark.slow
 def test_sums_do_not_drift():
     windows = make(window=10, slide=1, aggregate="sum")
     windows.observe_from(-1)
@@ -173,6 +174,7 @@ def test_many_readings_stay_in_bounds():
             np.testing.assert_allclose(closed.values, values)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     data=st.data(),

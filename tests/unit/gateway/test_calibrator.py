@@ -96,6 +96,7 @@ class Owner:
         return [] if given is None else given.tolist()
 
 
+@pytest.mark.slow
 def test_bounds_become_as_wide_as_the_data_are() -> None:
     owner = Owner(3.0)
     owner.run(1200)
@@ -110,12 +111,14 @@ def test_bounds_become_as_wide_as_the_data_are() -> None:
     assert share == pytest.approx(0.9, abs=0.03)
 
 
+@pytest.mark.slow
 def test_bounds_do_not_become_narrower_than_the_fit_found() -> None:
     owner = Owner(0.3)
     owner.run(600)
     assert not owner.written
 
 
+@pytest.mark.slow
 def test_nothing_changes_before_it_is_read_back() -> None:
     owner = Owner(3.0)
     owner.run(600, log_it=False)
@@ -123,6 +126,7 @@ def test_nothing_changes_before_it_is_read_back() -> None:
     assert owner.factors == []
 
 
+@pytest.mark.slow
 def test_measuring_changes_no_output_and_a_standby_computes_the_same() -> None:
     owner = Owner(2.0)
     made = owner.run(400)
@@ -136,6 +140,7 @@ def test_measuring_changes_no_output_and_a_standby_computes_the_same() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_new_owner_keeps_what_is_in_force_until_it_knows_better() -> None:
     owner = Owner(3.0)
     owner.run(600)

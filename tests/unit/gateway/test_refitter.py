@@ -86,6 +86,7 @@ class Owner:
         return made
 
 
+@pytest.mark.slow
 def test_the_model_follows_the_data_and_everyone_with_it(fitted: Model) -> None:
     owner, still = Owner(fitted), Owner(fitted, refit=False)
     drifted = readings(1500, 2) + np.where(np.arange(5) == 2, DRIFT, 0.0)  # the sensor of e2 alone

@@ -94,6 +94,7 @@ def test_sound_operators_pass_in_steps(operators: tuple[dict[str, Any], ...]) ->
     check_operators(*operators)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "operators",
     [

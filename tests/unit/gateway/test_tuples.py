@@ -83,6 +83,7 @@ def play_runs(slot: Slot, records: list[Record], seed: int) -> Encoded:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_resumed_anywhere_and_cut_anyhow_the_same_follows(chain: str) -> None:
     records = tuple_log(1 + list(CHAINS).index(chain), config(*CHAINS[chain]))
@@ -106,6 +107,7 @@ def test_resumed_anywhere_and_cut_anyhow_the_same_follows(chain: str) -> None:
         source.apply(record)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_replay_computes_the_same(chain: str) -> None:
     records = tuple_log(11 + list(CHAINS).index(chain), config(*CHAINS[chain]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -114,3 +115,28 @@ def test_a_damaged_pid_file_is_no_process(tmp_path: Path, text: str) -> None:
     processes.pid_file(tmp_path, "n1").write_text(text)
     assert processes.find(tmp_path, "n1") is None
     assert processes.list_processes(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_detached_process_whose_starter_died_too_early_enrols_itself(tmp_path: Path) -> None:
+    """Between the start of a process and its pid file its starter may be killed: nobody would find it any more."""
+    (tmp_path / "pids").mkdir()
+    code = (
+        "import sys, time; from pathlib import Path; from services.local.processes import enrol; "
+        f"enrol(Path({str(tmp_path)!r}), 'n1', 'worker'); time.sleep(60)"
+    )
+    detached = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, cwd=processes.ROOT)
+    attached = subprocess.Popen([sys.executable, "-c", code.replace("n1", "n2")], cwd=processes.ROOT)
+    try:
+        deadline = time.monotonic() + 30
+        while processes.find(tmp_path, "n1") is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        found = processes.find(tmp_path, "n1")
+        assert found is not None
+        assert found.pid == detached.pid
+        assert processes.alive(found)
+        assert processes.find(tmp_path, "n2") is None  # somebody's terminal
+    finally:
+        for child in (detached, attached):
+            child.kill()
+            child.wait()

@@ -128,6 +128,19 @@ def test_the_status_table(settings: Settings) -> None:
     }
     status = {
         "slots": [slot],
+        "spark": {
+            "batch": 7,
+            "batch_s": 0.31,
+            "latency_s": 0.42,
+            "frontier": 12,
+            "newest": 17,
+            "behind_s": 10.0,
+            "held_by": [1],
+            "left_behind": [2],
+            "carried": 40,
+            "order": "optimised",
+            "cut": 1,
+        },
         "nodes": [node],
         "processes": [{"node": "gw-1", "alive": True}, {"node": "spark", "alive": False}],
         "results": {"0": 5},
@@ -141,3 +154,8 @@ def test_the_status_table(settings: Settings) -> None:
     assert "none" in text
     assert "no heartbeat yet: spark (dead)" in text
     assert "dead letters: 1" in text
+    words = " ".join(text.split())
+    assert "batch 7 took 0.31 s, results 0.42 s after their input; order optimised (1 groups cut)" in words
+    assert "frontier at step 12, 10 s behind the newest slot (40 rows wait); waiting for slot 1" in words
+    assert "left behind: slot 2" in words
+    print_status(status | {"spark": {}}, Console(file=output, width=160))

@@ -10,11 +10,13 @@ from services.runtime import columns
 from services.runtime.messages import TupleBatch
 
 
+@pytest.mark.slow
 @given(hnp.arrays(np.float64, hnp.array_shapes(max_dims=1, min_side=0, max_side=50)))
 def test_floats_come_back_bit_for_bit(values: np.ndarray) -> None:
     assert columns.floats(columns.pack_floats(values)).tobytes() == values.tobytes()
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 2**32 - 1)))
 def test_sensors_come_back(ids: list[int]) -> None:
     assert columns.sensors(columns.pack_sensors(ids)).tolist() == ids

@@ -72,7 +72,7 @@ def test_libraries_and_warnings_come_out_alike() -> None:
 def test_level_is_kept_and_configuring_again_doubles_nothing() -> None:
     stream = io.StringIO()
     logs.configure("edge", stream=stream)
-    log = logs.configure("edge", stream=stream, level=logging.WARNING)
+    log = logs.configure("edge", stream=stream, level="warning")
     log.info("left out")
     log.warning("written")
     assert [line["event"] for line in lines(stream)] == ["written"]

@@ -42,6 +42,7 @@ def test_outside_the_main_thread_it_is_a_plain_flag() -> None:
     assert flags[0].is_set()
 
 
+@pytest.mark.slow
 def test_second_signal_ends_the_process() -> None:
     code = (
         "import signal; from services.runtime.loop import StopFlag; stop = StopFlag();"

@@ -33,10 +33,10 @@ def test_names_carry_system_and_unit() -> None:
 
 
 def test_metrics_are_exposed_with_their_labels() -> None:
-    metrics.ROLE.labels("0").state("standby")
-    metrics.TAKEOVER_S.labels("0", "detect").observe(0.4)
-    metrics.LATE.labels("0", "closed").inc(2)
+    metrics.ROLE.labels("97").state("standby")
+    metrics.TAKEOVER_S.labels("97", "detect").observe(0.4)
+    metrics.LATE.labels("97", "closed").inc(2)
     text = generate_latest(REGISTRY).decode()
-    assert 'tsunagi_slot_role{slot="0",tsunagi_slot_role="standby"} 1.0' in text
-    assert 'tsunagi_takeover_seconds_bucket{le="0.5",phase="detect",slot="0"} 1.0' in text
-    assert 'tsunagi_late_total{reason="closed",slot="0"} 2.0' in text
+    assert 'tsunagi_slot_role{slot="97",tsunagi_slot_role="standby"} 1.0' in text
+    assert 'tsunagi_takeover_seconds_bucket{le="0.5",phase="detect",slot="97"} 1.0' in text
+    assert 'tsunagi_late_total{reason="closed",slot="97"} 2.0' in text

@@ -12,6 +12,7 @@ OFFSETS = st.integers(0, 2**63 - 1)
 NAMES = st.builds(Name, OFFSETS, SLOTS)
 
 
+@pytest.mark.slow
 @given(GENERATIONS, SLOTS, NAMES)
 def test_key_holds_what_was_packed(generation: int, slot: int, name: Name) -> None:
     key = pack_key(generation, slot, name)

@@ -167,3 +167,38 @@ def test_no_topic_and_lost_records_are_named(log: MemoryLog) -> None:
         log.truncate(RESULTS, 0, 2)
         with pytest.raises(OffsetLostError):
             list(results.blocks())
+
+
+def two_cores(log: MemoryLog, steps: int, behind: int = 0) -> None:
+    for step in range(steps):
+        for group in ("a", "c"):
+            write(log, 0, a_block(group, step))
+        if step < steps - behind:
+            write(log, 1, a_block("b", step))
+
+
+def test_all_cores_as_one_stream(log: MemoryLog) -> None:
+    two_cores(log, 30)
+    two_cores(log, 10)
+    with Results(log, settings("blocks")) as results:
+        found = [(block.step, block.group) for block in results.merged()]
+    assert found == [(step, group) for step in range(30) for group in "abc"]
+
+
+def test_one_stream_waits_for_a_core_that_lags_but_not_for_good(log: MemoryLog) -> None:
+    two_cores(log, 9, behind=4)
+    now = ManualClock()
+
+    def ticks() -> bool:
+        now.sleep(1)
+        return False
+
+    with Results(log, settings("blocks")) as results:
+        stream = results.merged(follow=True, wait_s=3, clock=now.monotonic, stopping=ticks)
+        first = [next(stream) for _ in range(15)]
+        assert [(block.step, block.group) for block in first] == [(step, group) for step in range(5) for group in "abc"]
+        since_s = now.monotonic()
+        assert [(next(stream).step, next(stream).step) for _ in range(4)] == [(5, 5), (6, 6), (7, 7), (8, 8)]
+        assert now.monotonic() - since_s >= 2
+        write(log, 1, a_block("b", 5))
+        assert (next(stream).step, results.duplicates) == (5, 0)

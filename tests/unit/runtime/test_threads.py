@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from services.runtime.threads import VARIABLES, one_thread
 
 
@@ -13,6 +15,7 @@ def test_what_is_set_stays() -> None:
     assert environment == {"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+@pytest.mark.slow
 def test_the_command_sets_them_before_numpy_is_there() -> None:
     script = (
         "import os, sys; import services.cli as c; assert 'numpy' not in sys.modules\n"

@@ -21,6 +21,7 @@ def settled(stand_in: StandIn, after_s: float, limit: float) -> float:
     return max(above, default=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["step", "model"])
 def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(policy: Any) -> None:
     limits = {"max_bandwidth": 30_000 * OVERHEAD, "max_recovery_s": 0.080, "priority": "recovery"}
@@ -34,6 +35,7 @@ def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(pol
         assert asked.recovery_s() <= 0.080
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["step", "model"])
 def test_where_both_limits_cannot_be_the_one_with_priority_is_kept(policy: Any) -> None:
     for priority in ("recovery", "bandwidth"):

@@ -7,8 +7,8 @@ import pytest
 from services.runtime.log import LATE
 from services.runtime.messages import Ack, Level0Ack, LogRecord, Ownership
 from services.standby import actions as act
-from services.standby.replica import Stage
-from tests.unit.gateway.small_slot import FIRST, GENERATION, SLIDE_US, SLOT
+from services.standby.replica import MOVE_PATIENCE_S, Stage
+from tests.unit.gateway.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
 
 # ---- the first owner -----------------------------------------------------------------------------------------------
@@ -383,6 +383,52 @@ def test_a_planned_move_needs_no_silence(cluster: Cluster) -> None:
     assert n2.takeovers[0].reason == "move"
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 4))
+
+
+def test_a_planned_move_catches_up_before_it_takes_over(cluster: Cluster) -> None:
+    """Its outputs pause from the claim until the new owner has processed what it has not: that must be little."""
+    n1, n2 = pair(cluster, batch_size="inf", context_s=1000.0)
+    feed(cluster, 30)
+    assert n2.replica.processed == 0
+    wish = n2.replica.wish
+    n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
+    n1.replica.record_s = n2.replica.record_s = 0.05
+    cluster.run(2.0)
+    assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
+    assert n2.takeovers[0].records <= 2 * len(EDGES)  # of 30 steps, one from each edge
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 32))
+
+
+def test_a_planned_move_to_a_slower_machine_is_not_put_off_for_ever(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n1, n2 = pair(cluster, context_s=1000.0)
+    monkeypatch.setattr(n2.replica, "_process_silently", lambda _upto: None)  # it never comes so far as the owner
+    feed(cluster, 8)
+    n1.replica.record_s = n2.replica.record_s = 0.05
+    cluster.run(0.2)
+    wish = n2.replica.wish
+    n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
+    cluster.run(MOVE_PATIENCE_S / 2)
+    assert n2.stage() is Stage.WATCH
+    cluster.run(MOVE_PATIENCE_S)
+    assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
+    assert steps(cluster) == list(range(FIRST, FIRST + 8))
+
+
+def test_the_owner_dies_while_a_planned_move_is_under_way(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    wish = n2.replica.wish
+    n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
+    while n2.stage() is Stage.WATCH:
+        cluster.run(0.02)
+    n1.die()
+    cluster.run(DETECT_S + 1.0)
+    assert n2.stage() is Stage.OWN
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 5))
 
 
 def test_a_primary_that_leaves_in_good_order_is_replaced_at_once(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import patch
 
 from services.gateway.steps import StepBook
@@ -210,6 +211,25 @@ def test_after_two_announced_deaths_on_one_record_the_third_buries_it(cluster: C
         (beat.busy_offset, beat.busy_until) for node in nodes for beat in node.announced if beat.busy_until > 0
     ]
     assert (bad, bad + 1) in announced
+
+
+def test_a_record_that_kills_is_buried_though_the_plan_wishes_all_along_that_the_slot_moves(cluster: Cluster) -> None:
+    """A planned takeover announces nothing, so it must not come between two deaths that would prove the record."""
+    bad = 2 + 3 * 3 + 1
+    nodes = [doomed(Node(cluster, f"n{number}"), bad) for number in range(1, 7)]
+    cluster.run(1.5)
+    for step in range(FIRST, FIRST + 12):
+        cluster.step(step)
+    for _ in range(400):
+        cluster.run(0.04)
+        if len(cluster.nodes) < len(nodes):
+            target = cluster.nodes[-1].name
+            for node in cluster.nodes:
+                node.replica.wish = replace(node.replica.wish, owner=target, move=True)
+    # One died in full run, one had just been asked to take the slot over from that one, two proved it.
+    assert len(cluster.nodes) == len(nodes) - 4
+    assert cluster.nodes[0].replica.slot.register.quarantined == {bad}
+    assert steps(cluster) == list(range(FIRST, FIRST + 12))
 
 
 def test_a_standby_does_not_process_what_only_a_quarantine_made_survivable(cluster: Cluster) -> None:
