@@ -12,7 +12,7 @@ MESSAGES := services/runtime/messages
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
 LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e
-TOGETHER := -n 2 --dist loadscope  # what mostly waits beside what computes (tests/conftest.py)
+TOGETHER := -n 3 --dist loadscope  # what mostly waits beside what computes (tests/conftest.py)
 
 .PHONY: help
 help:  ## list the targets

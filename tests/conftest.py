@@ -28,10 +28,15 @@ hypothesis.settings.load_profile("tsunagi")
 
 
 class Parts(LoadScopeScheduling):  # type: ignore[misc]  # without types there
-    """Two parts for two processes: what has a real clock, one after the other, and what fills the gaps it leaves."""
+    """Three parts: whole systems, single services and jobs, and what fills the gaps that these leave.
+
+    What has a real clock mostly waits, so two parts of it run side by side, and one test after the other in each.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "computing" if nodeid.startswith(("tests/unit/", "tests/simulation/")) else "waiting"
+        if nodeid.startswith(("tests/unit/", "tests/simulation/")):
+            return "computing"
+        return "systems" if nodeid.startswith("tests/e2e/") else "services"
 
 
 class Modules:

@@ -27,7 +27,7 @@ from services.runtime.kafka import KafkaLog
 from services.runtime.settings import Settings, load
 from tests.e2e.stream import STEPS, Inputs
 
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 SLOTS = 2
 _LEAD_S = 4.0
 _LOOK_S = 0.05

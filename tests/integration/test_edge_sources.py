@@ -196,7 +196,7 @@ def make(tmp_path: Path, kafka_settings: Kafka) -> Iterator[Callable[..., World]
         world.close()
 
 
-def until(condition: Callable[[], object], timeout_s: float = 180.0) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 300.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline

@@ -32,7 +32,7 @@ from services.runtime.health import HealthServer
 from services.runtime.settings import Settings
 
 SOURCES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 ROWS = 20_000
 SENSORS = 6
 FAILURES = '{__name__=~"prometheus_sd_(http|refresh)_failures_total"}'
