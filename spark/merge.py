@@ -82,7 +82,7 @@ class Ordered:
         if which.all():
             return self
         lengths = np.diff(self.start)
-        rows = np.repeat(which, lengths)
+        rows = np.flatnonzero(np.repeat(which, lengths))  # places: a mask would be counted again for each column
         start = np.concatenate(([0], np.cumsum(lengths[which])))
         blocks = (self.group[which], self.step[which], self.appended_us[which])
         return Ordered(*blocks, start, self.rows.take(rows), self.counted.take(rows))
@@ -118,15 +118,16 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
     complete = _frontier(task, blocks)
     carried_steps = _steps_of(state, blocks)
     pairs = _complete_pairs(layout, mine, carried_steps, state.delivered, complete)
-    group, step, appended_us = pairs
     delivered = state.delivered.copy()
-    np.maximum.at(delivered, group, step)
+    np.maximum.at(delivered, pairs[0], pairs[1])
 
     rows = Rows.concatenate([state.rows, *(block.rows for block in blocks)])
     ready = rows.step <= delivered[layout.group_of[rows.sensor]]
     left, rows = rows.take(~ready), rows.take(ready)
     rows = rows.take(order_rows(rows, layout))
-    ordered_rows, start = rows, starts(rows, layout, group, step)
+    begin = begins(rows, layout)
+    group, step, appended_us = _own_blocks(pairs, rows, begin, layout, task.core)
+    start = starts(rows, begin, layout, group, step)
 
     new = Readings(rows.sensor, rows.step, above_threshold(rows.mean, layout.threshold[rows.sensor]))
     expired, minute = _expire(state, task, delivered, read_rows)
@@ -155,7 +156,7 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
         rate=_rates(state, task, rows, delivered),
         panes=panes,
     )
-    return Advanced(after, Ordered(group, step, appended_us, start, ordered_rows, counted), keep, windows)
+    return Advanced(after, Ordered(group, step, appended_us, start, rows, counted), keep, windows)
 
 
 def result_blocks(ordered: Ordered, layout: Layout, slide_us: int, part_number: int = 0) -> Iterator[ResultBlock]:
@@ -224,7 +225,7 @@ def _steps_of(state: CoreState, blocks: Sequence[Block]) -> tuple[Ints, Ints, In
 def _complete_pairs(
     layout: Layout, mine: Flags, records: tuple[Ints, Ints, Ints], delivered: Ints, complete: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Return (group, step, latest append time) of what is complete now, in the order of (step, group).
+    """Return (group, step, latest append time) of what is complete now, in any order.
 
     Groups that are held by the same slots and stand at the same step share the work.
     """
@@ -237,15 +238,21 @@ def _complete_pairs(
     groups, steps, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for (_, low, high), members in alike.items():
         which = layout.held[members[0]][slot] & (step > low) & (step <= high)
-        found, place = np.unique(step[which], return_inverse=True)
-        latest = np.full(len(found), np.iinfo(np.int64).min)
-        np.maximum.at(latest, place, appended_us[which])
-        groups.append(np.repeat(np.array(members, dtype=np.int64), len(found)))
-        steps.append(np.tile(found, len(members)))
-        times.append(np.tile(latest, len(members)))
-    group, step, latest = np.concatenate(groups), np.concatenate(steps), np.concatenate(times)
-    order = block_order(step, group)
-    return group[order], step[order], latest[order]
+        found, latest = _latest(step[which], appended_us[which])
+        groups.append(np.tile(np.array(members, dtype=np.int64), len(found)))
+        steps.append(np.repeat(found, len(members)))
+        times.append(np.repeat(latest, len(members)))
+    return np.concatenate(groups), np.concatenate(steps), np.concatenate(times)
+
+
+def _latest(step: Ints, appended_us: Ints) -> tuple[Ints, Ints]:
+    """Return each step once, ascending, with the latest of its append times."""
+    if (step[1:] > step[:-1]).all():  # one slot alone gives each step once
+        return step, appended_us
+    found, place = np.unique(step, return_inverse=True)
+    latest = np.full(len(found), np.iinfo(np.int64).min)
+    np.maximum.at(latest, place, appended_us)
+    return found, latest
 
 
 def order_rows(rows: Rows, layout: Layout) -> Ints:
@@ -261,22 +268,63 @@ def order_rows(rows: Rows, layout: Layout) -> Ints:
     return np.lexsort((rows.sensor, group, rows.step))
 
 
-def starts(rows: Rows, layout: Layout, group: Ints, step: Ints) -> Ints:
-    """Return where the rows of each (step, group) begin; a pair without rows gets an empty range."""
-    start = np.zeros(len(group) + 1, dtype=np.int64)
-    if not len(group):
+def begins(rows: Rows, layout: Layout) -> Ints:
+    """Return where the rows of another (step, group) begin; the rows are in order."""
+    step, group = rows.step, layout.group_of[rows.sensor]
+    other = np.ones(len(rows), dtype=np.bool_)
+    np.logical_or(step[1:] != step[:-1], group[1:] != group[:-1], out=other[1:])
+    return np.flatnonzero(other)
+
+
+def starts(rows: Rows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> Ints:
+    """Return where the rows of each (step, group) begin, and their count; a pair without rows gets an empty range.
+
+    Args:
+        begin: what `begins` has found.
+        group, step: of the blocks, in the order of (step, group).
+
+    Raises:
+        ValueError: rows of a block that is not there.
+    """
+    start = np.append(begin, len(rows))
+    row_group, row_step = layout.group_of[rows.sensor[begin]], rows.step[begin]
+    if np.array_equal(row_group, group) and np.array_equal(row_step, step):  # as it is where no pair is without rows
         return start
-    least = int(step.min())
-    groups = len(layout.groups)
-    row_key = (rows.step - least) * groups + layout.group_of[rows.sensor]
-    key = (step - least) * groups + group
-    start[-1] = len(rows)
-    begins = np.flatnonzero(np.diff(row_key, prepend=-1))
-    if len(begins) == len(key) and np.array_equal(row_key[begins], key):  # as it is where no pair is without rows
-        start[:-1] = begins
-    else:
-        start[:-1] = np.searchsorted(row_key, key, side="left")
-    return start
+    found, key = _keys(len(layout.groups), (row_group, row_step), (group, step))
+    place = np.searchsorted(found, key)
+    with_rows = place < np.searchsorted(found, key, side="right")
+    if np.count_nonzero(with_rows) != len(begin):
+        lost = int(np.argmin(np.isin(found, key)))
+        name = layout.groups[int(row_group[lost])]
+        raise ValueError(f"group {name}, step {int(row_step[lost])}: found rows, expected a block for them")
+    return np.append(start[place], len(rows))
+
+
+def _own_blocks(
+    pairs: tuple[Ints, Ints, Ints], rows: Rows, begin: Ints, layout: Layout, core: int
+) -> tuple[Ints, Ints, Ints]:
+    """Return the blocks that this core sends or hands on, in the order of (step, group).
+
+    Of a group that is cut the first core that holds it hands on every block, the others those with rows of theirs:
+    where sensors have few readings, a part would else cost as much as the group.
+    """
+    group, step, appended_us = pairs
+    elsewhere = layout.cut & (layout.holds.argmax(axis=1) != core)
+    if elsewhere.any():
+        there, key = _keys(len(layout.groups), (layout.group_of[rows.sensor[begin]], rows.step[begin]), (group, step))
+        own = ~elsewhere[group]
+        own |= np.searchsorted(there, key) < np.searchsorted(there, key, side="right")
+        group, step, appended_us = group[own], step[own], appended_us[own]
+    if not ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (group[1:] > group[:-1]))).all():
+        order = block_order(step, group)
+        group, step, appended_us = group[order], step[order], appended_us[order]
+    return group, step, appended_us
+
+
+def _keys(groups: int, *blocks: tuple[Ints, Ints]) -> list[Ints]:
+    """Return one number for each (group, step), in the order of (step, group)."""
+    least = min((int(step.min()) for _, step in blocks if len(step)), default=0)
+    return [(step - least) * groups + group for group, step in blocks]
 
 
 def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) -> tuple[Readings, Minute]:

@@ -1,7 +1,8 @@
 """The merge of cut groups: what several cores have worked on is put together, in the order of (step, group, sensor).
 
 Every core that works on sensors of a group finds the same steps of it complete, since all are told how far each slot
-was read. So the parts of a batch fit together, and only their rows have to be merged (P-SORT, section 3.3.3).
+was read. So the parts of a batch fit together, and only their rows have to be merged (P-SORT, section 3.3.3): the first
+core that holds a group hands on its blocks, the others those in which they have rows.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy.typing as npt
 
 from services.runtime.columns import U32, pack_arrays, unpack_arrays
 from spark.blocks import Rows
-from spark.kway import merge_runs
+from spark.kway import block_order, merge_runs
 from spark.layout import Ints, Layout
-from spark.merge import Ordered, starts
+from spark.merge import Ordered, begins, starts
 from spark.queries import Counted
 from spark.windows import PANE, Windows, window_order
 
@@ -77,7 +78,11 @@ def merge_windows(parts: Iterable[Windows], layout: Layout) -> Windows:
 
 
 def merge_parts(parts: Iterable[Ordered], layout: Layout) -> Ordered:
-    """Put parts of the same batch together, each in order already, as `load_part` returns them."""
+    """Put parts of the same batch together, each in order already, as `load_part` returns them.
+
+    Raises:
+        ValueError: of some group no part has every block.
+    """
     found = list(parts)
     group, step, appended_us = _blocks(found, layout)
     runs = [{**part.rows.columns(), "q1": part.counted.q1, "q2": part.counted.q2} for part in found]
@@ -91,14 +96,19 @@ def merge_parts(parts: Iterable[Ordered], layout: Layout) -> Ordered:
     merged = merge_runs(runs, major="step", minor=minor)
     rows = Rows(**{name: merged[name] for name in Rows.NAMES})
     counted = Counted(merged["q1"], merged["q2"], merged["q2"] / merged["q1"])
-    return Ordered(group, step, appended_us, starts(rows, layout, group, step), rows, counted)
+    return Ordered(group, step, appended_us, starts(rows, begins(rows, layout), layout, group, step), rows, counted)
 
 
 def _blocks(parts: list[Ordered], layout: Layout) -> tuple[Ints, Ints, Ints]:
-    """Return (group, step, appended_us) of all blocks once, in the order of (step, group)."""
-    group = np.concatenate([part.group for part in parts])
-    step = np.concatenate([part.step for part in parts])
-    appended_us = np.concatenate([part.appended_us for part in parts])
-    least = int(step.min(initial=0))
-    _, first = np.unique((step - least) * len(layout.groups) + group, return_index=True)
-    return group[first], step[first], appended_us[first]
+    """Return (group, step, appended_us) of all blocks once, in the order of (step, group).
+
+    Of each group one part has every block, the others some of them.
+    """
+    whole = np.argmax([np.bincount(part.group, minlength=len(layout.groups)) for part in parts], axis=0)
+    taken = [whole[part.group] == number for number, part in enumerate(parts)]
+    group, step, appended_us = (
+        np.concatenate([getattr(part, name)[which] for part, which in zip(parts, taken, strict=True)])
+        for name in ("group", "step", "appended_us")
+    )
+    order = block_order(step, group)
+    return group[order], step[order], appended_us[order]

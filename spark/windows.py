@@ -233,9 +233,9 @@ def _added(rows: Panes, keys: Sequence[str]) -> Panes:
 def _appended_us(sums: Panes, layout: Layout, pairs: tuple[Ints, Ints, Ints]) -> Ints:
     """Return for each window when the inputs of the first step of its group at or after its end were appended."""
     pair_group, pair_step, appended_us = pairs
-    order = np.lexsort((pair_step, pair_group))
     if not len(sums):
         return np.zeros(0, dtype=np.int64)
+    order = np.lexsort((pair_step, pair_group))
     least = min(int(pair_step.min()), int(sums["pane"].min()))
     width = max(int(pair_step.max()), int(sums["pane"].max())) - least + 1
     known = pair_group[order] * width + pair_step[order] - least

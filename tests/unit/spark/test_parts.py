@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from services.runtime.columns import Floats
-from spark.blocks import Rows
+from spark.blocks import Block, Counters, Rows
+from spark.frontier import Mark
 from spark.layout import Layout
-from spark.merge import Ordered
+from spark.merge import Ordered, Task, advance, grown
 from spark.parts import dump_part, load_part, merge_parts
 from spark.queries import Counted
 
@@ -33,12 +34,12 @@ def layout_of(group_of: list[int]) -> Layout:
     )
 
 
-def part_of(layout: Layout, cells: list[tuple[int, int]]) -> Ordered:
-    """Make a part of (step, sensor) rows, in the order of (step, group, sensor)."""
+def part_of(layout: Layout, cells: list[tuple[int, int]], blocks: frozenset[tuple[int, int]] = frozenset()) -> Ordered:
+    """Make a part of (step, sensor) rows, in the order of (step, group, sensor), with `blocks` that may have none."""
     cells = sorted(cells, key=lambda cell: (cell[0], layout.group_of[cell[1]], cell[1]))
     step = np.array([step for step, _ in cells], dtype=np.int64)
     sensor = np.array([sensor for _, sensor in cells], dtype=np.uint32)
-    pairs = sorted({(int(s), int(layout.group_of[n])) for s, n in cells})
+    pairs = sorted(blocks | blocks_of(layout, cells))
     group = np.array([g for _, g in pairs], dtype=np.int64)
     starts = [sum((s, layout.group_of[n]) < pair for s, n in cells) for pair in pairs]
     value: Floats = (step * 100.0 + sensor).astype(np.float64)
@@ -47,6 +48,11 @@ def part_of(layout: Layout, cells: list[tuple[int, int]]) -> Ordered:
     counted = Counted(q1, q2, q2 / q1)
     steps = np.array([s for s, _ in pairs], dtype=np.int64)
     return Ordered(group, steps, steps * 7, np.array([*starts, len(cells)]), rows, counted)
+
+
+def blocks_of(layout: Layout, cells: list[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Return the (step, group) that rows are of."""
+    return frozenset((int(step), int(layout.group_of[sensor])) for step, sensor in cells)
 
 
 def same(one: Ordered, other: Ordered) -> bool:
@@ -81,7 +87,40 @@ def test_a_part_is_read_as_it_was_written() -> None:
 def test_parts_come_together_in_the_order_of_step_group_and_sensor(group_of: list[int]) -> None:
     layout = layout_of(group_of)
     cells = [(step, sensor) for step in range(-3, 40) for sensor in range(5) if (step * 7 + sensor) % 3]
-    parts = [part_of(layout, [cell for cell in cells if cell[1] % 2 == core]) for core in range(2)]
+    every = blocks_of(layout, cells)
+    shares = [[cell for cell in cells if cell[1] % 2 == core] for core in range(2)]
+    first = layout.holds.argmax(axis=1)  # that core has every block of the group
+    parts = [
+        part_of(layout, share, frozenset(block for block in every if first[block[1]] == core))
+        for core, share in enumerate(shares)
+    ]
     assert same(merge_parts(map(moved, parts), layout), part_of(layout, cells))
     swapped = replace(layout, cores=3)
     assert same(merge_parts(map(moved, parts[::-1]), swapped), part_of(layout, cells))
+
+
+def test_parts_without_a_block_of_theirs_are_refused() -> None:
+    layout = layout_of([0, 0])
+    parts = [part_of(layout, [(1, 0)]), part_of(layout, [(2, 1)])]
+    with pytest.raises(ValueError, match="group g0, step 2: found rows, expected a block for them"):
+        merge_parts(map(moved, parts), layout)
+
+
+def test_of_a_cut_group_the_first_core_hands_on_every_block_and_the_others_theirs() -> None:
+    layout = layout_of([0, 0])  # the first sensor is the first core's
+    steps = np.arange(1, 11, dtype=np.int64)
+
+    def ordered(core: int, with_rows: list[int]) -> Ordered:
+        step = np.array(with_rows, dtype=np.int64)
+        value = step.astype(np.float64)
+        rows = Rows(np.full(len(step), core, np.uint32), step, value, value, step.astype(np.uint8), value)
+        block = Block(core, 0, Mark(1, 10, 0, 10, 1, 10), Counters(), steps, steps * 7, rows)
+        task = Task(0, core, layout, {}, frozenset(), 1_000_000, 60)
+        return advance(grown(None, layout), task, [block], lambda *_: pytest.fail("there is nothing to read")).ordered
+
+    parts = [ordered(0, [3]), ordered(1, [2, 5])]
+    assert [part.step.tolist() for part in parts] == [steps.tolist(), [2, 5]]
+    merged = merge_parts(map(moved, parts), layout)
+    assert merged.step.tolist() == steps.tolist()
+    assert merged.appended_us.tolist() == (steps * 7).tolist()
+    assert np.diff(merged.start).tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0, 0]
