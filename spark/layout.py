@@ -99,6 +99,13 @@ class Layout:
             return np.full(len(self.groups), self.order == "full")
         return np.asarray(self.holds.sum(axis=1) > 1, dtype=np.bool_)
 
+    @cached_property
+    def listing(self) -> Ints:
+        """int64[groups]: the core that lists all blocks of a group, with rows or none: it has most of its sensors."""
+        sensors = np.zeros((len(self.groups), self.cores), dtype=np.int64)
+        np.add.at(sensors, (self.group_of, self.sensor_core), 1)
+        return np.asarray(sensors.argmax(axis=1), dtype=np.int64)
+
     def dump(self) -> bytes:
         """Write as JSON."""
         fields: dict[str, Any] = {

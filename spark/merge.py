@@ -305,11 +305,11 @@ def _own_blocks(
 ) -> tuple[Ints, Ints, Ints]:
     """Return the blocks that this core sends or hands on, in the order of (step, group).
 
-    Of a group that is cut the first core that holds it hands on every block, the others those with rows of theirs:
-    where sensors have few readings, a part would else cost as much as the group.
+    Of a group that is cut one core hands on every block, the others those with rows of theirs: where sensors have few
+    readings, a part would else cost as much as the group.
     """
     group, step, appended_us = pairs
-    elsewhere = layout.cut & (layout.holds.argmax(axis=1) != core)
+    elsewhere = layout.cut & (layout.listing != core)
     if elsewhere.any():
         there, key = _keys(len(layout.groups), (layout.group_of[rows.sensor[begin]], rows.step[begin]), (group, step))
         own = ~elsewhere[group]

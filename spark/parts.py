@@ -1,8 +1,8 @@
 """The merge of cut groups: what several cores have worked on is put together, in the order of (step, group, sensor).
 
 Every core that works on sensors of a group finds the same steps of it complete, since all are told how far each slot
-was read. So the parts of a batch fit together, and only their rows have to be merged (P-SORT, section 3.3.3): the first
-core that holds a group hands on its blocks, the others those in which they have rows.
+was read. So the parts of a batch fit together, and only their rows have to be merged (P-SORT, section 3.3.3): one
+core hands on every block of a group, the others those in which they have rows.
 """
 
 from __future__ import annotations
