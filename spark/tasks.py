@@ -200,8 +200,7 @@ def decode_records(
         with _Sending(job.kafka) as out:
             for record in sidelined:
                 out.send(record.topic, 0, record.key, record.value)
-    for decoder in decoders.values():
-        yield from to_arrow(decoder.blocks())
+    yield from to_arrow(block for decoder in decoders.values() for block in decoder.blocks())
 
 
 def order_core(
