@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Order = Literal["none", "basic", "optimised", "full"]
 """How results are ordered; see `Layout`."""
-HANDING_ON = 0.2
+HANDING_ON = 0.1
 """What packing a row for the merge costs a core, in parts of what processing it does (docs/psort.md, what decides)."""
 
 

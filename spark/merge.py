@@ -18,7 +18,6 @@ from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sens
 from services.runtime.messages import VERSION, ResultBlock
 from spark.blocks import Block, Rows
 from spark.frontier import NEVER, Mark, frontiers
-from spark.kway import block_order
 from spark.layout import Flags, Ints, Layout
 from spark.queries import Counted, Readings, above_threshold, count_minute, shift_counts
 from spark.state import KEPT, CoreState, Minute
@@ -60,9 +59,9 @@ class Ordered:
     """The complete rows of a batch, in the order in which they are sent.
 
     Attributes:
-        group, step, appended_us: int64[blocks], in the order of (step, group).
+        group, step, appended_us: int64[blocks], in the order of (step, group), those of cut groups behind all others.
         start: int64[blocks + 1], block b holds the rows start[b]..start[b + 1].
-        rows: in the order of (step, group, sensor).
+        rows: in the order of their blocks, and of sensors in each.
         counted: q1..q3 of the rows.
     """
 
@@ -77,15 +76,22 @@ class Ordered:
         """Blocks."""
         return len(self.group)
 
-    def take(self, which: Flags) -> Ordered:
-        """Return some of the blocks: bool[blocks]."""
-        if which.all():
-            return self
-        lengths = np.diff(self.start)
-        rows = np.flatnonzero(np.repeat(which, lengths))  # places: a mask would be counted again for each column
-        start = np.concatenate(([0], np.cumsum(lengths[which])))
-        blocks = (self.group[which], self.step[which], self.appended_us[which])
-        return Ordered(*blocks, start, self.rows.take(rows), self.counted.take(rows))
+    def apart(self, cut: Flags) -> tuple[Ordered, Ordered]:
+        """Return (blocks of whole groups, those of cut ones), as views; bool[groups]."""
+        at = len(self) - int(np.count_nonzero(cut[self.group]))
+        return self._between(0, at), self._between(at, len(self))
+
+    def _between(self, first: int, last: int) -> Ordered:
+        blocks, start = slice(first, last), self.start[first : last + 1]
+        rows = slice(int(start[0]), int(start[-1]))
+        return Ordered(
+            self.group[blocks],
+            self.step[blocks],
+            self.appended_us[blocks],
+            start - start[0],
+            self.rows.take(rows),
+            self.counted.take(rows),
+        )
 
 
 class Advanced(NamedTuple):
@@ -135,6 +141,8 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
     last_step = delivered[layout.group_of]
     count, above, alive = shift_counts(state.count, state.above, new, expired, last_step, task.span)
     keep = new.take(alive)
+    if (keep.step[1:] < keep.step[:-1]).any():  # rows of cut groups stand behind the others; it is read by steps
+        keep = keep.take(np.argsort(keep.step, kind="stable"))
     if len(keep.sensor):
         minute.batch = np.append(minute.batch, task.batch)
         minute.least = np.append(minute.least, int(keep.step.min()))
@@ -256,16 +264,25 @@ def _latest(step: Ints, appended_us: Ints) -> tuple[Ints, Ints]:
 
 
 def order_rows(rows: Rows, layout: Layout) -> Ints:
-    """Return the positions that put the rows in the order of (step, group, sensor)."""
+    """Return the positions that put the rows in the order of (whether cut, step, group, sensor)."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
     group = layout.group_of[rows.sensor]
-    least = int(rows.step.min())
+    step, steps = _placed(layout, group, rows.step, int(rows.step.min()), int(rows.step.max()))
     sensors, groups = len(layout), len(layout.groups)
-    if (int(rows.step.max()) - least + 1) * sensors * groups < 2**62:
-        key = ((rows.step - least) * groups + group) * sensors + rows.sensor
-        return np.argsort(key, kind="stable")
-    return np.lexsort((rows.sensor, group, rows.step))
+    if steps * sensors * groups < 2**62:
+        return np.argsort((step * groups + group) * sensors + rows.sensor, kind="stable")
+    return np.lexsort((rows.sensor, group, step))
+
+
+def _placed(layout: Layout, group: Ints, step: Ints, first: int, last: int) -> tuple[Ints, int]:
+    """Return steps from 0 on, those of cut groups behind all others, and how many there are."""
+    steps = last - first + 1
+    placed = step - first
+    if layout.cut.any():
+        placed += layout.cut[group] * steps
+        steps *= 2
+    return placed, steps
 
 
 def begins(rows: Rows, layout: Layout) -> Ints:
@@ -290,7 +307,7 @@ def starts(rows: Rows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> 
     row_group, row_step = layout.group_of[rows.sensor[begin]], rows.step[begin]
     if np.array_equal(row_group, group) and np.array_equal(row_step, step):  # as it is where no pair is without rows
         return start
-    found, key = _keys(len(layout.groups), (row_group, row_step), (group, step))
+    found, key = _keys(layout, (row_group, row_step), (group, step))
     place = np.searchsorted(found, key)
     with_rows = place < np.searchsorted(found, key, side="right")
     if np.count_nonzero(with_rows) != len(begin):
@@ -311,20 +328,26 @@ def _own_blocks(
     group, step, appended_us = pairs
     elsewhere = layout.cut & (layout.listing != core)
     if elsewhere.any():
-        there, key = _keys(len(layout.groups), (layout.group_of[rows.sensor[begin]], rows.step[begin]), (group, step))
+        there, key = _keys(layout, (layout.group_of[rows.sensor[begin]], rows.step[begin]), (group, step))
         own = ~elsewhere[group]
         own |= np.searchsorted(there, key) < np.searchsorted(there, key, side="right")
         group, step, appended_us = group[own], step[own], appended_us[own]
-    if not ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (group[1:] > group[:-1]))).all():
-        order = block_order(step, group)
-        group, step, appended_us = group[order], step[order], appended_us[order]
+    (key,) = _keys(layout, (group, step))
+    if not (key[1:] > key[:-1]).all():
+        place = key.argsort()
+        group, step, appended_us = group[place], step[place], appended_us[place]
     return group, step, appended_us
 
 
-def _keys(groups: int, *blocks: tuple[Ints, Ints]) -> list[Ints]:
-    """Return one number for each (group, step), in the order of (step, group)."""
-    least = min((int(step.min()) for _, step in blocks if len(step)), default=0)
-    return [(step - least) * groups + group for group, step in blocks]
+def _keys(layout: Layout, *blocks: tuple[Ints, Ints]) -> list[Ints]:
+    """Return one number for each (group, step), in the order of (whether cut, step, group)."""
+    steps = [step for _, step in blocks if len(step)]
+    first, last = (
+        min((int(step.min()) for step in steps), default=0),
+        max((int(step.max()) for step in steps), default=0),
+    )
+    groups = len(layout.groups)
+    return [_placed(layout, group, step, first, last)[0] * groups + group for group, step in blocks]
 
 
 def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) -> tuple[Readings, Minute]:

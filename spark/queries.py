@@ -44,8 +44,8 @@ class Counted(NamedTuple):
     q2: Ints
     q3: Floats
 
-    def take(self, which: Flags | Ints) -> Counted:
-        """Return the answers for some of the readings: by a mask or by positions."""
+    def take(self, which: Flags | Ints | slice) -> Counted:
+        """Return the answers for some of the readings: by a mask, by positions or a slice."""
         return Counted(self.q1[which], self.q2[which], self.q3[which])
 
 

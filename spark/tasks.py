@@ -243,9 +243,10 @@ def order_core(
     part: bytes | None = None
     window_part: bytes | None = None
     if layout.cut.any():
-        cut, cut_window = layout.cut[ordered.group], layout.cut[layout.group_of[windows.sums["sensor"]]]
-        part, window_part = dump_part(ordered.take(cut)), dump_windows(windows.take(cut_window))
-        ordered, windows = ordered.take(~cut), windows.take(~cut_window)
+        ordered, cut = ordered.apart(layout.cut)
+        cut_window = layout.cut[layout.group_of[windows.sums["sensor"]]]
+        part, window_part = dump_part(cut), dump_windows(windows.take(cut_window))
+        windows = windows.take(~cut_window)
     sent = _send(job, layout, ordered, windows, core + 1 if layout.order == "none" else 0, watch)
     keep = advanced.keep
     if gathered is not None:

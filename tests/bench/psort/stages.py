@@ -121,10 +121,9 @@ def ordering(plan: Plan) -> Stage:
         for number, advanced in enumerate(_advanced(plan, account.core, from_arrow(batches))):
             ordered = advanced.ordered
             rows += len(ordered.rows)
-            cut = plan.layout.cut[ordered.group]
-            whole.append(ordered.take(~cut))
-            if cut.any():
-                part = ordered.take(cut)
+            mine, part = ordered.apart(plan.layout.cut)
+            whole.append(mine)
+            if len(part):
                 merged += len(part.rows)
                 columns = [
                     pa.array([item], type=field.type)

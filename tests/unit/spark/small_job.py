@@ -112,12 +112,12 @@ class SmallJob:
                     advanced.state.minute, gathered, keep, advanced.state.delivered, layout, self.span, self.batch
                 )
             self.minute[core, self.batch] = keep
-            cut = layout.cut[advanced.ordered.group]
+            whole, cut = advanced.ordered.apart(layout.cut)
             cut_window = layout.cut[layout.group_of[advanced.windows.sums["sensor"]]]
             cut_windows = load_windows(dump_windows(advanced.windows.take(cut_window)))
-            parts.append((load_part(dump_part(advanced.ordered.take(cut))), cut_windows))
+            parts.append((load_part(dump_part(cut)), cut_windows))
             part = core + 1 if layout.order == "none" else 0
-            self._send(advanced.ordered.take(~cut), advanced.windows.take(~cut_window), part)
+            self._send(whole, advanced.windows.take(~cut_window), part)
         merged = merge_parts([ordered for ordered, _ in parts], layout)
         self.merged_rows += len(merged.rows)
         self._send(merged, merge_windows([windows for _, windows in parts], layout), 0)

@@ -79,7 +79,9 @@ def test_a_part_is_read_as_it_was_written() -> None:
     assert np.array_equal(found.counted.q2, part.counted.q2)
     assert all(column.flags.aligned for column in (*found.rows.columns().values(), *found.counted, found.start))
     assert same(load_part(memoryview(dump_part(part))), found)
-    empty = part.take(np.zeros(len(part), dtype=np.bool_))
+    empty, every = part.apart(layout.cut)
+    assert same(every, part)
+    assert len(empty) == 0
     assert same(moved(empty), empty)
 
 
