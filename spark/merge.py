@@ -235,16 +235,18 @@ def _complete_pairs(
 ) -> tuple[Ints, Ints, Ints]:
     """Return (group, step, latest append time) of what is complete now, in any order.
 
-    Groups that are held by the same slots and stand at the same step share the work.
+    Groups that are held by the same slots and stand at the same step share the work. Cut ones stand behind the others,
+    as in the order in which they are needed: mostly nothing is left to sort then.
     """
     slot, step, appended_us = records
-    alike: dict[tuple[bytes, int, int], list[int]] = {}
+    alike: dict[tuple[bool, bytes, int, int], list[int]] = {}
     for number in np.flatnonzero(mine):
         if complete[number] > delivered[number]:
-            key = (layout.held[number].tobytes(), int(delivered[number]), int(complete[number]))
+            held = layout.held[number].tobytes()
+            key = (bool(layout.cut[number]), held, int(delivered[number]), int(complete[number]))
             alike.setdefault(key, []).append(int(number))
     groups, steps, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for (_, low, high), members in alike.items():
+    for (_, _, low, high), members in sorted(alike.items(), key=lambda item: item[0][0]):
         which = layout.held[members[0]][slot] & (step > low) & (step <= high)
         found, latest = _latest(step[which], appended_us[which])
         groups.append(np.tile(np.array(members, dtype=np.int64), len(found)))
@@ -328,15 +330,26 @@ def _own_blocks(
     group, step, appended_us = pairs
     elsewhere = layout.cut & (layout.listing != core)
     if elsewhere.any():
-        there, key = _keys(layout, (layout.group_of[rows.sensor[begin]], rows.step[begin]), (group, step))
-        own = ~elsewhere[group]
-        own |= np.searchsorted(there, key) < np.searchsorted(there, key, side="right")
+        asked = np.flatnonzero(elsewhere[group])
+        row_group, row_step = layout.group_of[rows.sensor[begin]], rows.step[begin]
+        mine = elsewhere[row_group]
+        there, key = _keys(layout, (row_group[mine], row_step[mine]), (group[asked], step[asked]))
+        own = np.ones(len(group), dtype=np.bool_)
+        own[asked] = _stand_in(key, there)
         group, step, appended_us = group[own], step[own], appended_us[own]
     (key,) = _keys(layout, (group, step))
     if not (key[1:] > key[:-1]).all():
-        place = key.argsort()
+        place = key.argsort(kind="stable")  # it takes what is in order already in runs
         group, step, appended_us = group[place], step[place], appended_us[place]
     return group, step, appended_us
+
+
+def _stand_in(key: Ints, found: Ints) -> Flags:
+    """Return which keys stand among those that were found, ascending ones."""
+    if not len(found):
+        return np.zeros(len(key), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(found, key), len(found) - 1)
+    return np.asarray(found[place] == key, dtype=np.bool_)
 
 
 def _keys(layout: Layout, *blocks: tuple[Ints, Ints]) -> list[Ints]:
