@@ -7,7 +7,7 @@ that gives nothing is waited for a set time and then left behind (DESIGN section
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -96,3 +96,40 @@ class Waiting:
     def delivered(self, slot: int) -> None:
         """Note that a slot has given a new step."""
         self.silent_s[slot] = 0.0
+
+
+class Closed(NamedTuple):
+    """Steps that a batch completes, of groups that all complete the same.
+
+    Attributes:
+        groups: int64[n], ascending.
+        step: int64[m], ascending, m > 0.
+        appended_us: int64[m], when the last of a step's inputs was appended.
+    """
+
+    groups: Ints
+    step: Ints
+    appended_us: Ints
+
+
+def appended_at(closed: Sequence[Closed], groups: int, group: Ints, step: Ints) -> tuple[Ints, Flags]:
+    """Return when the inputs of the first closed step of a group at or after `step` were appended.
+
+    Args:
+        groups: how many there are.
+        group, step: int64[n], what is asked for; no step is behind the last closed one of its group.
+
+    Returns:
+        (int64[n], bool[n]: whether this very step was closed, and not a later one).
+    """
+    number = np.full(groups, -1, dtype=np.int64)
+    for place, some in enumerate(closed):
+        number[some.groups] = place
+    asked = number[group]
+    appended_us, exact = np.zeros(len(group), dtype=np.int64), np.zeros(len(group), dtype=np.bool_)
+    for place in np.flatnonzero(np.bincount(asked + 1, minlength=1)[1:]).tolist():
+        which = np.flatnonzero(asked == place)
+        some = closed[place]
+        at = np.minimum(np.searchsorted(some.step, step[which]), len(some.step) - 1)
+        appended_us[which], exact[which] = some.appended_us[at], some.step[at] == step[which]
+    return appended_us, exact

@@ -17,7 +17,7 @@ import numpy as np
 from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
 from services.runtime.messages import VERSION, ResultBlock
 from spark.blocks import Block, Rows
-from spark.frontier import NEVER, Mark, frontiers
+from spark.frontier import NEVER, Closed, Mark, appended_at, frontiers
 from spark.layout import Flags, Ints, Layout
 from spark.queries import Counted, Readings, above_threshold, count_minute, shift_counts
 from spark.state import KEPT, CoreState, Minute
@@ -123,16 +123,17 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
     mine = layout.holds[:, task.core]
     complete = _frontier(task, blocks)
     carried_steps = _steps_of(state, blocks)
-    pairs = _complete_pairs(layout, mine, carried_steps, state.delivered, complete)
+    closed = _closed(layout, mine, carried_steps, state.delivered, complete)
     delivered = state.delivered.copy()
-    np.maximum.at(delivered, pairs[0], pairs[1])
+    for some in closed:
+        delivered[some.groups] = some.step[-1]
 
     rows = Rows.concatenate([state.rows, *(block.rows for block in blocks)])
     ready = rows.step <= delivered[layout.group_of[rows.sensor]]
     left, rows = rows.take(~ready), rows.take(ready)
     rows = rows.take(order_rows(rows, layout))
     begin = begins(rows, layout)
-    group, step, appended_us = _own_blocks(pairs, rows, begin, layout, task.core)
+    group, step, appended_us = _own_blocks(closed, rows, begin, layout, task.core)
     start = starts(rows, begin, layout, group, step)
 
     new = Readings(rows.sensor, rows.step, above_threshold(rows.mean, layout.threshold[rows.sensor]))
@@ -149,7 +150,7 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
         minute.left = np.append(minute.left, len(keep.sensor))
 
     panes = add_rows(state.panes, rows, task.specs)
-    windows, panes = close_windows(panes, task.specs, layout, state.delivered, delivered, pairs)
+    windows, panes = close_windows(panes, task.specs, layout, state.delivered, delivered, closed)
     slot, steps, appended = carried_steps
     open_step = _still_open(layout, mine, delivered, slot, steps)
     after = CoreState(
@@ -230,29 +231,22 @@ def _steps_of(state: CoreState, blocks: Sequence[Block]) -> tuple[Ints, Ints, In
     )
 
 
-def _complete_pairs(
+def _closed(
     layout: Layout, mine: Flags, records: tuple[Ints, Ints, Ints], delivered: Ints, complete: Ints
-) -> tuple[Ints, Ints, Ints]:
-    """Return (group, step, latest append time) of what is complete now, in any order.
-
-    Groups that are held by the same slots and stand at the same step share the work. Cut ones stand behind the others,
-    as in the order in which they are needed: mostly nothing is left to sort then.
-    """
+) -> list[Closed]:
+    """Return what is complete now; groups held by the same slots that stand at the same step share the work."""
     slot, step, appended_us = records
-    alike: dict[tuple[bool, bytes, int, int], list[int]] = {}
+    alike: dict[tuple[bytes, int, int], list[int]] = {}
     for number in np.flatnonzero(mine):
         if complete[number] > delivered[number]:
-            held = layout.held[number].tobytes()
-            key = (bool(layout.cut[number]), held, int(delivered[number]), int(complete[number]))
+            key = (layout.held[number].tobytes(), int(delivered[number]), int(complete[number]))
             alike.setdefault(key, []).append(int(number))
-    groups, steps, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for (_, _, low, high), members in sorted(alike.items(), key=lambda item: item[0][0]):
+    found = []
+    for (_, low, high), members in alike.items():
         which = layout.held[members[0]][slot] & (step > low) & (step <= high)
-        found, latest = _latest(step[which], appended_us[which])
-        groups.append(np.tile(np.array(members, dtype=np.int64), len(found)))
-        steps.append(np.repeat(found, len(members)))
-        times.append(np.repeat(latest, len(members)))
-    return np.concatenate(groups), np.concatenate(steps), np.concatenate(times)
+        if which.any():
+            found.append(Closed(np.array(members, dtype=np.int64), *_latest(step[which], appended_us[which])))
+    return found
 
 
 def _latest(step: Ints, appended_us: Ints) -> tuple[Ints, Ints]:
@@ -320,36 +314,33 @@ def starts(rows: Rows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> 
 
 
 def _own_blocks(
-    pairs: tuple[Ints, Ints, Ints], rows: Rows, begin: Ints, layout: Layout, core: int
+    closed: Sequence[Closed], rows: Rows, begin: Ints, layout: Layout, core: int
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the blocks that this core sends or hands on, in the order of (step, group).
+    """Return the blocks that this core sends or hands on, in the order of (whether cut, step, group).
 
     Of a group that is cut one core hands on every block, the others those with rows of theirs: where sensors have few
     readings, a part would else cost as much as the group.
     """
-    group, step, appended_us = pairs
     elsewhere = layout.cut & (layout.listing != core)
+    nothing = np.zeros(0, dtype=np.int64)
+    parts = [(nothing, nothing, nothing)]
+    for cut in (False, True):
+        for some in closed:
+            listed = some.groups[(layout.cut[some.groups] == cut) & ~elsewhere[some.groups]]
+            steps, times = (np.repeat(column, len(listed)) for column in some[1:])
+            parts.append((np.tile(listed, len(some.step)), steps, times))
     if elsewhere.any():
-        asked = np.flatnonzero(elsewhere[group])
         row_group, row_step = layout.group_of[rows.sensor[begin]], rows.step[begin]
-        mine = elsewhere[row_group]
-        there, key = _keys(layout, (row_group[mine], row_step[mine]), (group[asked], step[asked]))
-        own = np.ones(len(group), dtype=np.bool_)
-        own[asked] = _stand_in(key, there)
-        group, step, appended_us = group[own], step[own], appended_us[own]
+        asked = elsewhere[row_group]
+        row_group, row_step = row_group[asked], row_step[asked]
+        appended_us, there = appended_at(closed, len(layout.groups), row_group, row_step)
+        parts.append((row_group[there], row_step[there], appended_us[there]))
+    group, step, appended_us = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     (key,) = _keys(layout, (group, step))
     if not (key[1:] > key[:-1]).all():
         place = key.argsort(kind="stable")  # it takes what is in order already in runs
         group, step, appended_us = group[place], step[place], appended_us[place]
     return group, step, appended_us
-
-
-def _stand_in(key: Ints, found: Ints) -> Flags:
-    """Return which keys stand among those that were found, ascending ones."""
-    if not len(found):
-        return np.zeros(len(key), dtype=np.bool_)
-    place = np.minimum(np.searchsorted(found, key), len(found) - 1)
-    return np.asarray(found[place] == key, dtype=np.bool_)
 
 
 def _keys(layout: Layout, *blocks: tuple[Ints, Ints]) -> list[Ints]:

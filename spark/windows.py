@@ -24,6 +24,7 @@ from services.runtime.columns import pack_floats, pack_octets, pack_sensors
 from services.runtime.messages import BOUNDED, UNBOUNDED, VERSION, ResultBlock, Window
 from services.runtime.settings import Aggregate, ConfigError, Steps
 from spark.blocks import Rows
+from spark.frontier import Closed, appended_at
 from spark.layout import Flags, Ints, Layout
 
 GROUP = 2**32 - 1
@@ -126,13 +127,13 @@ def add_rows(panes: Panes, rows: Rows, specs: Sequence[Spec]) -> Panes:
 
 
 def close_windows(
-    panes: Panes, specs: Sequence[Spec], layout: Layout, before: Ints, after: Ints, pairs: tuple[Ints, Ints, Ints]
+    panes: Panes, specs: Sequence[Spec], layout: Layout, before: Ints, after: Ints, closed: Sequence[Closed]
 ) -> tuple[Windows, Panes]:
     """Take out the windows that are complete now.
 
     Args:
         before, after: int64[groups], the last steps delivered.
-        pairs: (group, step, appended_us) of the steps delivered now, in the order of (step, group).
+        closed: the steps delivered now.
 
     Returns:
         (the windows by sensor, the panes that later windows still need).
@@ -153,9 +154,9 @@ def close_windows(
             rows["pane"] = end[done]
             found.append(rows)
     sums = _added(np.concatenate(found), ("query", "sensor", "pane")) if found else no_panes()
-    order = window_order(sums, layout)
-    sums = sums[order]
-    return Windows(sums, _appended_us(sums, layout, pairs)), panes[needed]
+    sums = sums[window_order(sums, layout)]
+    appended_us, _ = appended_at(closed, len(layout.groups), layout.group_of[sums["sensor"]], sums["pane"])
+    return Windows(sums, appended_us), panes[needed]
 
 
 def window_order(sums: Panes, layout: Layout) -> Ints:
@@ -228,16 +229,3 @@ def _added(rows: Panes, keys: Sequence[str]) -> Panes:
     np.minimum.at(found["minimum"], place[rest], rows["minimum"][rest])
     np.maximum.at(found["maximum"], place[rest], rows["maximum"][rest])
     return found
-
-
-def _appended_us(sums: Panes, layout: Layout, pairs: tuple[Ints, Ints, Ints]) -> Ints:
-    """Return for each window when the inputs of the first step of its group at or after its end were appended."""
-    pair_group, pair_step, appended_us = pairs
-    if not len(sums):
-        return np.zeros(0, dtype=np.int64)
-    order = np.lexsort((pair_step, pair_group))
-    least = min(int(pair_step.min()), int(sums["pane"].min()))
-    width = max(int(pair_step.max()), int(sums["pane"].max())) - least + 1
-    known = pair_group[order] * width + pair_step[order] - least
-    wanted = layout.group_of[sums["sensor"]] * width + sums["pane"] - least
-    return np.asarray(appended_us[order][np.searchsorted(known, wanted)], dtype=np.int64)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.frontier import NEVER, Waiting, frontiers
+from spark.frontier import NEVER, Closed, Waiting, appended_at, frontiers
 
 
 def brute_force(held, last_step, counted) -> list[int]:
@@ -65,3 +65,15 @@ def test_a_clock_that_steps_back_counts_as_no_time() -> None:
     waiting = Waiting(wait_s=3, cap_s=10)
     waiting.elapse(-5, {0: 5, 1: 3})
     assert waiting.silent_s[1] == 0
+
+
+def test_appended_at_finds_the_first_step_of_a_group_at_or_after_what_is_asked_for() -> None:
+    closed = [
+        Closed(np.array([0, 2]), np.array([3, 5, 9]), np.array([30, 50, 90])),
+        Closed(np.array([1]), np.array([4]), np.array([41])),
+    ]
+    group, step = np.array([2, 0, 1, 2, 3]), np.array([5, 4, 4, 9, 4])
+    appended_us, exact = appended_at(closed, 4, group, step)
+    assert appended_us.tolist() == [50, 50, 41, 90, 0]
+    assert exact.tolist() == [True, False, True, True, False]
+    assert appended_at([], 4, group[:0], step[:0])[0].tolist() == []
