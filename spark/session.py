@@ -22,9 +22,13 @@ QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 SOURCE_PREFIX = "kafka."
 """Keys of `[spark] options` that begin so go to the Kafka source, the others to the session."""
 
-# Python workers keep the memory that one batch's columns had for the next one's: handed back, as glibc does by itself
-# above some megabytes, each page of it would be cleared by the kernel again, which was a quarter of all a core's work.
-_MALLOC = {"MALLOC_MMAP_THRESHOLD_": 32 << 20, "MALLOC_TRIM_THRESHOLD_": 512 << 20}
+# Python workers keep the memory that one batch's columns had for the next one's. Handed back, as glibc does above some
+# megabytes and Arrow's own pool always, each page of it would be cleared by the kernel again: a third of the work.
+_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
 _PLAIN = re.compile(r"[!#%-&(-\[\]-~]+")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _COMMIT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -50,7 +54,7 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
         _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.reuse": "true",
-        **{f"spark.executorEnv.{name}": str(value) for name, value in _MALLOC.items()},
+        **{f"spark.executorEnv.{name}": value for name, value in _MEMORY.items()},
         "spark.sql.shuffle.partitions": str(settings.spark.cores),
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",

@@ -122,7 +122,8 @@ def ordering(plan: Plan) -> Stage:
             ordered = advanced.ordered
             rows += len(ordered.rows)
             mine, part = ordered.apart(plan.layout.cut)
-            whole.append(mine)
+            if plan.check:
+                whole.append(mine)
             if len(part):
                 merged += len(part.rows)
                 columns = [
@@ -145,11 +146,14 @@ def merging(plan: Plan) -> Stage:
         for batch in batches:
             for core, number, part in zip(*(batch.column(place) for place in range(3)), strict=True):
                 parts.setdefault(number.as_py(), []).append((core.as_py(), load_part(memoryview(part.as_buffer()))))
-        whole = [
-            merge_parts([part for _, part in sorted(parts[number], key=lambda item: item[0])], plan.layout)
-            for number in sorted(parts)
-        ]
-        account.close(rows=sum(len(item.rows) for item in whole), **(judge(whole) if plan.check else {}))
+        whole: list[Ordered] = []
+        rows = 0
+        for number in sorted(parts):
+            found = merge_parts([part for _, part in sorted(parts.pop(number), key=lambda item: item[0])], plan.layout)
+            rows += len(found.rows)
+            if plan.check:
+                whole.append(found)
+        account.close(rows=rows, **(judge(whole) if plan.check else {}))
         _settle()
         yield pa.RecordBatch.from_arrays([pa.array([], type=field.type) for field in PART], schema=PART)
 

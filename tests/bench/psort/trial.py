@@ -104,7 +104,9 @@ def _arrangement(day: Day, layout: Layout) -> Arrangement:
 def session(master: str) -> Iterator[SparkSession]:
     """Start Spark with the job's own options."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    settings = Settings(spark=Spark(master=master, memory="3g", options={"spark.log.level": "ERROR"}))
+    # The merge core gets a day at once, which a batch never is: what it takes is to be kept for the next pass, too.
+    options = {"spark.log.level": "ERROR", "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
+    settings = Settings(spark=Spark(master=master, memory="3g", options=options))
     found = start_session(settings)
     try:
         yield found
