@@ -294,7 +294,7 @@ def starts(rows: Rows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> 
 
     Args:
         begin: what `begins` has found.
-        group, step: of the blocks, in the order of (step, group).
+        group, step: of the blocks, in the order of (whether cut, step, group).
 
     Raises:
         ValueError: rows of a block that is not there.

@@ -124,9 +124,19 @@ class ComposeProject:
 
     def containers(self) -> list[dict[str, Any]]:
         """Return what Docker says of its containers."""
-        listed = docker("ps", "--all", "--quiet", "--filter", f"label=com.docker.compose.project={self.name}").split()
-        found: list[dict[str, Any]] = json.loads(docker("inspect", *listed)) if listed else []
-        return found
+        return inspected(f"com.docker.compose.project={self.name}")
+
+
+def inspected(label: str) -> list[dict[str, Any]]:
+    """Return what Docker says of each container with a label; one that goes away between list and answer is none."""
+    listed = docker("ps", "--all", "--quiet", "--filter", f"label={label}").split()
+    if not listed:
+        return []
+    done = subprocess.run(["docker", "inspect", *listed], capture_output=True, text=True, timeout=300, check=False)
+    complaints = [line for line in done.stderr.splitlines() if "No such object" not in line]
+    assert not complaints, f"docker inspect {' '.join(listed)}: {done.stderr}"
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
 
 
 def docker(*arguments: str) -> str:

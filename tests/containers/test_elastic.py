@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.containers.project import ComposeProject, docker
+from tests.containers.project import ComposeProject, docker, inspected
 
 WAIT_S = 120.0
 
@@ -24,8 +24,7 @@ def elastic() -> Iterator[ComposeProject]:
 
 def launched(project: ComposeProject) -> dict[str, dict[str, Any]]:
     """Return node -> what Docker says of each container that the scaler has started."""
-    listed = docker("ps", "--all", "--quiet", "--filter", f"label=tsunagi.project={project.name}").split()
-    found = json.loads(docker("inspect", *listed)) if listed else []
+    found = inspected(f"tsunagi.project={project.name}")
     return {one["Config"]["Labels"]["tsunagi.node"]: one for one in found}
 
 
