@@ -266,17 +266,26 @@ def order_rows(rows: Rows, layout: Layout) -> Ints:
     group = layout.group_of[rows.sensor]
     step, steps = _placed(layout, group, rows.step, int(rows.step.min()), int(rows.step.max()))
     sensors, groups = len(layout), len(layout.groups)
-    if steps * sensors * groups < 2**62:
-        return np.argsort((step * groups + group) * sensors + rows.sensor, kind="stable")
-    return np.lexsort((rows.sensor, group, step))
+    if steps * sensors * groups >= 2**62:
+        return np.lexsort((rows.sensor, group, step))
+    key = (step * groups + group) * sensors + rows.sensor
+    behind = layout.cut[group]
+    if not behind.any() or behind.all():
+        return np.argsort(key, kind="stable")
+    # Rows mostly come in order, and those of cut groups among the others; with these apart little is left to sort.
+    place = np.arange(len(key))
+    place = np.concatenate((place[~behind], place[behind]))
+    key = key[place]
+    return place if (key[1:] > key[:-1]).all() else place[np.argsort(key, kind="stable")]
 
 
 def _placed(layout: Layout, group: Ints, step: Ints, first: int, last: int) -> tuple[Ints, int]:
     """Return steps from 0 on, those of cut groups behind all others, and how many there are."""
     steps = last - first + 1
     placed = step - first
-    if layout.cut.any():
-        placed += layout.cut[group] * steps
+    behind = layout.cut[group]
+    if behind.any():
+        placed += behind * steps
         steps *= 2
     return placed, steps
 
@@ -321,7 +330,7 @@ def _own_blocks(
     Of a group that is cut one core hands on every block, the others those with rows of theirs: where sensors have few
     readings, a part would else cost as much as the group.
     """
-    elsewhere = layout.cut & (layout.listing != core)
+    elsewhere = layout.cut & layout.holds[:, core] & (layout.listing != core)
     nothing = np.zeros(0, dtype=np.int64)
     parts = [(nothing, nothing, nothing)]
     for cut in (False, True):

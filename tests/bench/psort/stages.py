@@ -60,7 +60,7 @@ class Plan:
     def bounds(self, split: int) -> list[tuple[int, int]]:
         """Return (first, last) of the chunks of steps that a task splits; first is the last one of the one before."""
         splits = self.layout.cores
-        pieces = -(-CHUNKS // splits)
+        pieces = max(1, round(CHUNKS / splits))
         edges = np.linspace(0, self.day.steps, splits * pieces + 1).round().astype(int).tolist()
         return list(pairwise(edges[split * pieces : (split + 1) * pieces + 1]))
 
