@@ -117,10 +117,10 @@ def appended_at(closed: Sequence[Closed], groups: int, group: Ints, step: Ints) 
 
     Args:
         groups: how many there are.
-        group, step: int64[n], what is asked for; no step is behind the last closed one of its group.
+        group, step: int64[n], what is asked for; no step is after the last closed one of its group.
 
     Returns:
-        (int64[n], bool[n]: whether this very step was closed, and not a later one).
+        (int64[n], bool[n]: whether this very step was closed, not a later one). Of a group without any: 0, False.
     """
     number = np.full(groups, -1, dtype=np.int64)
     for place, some in enumerate(closed):

@@ -264,12 +264,12 @@ def order_rows(rows: Rows, layout: Layout) -> Ints:
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
     group = layout.group_of[rows.sensor]
-    step, steps = _placed(layout, group, rows.step, int(rows.step.min()), int(rows.step.max()))
+    behind = layout.cut[group]
+    step, steps = _placed(behind, rows.step, int(rows.step.min()), int(rows.step.max()))
     sensors, groups = len(layout), len(layout.groups)
     if steps * sensors * groups >= 2**62:
         return np.lexsort((rows.sensor, group, step))
     key = (step * groups + group) * sensors + rows.sensor
-    behind = layout.cut[group]
     if not behind.any() or behind.all():
         return np.argsort(key, kind="stable")
     # Rows mostly come in order, and those of cut groups among the others; with these apart little is left to sort.
@@ -279,11 +279,10 @@ def order_rows(rows: Rows, layout: Layout) -> Ints:
     return place if (key[1:] > key[:-1]).all() else place[np.argsort(key, kind="stable")]
 
 
-def _placed(layout: Layout, group: Ints, step: Ints, first: int, last: int) -> tuple[Ints, int]:
-    """Return steps from 0 on, those of cut groups behind all others, and how many there are."""
+def _placed(behind: Flags, step: Ints, first: int, last: int) -> tuple[Ints, int]:
+    """Return steps from 0 on, those that are to stand behind all others after these, and how many there are."""
     steps = last - first + 1
     placed = step - first
-    behind = layout.cut[group]
     if behind.any():
         placed += behind * steps
         steps *= 2
@@ -360,7 +359,7 @@ def _keys(layout: Layout, *blocks: tuple[Ints, Ints]) -> list[Ints]:
         max((int(step.max()) for step in steps), default=0),
     )
     groups = len(layout.groups)
-    return [_placed(layout, group, step, first, last)[0] * groups + group for group, step in blocks]
+    return [_placed(layout.cut[group], step, first, last)[0] * groups + group for group, step in blocks]
 
 
 def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) -> tuple[Readings, Minute]:

@@ -23,7 +23,7 @@ SOURCE_PREFIX = "kafka."
 """Keys of `[spark] options` that begin so go to the Kafka source, the others to the session."""
 
 # Python workers keep the memory that one batch's columns had for the next one's. Handed back, as glibc does above some
-# megabytes and Arrow's own pool always, each page of it would be cleared by the kernel again: a third of the work.
+# megabytes and Arrow's own pool always, each page of it would be cleared by the kernel again: a fifth of the work.
 _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),

@@ -57,10 +57,14 @@ class Plan:
     reports: Path
     check: bool
 
+    @property
+    def pieces(self) -> int:
+        """In so many pieces a core splits its share of the day, and works through its rows."""
+        return max(1, round(CHUNKS / self.layout.cores))
+
     def bounds(self, split: int) -> list[tuple[int, int]]:
         """Return (first, last) of the chunks of steps that a task splits; first is the last one of the one before."""
-        splits = self.layout.cores
-        pieces = max(1, round(CHUNKS / splits))
+        splits, pieces = self.layout.cores, self.pieces
         edges = np.linspace(0, self.day.steps, splits * pieces + 1).round().astype(int).tolist()
         return list(pairwise(edges[split * pieces : (split + 1) * pieces + 1]))
 
@@ -168,7 +172,7 @@ def _advanced(plan: Plan, core: int, blocks: list[Block]) -> Iterator[Advanced]:
     ends = sorted({block.mark.step for block in blocks})
     if not ends:
         return  # a sensor may have more rows than a core should, and leave others without any
-    turns = np.array_split(ends, max(1, round(CHUNKS / layout.cores)))
+    turns = np.array_split(ends, plan.pieces)
     span = max(1, -(-RANGE_US // plan.day.slide_us))
 
     def read(batch: int, low: int, high: int) -> Readings:
