@@ -113,7 +113,7 @@ class Runner:
         before = ledger.tally.copy()
         node, as_role, slots = self._choose(plan)
         former = ledger.roles.beats.get(node)
-        self._pump(plan.phase * ledger.step_us / 1e6)
+        self._pump(into_step_s(plan.phase, ledger.step_us, _now_us()))
         if plan.target in ("gateway", "secondary"):
             node, as_role, slots = self._choose(plan)
         try:
@@ -135,7 +135,7 @@ class Runner:
 
     def _choose(self, plan: Round) -> tuple[str, str, list[int]]:
         """Return (node, as what, slots that the fault concerns)."""
-        ledger, units = self._watch.ledger, self._driver.units()
+        ledger = self._watch.ledger
         everything = list(range(self._watch.slots))
         if plan.target in ("gateway", "secondary"):
             slot = int(plan.choice * self._watch.slots)
@@ -148,7 +148,7 @@ class Runner:
                 raise ChaosError(f"slot {slot} has no ready secondary to disturb")
             owned = ledger.roles.owned_by(node)
             return node, f"secondary of slot {slot}", sorted({slot, *owned})
-        names = [unit.node for unit in units if unit.role == plan.target and unit.node != "spark-master"]
+        names = [unit.node for unit in self._driver.units() if unit.role == plan.target and unit.node != "spark-master"]
         if not names:
             raise ChaosError(f"--target {plan.target}: nothing of that role is there")
         node = plan.pick(names)
@@ -288,6 +288,11 @@ class Runner:
                 for name in ("silence_p50_s", "silence_max_s")
             )
             self._tell(f"  {kind:<20} {figures['ok']} of {figures['rounds']} ok, silence p50 {p50}, max {most}")
+
+
+def into_step_s(phase: float, step_us: int, now_us: int) -> float:
+    """Return how long to wait until event time is `phase` of a step past a step's end, seconds; 0 without steps."""
+    return (phase * step_us - now_us) % step_us / 1e6 if step_us else 0.0
 
 
 def _now_us() -> int:

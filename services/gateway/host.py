@@ -231,7 +231,7 @@ class Host:
         for slot, batch in tuples.items():
             replica = self.replicas.get(slot)
             if replica is not None:
-                self._carry_out(replica, replica.on_records(batch, now))
+                self._carry_out(replica, replica.on_records(batch, now, self._clock.now_us()))
         for replica in list(self.replicas.values()):
             self._turn(replica)
         self._release()

@@ -284,7 +284,8 @@ class Standby(Target):
     """A-SAS: how the slots' secondaries stand by."""
 
     costs: Literal["measured", "symmetric"] = Field(
-        "measured", description="who measures R_ptime: measured (the secondary), symmetric (the primary, as the paper)"
+        "measured",
+        description="who measures S_time and R_ptime: measured (the secondary), symmetric (the primary, as the paper)",
     )
     cost_period_s: Positive = Field(2.0, description="period over which the costs are measured")
     step_tuples: Count = Field(5, description="policy step: by how much B changes")

@@ -7,8 +7,8 @@ The paper has neither T_0 nor h. T_0 is what a takeover costs that has nothing t
 log and is read back, and the last output is looked up. h are the tuples of one heartbeat's interval: a secondary hears
 by heartbeats how far the log goes and what its primary has survived, so a batch is up to h tuples larger than B.
 
-All is measured at the secondary, who would have to do the work; the paper measures S_time and R_ptime at the primary,
-and leaves unequal machines as an open problem. What a B would cost that is not in force is measured as well, not
+All is measured at the secondary, who would have to do the work; the paper measures S_time and R_ptime at the primary
+(`symmetric`), and leaves unequal machines as an open problem. What a B would cost that is not in force is measured as well, not
 extrapolated: for each of `GRID`, a shadow follows the same rule on the same log (read when the log holds B tuples, skip
 what a Level-1-Ack trimmed before), and only counts what it would have read.
 """
@@ -177,7 +177,7 @@ class Costs:
 
     Args:
         period_s: length of the sliding period.
-        symmetric: take R_ptime from the primary, as the paper does, instead of measuring it here.
+        symmetric: take S_time and R_ptime from the primary, as the paper does, instead of measuring them here.
     """
 
     def __init__(self, period_s: float, *, symmetric: bool = False) -> None:
@@ -189,7 +189,7 @@ class Costs:
         self._looks: deque[_Look] = deque()
         self._asked: deque[float] = deque(maxlen=KEPT * 4)
         self._end: int | None = None
-        self._owner_record_s = 0.0
+        self._owner_record_s = self._owner_send_s = 0.0
         self._record_tuples = 1.0
         self._record_bytes = 0.0
 
@@ -222,10 +222,12 @@ class Costs:
             self._work.append(_Work(now, seconds, records * self._record_tuples, self._owner_s()))
             self._forget(now)
 
-    def on_owner(self, record_s: float) -> None:
-        """Take in what a record costs the primary, by its heartbeat; 0 = it has not said."""
+    def on_owner(self, record_s: float, send_s: float = 0.0) -> None:
+        """Take in what a record costs the primary, and what a tuple's way to it does; 0 = it has not said."""
         if record_s > 0:
             self._owner_record_s = record_s
+        if send_s > 0:
+            self._owner_send_s = send_s
 
     # ---- the models
 
@@ -248,6 +250,8 @@ class Costs:
 
         A request costs something whatever it brings: pulls of several sizes tell that part from the tuples' own.
         """
+        if self._symmetric and self._owner_send_s > 0:
+            return batches * self._owner_send_s
         if not self._pulls:
             return np.zeros(len(batches))
         x = np.array([pull.tuples for pull in self._pulls])

@@ -34,6 +34,8 @@ class Intake:
         read_bytes: values read, whether pulled or followed; pulled_bytes: what pulls should have cost on the network
             since they were taken.
         wire: what they do cost, as a factor.
+        send_s: S_time as an owner measures it: a tuple's part of the way from the log's append to being read, running
+            mean; 0 = nothing has been followed yet.
         level1: the newest Level-1-Ack known: where the state can be had without what stands before.
     """
 
@@ -49,6 +51,7 @@ class Intake:
         self.read_bytes = 0
         self.pulled_bytes = 0.0
         self.wire = 1.0
+        self.send_s = 0.0
         self.pulls = 0
         self.jumps = 0
         self.trimmed = 0
@@ -83,6 +86,17 @@ class Intake:
     def on_pulled(self, records: Sequence[Record]) -> None:
         """Count what reading them should have cost on the network."""
         self.pulled_bytes += sum(len(record.value or b"") + RECORD_OVERHEAD_BYTES for record in records)
+
+    def on_followed(self, records: Sequence[Record], now_us: int) -> None:
+        """Take in how long what one read brought was on its way, by the clocks of the log and of this node.
+
+        The paper's S_time, measured at the primary; it assumes machines that are alike, so their clocks as well.
+        """
+        if not records:
+            return
+        way_s = max(0, now_us - records[0].appended_us) / 1e6
+        tuples = max(1.0, len(records) * self.tuples_per_record)
+        self.send_s += (1.0 - (1.0 - WEIGHT) ** len(records)) * (way_s / tuples - self.send_s)
 
     def take_pulled(self) -> float:
         """Return `pulled_bytes` since the last call."""

@@ -223,6 +223,7 @@ class Replica:
             batch_size=0 if math.isinf(self.batching.batch_tuples) else int(self.batching.batch_tuples),
             lag=self.lag,
             record_tuples=self.intake.tuples_per_record,
+            send_us=self.intake.send_s * 1e6 if stage is Stage.OWN else 0.0,
             taking_up=stage is Stage.OWN and self._promotion is not None,
         )
 
@@ -372,9 +373,10 @@ class Replica:
             return self._bury(promotion, now)
         return self._become_primary(promotion, now)
 
-    def on_records(self, records: list[Record], now: float) -> list[act.Action]:
+    def on_records(self, records: list[Record], now: float, now_us: int) -> list[act.Action]:
         """What came of following the log."""
         self._take_in(records)
+        self.intake.on_followed(records, now_us)
         if self.stage is Stage.OWN and (self.scan.owner != self.node or self.scan.epoch != self._term):
             return self._fall(now)  # another node, or a newer process of this node's name
         return []
@@ -439,7 +441,7 @@ class Replica:
         beat = self._detector.owner_beat(owner, self.slot_id) if owner else None
         if beat is not None:
             self._learn(beat.epoch, owner, now)
-            self.batching.costs.on_owner(beat.record_us / 1e6)
+            self.batching.costs.on_owner(beat.record_us / 1e6, beat.send_us / 1e6)
             if self._speculation is None:  # else nothing may be passed over in silence: what is written has no gaps
                 self._process_silently(self._survived(beat))
         self.batching.decide(now)

@@ -90,7 +90,7 @@ class Probe:
     def _receive(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(LogError):
-                for record in self._reader.read(100, 0.1):
+                for record in self._reader.read(1, 0.1):  # of more, it would wait for the others
                     self.round_trips.append(time.monotonic() - float(record.value or b"0"))
 
 

@@ -173,7 +173,7 @@ class Node:
         cluster = self.cluster
         if self.follows is not None and self.follows < cluster.end:
             records, self.follows = cluster.records[self.follows :], cluster.end
-            self.carry_out(self.replica.on_records(records, cluster.now))
+            self.carry_out(self.replica.on_records(records, cluster.now, cluster.now_us))
         self.carry_out(self.replica.step(cluster.now, cluster.now_us))
 
     def carry_out(self, actions: list[act.Action]) -> None:

@@ -109,3 +109,21 @@ def test_the_number_of_tuples_a_record_is_learnt_with_the_control_records_betwee
     assert intake.tuples_per_record == pytest.approx(tuples / 2, rel=0.1)
     place = intake.place()
     assert (place.record_tuples, place.resume) == (intake.tuples_per_record, 0)
+
+
+def test_a_tuples_way_is_told_by_what_one_read_brings() -> None:
+    intake = Intake(2.0)
+    intake.on_followed([], 10_000)
+    assert intake.send_s == 0.0
+    for read in range(200):
+        appended_us = read * 50_000
+        intake.on_followed(
+            [Record(TUPLES, SLOT, read * 5 + i, appended_us, b"", b"") for i in range(5)], appended_us + 2_000
+        )
+    assert intake.send_s == pytest.approx(0.002 / 10, rel=0.01)  # five records of two tuples each
+
+
+def test_a_clock_behind_the_logs_says_nothing_of_a_tuples_way() -> None:
+    intake = Intake(2.0)
+    intake.on_followed([Record(TUPLES, SLOT, 0, 5_000_000, b"", b"")], 1_000_000)
+    assert intake.send_s == 0.0
