@@ -8,9 +8,9 @@ log and is read back, and the last output is looked up. h are the tuples of one 
 by heartbeats how far the log goes and what its primary has survived, so a batch is up to h tuples larger than B.
 
 All is measured at the secondary, who would have to do the work; the paper measures S_time and R_ptime at the primary
-(`symmetric`), and leaves unequal machines as an open problem. What a B would cost that is not in force is measured as well, not
-extrapolated: for each of `GRID`, a shadow follows the same rule on the same log (read when the log holds B tuples, skip
-what a Level-1-Ack trimmed before), and only counts what it would have read.
+(`symmetric`), and leaves unequal machines as an open problem. What a B would cost that is not in force is measured as
+well, not extrapolated: for each of `GRID`, a shadow follows the same rule on the same log (read when the log holds B
+tuples, skip what a Level-1-Ack trimmed before), and only counts what it would have read.
 """
 
 from __future__ import annotations
