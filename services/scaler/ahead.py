@@ -16,6 +16,10 @@ from services.scaler.risk import Risk, together
 from services.scaler.slots import Slots
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+ERRORS_FADE = 0.001
+"""What errors of forecasts weigh less after each slot."""
 
 
 class ForecastError(RuntimeError):
@@ -44,6 +48,9 @@ class Ahead:
         self.failure = ""
         self.newest = Forecast(np.zeros(HORIZON), np.zeros((HORIZON, len(LEVELS))))
         self._said = np.zeros((HORIZON, HORIZON))
+        self._missed = np.zeros(HORIZON)  # by how much a slot's mean was off from the forecast one slot before
+        self._together = np.zeros(HORIZON)  # of errors of one forecast: the first slot's times each slot's
+        self._alone = 1e-9
         self._seen = 0
         self._leads = np.arange(HORIZON)
 
@@ -53,8 +60,9 @@ class Ahead:
             leads = self._leads[: min(self._seen, HORIZON)]
             if len(leads):
                 said = float(self._said[(self._seen - 1) % HORIZON, 0])
-                self.persistence.add(slot, step_s, said)
-                self.risk.update(self._said[(self._seen - 1 - leads) % HORIZON, leads], slot, step_s)
+                reaction = self.persistence.add(slot, step_s, said)
+                self.risk.update(self._said[(self._seen - 1 - leads) % HORIZON, leads], slot, step_s, reaction)
+                self._compare(leads, float(slot.mean()))
             mean = float(slot.mean())
             self.level += max(0.002, 1.0 / (1 + self._seen)) * (mean - self.level)
             try:
@@ -65,6 +73,25 @@ class Ahead:
                 self.failure = ""
             self._said[self._seen % HORIZON] = self.newest.mean
             self._seen += 1
+
+    def now(self, near: float) -> Floats:
+        """Return the means of the next slots, by what the rate now says of them, (HORIZON,).
+
+        Args:
+            near: the smoothed rate now, in the slot that was forecast first.
+        """
+        off = self.persistence.difference * (near - self.newest.mean[0])
+        shares = np.clip(self._together / self._alone, 0.0, 1.0)
+        found: Floats = np.maximum(self.newest.mean + shares * off, 0.0)
+        return found
+
+    def _compare(self, leads: Ints, mean: float) -> None:
+        """Learn how much of what the first slot of a forecast was off by the later ones were off by, too."""
+        errors = mean - self._said[(self._seen - 1 - leads) % HORIZON, leads]
+        self._missed[self._seen % HORIZON] = errors[0]
+        first = self._missed[(self._seen - leads) % HORIZON]  # of the forecast that spoke of this slot so many ahead
+        self._together[leads] += first * errors - ERRORS_FADE * self._together[leads]
+        self._alone += errors[0] ** 2 - ERRORS_FADE * self._alone
 
     def _next(self, mean: float, effective: float) -> Forecast:
         try:

@@ -20,6 +20,8 @@ TOLERANCE = 0.1
 class AlwaysOn:
     """The cheapest workers for the peak, all the time: the peak it was told, or the highest minute it has seen."""
 
+    looks_again = False
+
     def __init__(self, settings: PolicySettings, peak: float = math.nan) -> None:
         self._settings = settings
         self._peak = peak
@@ -53,6 +55,8 @@ class AlwaysOn:
 
 class _OneType:
     """A horizontal autoscaler knows one size: the cheapest a tuple that has no limit (else the cheapest)."""
+
+    looks_again = False
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 Floats = NDArray[np.float64]
 
-GAIN = 0.3
-"""Weight of the newest step in the smoothed rate."""
+GAINS = (1.0, 0.6, 0.3, 0.15)
+"""Weights of the newest step in the smoothed rate: all of it where steps are calm, little where they are noisy."""
 _ABOVE = 1.15
 _MEMORY = 0.001
 
 
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """What the lag guard would have gone by in a slot, and what it takes to help.
+
+    Attributes:
+        near: (steps,) smoothed rate after each step, tuples/s.
+        share: of an excess over the forecast that lasts.
+        boot_s: from launch to ready.
+    """
+
+    near: Floats
+    share: float
+    boot_s: float
+
+
 class Persistence:
     """Learns the share of an excess that lasts, by discounted least squares over the steps at which there was one.
+
+    The rate is smoothed in several ways at once; the one whose excess told most of what came is in force.
 
     Args:
         boot_s: from launch to ready.
@@ -26,29 +45,68 @@ class Persistence:
         self._boot_s = boot_s
         self._span_s = span_s
         self._before = np.zeros(0)
+        self._paths = np.zeros((len(GAINS), 0))
         self._forecast = 0.0
-        self._product = 1e-9
-        self._square = 1e-9
+        self._near = np.zeros(len(GAINS))
+        self._product = np.full(len(GAINS), 1e-9)
+        self._square = np.full(len(GAINS), 1e-9)
+        self._any_product = np.full(len(GAINS), 1e-9)
+        self._any_square = np.full(len(GAINS), 1e-9)
+
+    @property
+    def _best(self) -> int:
+        return int((self._product * np.abs(self._product) / self._square).argmax())
+
+    @property
+    def gain(self) -> float:
+        """Weight of the newest step in the smoothed rate."""
+        return GAINS[self._best]
 
     @property
     def share(self) -> float:
         """Share of an excess that lasts, 0..1."""
-        return min(max(self._product / self._square, 0.0), 1.0)
+        best = self._best
+        return min(max(float(self._product[best] / self._square[best]), 0.0), 1.0)
 
-    def add(self, rates: Floats, step_s: float, forecast: float) -> None:
-        """Take in a slot's rates, and what had been forecast of it one slot before."""
-        before, said = self._before, self._forecast
-        self._before, self._forecast = rates, forecast
+    @property
+    def difference(self) -> float:
+        """Share of any difference from the forecast, either way and however small, that lasts, 0..1."""
+        best = self._best
+        return min(max(float(self._any_product[best] / self._any_square[best]), 0.0), 1.0)
+
+    def add(self, rates: Floats, step_s: float, forecast: float) -> Reaction:
+        """Take in a slot's rates, and what had been forecast of it one slot before.
+
+        Returns:
+            What could be gone by during this slot: `share` is that of before it.
+        """
+        best, share = self._best, self.share
+        before, said, paths = self._before, self._forecast, self._paths
         if not len(before):
-            return
-        near, _ = lfilter([GAIN], [1.0, GAIN - 1.0], before, zi=[(1.0 - GAIN) * before[0]])
+            self._near[:] = rates[0]
+        self._before, self._forecast = rates, forecast
+        self._paths = np.array(
+            [
+                lfilter([gain], [1.0, gain - 1.0], rates, zi=[(1.0 - gain) * near])[0]
+                for gain, near in zip(GAINS, self._near, strict=True)
+            ]
+        )
+        self._near = self._paths[:, -1].copy()
+        if len(before):
+            self._learn(before, rates, paths - said, said, step_s)
+        return Reaction(self._paths[best], share, self._boot_s)
+
+    def _learn(self, before: Floats, rates: Floats, excess: Floats, said: float, step_s: float) -> None:
+        """Compare the excess at each step of the slot before with what was left of it a boot later."""
         first = round(self._boot_s / step_s)
         span = max(1, min(round(self._span_s / step_s), len(rates) - 1))
         sums = np.concatenate(([0.0], np.cumsum(np.concatenate((before, rates)))))
         at = np.arange(len(before))
         at = at[at + 1 + first + span < len(sums)]
-        later = (sums[at + 1 + first + span] - sums[at + 1 + first]) / span
-        excess = near[at] - said
-        above = excess > (_ABOVE - 1.0) * said
-        self._product += float((excess * (later - said))[above].sum()) - _MEMORY * self._product
-        self._square += float((excess * excess)[above].sum()) - _MEMORY * self._square
+        later = (sums[at + 1 + first + span] - sums[at + 1 + first]) / span - said
+        excess = excess[:, at]
+        self._any_product += excess @ later - _MEMORY * self._any_product
+        self._any_square += (excess * excess).sum(axis=1) - _MEMORY * self._any_square
+        excess = np.where(excess > (_ABOVE - 1.0) * said, excess, 0.0)
+        self._product += excess @ later - _MEMORY * self._product
+        self._square += (excess * excess).sum(axis=1) - _MEMORY * self._square

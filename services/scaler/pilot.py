@@ -163,9 +163,10 @@ class Pilot:
     def _carry_out(self, kind: str, answer: Answer, seen: Seen, now_s: float) -> Decision:
         view = self._view(seen, now_s)
         known = {name: count for name, count in answer.wanted.items() if name in self.target}
-        todo = actions(view, known, self._settings.billing, self._settings.slot_s)
-        if kind == "guard":
-            todo = Actions(todo.launches, {})  # it never stops a worker
+        again = self._policy.looks_again
+        todo = actions(view, known, self._settings.billing, self._step_s if again else self._settings.slot_s)
+        if kind == "guard" and not again:
+            todo = Actions(todo.launches, {})
         self._stops |= todo.stops
         for name in self.target:
             # What runs on until its paid hour is over counts as wanted until then, or it would be stopped now.

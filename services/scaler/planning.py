@@ -17,9 +17,9 @@ from services.scaler.ahead import Ahead
 from services.scaler.baselines import Threshold
 from services.scaler.capacity import corrected
 from services.scaler.forecast.base import HORIZON
+from services.scaler.guarding import Queue, expected_late
 from services.scaler.lookahead import Lookahead
 from services.scaler.marginal import Offer, Prices, plan
-from services.scaler.persistence import GAIN
 from services.scaler.policy import NEVER, Answer, PolicySettings, View
 from services.scaler.program import Cover, ProgramError, data_sizes, spread
 from services.scaler.risk import MULTIPLES
@@ -35,6 +35,8 @@ _CUT = 5.0
 class LookaheadPolicy:
     """Plans blocks over two hours by the measured risk of lateness; launches at once when the forecast was wrong."""
 
+    looks_again = True
+
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
         self._boot_s = min(kind.boot_s for kind in settings.types)
@@ -47,7 +49,7 @@ class LookaheadPolicy:
         self._cover = Cover(self._sizes, settings.solve_s)
         self._tuple_price = min(size.price / size.amount for size in self._sizes) / settings.hour_s
         self._late_price = settings.late_price
-        self._near = 0.0
+        self._near = math.nan
 
     @property
     def late_price(self) -> float:
@@ -64,78 +66,135 @@ class LookaheadPolicy:
 
     def decide(self, view: View) -> Answer:
         self._correct(view)
+        self._follow(view)
         stood_in = self._threshold.decide(view)
         self._ahead.add(view.rates, view.step_s)
         if self._ahead.failure:
             fallback = f"threshold: {self._ahead.failure}"
             return Answer(stood_in.wanted, rate=stood_in.rate, reason=stood_in.reason, fallback=fallback)
         self._feedback(view)
-        prices = self._prices(view)
-        kinds = self._settings.types
-        capacity, ends = standing(view, kinds, self._rates, self._settings.slot_s, HORIZON)
-        running = [view.count(kind.name) for kind in kinds]
-        begun, fallback = self._begin(prices, capacity, ends, running)
-        wanted = {kind.name: running[i] - int(ends[i, 0]) + begun[i] for i, kind in enumerate(kinds)}
+        begun, ends, fallback = self._plan(view, self._ahead.newest.mean)
+        wanted = {kind: view.count(kind) - ends[kind] + count for kind, count in begun.items()}
         ahead = self._ahead.newest
         rate = view.local_rate + self._capacity(wanted)
         return Answer(wanted, float(ahead.mean[0]), float(ahead.at(0.95)[0]), rate, "plan", fallback)
 
     def guard(self, view: View) -> Answer | None:
+        self._follow(view)
         if self._ahead.failure:
-            return self._threshold.guard(view)
+            return self._threshold.decide(view) if self._ending(view) else self._threshold.guard(view)
         if not len(view.rates):
             return None
-        self._near += GAIN * (float(view.rates[-1]) - self._near)
-        if view.backlog <= 0:
+        return self._help(view) or self._look_again(view)
+
+    def _follow(self, view: View) -> None:
+        """Take the newest rate into the smoothed one."""
+        if len(view.rates):
+            newest = float(view.rates[-1])
+            before = self._near if math.isfinite(self._near) else newest
+            self._near = before + self._ahead.persistence.gain * (newest - before)
+
+    def _ending(self, view: View) -> list[str]:
+        """Return the types of the workers whose paid block ends before the next look."""
+        if self._settings.billing != "hourly":
+            return []
+        last_s = view.now_s + view.step_s + view.drain_s
+        return [worker.type for worker in view.workers if worker.stop_s == NEVER and worker.paid_s < last_s]
+
+    def _help(self, view: View) -> Answer | None:
+        """Launch at once where the queue will pass the limit before a worker could boot, and it is worth it."""
+        ready = [(worker.ready_s - view.now_s, self._rates[worker.type]) for worker in view.workers]
+        there = view.local_rate + sum(rate for at_s, rate in ready if at_s <= 0)
+        total = view.local_rate + sum(rate for _, rate in ready)
+        if view.backlog <= 0 or view.backlog + (self._near - there) * self._boot_s <= self._settings.slo_s * total:
             return None
-        total = view.local_rate + sum(self._rates[w.type] for w in view.workers if w.stop_s == NEVER)
-        ready = view.local_rate + sum(self._rates[w.type] for w in view.workers if w.ready_s <= view.now_s)
-        waiting = view.backlog + (self._near - ready) * self._boot_s
-        too_much = waiting - self._settings.slo_s * total
-        if too_much <= 0:
-            return None
+        queue = Queue(
+            view.backlog,
+            np.array([(0.0, view.local_rate), *ready]),
+            self._settings.slo_s,
+            self._boot_s,
+            self._settings.slot_s,
+            view.step_s,
+        )
         said = float(self._ahead.newest.mean[0])
-        lasting = said + self._ahead.persistence.share * (self._near - said)
-        need = lasting + too_much / self._settings.slot_s - total
-        if need <= 0:
+        choices = [self._cover_now(amount) for amount in queue.amounts(self._near)]
+        planned = self._planned(view)
+        if any(planned.values()):
+            choices.append(planned)
+        more = np.array([self._capacity(choice) for choice in choices])
+        late = expected_late(queue, self._near, said, self._ahead.persistence.share, more)
+        price = {kind.name: kind.price_h * self._program.block_h for kind in self._settings.types}
+        cost = np.array([sum(price[kind] * count for kind, count in choice.items()) for choice in choices])
+        cost += late * self._late_price * self._tuple_price
+        best = int(cost.argmin())
+        if any(planned.values()) and more[-1] >= more[best]:
+            best = len(choices) - 1  # it knows what is to come after that, too
+        if not more[best]:
             return None
-        told = sum(self._rates[kind] / rate for kind, rate in self._told.items()) / len(self._told)
-        need /= told  # the cover counts in benchmarked rates
-        try:
-            more = self._cover(need)
-        except ProgramError:
-            more = spread(need, self._sizes)
-        cost = sum(kind.price_h * self._program.block_h * more[kind.name] for kind in self._settings.types)
-        # Without more workers all that comes before the next slot's would be late.
-        if lasting * self._settings.slot_s * self._late_price * self._tuple_price < cost:
-            return None
-        wanted = {kind.name: view.count(kind.name) + more[kind.name] for kind in self._settings.types}
+        wanted = {kind: view.count(kind) + count for kind, count in choices[best].items()}
         for kind in self._settings.types:
             if kind.limit is not None:
                 wanted[kind.name] = min(wanted[kind.name], max(kind.limit, view.count(kind.name)))
-        return Answer(wanted, lasting, rate=view.local_rate + self._capacity(wanted), reason="guard")
+        return Answer(wanted, self._near, rate=view.local_rate + self._capacity(wanted), reason="guard")
+
+    def _planned(self, view: View) -> dict[str, int]:
+        """Return what the plan would launch now, by type."""
+        begun, ends, _ = self._plan(view, self._ahead.now(self._near))
+        return {kind: max(0, count - ends[kind]) for kind, count in begun.items()}
+
+    def _cover_now(self, need: float) -> Mapping[str, int]:
+        """Return the cheapest workers that carry so many tuples/s, as far as they may be had."""
+        told = sum(self._rates[kind] / rate for kind, rate in self._told.items()) / len(self._told)
+        try:
+            return self._cover(need / told)  # the cover counts in benchmarked rates
+        except ProgramError:
+            return spread(need / told, self._sizes)
+
+    def _look_again(self, view: View) -> Answer | None:
+        """Decide anew about blocks that end before the next look: since the slot's start the rate may have changed."""
+        ending = self._ending(view)
+        if not ending:
+            return None
+        begun, _, fallback = self._plan(view, self._ahead.now(self._near))
+        over = {kind: max(0, ending.count(kind) - count) for kind, count in begun.items()}
+        if not any(over.values()):
+            return None
+        wanted = {kind: view.count(kind) - count for kind, count in over.items()}
+        rate = view.local_rate + self._capacity(wanted)
+        return Answer(wanted, float(self._near), rate=rate, reason="second look", fallback=fallback)
 
     def _capacity(self, wanted: Mapping[str, int]) -> float:
         return sum(self._rates[kind] * count for kind, count in wanted.items())
 
-    def _begin(
-        self, prices: Prices, capacity: NDArray[np.float64], ends: NDArray[np.float64], running: list[int]
-    ) -> tuple[list[int], str]:
+    def _plan(self, view: View, means: NDArray[np.float64]) -> tuple[dict[str, int], dict[str, int], str]:
+        """Return by type which blocks to begin within a slot from now, and which end; and which rule stood in.
+
+        Args:
+            means: what is expected in the next slots, tuples/s.
+        """
+        kinds = self._settings.types
+        prices = self._prices(view, means)
+        capacity, ends = standing(view, kinds, self._rates, self._settings.slot_s, HORIZON)
+        running = [view.count(kind.name) for kind in kinds]
+        begun: list[int] | None = None
         fallback = ""
         if self._settings.solver == "program":
             try:
-                return self._program.solve(prices, capacity, ends, running, self._rates), ""
+                begun = self._program.solve(prices, capacity, ends, running, self._rates)
             except ProgramError as error:
                 fallback = f"marginal: {error}"
-        return plan(prices, capacity, self._offers(ends, running), self._program.block), fallback
+        if begun is None:
+            begun = plan(prices, capacity, self._offers(ends, running), self._program.block)
+        names = [kind.name for kind in kinds]
+        return dict(zip(names, begun, strict=True)), dict(zip(names, ends[:, 0].astype(int), strict=True)), fallback
 
-    def _prices(self, view: View) -> Prices:
-        means = np.maximum(self._ahead.newest.mean, 1e-3)
+    def _prices(self, view: View, means: NDArray[np.float64]) -> Prices:
+        means = np.maximum(means, 1e-3)
         tuples = means * self._settings.slot_s
         shift = np.zeros(HORIZON)
         together = self._ahead.together
         shift[:together] = view.backlog / (together * self._settings.slot_s)
-        price = self._ahead.risk.shares() * (tuples * self._late_price * self._tuple_price)[:, None]
+        price = self._ahead.risk.shares(means) * (tuples * self._late_price * self._tuple_price)[:, None]
         return Prices(means, shift, MULTIPLES, price)
 
     def _offers(self, ends: NDArray[np.float64], running: list[int]) -> list[Offer]:

@@ -5,7 +5,10 @@ Whoever runs a policy (the scaler's loop, the simulator) does, in this order:
 1. `learn` once, with the rates of all that came before, if any are known;
 2. at the start of every time slot `decide(view)`, then `actions(view, answer.wanted)`: launches now, stops at their
 times; 3. between two slots, as often as it measures, `guard(view)`: None, or an answer that is carried out like the
-others (the lag guard: workers are launched before the next slot when the forecast was wrong). It never stops a worker.
+others (the lag guard: workers are launched before the next slot when the forecast was wrong).
+
+A worker stops only at the end of a paid block. Most policies say at the start of a slot which of those blocks that end
+in it are the last; one that `looks_again` is asked at each block's end, by `guard` too.
 """
 
 from __future__ import annotations
@@ -121,7 +124,13 @@ class Answer:
 
 
 class Policy(Protocol):
-    """Says how many workers are wanted."""
+    """Says how many workers are wanted.
+
+    Attributes:
+        looks_again: whether it is asked about a paid block at its end (`guard` too), not at the start of that slot.
+    """
+
+    looks_again: bool
 
     def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
         """Take in the rates of the time before the first decision, whole slots, oldest first."""
@@ -169,25 +178,33 @@ class PolicySettings:
     tuple_bytes: float = 1000.0
     solve_s: float = 5.0
     solver: Literal["marginal", "program"] = "marginal"
-    late_target: float = 0.006
+    late_target: float = 0.008
     late_price: float = 10.0
-    max_boost: float = 2.0
+    max_boost: float = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What is to be done: launches by type now, and workers (by name) with the time at which each is to be gone."""
+    """What is to be done.
+
+    Attributes:
+        launches: by type, now.
+        stops: by name, the time at which a worker is to be gone.
+    """
 
     launches: Mapping[str, int]
     stops: Mapping[str, float]
 
 
-def actions(view: View, wanted: Mapping[str, int], billing: Billing, slot_s: float) -> Actions:
+def actions(view: View, wanted: Mapping[str, int], billing: Billing, again_s: float) -> Actions:
     """Return what carries out an answer: the paid-hour rule.
 
     What is paid is used: a surplus worker stops at the end of its paid block, and only one whose block ends before the
-    next slot does (less `drain_s`) is told so; the others are asked about again. Where billing is by the second it
-    stops at once. Booting workers go first (nothing runs on them), then those whose block ends first.
+    policy is asked again (less `drain_s`) is told so; the others are asked about again. Where billing is by the second
+    it stops at once. Booting workers go first (nothing runs on them), then those whose block ends first.
+
+    Args:
+        again_s: how long until the policy is asked again about blocks that end: a slot, or a step.
     """
     launches: dict[str, int] = {}
     stops: dict[str, float] = {}
@@ -200,6 +217,6 @@ def actions(view: View, wanted: Mapping[str, int], billing: Billing, slot_s: flo
         for worker in sorted(staying, key=lambda worker: (worker.paid_s, -worker.ready_s))[:surplus]:
             if billing == "second":
                 stops[worker.name] = view.now_s
-            elif worker.paid_s - view.drain_s < view.now_s + slot_s:
+            elif worker.paid_s - view.drain_s < view.now_s + again_s:
                 stops[worker.name] = max(worker.paid_s - view.drain_s, view.now_s)
     return Actions(launches, stops)

@@ -16,6 +16,8 @@ from services.scaler.program import Cover, ProgramError, data_sizes, solve, spre
 class ElasticStream:
     """Solves the paper's program at the start of every slot; data- or task-parallel."""
 
+    looks_again = False
+
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
         self._ahead = Ahead(settings.forecast or "sdar", settings.slot_s, settings.slo_s)

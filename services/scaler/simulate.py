@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,9 +107,9 @@ class Simulation:
                 if step % round(DAY_S / STEP_S) == 0:
                     tell(step / len(self._rates))
             else:
+                self._ask(now_s, step, first, guard=True)
                 if now_s >= self._next_event_s:
                     self._turn(now_s)
-                self._ask(now_s, step, first, guard=True)
             self._flow(step)
         end_s = len(self._rates) * STEP_S
         if self._settings.billing == "second":
@@ -164,13 +164,14 @@ class Simulation:
         if answer is None:
             return
         self._decisions.append(Decision(now_s, answer, self._waiting, guard))
-        doing = actions(view, answer.wanted, self._settings.billing, self._settings.slot_s)
+        again_s = STEP_S if self._policy.looks_again else self._settings.slot_s
+        doing = actions(view, answer.wanted, self._settings.billing, again_s)
         if not guard:
             self._late = self._worst_s = 0.0
             self._full.clear()
-        if not doing.launches and not doing.stops:
+        stops = doing.stops if self._policy.looks_again or not guard else {}
+        if not doing.launches and not stops:
             return
-        stops: Mapping[str, float] = {} if guard else doing.stops
         workers = [replace(worker, stop_s=stops.get(worker.name, worker.stop_s)) for worker in self._workers]
         for kind, count in doing.launches.items():
             workers += [self._launch(self._types[kind], now_s) for _ in range(count)]

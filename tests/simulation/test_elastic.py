@@ -47,6 +47,8 @@ class Immediate:
 class Follow:
     """A policy that wants what the last rate takes, at once."""
 
+    looks_again = False
+
     def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
         del rates, step_s
 

@@ -21,6 +21,8 @@ TYPES = (WorkerType("small", 40.0, 0.095, boot_s=BOOT_S), WorkerType("big", 90.0
 class Policy:
     """Answers what a test wants, and keeps what it saw."""
 
+    looks_again = False
+
     def __init__(self) -> None:
         self.wanted: Mapping[str, int] = {"small": 0}
         self.alarm: Mapping[str, int] | None = None
@@ -190,6 +192,22 @@ def test_the_guard_launches_between_slots_and_never_stops() -> None:
     world.policy.alarm = None
     assert world.pilot.target == {"small": 2, "big": 1}
     assert {decision.kind for decision in world.decisions} == {"slot", "guard"}
+
+
+def test_one_that_looks_again_lets_a_block_end_between_slots() -> None:
+    world = World(billing="hourly", hour_s=1210.0)
+    world.policy.looks_again = True
+    world.policy.wanted = {"small": 2}
+    world.run(SLOT_S)
+    world.policy.alarm = {"small": 1}
+    world.run(1100.0)
+    assert len(world.workers) == 2
+    assert not any(decision.stops for decision in world.decisions)  # no block ends before the next look
+    world.run(150.0)
+    assert len(world.workers) == 1
+    assert world.pilot.target["small"] == 1
+    (kind,) = {decision.kind for decision in world.decisions if decision.stops}
+    assert kind == "guard"
 
 
 def test_a_dead_worker_is_still_wanted() -> None:
