@@ -10,6 +10,7 @@ import pytest
 
 from services.scaler.bound import BoundError, cost_bound
 from services.scaler.forecast.base import Floats
+from services.scaler.planning import LookaheadPolicy
 from services.scaler.policies import POLICIES, PolicyError, make_policy
 from services.scaler.policy import PolicySettings, View, Worker, WorkerType, actions
 from services.scaler.simulate import Run, Simulation
@@ -208,3 +209,23 @@ def test_nobody_beats_the_bound() -> None:
 def test_limits_below_the_load_have_no_bound() -> None:
     with pytest.raises(BoundError, match="expected types whose limits can carry"):
         cost_bound(np.full(60, 900.0), 10.0, (WorkerType("small", 40.0, 0.1, limit=2),), 100.0, 10.0)
+
+
+@pytest.mark.slow
+def test_blocks_are_decided_by_what_the_rate_is_at_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates are held for half an hour and change with a slot's start, which nobody knows before."""
+    draw = np.random.default_rng(5)
+    wave = 600 + 300 * np.sin(np.arange(48 * 5) / 48 * 2 * np.pi) + draw.normal(0, 60, 48 * 5)
+    rates = np.repeat(np.maximum(wave, 0.0), 180)
+
+    def run() -> Run:
+        policy = make_policy(SETTINGS)
+        policy.learn(rates[: 3 * DAY], 10.0)
+        return Simulation(SETTINGS, policy, rates[3 * DAY :], 400.0).run()
+
+    looked = run()
+    seconds = [decision for decision in looked.decisions if decision.answer.reason == "second look"]
+    assert seconds
+    assert all(decision.guard for decision in seconds)
+    monkeypatch.setattr(LookaheadPolicy, "_look_again", lambda _self, _view: None)
+    assert looked.cost < run().cost
