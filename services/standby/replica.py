@@ -692,10 +692,8 @@ class Replica:
         assert primary is not None  # noqa: S101 - made when the stage was entered
         if self._known_epoch > self._term and self._detector.overdue(self._since, now):
             return [act.End(f"{self._known_owner} owns it since epoch {self._known_epoch}, but its log does not come")]
-        if promotion is not None and promotion.reason in DEATHS and self.intake.backlog:
-            first = self.intake.backlog[0][0].offset
-            if promotion.announced is None or first >= promotion.announced:
-                return self._announce(promotion, first, now)
+        if promotion is not None and self._must_announce(promotion):
+            return self._announce(promotion, now)
         todo = primary.emit(self._process(primary, promotion, now), self.scan.generation)
         if promotion is not None and self.slot.position >= promotion.catch_up_to:
             todo.append(promotion.report(self.scan.epoch))
@@ -703,6 +701,8 @@ class Replica:
             if promotion.announced is not None:
                 self.busy = None
                 todo.append(act.Announce())  # survived: nobody must hold these records against them
+        elif promotion is not None and self._must_announce(promotion):
+            todo += self._announce(promotion, now)  # at once: each turn that one record takes is silence
         caught_up = not self.intake.backlog
         if caught_up:
             self.busy = None
@@ -721,8 +721,15 @@ class Replica:
     def _silent(self, edge: str, now: float) -> bool:
         return self._detector.lost(edge, self._settings.standby.detect_s, now)
 
-    def _announce(self, promotion: Promotion, first: int, now: float) -> list[act.Action]:
+    def _must_announce(self, promotion: Promotion) -> bool:
+        """Return whether a predecessor may have died of what comes next, and nobody has been told of it yet."""
+        if promotion.reason not in DEATHS or not self.intake.backlog:
+            return False
+        return promotion.announced is None or self.intake.backlog[0][0].offset >= promotion.announced
+
+    def _announce(self, promotion: Promotion, now: float) -> list[act.Action]:
         """After a predecessor's death, say which records come next before processing them (DESIGN section 2)."""
+        first = self.intake.backlog[0][0].offset
         promotion.announced = min(first + promotion.next_part(first, len(self.intake.backlog)), self.intake.next)
         self.busy = (first, promotion.announced, now)
         return [act.Announce()]

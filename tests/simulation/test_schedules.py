@@ -8,11 +8,14 @@ from concurrent.futures import Future
 
 import pytest
 
-from tests.simulation.run import BATCH, make_pool, submit
+from tests.simulation.run import BATCH, make_pool, run_seed, submit
 
 SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "2000"))
 FIRST = int(os.environ.get("TSUNAGI_SIMULATION_SEED", "1"))
 SEEDS = range(FIRST, FIRST + SCHEDULES)
+
+FOUND = (9323,)
+"""Seeds beyond the usual ones that have found something: a takeover that told 64 records one by one and was slow at it."""
 
 Outcomes = list[Future[list[tuple[int, str]]]]
 
@@ -29,3 +32,8 @@ def outcomes() -> Iterator[Outcomes]:
 def test_schedules(outcomes: Outcomes, place: int) -> None:
     wrong = [text for _, text in outcomes[place].result() if text]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_stays_mended(seed: int) -> None:
+    assert run_seed(seed) == ""

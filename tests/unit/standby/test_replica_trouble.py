@@ -10,7 +10,7 @@ from services.recovery.model import Model, ModelError
 from services.runtime.messages import Heartbeat, LogRecord, ModelChange, SlotBeat, TupleBatch
 from services.standby.replica import DIFFERS_PATIENCE, Stage
 from tests.unit.gateway.small_slot import FIRST, MODEL, SLOT, batch
-from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, make, pair, steps
+from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, make, pair, steps
 
 # ---- what may be missing -------------------------------------------------------------------------------------------
 
@@ -277,3 +277,25 @@ def test_the_position_it_tells_is_never_past_the_record_it_is_on(cluster: Cluste
     with patch.object(StepBook, "accept", tell):
         n1.turn()
     assert told == [place]
+
+
+def test_records_that_are_announced_one_by_one_take_a_turn_each(cluster: Cluster) -> None:
+    """Sixty-four records that a predecessor announced and may have died of: each turn is silence."""
+    n2 = Node(cluster, "n2", batch_size="inf")
+    cluster.own(1, "n1", make())
+    cluster.own(2, "n3")
+    first = cluster.end
+    for step in range(FIRST, FIRST + 30):
+        cluster.step(step)
+    suspects = SlotBeat(slot=SLOT, role="primary", epoch=2, position=first, busy_offset=first, busy_until=first + 64)
+    hear(n2, "n3", suspects)
+    began = cluster.now
+    while n2.stage() is not Stage.OWN:
+        cluster.run(TICK_S)
+        assert cluster.now < began + 20.0
+    turns = 0
+    while n2.replica.slot.position < first + 64:
+        cluster.run(TICK_S)
+        turns += 1
+    assert n2.replica.scan.quarantined == set()
+    assert turns <= 64 + 4
