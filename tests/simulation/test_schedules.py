@@ -15,7 +15,7 @@ FIRST = int(os.environ.get("TSUNAGI_SIMULATION_SEED", "1"))
 SEEDS = range(FIRST, FIRST + SCHEDULES)
 
 FOUND = (9323,)
-"""Seeds beyond the usual ones that have found something: a takeover that told 64 records one by one and was slow at it."""
+"""Seeds beyond the usual ones that found something: a takeover that told 64 records one by one, slowly."""
 
 Outcomes = list[Future[list[tuple[int, str]]]]
 
