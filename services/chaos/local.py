@@ -13,7 +13,7 @@ from services.chaos.plan import Round
 from services.chaos.targets import ChaosError, Unit
 from services.local import processes
 from services.local.processes import Process
-from services.local.up import System, local_broker
+from services.local.up import System, local_broker, worker_names
 from services.runtime.settings import Settings
 
 DOCKER_RESTART_S = 0.1
@@ -42,12 +42,14 @@ class LocalDriver:
             raise ChaosError(f"{settings.state}: no process of ours runs; `tsunagi up` starts them")
 
     def units(self) -> list[Unit]:
-        found = processes.list_processes(self._settings.state)
-        units = [
-            Unit(item.node, _ROLES[item.role], "" if processes.alive(item) else "dead")
-            for item in found
-            if item.role in _ROLES and item.node != "kafka"
-        ]
+        started = worker_names(self._settings)
+        units = []
+        for item in processes.list_processes(self._settings.state):
+            alive = processes.alive(item)
+            if item.role == "worker" and item.node not in started and not alive:
+                continue  # the scaler had launched it, and launches another in its place
+            if item.role in _ROLES and item.node != "kafka":
+                units.append(Unit(item.node, _ROLES[item.role], "" if alive else "dead"))
         broker = local_broker(self._settings)
         if broker is not None and broker.pid is not None:
             units.append(Unit("kafka", "kafka"))
