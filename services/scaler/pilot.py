@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from services.scaler.policy import NEVER, Actions, Answer, Policy, PolicySettings, View, Worker, actions
+from services.scaler.policy import NEVER, Answer, Policy, PolicySettings, View, Worker, follow
 
 STEPS = 30
 """Rates are handed to a policy in so many steps a slot, at most."""
@@ -163,10 +163,7 @@ class Pilot:
     def _carry_out(self, kind: str, answer: Answer, seen: Seen, now_s: float) -> Decision:
         view = self._view(seen, now_s)
         known = {name: count for name, count in answer.wanted.items() if name in self.target}
-        again = self._policy.looks_again
-        todo = actions(view, known, self._settings.billing, self._step_s if again else self._settings.slot_s)
-        if kind == "guard" and not again:
-            todo = Actions(todo.launches, {})
+        todo = follow(self._policy, self._settings, view, known, guard=kind == "guard")
         self._stops |= todo.stops
         for name in self.target:
             # What runs on until its paid hour is over counts as wanted until then, or it would be stopped now.

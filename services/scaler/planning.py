@@ -103,11 +103,13 @@ class LookaheadPolicy:
 
     def _help(self, view: View) -> Answer | None:
         """Launch at once where the queue will pass the limit before a worker could boot, and it is worth it."""
+        if view.backlog <= 0:
+            return None
         staying = [worker for worker in view.workers if worker.stop_s == NEVER]
         ready = [(worker.ready_s - view.now_s, self._rates[worker.type]) for worker in staying]
         there = view.local_rate + sum(rate for at_s, rate in ready if at_s <= 0)
         total = view.local_rate + sum(rate for _, rate in ready)
-        if view.backlog <= 0 or view.backlog + (self._near - there) * self._boot_s <= self._settings.slo_s * total:
+        if view.backlog + (self._near - there) * self._boot_s <= self._settings.slo_s * total:
             return None
         queue = Queue(
             view.backlog,

@@ -3,9 +3,9 @@
 Whoever runs a policy (the scaler's loop, the simulator) does, in this order:
 
 1. `learn` once, with the rates of all that came before, if any are known;
-2. at the start of every time slot `decide(view)`, then `actions(view, answer.wanted)`: launches now, stops at their
-times; 3. between two slots, as often as it measures, `guard(view)`: None, or an answer that is carried out like the
-others (the lag guard: workers are launched before the next slot when the forecast was wrong).
+2. at the start of every time slot `decide(view)`, then `follow` its answer: launches now, stops at their times;
+3. between two slots, as often as it measures, `guard(view)`: None, or an answer that is followed like the others (the
+   lag guard: workers are launched before the next slot when the forecast was wrong).
 
 A worker stops only at the end of a paid block. Most policies say at the start of a slot which of those blocks that end
 in it are the last; one that `looks_again` is asked at each block's end, by `guard` too.
@@ -220,3 +220,13 @@ def actions(view: View, wanted: Mapping[str, int], billing: Billing, again_s: fl
             elif worker.paid_s - view.drain_s < view.now_s + again_s:
                 stops[worker.name] = max(worker.paid_s - view.drain_s, view.now_s)
     return Actions(launches, stops)
+
+
+def follow(policy: Policy, settings: PolicySettings, view: View, wanted: Mapping[str, int], *, guard: bool) -> Actions:
+    """Return what carries out an answer of a policy, by when it is asked about blocks that end.
+
+    Args:
+        guard: the answer came between two slots; then only a policy that looks again tells a worker to stop.
+    """
+    todo = actions(view, wanted, settings.billing, view.step_s if policy.looks_again else settings.slot_s)
+    return Actions(todo.launches, {}) if guard and not policy.looks_again else todo

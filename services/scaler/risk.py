@@ -108,7 +108,10 @@ class Risk:
             self._told_at[at, self._leads[:leads]] += weight * told
 
     def _react(self, means: Floats, capacity: Floats, waiting: Floats, time_s: Floats, reaction: Reaction) -> Floats:
-        """Return when the guard's workers would be ready, seconds from the slot's start, (leads, multiples)."""
+        """Return when the guard's workers would be ready, seconds from the slot's start, (leads, multiples).
+
+        It is near what the guard does: it launches where the excess that lasts is not covered, whatever that costs.
+        """
         said = means[:, None, None]
         too_much = waiting + (reaction.near - capacity) * reaction.boot_s - self._slo_s * capacity
         need = said + reaction.share * (reaction.near - said) + too_much / time_s[-1] - capacity

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from services.scaler.policy import NEVER, Answer, Policy, PolicySettings, View, Worker, WorkerType, actions
+from services.scaler.policy import NEVER, Answer, Policy, PolicySettings, View, Worker, WorkerType, follow
 from services.scaler.queueing import late_tuples
 from services.scaler.trace import DAY_S, STEP_S
 
@@ -164,15 +164,13 @@ class Simulation:
         if answer is None:
             return
         self._decisions.append(Decision(now_s, answer, self._waiting, guard))
-        again_s = STEP_S if self._policy.looks_again else self._settings.slot_s
-        doing = actions(view, answer.wanted, self._settings.billing, again_s)
+        doing = follow(self._policy, self._settings, view, answer.wanted, guard=guard)
         if not guard:
             self._late = self._worst_s = 0.0
             self._full.clear()
-        stops = doing.stops if self._policy.looks_again or not guard else {}
-        if not doing.launches and not stops:
+        if not doing.launches and not doing.stops:
             return
-        workers = [replace(worker, stop_s=stops.get(worker.name, worker.stop_s)) for worker in self._workers]
+        workers = [replace(worker, stop_s=doing.stops.get(worker.name, worker.stop_s)) for worker in self._workers]
         for kind, count in doing.launches.items():
             workers += [self._launch(self._types[kind], now_s) for _ in range(count)]
         self._workers = tuple(workers)
