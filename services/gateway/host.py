@@ -72,6 +72,9 @@ PULL_WAIT_S = 0.005
 BUSY_S = 0.001
 FULL_S = 0.05
 BEATS_BACK = 2000
+STANDBY_SHARE = 0.1
+"""Of a worker's time, while its own slots have more than it can take in. Their outputs come first: two workers, each
+the other's standby, that fell behind would have twice the work until they have caught up, and so never would."""
 MAX_RECORDS = 500
 PARTITION_OF_ONE = 0
 
@@ -124,6 +127,8 @@ class Host:
         self._fatal: LogError | None = None
         self._gauges = Gauges()
         self._wire = Wire()
+        self._behind = False  # its own slots have more than it takes in at once
+        self._standby_at = 0.0  # until then what only a standby does waits while it is behind
         self._acks: dict[tuple[int, str], Ack] = {}
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
@@ -221,6 +226,7 @@ class Host:
         settled = all(replica.waits for replica in self.replicas.values())
         busy = any(replica.intake.backlog for replica in self.replicas.values() if replica.stage is Stage.OWN)
         records = self._main.read(MAX_RECORDS, 0.0 if busy else IDLE_S if settled else BUSY_S)
+        self._behind = busy or len(records) == MAX_RECORDS
         tuples: dict[int, list[Record]] = {}
         for record in records:
             if record.topic == TUPLES:
@@ -232,7 +238,7 @@ class Host:
             replica = self.replicas.get(slot)
             if replica is not None:
                 self._carry_out(replica, replica.on_records(batch, now, self._clock.now_us()))
-        for replica in list(self.replicas.values()):
+        for replica in sorted(self.replicas.values(), key=lambda replica: replica.stage is not Stage.OWN):
             self._turn(replica)
         self._release()
         if self._gauges.due(now):
@@ -254,14 +260,20 @@ class Host:
     def _turn(self, replica: Replica) -> None:
         """Let a replica act, and measure what a record costs it."""
         began, before = self._clock.monotonic(), replica.processed
+        stands_by = replica.stage is not Stage.OWN
+        replica.spare = began >= self._standby_at or not self._behind
         todo = replica.step(began, self._clock.now_us())
         done = replica.processed - before
         if done:
+            least_s = 0.0
             if self._pace is not None:
                 tuples = done * replica.intake.tuples_per_record
                 self._clock.sleep(self._pace.rest_s(tuples, began, self._clock.monotonic()))
+                least_s = tuples / self._pace.limit  # while it need not rest, a record is no cheaper on such a machine
             ended = self._clock.monotonic()
-            replica.on_worked(ended - began, done, ended)
+            replica.on_worked(max(least_s, ended - began), done, ended)
+            if stands_by:
+                self._standby_at = ended + (ended - began) * (1.0 / STANDBY_SHARE - 1.0)
         self._carry_out(replica, todo)
 
     def _dispatch(self, record: Record) -> None:
@@ -356,6 +368,7 @@ class Host:
         while pending:
             action = pending.pop(0)
             try:
+                replica.on_request(self._clock.monotonic())
                 pending += self._do(replica, action)
             except OffsetLostError as error:
                 replica.fault = str(error)

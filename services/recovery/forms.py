@@ -30,6 +30,8 @@ NUGGET_SHARE = 1e-10
 """The nugget, as a share of the largest eigenvalue."""
 CACHED = 2**16
 """Numbers that stay in a core's cache from one use to the next."""
+KEPT = 2**20
+"""Numbers of the rows that a step keeps for the next one; of more, bringing them again is little beside the rest."""
 HALVED = 64
 """Columns up to which a triangular solve is not split."""
 FEW = 500
@@ -75,15 +77,27 @@ class PrecisionForm:
     and P is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior
     mean brings to zero; with K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
     (DESIGN section 4).
+
+    With a diagonal F the rows that a step reads by its missing set are those that the next step reads by its last one:
+    with little missing they are kept, since nothing else takes as long as bringing rows from memory.
     """
 
     def __init__(self, model: Model, prior_precision: Floats, precision: Floats) -> None:
         self._model = model
+        self._rows = np.empty((0, len(model)))
+        self._block = np.empty((0, 0))
+        self._rows_of: Places | None = None  # the missing set whose rows and block of L these are
         self._prior_precision = prior_precision
         self._precision = precision  # L
         self._pair: Floats | None = None  # W; of a diagonal F it is L, with rows and columns rescaled
         if not model.diagonal:
             self._pair = _pair_precision(precision, model.transition)
+
+    def __copy__(self) -> PrecisionForm:
+        """Return another of the same matrices, which keeps rows of its own."""
+        other = PrecisionForm.__new__(PrecisionForm)
+        other.__dict__ |= self.__dict__ | {"_rows": np.empty((0, len(self._model))), "_rows_of": None}
+        return other
 
     def matrices(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return prior^-1, L = Q^-1, G = L F and H = F' L F, float64[n, n] each."""
@@ -122,13 +136,28 @@ class PrecisionForm:
         origin = model.predict(state.x)
         surprise = readings - origin
         surprise[missing] = 0.0
-        behind, cross, inner = _read(self._precision, last, surprise, missing, last)  # the cache may still hold these
-        pull, now = _read(self._precision, missing, surprise, missing)
+        if self._rows_of is last:
+            rows = self._rows[: len(last)]
+            behind, cross, inner = rows @ surprise, rows.take(missing, axis=1, mode="clip"), self._block
+        else:
+            behind, cross, inner = _read(self._precision, last, surprise, missing, last)
+        pull, now = self._read_now(missing, surprise)
         f = -model.transition[last, None]
         cross *= f
         inner *= f * f.T
         behind *= f if behind.ndim > 1 else f[:, 0]
         return origin, pull, now.T, behind, cross.T, inner.T
+
+    def _read_now(self, missing: Places, surprise: Floats) -> tuple[Floats, ...]:
+        """Return L[Z'] @ surprise and L[Z',Z'], and keep the rows if they are few."""
+        if len(missing) * len(self._model) > KEPT:
+            self._rows_of = None
+            return _read(self._precision, missing, surprise, missing)
+        if len(self._rows) < len(missing):
+            self._rows = np.empty((len(missing), len(self._model)))
+        rows = self._precision.take(missing, axis=0, out=self._rows[: len(missing)], mode="clip")
+        self._rows_of, self._block = missing, rows.take(missing, axis=1, mode="clip")
+        return rows @ surprise, self._block.copy()
 
 
 def _pair_precision(precision: Floats, transition: Floats) -> Floats:

@@ -31,9 +31,17 @@ GRID: Floats = np.unique(np.round(np.geomspace(1.0, 1e6, 96)))
 KEPT = 4
 """So many measurements are kept however old they are: a large B measures seldom."""
 
-TAKEOVER_REQUESTS = 8.0
-"""T_0 in round trips: the end asked for and the rest read, the claim appended and read back, the last output looked up
-and read, an announcement; each about as long as asking for the log's end."""
+TAKEOVER_ASKS = 4.0
+TAKEOVER_READS = 2.0
+"""T_0 in requests: the log's end asked for, the claim appended, the outputs' end asked for, an announcement; the claim
+read back, the last output read. What is left of the batch is read too, which S_time has already."""
+
+OWNER_KEPT = 5
+"""Of what the primary says that its records cost the median of so many counts: one turn in which it was held up is
+several times that."""
+
+FAR = 1.5
+"""So many times what a takeover at B would process at most: less is how looks and heartbeats fall together."""
 
 LITTLE_BYTES = 4096.0
 """So little read says nothing of what a byte costs on the network."""
@@ -178,9 +186,13 @@ class Costs:
     Args:
         period_s: length of the sliding period.
         symmetric: take S_time and R_ptime from the primary, as the paper does, instead of measuring them here.
+
+    Attributes:
+        behind: tuples that a takeover would have to process now; more than B where the node has had no time for them.
     """
 
     def __init__(self, period_s: float, *, symmetric: bool = False) -> None:
+        self.behind = 0.0
         self._period_s = period_s
         self._symmetric = symmetric
         self._shadows = Shadows(period_s)
@@ -189,6 +201,7 @@ class Costs:
         self._looks: deque[_Look] = deque()
         self._asked: deque[float] = deque(maxlen=KEPT * 4)
         self._end: int | None = None
+        self._owner_records: deque[float] = deque(maxlen=OWNER_KEPT)
         self._owner_record_s = self._owner_send_s = 0.0
         self._record_tuples = 1.0
         self._record_bytes = 0.0
@@ -223,9 +236,10 @@ class Costs:
             self._forget(now)
 
     def on_owner(self, record_s: float, send_s: float = 0.0) -> None:
-        """Take in what a record costs the primary, and what a tuple's way to it does; 0 = it has not said."""
+        """Take in, once a heartbeat, what a record costs the primary and a tuple's way to it takes; 0 = not said."""
         if record_s > 0:
-            self._owner_record_s = record_s
+            self._owner_records.append(record_s)
+            self._owner_record_s = median(self._owner_records)
         if send_s > 0:
             self._owner_send_s = send_s
 
@@ -263,16 +277,19 @@ class Costs:
 
     def takeover_s(self) -> float:
         """Return T_0, seconds; 0 = nothing has been measured yet."""
-        return TAKEOVER_REQUESTS * median(self._asked) if self._asked else 0.0
+        if not self._asked:
+            return 0.0
+        ask_s = median(self._asked)
+        # A read that brings next to nothing takes as long as the quickest pull at most.
+        read_s = min((pull.seconds for pull in self._pulls), default=ask_s)
+        return TAKEOVER_ASKS * ask_s + TAKEOVER_READS * read_s
 
     def recovery(self, batches: Floats) -> Floats:
         """Return R_time* for these batch sizes, seconds.
 
         No more is read again than the log holds since the resume point, however large B is.
         """
-        read = self._read_again(batches)
-        found: Floats = self.takeover_s() + self.send_s(read) + read * self.process_s()
-        return found
+        return self._recovery_of(self._read_again(batches))
 
     def bandwidth(self) -> Floats:
         """Return BW* for every B of `GRID`, bytes/s."""
@@ -283,14 +300,15 @@ class Costs:
         return max((look.held for look in self._looks), default=math.inf)
 
     def estimate(self, batch_tuples: float) -> Estimate:
-        """Return both models at the B in force, its bandwidth as measured."""
+        """Return both models at the B in force, its bandwidth as measured; R_time* of `behind` where that is more."""
         newest = self._looks[-1].at if self._looks else 0.0
         recent = [pull for pull in self._pulls if pull.at > newest - self._period_s]
         sends_per_s = len(recent) / self._period_s
         batch_bytes = sum(pull.size for pull in recent) / len(recent) if recent else 0.0
-        batch = np.array([batch_tuples])
-        size = self._read_again(batch)
-        recovery_s = float(self.recovery(batch)[0]) if math.isfinite(size[0]) else math.inf
+        size = self._read_again(np.array([batch_tuples]))
+        if self.behind > FAR * size[0]:
+            size = np.array([self.behind])
+        recovery_s = float(self._recovery_of(size)[0]) if math.isfinite(size[0]) else math.inf
         return Estimate(
             batch_tuples=batch_tuples,
             sends_per_s=sends_per_s,
@@ -301,6 +319,10 @@ class Costs:
             takeover_s=self.takeover_s(),
             recovery_s=recovery_s,
         )
+
+    def _recovery_of(self, read: Floats) -> Floats:
+        found: Floats = self.takeover_s() + self.send_s(read) + read * self.process_s()
+        return found
 
     def _read_again(self, batches: Floats) -> Floats:
         """Return how many tuples a takeover at these batch sizes has to read and process, at most."""

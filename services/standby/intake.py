@@ -21,6 +21,9 @@ RECORD_OVERHEAD_BYTES = 70
 WEIGHT = 0.05
 """Of a record in a running mean."""
 
+LEAP_S = 1.0
+"""A standby that has so much to process before the resume point takes the context instead."""
+
 
 class Intake:
     """The part of a slot's log between `position` (processed) and `next` (read).
@@ -104,10 +107,14 @@ class Intake:
         return found
 
     def jump(self, position: int, register: Register) -> None:
-        """Go on from a context."""
-        self.trimmed += max(0, position - self.next)
+        """Go on from a context; what was read behind it stays."""
         self.jumps += 1
         self.pulled_bytes += 0 if self.level1 is None else self.level1.context_bytes
+        if position <= self.next:
+            while self.backlog and self.backlog[0][0].offset < position:
+                self.backlog.popleft()
+            return
+        self.trimmed += position - self.next
         self.scan = register.copy()
         self.backlog.clear()
         self.next = position
@@ -132,10 +139,29 @@ class Intake:
             return level1.context_offset
         return None
 
+    def leap_place(self, position: int, record_s: float) -> int | None:
+        """Return where in `contexts` to go on from if processing what was read would take much longer, else None.
+
+        Args:
+            position: what has been processed.
+            record_s: what a record costs.
+        """
+        level1 = self.level1
+        if level1 is None or level1.offset <= position:
+            return None
+        skipped = level1.offset - position
+        if skipped * record_s > LEAP_S and level1.context_bytes < skipped * self.bytes_per_record:
+            return level1.context_offset
+        return None
+
     def held_tuples(self, first: int) -> float:
         """Return how many tuples the output queue of N_u holds for us: from the resume point or `next` on."""
         start = self.next if self.jump_place(first) is None or self.level1 is None else self.level1.offset
         return max(0, self.end - start) * self.tuples_per_record
+
+    def unprocessed_tuples(self, first: int) -> float:
+        """Return how many tuples a takeover would have to process now, read or not."""
+        return self.held_tuples(first) + len(self.backlog) * self.tuples_per_record
 
     def place(self) -> Place:
         """Return what the cost models go by."""

@@ -271,9 +271,12 @@ class Primary:
         if slot.recover is not None:
             slot.recover.watch()
 
-    def acknowledge(self, slot: Slot, scan: Register, now: float, *, caught_up: bool) -> list[act.Action]:
-        """Level-0- and Level-1-Acks at their interval (algorithm 1, lines 12-15), resume contexts at theirs."""
-        todo = self._save_context(slot, now) if caught_up else []
+    def acknowledge(self, slot: Slot, scan: Register, now: float) -> list[act.Action]:
+        """Level-0- and Level-1-Acks at their interval (algorithm 1, lines 12-15), resume contexts at theirs.
+
+        Behind its log as well: a standby whose log is not trimmed then has the more to do the less its own owner can.
+        """
+        todo = self._save_context(slot, now)
         if now - self._ack_at < self._settings.standby.ack_s:
             return todo
         self._ack_at = now

@@ -97,7 +97,11 @@ _BEAT_ROLE = {Stage.START: "rebuilding", Stage.WATCH: "standby", Stage.OWN: "pri
 
 
 class Replica:
-    """The state of one slot on one node. All times are monotonic seconds of the caller's clock."""
+    """The state of one slot on one node. All times are monotonic seconds of the caller's clock.
+
+    Attributes:
+        spare: whether the node has time for what only a standby does: to read and process before a promotion.
+    """
 
     def __init__(
         self,
@@ -121,6 +125,7 @@ class Replica:
         self.primary: Primary | None = None
         self.speculated = Speculated()
         self.fault = ""
+        self.spare = True
         self.processed = 0
         self.record_s = 0.0
         self._worked_at = now
@@ -145,6 +150,7 @@ class Replica:
         self._ask_by = 0.0  # the log's end is asked for by then, whatever the owner says of it;
         self._told_until = 0.0  # before this it says enough
         self._told: SlotBeat | None = None  # the heartbeat by which the log's end was heard last
+        self._costed: SlotBeat | None = None  # the one by which the owner's costs were
         self._promotion: Promotion | None = None
         self._speculation: Speculation | None = None
         self._after_context: Stage = Stage.WATCH
@@ -258,6 +264,11 @@ class Replica:
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
+    def on_request(self, now: float) -> None:
+        """The outstanding request goes out now: what was processed in the turn that asks for it took no part of it."""
+        if self._asked is not None:
+            self._asked = now
+
     def on_failed(self, now: float) -> None:
         """The outstanding request failed (the log did not answer): try again a little later."""
         self._asked = None
@@ -287,6 +298,8 @@ class Replica:
         if self.stage is Stage.START or self.stage is Stage.SURVEY:
             self._target = end
             place = self.intake.jump_place(first, blank=self.slot.position == 0)
+            if place is None:
+                place = self.intake.leap_place(self.slot.position, self.record_s)
             if place is not None:
                 self._after_context = self.stage
                 return self._ask(now, act.ReadContext(place))
@@ -324,6 +337,7 @@ class Replica:
         self._blocked = False
         self.slot = slot
         self.intake.jump(slot.position, slot.register)
+        slot.register.quarantined |= self.scan.quarantined
         self.silent.clear()
         if self._after_context is Stage.WATCH:
             return self._fetch_to(self.intake.end, now)
@@ -441,8 +455,11 @@ class Replica:
         beat = self._detector.owner_beat(owner, self.slot_id) if owner else None
         if beat is not None:
             self._learn(beat.epoch, owner, now)
-            self.batching.costs.on_owner(beat.record_us / 1e6, beat.send_us / 1e6)
-            if self._speculation is None:  # else nothing may be passed over in silence: what is written has no gaps
+            if beat is not self._costed:
+                self._costed = beat
+                self.batching.costs.on_owner(beat.record_us / 1e6, beat.send_us / 1e6)
+            # While it speculates nothing may be passed over in silence: what is written has no gaps.
+            if self._speculation is None and (self.spare or self._moving()):
                 self._process_silently(self._survived(beat))
         self.batching.decide(now)
         if not self.fault:
@@ -476,6 +493,7 @@ class Replica:
     def _look(self, now: float) -> list[act.Action]:
         """Take in where the log ends, and pull if it holds a batch."""
         self.batching.costs.on_place(now, self.intake.place())
+        self.batching.costs.behind = self.intake.unprocessed_tuples(self.intake.first)
         return self._pull(self.intake.first, self.intake.end, now)
 
     def _speculate(self, owner: str, now: float) -> list[act.Action]:
@@ -578,9 +596,13 @@ class Replica:
 
     def _pull(self, first: int, end: int, now: float) -> list[act.Action]:
         """Read the range when it holds B tuples; what a Level-1-Ack trimmed before is not counted and not read."""
+        leap = self.intake.leap_place(self.slot.position, self.record_s)
+        if leap is not None and self._speculation is None:
+            self._after_context = Stage.WATCH
+            return self._ask(now, act.ReadContext(leap))
         if end <= self.intake.next:
             return []
-        enough = self.intake.held_tuples(first) >= self.batching.batch_tuples
+        enough = self.spare and self.intake.held_tuples(first) >= self.batching.batch_tuples
         if self._speculation is None and not enough and not self._moving():
             return []
         place = self.intake.jump_place(first)
@@ -703,13 +725,12 @@ class Replica:
                 todo.append(act.Announce())  # survived: nobody must hold these records against them
         elif promotion is not None and self._must_announce(promotion):
             todo += self._announce(promotion, now)  # at once: each turn that one record takes is silence
-        caught_up = not self.intake.backlog
-        if caught_up:
+        if not self.intake.backlog:
             self.busy = None
             connected = self._detector.connected(now)
             lost, silent = self._lost_edges(now), lambda edge: self._silent(edge, now)
             todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
-        todo += primary.acknowledge(self.slot, self.scan, now, caught_up=caught_up)
+        todo += primary.acknowledge(self.slot, self.scan, now)
         return todo
 
     def _lost_edges(self, now: float) -> list[str]:

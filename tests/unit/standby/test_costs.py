@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from services.standby.costs import GRID, TAKEOVER_REQUESTS, Costs, Place, Wire
+from services.standby.costs import GRID, OWNER_KEPT, TAKEOVER_ASKS, TAKEOVER_READS, Costs, Place, Wire
 from tests.unit.standby.stand_in import POLL_S, StandIn
 
 
@@ -52,7 +52,7 @@ def test_recovery_is_the_batch_times_the_costs_of_a_tuple() -> None:
     assert most * estimate.send_s == pytest.approx(0.006, rel=0.1)  # pulls of one size tell no slope
     assert estimate.recovery_s == pytest.approx(most * (estimate.send_s + estimate.process_s))
     asked.costs.on_asked(0.002)
-    assert asked.costs.takeover_s() == pytest.approx(0.002 * TAKEOVER_REQUESTS)
+    assert asked.costs.takeover_s() == pytest.approx(0.002 * TAKEOVER_ASKS + 0.006 * TAKEOVER_READS, rel=0.1)
     assert asked.costs.estimate(100.0).recovery_s == pytest.approx(estimate.recovery_s + asked.costs.takeover_s())
     assert estimate.tuple_bytes == pytest.approx(114.0)
     assert estimate.sends_per_s * 100 == pytest.approx(1000, rel=0.1)
@@ -70,6 +70,15 @@ def test_no_more_is_read_again_than_the_log_holds() -> None:
     costs = StandIn(rate=1000.0, batch=50.0, acks_s=0.25, process_s=0.001).run(5.0).costs
     assert costs.most_held() == pytest.approx(0.25 * 1000 + 50, rel=0.3)
     assert costs.estimate(math.inf).recovery_s == pytest.approx(costs.most_held() * 0.001, rel=0.2)
+
+
+def test_a_standby_that_has_had_no_time_says_how_long_a_takeover_would_take_now() -> None:
+    costs = StandIn(rate=1000.0, batch=50.0, acks_s=math.inf, process_s=0.001).run(5.0).costs
+    usual_s = costs.estimate(50.0).recovery_s
+    costs.behind = 60.0  # a little more than B is usual
+    assert costs.estimate(50.0).recovery_s == usual_s
+    costs.behind = 2000.0
+    assert costs.estimate(50.0).recovery_s == pytest.approx(2.0, rel=0.1)
 
 
 def test_what_comes_over_the_network_is_measured_not_assumed() -> None:
@@ -95,13 +104,22 @@ def test_a_secondary_of_half_the_speed_is_told_right() -> None:
 
 def test_a_change_is_noticed_by_the_owners_cost_before_the_secondary_works_again() -> None:
     asked = StandIn(rate=500.0, batch=100.0, process_s=0.0001, owner_s=0.00005).run(5.0)
-    asked.costs.on_owner(0.001)
+    for _ in range(OWNER_KEPT // 2 + 1):
+        asked.costs.on_owner(0.001)
     assert asked.costs.process_s() == pytest.approx(0.002)
+
+
+def test_one_heartbeat_of_an_owner_that_was_held_up_changes_nothing() -> None:
+    asked = StandIn(rate=500.0, batch=100.0, process_s=0.001, owner_s=0.001).run(5.0)
+    asked.costs.on_owner(0.005)
+    assert asked.costs.process_s() == pytest.approx(0.001)
 
 
 def test_before_anything_is_measured_the_owner_is_believed() -> None:
     costs = Costs(2.0)
-    assert costs.process_s() == 0.0
+    assert costs.process_s() == costs.takeover_s() == 0.0
+    costs.on_asked(0.002)  # no read has been measured: as long as asking
+    assert costs.takeover_s() == pytest.approx(0.002 * (TAKEOVER_ASKS + TAKEOVER_READS))
     costs.on_place(0.0, Place(10, 0, 0, 10.0, 100.0))
     costs.on_owner(0.01)
     assert costs.process_s() == pytest.approx(0.001)

@@ -36,7 +36,7 @@ class Term:
 
     def acks(self, now: float) -> list[Level0Ack | Level1Ack]:
         found: list[Level0Ack | Level1Ack] = []
-        for action in self.primary.acknowledge(self.slot, self.slot.register, now, caught_up=True):
+        for action in self.primary.acknowledge(self.slot, self.slot.register, now):
             if isinstance(action, act.SendAck):
                 found.append(action.ack.level0 if action.ack.HasField("level0") else action.ack.level1)
             elif isinstance(action, act.SaveContext):

@@ -152,6 +152,46 @@ def test_a_secondary_that_hears_the_owner_hardly_asks_for_the_end_of_the_log(clu
     assert n2.asked >= 10
 
 
+def test_a_node_with_no_time_to_spare_leaves_what_only_a_standby_does_and_takes_over_all_the_same(
+    cluster: Cluster,
+) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 2)
+    read, processed = n2.replica.intake.next, n2.replica.slot.position
+    n2.replica.spare = False
+    feed(cluster, 8)
+    assert (n2.replica.intake.next, n2.replica.slot.position) == (read, processed)
+    assert n2.replica.batching.costs.behind >= len(EDGES)
+    n1.die()
+    cluster.run(DETECT_S + 0.3)
+    assert n2.stage() is Stage.OWN
+    assert steps(cluster) == list(range(FIRST, FIRST + 10))
+
+
+def test_a_standby_far_behind_takes_the_context_for_what_it_has_read_already(cluster: Cluster) -> None:
+    _, n2 = pair(cluster)
+    feed(cluster, 2)
+    processed, jumps = n2.replica.slot.position, n2.replica.intake.jumps
+    n2.replica.spare, n2.replica.record_s = False, 1.0
+    feed(cluster, 20)
+    assert n2.replica.intake.jumps > jumps
+    assert n2.replica.slot.position > processed + 10
+    assert n2.replica.slot.position == n2.replica.intake.next - len(n2.replica.intake.backlog)
+    n2.replica.spare, n2.replica.record_s = True, 0.0
+    feed(cluster, 2)
+    assert n2.replica.slot.position == cluster.end
+
+
+def test_a_request_s_time_has_nothing_of_what_was_processed_before_it(cluster: Cluster) -> None:
+    _, n2 = pair(cluster)
+    replica, now = n2.replica, cluster.now
+    replica._asked = now
+    replica.on_request(now + 0.5)
+    replica.on_end(replica.intake.first, replica.intake.end, now + 0.502)
+    assert min(replica.batching.costs._asked) < 0.003
+    assert max(replica.batching.costs._asked) < 0.5
+
+
 def test_after_a_read_that_failed_the_log_is_asked_first(cluster: Cluster) -> None:
     _, n2 = pair(cluster)
     feed(cluster, 2)
