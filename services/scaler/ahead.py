@@ -32,14 +32,16 @@ class Ahead:
     Args:
         name: the forecaster, as `[scaler] forecast`.
         boot_s: what a worker takes to boot.
+        guarded: whether the risk leaves out what the lag guard can make good in time.
 
     Attributes:
         together: slots in which a backlog is worked off, and over which the risk's queue goes on (`risk`).
     """
 
-    def __init__(self, name: str, slot_s: float, slo_s: float, boot_s: float = 100.0) -> None:
+    def __init__(self, name: str, slot_s: float, slo_s: float, boot_s: float = 100.0, *, guarded: bool = True) -> None:
         self._slots = Slots(slot_s)
         self._slo_s = slo_s
+        self._guarded = guarded
         self._forecaster = Calibrated(make_point(name, slot_s))
         self.together = together(slot_s, slo_s)
         self.risk = Risk(HORIZON, slo_s, self.together)
@@ -61,7 +63,8 @@ class Ahead:
             if len(leads):
                 said = float(self._said[(self._seen - 1) % HORIZON, 0])
                 reaction = self.persistence.add(slot, step_s, said)
-                self.risk.update(self._said[(self._seen - 1 - leads) % HORIZON, leads], slot, step_s, reaction)
+                before = self._said[(self._seen - 1 - leads) % HORIZON, leads]
+                self.risk.update(before, slot, step_s, reaction if self._guarded else None)
                 self._compare(leads, float(slot.mean()))
             mean = float(slot.mean())
             self.level += max(0.002, 1.0 / (1 + self._seen)) * (mean - self.level)

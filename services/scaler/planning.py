@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,11 @@ class LookaheadPolicy:
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
         self._boot_s = min(kind.boot_s for kind in settings.types)
-        self._ahead = Ahead(settings.forecast or "mixture", settings.slot_s, settings.slo_s, self._boot_s)
+        # Where blocks are paid it is worth leaving a surplus to the lag guard. By the second it costs next to nothing.
+        guarded = settings.billing == "hourly"
+        self._ahead = Ahead(
+            settings.forecast or "mixture", settings.slot_s, settings.slo_s, self._boot_s, guarded=guarded
+        )
         self._threshold = Threshold(settings)
         self._rates = {kind.name: kind.rate for kind in settings.types}
         self._told = dict(self._rates)
@@ -75,9 +80,22 @@ class LookaheadPolicy:
         self._feedback(view)
         begun, ends, fallback = self._plan(view, self._ahead.newest.mean)
         wanted = {kind: view.count(kind) - ends[kind] + count for kind, count in begun.items()}
+        if self._settings.billing == "second":
+            wanted = self._kept(view, wanted)
         ahead = self._ahead.newest
         rate = view.local_rate + self._capacity(wanted)
         return Answer(wanted, float(ahead.mean[0]), float(ahead.at(0.95)[0]), rate, "plan", fallback)
+
+    def _kept(self, view: View, wanted: dict[str, int]) -> dict[str, int]:
+        """Return an answer that stops nobody if the guard would launch again at once: stopping is quick, booting not."""
+        staying = {kind: min(count, view.count(kind)) for kind, count in wanted.items()}
+        left = [worker for worker in view.workers if worker.stop_s != NEVER]
+        for kind, count in staying.items():
+            own = [worker for worker in view.workers if worker.type == kind and worker.stop_s == NEVER]
+            left += sorted(own, key=lambda worker: worker.ready_s)[:count]
+        if len(left) == len(view.workers) or self._help(replace(view, workers=left)) is None:
+            return wanted
+        return {kind: max(count, view.count(kind)) for kind, count in wanted.items()}
 
     def guard(self, view: View) -> Answer | None:
         self._follow(view)

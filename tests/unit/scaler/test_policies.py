@@ -12,7 +12,7 @@ from services.scaler.bound import BoundError, cost_bound
 from services.scaler.forecast.base import Floats
 from services.scaler.planning import LookaheadPolicy
 from services.scaler.policies import POLICIES, PolicyError, make_policy
-from services.scaler.policy import PolicySettings, View, Worker, WorkerType, actions
+from services.scaler.policy import Answer, PolicySettings, View, Worker, WorkerType, actions
 from services.scaler.simulate import Run, Simulation
 
 DAY = 8640
@@ -229,3 +229,37 @@ def test_blocks_are_decided_by_what_the_rate_is_at_their_end(monkeypatch: pytest
     assert all(decision.guard for decision in seconds)
     monkeypatch.setattr(LookaheadPolicy, "_look_again", lambda _self, _view: None)
     assert looked.cost < run().cost
+
+
+def test_billed_by_the_second_nobody_is_stopped_whom_the_guard_would_launch_again() -> None:
+    """The plan trusts its forecast, which knows nothing of this burst; the guard sees the queue."""
+    policy = make_policy(replace(SETTINGS, billing="second", slo_s=30.0))
+    policy.learn(np.full(DAY, 1000.0), 10.0)
+    burst = np.interp(np.arange(360.0), (60, 150, 270, 330), (1000.0, 2000.0, 2000.0, 1000.0))
+    answers: list[tuple[float, str, int, int]] = []
+
+    class Watched:
+        looks_again = policy.looks_again
+
+        def learn(self, rates: Floats, step_s: float) -> None:
+            policy.learn(rates, step_s)
+
+        def decide(self, view: View) -> Answer:
+            return self._note(view, policy.decide(view))
+
+        def guard(self, view: View) -> Answer | None:
+            found = policy.guard(view)
+            return None if found is None else self._note(view, found)
+
+        def _note(self, view: View, answer: Answer) -> Answer:
+            there = sum(view.count(kind) for kind in answer.wanted)
+            answers.append((view.now_s, answer.reason, there, sum(answer.wanted.values())))
+            return answer
+
+    run = Simulation(replace(SETTINGS, billing="second", slo_s=30.0), Watched(), burst, 1360.0).run()
+    stopped = {at_s for at_s, reason, there, wanted in answers if reason == "plan" and wanted < there}
+    again = {at_s for at_s, reason, there, wanted in answers if reason == "guard" and wanted > there}
+    assert again  # the burst was a surprise
+    assert stopped  # and it went again
+    assert not any(at_s - 30.0 <= stop_s <= at_s for stop_s in stopped for at_s in again)
+    assert run.late_share < 0.15
