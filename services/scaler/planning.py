@@ -87,7 +87,7 @@ class LookaheadPolicy:
         return Answer(wanted, float(ahead.mean[0]), float(ahead.at(0.95)[0]), rate, "plan", fallback)
 
     def _kept(self, view: View, wanted: dict[str, int]) -> dict[str, int]:
-        """Return an answer that stops nobody if the guard would launch again at once: stops are quick, boots are not."""
+        """Return an answer that stops nobody if the guard would launch again at once: booting takes time."""
         staying = {kind: min(count, view.count(kind)) for kind, count in wanted.items()}
         left = [worker for worker in view.workers if worker.stop_s != NEVER]
         for kind, count in staying.items():
