@@ -127,7 +127,7 @@ class Host:
         self._fatal: LogError | None = None
         self._gauges = Gauges()
         self._wire = Wire()
-        self._behind = False  # its own slots have more than it takes in at once
+        self._full = self._behind = False  # the last read brought all that it may; there was more than one brings
         self._standby_at = 0.0  # until then what only a standby does waits while it is behind
         self._acks: dict[tuple[int, str], Ack] = {}
         self._plan = PlanBook(
@@ -225,8 +225,11 @@ class Host:
         """
         settled = all(replica.waits for replica in self.replicas.values())
         busy = any(replica.intake.backlog for replica in self.replicas.values() if replica.stage is Stage.OWN)
-        records = self._main.read(MAX_RECORDS, 0.0 if busy else IDLE_S if settled else BUSY_S)
-        self._behind = busy or len(records) == MAX_RECORDS
+        at_once = busy or self._full
+        records = self._main.read(MAX_RECORDS, 0.0 if at_once else IDLE_S if settled else BUSY_S)
+        # A read that may wait is full at a high rate, too; one that may not says that more than it took was there.
+        self._full = len(records) == MAX_RECORDS
+        self._behind = busy or (at_once and self._full)
         tuples: dict[int, list[Record]] = {}
         for record in records:
             if record.topic == TUPLES:

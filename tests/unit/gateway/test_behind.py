@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from services.gateway.host import Host
+from services.gateway.host import MAX_RECORDS, Host
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors
@@ -139,6 +139,21 @@ def test_workers_that_fell_behind_catch_up_although_each_is_the_others_standby()
         names = [(value.offset, value.index) for value in values]
         assert names == sorted(set(names))
         assert len(names) == plant.sent
+
+
+def test_a_full_read_alone_is_no_sign_of_being_behind() -> None:
+    """At a high rate each read is full, and the worker may have time all the same."""
+    plant = Plant()
+    plant.run(5.0, RATE / 4)
+    host = plant.hosts["a"]
+    plant.send(MAX_RECORDS)
+    host.step()
+    assert not host._behind
+    plant.send(MAX_RECORDS)
+    plant.clock.advance(20.0)
+    host.replicas[0].intake.backlog.clear()
+    host.step()
+    assert host._behind  # the second in a row had not to wait
 
 
 def test_a_record_of_a_worker_that_keeps_to_a_rate_is_no_cheaper_while_it_need_not_rest() -> None:
