@@ -31,10 +31,10 @@ GRID: Floats = np.unique(np.round(np.geomspace(1.0, 1e6, 96)))
 KEPT = 4
 """So many measurements are kept however old they are: a large B measures seldom."""
 
-TAKEOVER_ASKS = 4.0
+TAKEOVER_ASKS = 6.0
 TAKEOVER_READS = 2.0
-"""T_0 in requests: the log's end asked for, the claim appended, the outputs' end asked for, an announcement; the claim
-read back, the last output read. What is left of the batch is read too, which S_time has already."""
+"""T_0 in requests: the log's end asked for, the claim appended, the log's end asked for twice until it is there, the
+outputs' end, an announcement; the claim read back, the last output read. Reading what is left of the batch S_time has."""
 
 OWNER_KEPT = 5
 """Of what the primary says that its records cost the median of so many counts: one turn in which it was held up is
