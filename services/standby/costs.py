@@ -34,7 +34,7 @@ KEPT = 4
 TAKEOVER_ASKS = 6.0
 TAKEOVER_READS = 2.0
 """T_0 in requests: the log's end asked for, the claim appended, the log's end asked for twice until it is there, the
-outputs' end, an announcement; the claim read back, the last output read. Reading what is left of the batch S_time has."""
+outputs' end, an announcement; the claim read back, the last output read. What is left of a batch is read in S_time."""
 
 OWNER_KEPT = 5
 """Of what the primary says that its records cost the median of so many counts: one turn in which it was held up is
