@@ -245,7 +245,8 @@ def adaptive(bench: Bench, names: tuple[str, str], step: Trial, limits: str, bou
     bench.draw(names[1], drawn, ("primary killed at, s", "recovery time, ms"), bounds[1] * 1e3)
     figures = [name.removeprefix("figure-").lstrip("0") for name in names]
     for label in ("A-SAS (step)", "A-SAS (model)"):
-        after = [value for at, value in series[label] if at > step.change_s + SETTLE_S]
+        # A second's bytes are noted at its end: those count that began when the limits had to hold again.
+        after = [value for at, value in series[label] if at - 1.0 >= step.change_s + SETTLE_S]
         over = sum(value > bounds[0] for value in after)
         bench.claim(
             figures[0],
@@ -253,9 +254,18 @@ def adaptive(bench: Bench, names: tuple[str, str], step: Trial, limits: str, bou
             over == 0,
             f"over it in {over} of {len(after)} seconds",
         )
-        worst = max(recovery[label])
+        settled = {
+            at: found
+            for at, found in zip(kills, recovery[label], strict=True)
+            if not step.change_s <= at < step.change_s + SETTLE_S
+        }
+        worst = max(settled.values())
+        meanwhile = [f"{found * 1e3:.1f} ms at {at:g} s" for at, found in zip(kills, recovery[label], strict=True)]
         bench.claim(
-            figures[1], f"{label} stays within the recovery limit", worst <= bounds[1], f"at most {worst * 1e3:.1f} ms"
+            figures[1],
+            f"{label} stays within the recovery limit, but for {SETTLE_S:g} s after the change",
+            worst <= bounds[1],
+            f"at most {worst * 1e3:.1f} ms; {', '.join(meanwhile)}",
         )
     late = [value for at, value in series["AS"] if at > step.change_s + SETTLE_S]
     bench.claim(
