@@ -272,7 +272,7 @@ class Host:
             if self._pace is not None:
                 tuples = done * replica.intake.tuples_per_record
                 self._clock.sleep(self._pace.rest_s(tuples, began, self._clock.monotonic()))
-                least_s = tuples / self._pace.limit  # while it need not rest, a record is no cheaper on such a machine
+                least_s = self._pace.cost_s(tuples)
             ended = self._clock.monotonic()
             replica.on_worked(max(least_s, ended - began), done, ended)
             if stands_by:
@@ -340,7 +340,7 @@ class Host:
             slot, self.node, wish, self.settings, self.detector, self._load_model, lambda: secrets.randbits(63), now
         )
         if self._pace is not None:
-            replica.record_s = replica.intake.tuples_per_record / self._pace.limit
+            replica.record_s = self._pace.cost_s(replica.intake.tuples_per_record)
         for (of_slot, _), ack in self._acks.items():
             if of_slot == slot:
                 replica.on_ack(ack, now)

@@ -17,7 +17,11 @@ class Pace:
         self.limit = limit
         self._free_at = 0.0
 
+    def cost_s(self, tuples: float) -> float:
+        """Return what so many tuples cost on such a machine, whether one has to rest after them now or not."""
+        return tuples / self.limit
+
     def rest_s(self, tuples: float, began: float, now: float) -> float:
         """Return how long to rest after so many tuples, whose processing began then."""
-        self._free_at = max(self._free_at, began - LENT_S) + tuples / self.limit
+        self._free_at = max(self._free_at, began - LENT_S) + self.cost_s(tuples)
         return max(0.0, self._free_at - now)

@@ -21,7 +21,7 @@ from services.scaler.forecast.base import HORIZON
 from services.scaler.guarding import Queue, expected_late
 from services.scaler.lookahead import Lookahead
 from services.scaler.marginal import Offer, Prices, plan
-from services.scaler.policy import NEVER, Answer, PolicySettings, View
+from services.scaler.policy import NEVER, Answer, PolicySettings, View, actions
 from services.scaler.program import Cover, ProgramError, data_sizes, spread
 from services.scaler.risk import MULTIPLES
 from services.scaler.standing import standing
@@ -88,12 +88,9 @@ class LookaheadPolicy:
 
     def _kept(self, view: View, wanted: dict[str, int]) -> dict[str, int]:
         """Return an answer that stops nobody if the guard would launch again at once: booting takes time."""
-        staying = {kind: min(count, view.count(kind)) for kind, count in wanted.items()}
-        left = [worker for worker in view.workers if worker.stop_s != NEVER]
-        for kind, count in staying.items():
-            own = [worker for worker in view.workers if worker.type == kind and worker.stop_s == NEVER]
-            left += sorted(own, key=lambda worker: worker.ready_s)[:count]
-        if len(left) == len(view.workers) or self._help(replace(view, workers=left)) is None:
+        stops = actions(view, wanted, self._settings.billing, view.step_s).stops
+        left = [worker for worker in view.workers if worker.name not in stops]
+        if not stops or self._help(replace(view, workers=left)) is None:
             return wanted
         return {kind: max(count, view.count(kind)) for kind, count in wanted.items()}
 

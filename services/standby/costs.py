@@ -86,6 +86,7 @@ class Place:
     Attributes:
         resume: the resume point of the newest Level-1-Ack, 0 = none; context_bytes: what it costs to begin there.
         record_tuples: mean number of tuples in a record; record_bytes: its mean size.
+        behind: tuples that a takeover would have to process now, read or not.
     """
 
     end: int
@@ -93,6 +94,7 @@ class Place:
     context_bytes: int
     record_tuples: float
     record_bytes: float
+    behind: float = 0.0
 
 
 @dataclass(slots=True)
@@ -211,6 +213,7 @@ class Costs:
     def on_place(self, now: float, place: Place) -> None:
         """Take in where the log ends and from where it is needed."""
         self._record_tuples, self._record_bytes = max(place.record_tuples, 1e-9), place.record_bytes
+        self.behind = place.behind
         self._shadows.on_place(now, place)
         held = max(0, place.end - place.resume) * place.record_tuples if place.resume else math.inf
         grown = 0 if self._end is None else max(0, place.end - self._end)
@@ -300,7 +303,7 @@ class Costs:
         return max((look.held for look in self._looks), default=math.inf)
 
     def estimate(self, batch_tuples: float) -> Estimate:
-        """Return both models at the B in force, its bandwidth as measured; R_time* of `behind` where that is more."""
+        """Return both models at the B in force: bandwidth as measured, R_time* of `behind` where that is far more."""
         newest = self._looks[-1].at if self._looks else 0.0
         recent = [pull for pull in self._pulls if pull.at > newest - self._period_s]
         sends_per_s = len(recent) / self._period_s

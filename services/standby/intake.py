@@ -159,10 +159,6 @@ class Intake:
         start = self.next if self.jump_place(first) is None or self.level1 is None else self.level1.offset
         return max(0, self.end - start) * self.tuples_per_record
 
-    def unprocessed_tuples(self, first: int) -> float:
-        """Return how many tuples a takeover would have to process now, read or not."""
-        return self.held_tuples(first) + len(self.backlog) * self.tuples_per_record
-
     def place(self) -> Place:
         """Return what the cost models go by."""
         level1 = self.level1
@@ -172,6 +168,7 @@ class Intake:
             context_bytes=0 if level1 is None else level1.context_bytes,
             record_tuples=self.tuples_per_record,
             record_bytes=self.bytes_per_record * self.wire,
+            behind=self.held_tuples(self.first) + len(self.backlog) * self.tuples_per_record,
         )
 
     def _measure(self, count: int, size: int, tuples: int) -> None:

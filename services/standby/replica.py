@@ -301,8 +301,7 @@ class Replica:
             if place is None:
                 place = self.intake.leap_place(self.slot.position, self.record_s)
             if place is not None:
-                self._after_context = self.stage
-                return self._ask(now, act.ReadContext(place))
+                return self._go_on_from(place, now)
             return self._start_reading(first, now)
         return self._fetch_to(end, now)
 
@@ -319,6 +318,11 @@ class Replica:
             self._since = now
             return []
         return self._fetch_to(self._target, now)
+
+    def _go_on_from(self, place: int, now: float) -> list[act.Action]:
+        """Ask for the context at this place, to go on from it in the stage it is asked in."""
+        self._after_context = self.stage
+        return self._ask(now, act.ReadContext(place))
 
     def on_context(self, context: Context | None, first: int, now: float) -> list[act.Action]:
         """Answer to `ReadContext`; None = there is none at that place any more."""
@@ -493,7 +497,6 @@ class Replica:
     def _look(self, now: float) -> list[act.Action]:
         """Take in where the log ends, and pull if it holds a batch."""
         self.batching.costs.on_place(now, self.intake.place())
-        self.batching.costs.behind = self.intake.unprocessed_tuples(self.intake.first)
         return self._pull(self.intake.first, self.intake.end, now)
 
     def _speculate(self, owner: str, now: float) -> list[act.Action]:
@@ -598,8 +601,7 @@ class Replica:
         """Read the range when it holds B tuples; what a Level-1-Ack trimmed before is not counted and not read."""
         leap = self.intake.leap_place(self.slot.position, self.record_s)
         if leap is not None and self._speculation is None:
-            self._after_context = Stage.WATCH
-            return self._ask(now, act.ReadContext(leap))
+            return self._go_on_from(leap, now)
         if end <= self.intake.next:
             return []
         enough = self.spare and self.intake.held_tuples(first) >= self.batching.batch_tuples
@@ -607,8 +609,7 @@ class Replica:
             return []
         place = self.intake.jump_place(first)
         if place is not None:
-            self._after_context = Stage.WATCH
-            return self._ask(now, act.ReadContext(place))
+            return self._go_on_from(place, now)
         return self._fetch_to(end, now)
 
     def _fetch_to(self, end: int, now: float) -> list[act.Action]:
