@@ -252,7 +252,12 @@ TYPE_RATE = Gauge(
 )
 TYPE_DELAY_S = Gauge(
     "tsunagi_scaler_type_delay_seconds",
-    "How long tuples waited for the workers of a type in the last second; those being given slots are left out.",
+    "How long tuples waited for the workers of a type in the last ten seconds; those being given slots are left out.",
+    ["type"],
+)
+TYPE_WITHIN = Gauge(
+    "tsunagi_scaler_type_within_share",
+    "Share of its rate with which a type keeps the promised delay: less than 1 where its workers stall.",
     ["type"],
 )
 
@@ -399,6 +404,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SLOT_DELAY_S,
         TYPE_RATE,
         TYPE_DELAY_S,
+        TYPE_WITHIN,
         DECISIONS,
         FALLBACKS,
         PLANNED_RATE,

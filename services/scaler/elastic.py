@@ -22,7 +22,7 @@ from services.scaler.capacity import Capacities
 from services.scaler.handover import Pair
 from services.scaler.hands import Hands
 from services.scaler.launcher import Launcher
-from services.scaler.load import Delays, Saturation, SlotLoad, SlotView
+from services.scaler.load import WINDOW_S, Delays, Saturation, SlotLoad, SlotView
 from services.scaler.pilot import Decision, Pilot, Ponder, Seen, at_once, step_of
 from services.scaler.planner import Planner, owners_of
 from services.scaler.policies import make_policy
@@ -74,7 +74,8 @@ class Elastic:
         self._placer = Placer()
         self._loads = {slot: SlotLoad() for slot in self.views}
         self._saturation = Saturation()
-        self._delays = Delays()
+        self._delays = Delays(scaler.slo_s)
+        self._latency_at = now
         self._saturated: dict[str, float] = {}
         self._slo_s = scaler.slo_s
         self._late = 0.0
@@ -171,7 +172,7 @@ class Elastic:
         rescale, views = self.rescale, self.views.values()
         kinds = rescale.kinds(alive)
         local = [name for name in alive if kinds[name] == LOCAL]
-        known = self.capacities.known()
+        local_rate = self.capacities.of(LOCAL) if self.capacities.knows(LOCAL) else 0.0
         return Seen(
             arrived=sum(view.arrived for view in views),
             late=self._late,
@@ -179,8 +180,9 @@ class Elastic:
             delay_s=max((view.delay_s for view in views), default=0.0),
             workers={name: kind for name, kind in kinds.items() if kind != LOCAL},
             ready=set(alive),
-            local_rate=known.get(LOCAL, 0.0) * len(local),
+            local_rate=local_rate * len(local),
             saturated=self._take_saturated(len(local)),
+            within=self.capacities.within,
         )
 
     def _take_saturated(self, locals_count: int) -> dict[str, float]:
@@ -227,10 +229,10 @@ class Elastic:
     def _measure(self, alive: Mapping[str, Heartbeat], now: float) -> None:
         before, self.views = self.views, {slot: load.view(now) for slot, load in self._loads.items()}
         for slot, view in self.views.items():
-            if view.delay_s > self._slo_s:
+            if max(view.delay_s, view.wait_s) > self._slo_s:
                 self._late += view.served - before[slot].served
         self._saturation.update(alive, self.views, now)
-        self._delays.update(alive, self.views, now)
+        self._delays.update(alive, self.views, now, self.rescale.kind, self.capacities.throughput)
         for name, rate in self._saturation.take().items():
             self.capacities.correct(self.rescale.kind(name), rate)
             self._saturated[self.rescale.kind(name)] = rate
@@ -238,8 +240,11 @@ class Elastic:
             metrics.SLOT_RATE.labels(slot=str(slot)).set(view.rate)
             metrics.SLOT_BACKLOG.labels(slot=str(slot)).set(view.backlog)
             metrics.SLOT_DELAY_S.labels(slot=str(slot)).set(view.delay_s)
-        for kind, delay_s in self._delays.by_kind(self.rescale.kind).items():
-            metrics.TYPE_DELAY_S.labels(type=kind).set(delay_s)
+        if now - self._latency_at >= WINDOW_S:
+            self._latency_at = now
+            for kind, latency in self._delays.take().items():
+                metrics.TYPE_DELAY_S.labels(type=kind).set(latency.delay_s)
+                self.capacities.on_latency(kind, latency)
 
     def _place(self, alive: Mapping[str, Heartbeat], todo: Todo, now: float) -> None:
         present = self.present(alive)

@@ -54,6 +54,7 @@ class Seen:
         ready: those of them that have reported.
         local_rate: tuples/s of the local workers.
         saturated: type -> tuples/s of one worker that was never idle, measured now; "" = a local one.
+        within: type -> share of its rate with which it keeps the promised delay; types that are missing: 1.
     """
 
     arrived: float
@@ -64,6 +65,7 @@ class Seen:
     ready: Collection[str]
     local_rate: float
     saturated: Mapping[str, float] = field(default_factory=dict)
+    within: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,7 @@ class Pilot:
             delay_s=self._delay_s,
             late=seen.late - self._late,
             saturated=dict(self._saturated),
+            within=seen.within,
             drain_s=self._drain_s,
         )
 

@@ -47,8 +47,9 @@ class LookaheadPolicy:
             settings.forecast or "mixture", settings.slot_s, settings.slo_s, self._boot_s, guarded=guarded
         )
         self._threshold = Threshold(settings)
-        self._rates = {kind.name: kind.rate for kind in settings.types}
-        self._told = dict(self._rates)
+        self._told = {kind.name: kind.rate for kind in settings.types}
+        self._full = dict(self._told)
+        self._rates = dict(self._told)
         self._program = Lookahead(settings.types, settings.slot_s, settings.billing, settings.solve_s, settings.hour_s)
         self._sizes = data_sizes(settings.types, settings.tuple_bytes, settings.hour_s)
         self._cover = Cover(self._sizes, settings.solve_s)
@@ -63,7 +64,7 @@ class LookaheadPolicy:
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """Tuples/s believed of a worker, by type."""
+        """Tuples/s that a worker is believed to process within the limit, by type."""
         return self._rates
 
     def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
@@ -232,10 +233,11 @@ class LookaheadPolicy:
         return offers
 
     def _correct(self, view: View) -> None:
-        """Follow the throughput of saturated workers, within bounds of what was benchmarked."""
+        """Follow the throughput of saturated workers, within bounds of what was benchmarked, and the types' latency."""
         for kind, rate in view.saturated.items():
-            if kind in self._rates and math.isfinite(rate) and rate > 0:
-                self._rates[kind] = corrected(self._rates[kind], rate, self._told[kind])
+            if kind in self._full and math.isfinite(rate) and rate > 0:
+                self._full[kind] = corrected(self._full[kind], rate, self._told[kind])
+        self._rates = {kind: rate * view.within.get(kind, 1.0) for kind, rate in self._full.items()}
 
     def _feedback(self, view: View) -> None:
         """Move the price of a late tuple by how many were late."""

@@ -83,6 +83,8 @@ class View:
         late: tuples among those processed since then that took longer than the limit; NaN = not measured.
         saturated: type -> tuples/s of one worker, measured since the last `decide` while its queue was never empty;
             types that were not saturated are missing. "" is the local capacity.
+        within: type -> share of its rate with which it keeps the promised delay (its workers stall now and then, say);
+            types that are missing keep it with all.
         drain_s: time it takes to empty a worker before it stops; it must begin so long before a paid block's end.
     """
 
@@ -95,6 +97,7 @@ class View:
     delay_s: float = math.nan
     late: float = math.nan
     saturated: Mapping[str, float] = field(default_factory=dict)
+    within: Mapping[str, float] = field(default_factory=dict)
     drain_s: float = 0.0
 
     def count(self, kind: str) -> int:

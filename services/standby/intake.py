@@ -39,6 +39,8 @@ class Intake:
         wire: what they do cost, as a factor.
         send_s: S_time as an owner measures it: a tuple's part of the way from the log's append to being read, running
             mean; 0 = nothing has been followed yet.
+        wait_us: the longest way of a record since it was last asked for, microseconds by both clocks; None = none was
+            read.
         level1: the newest Level-1-Ack known: where the state can be had without what stands before.
     """
 
@@ -55,6 +57,7 @@ class Intake:
         self.pulled_bytes = 0.0
         self.wire = 1.0
         self.send_s = 0.0
+        self.wait_us: int | None = None
         self.pulls = 0
         self.jumps = 0
         self.trimmed = 0
@@ -97,9 +100,16 @@ class Intake:
         """
         if not records:
             return
-        way_s = max(0, now_us - records[0].appended_us) / 1e6
+        way_us = now_us - records[0].appended_us
+        self.wait_us = way_us if self.wait_us is None else max(way_us, self.wait_us)
+        way_s = max(0, way_us) / 1e6
         tuples = max(1.0, len(records) * self.tuples_per_record)
         self.send_s += (1.0 - (1.0 - WEIGHT) ** len(records)) * (way_s / tuples - self.send_s)
+
+    def take_wait_us(self) -> int:
+        """Return `wait_us` since the last call, 0 = nothing was read."""
+        found, self.wait_us = self.wait_us, None
+        return found or 0
 
     def take_pulled(self) -> float:
         """Return `pulled_bytes` since the last call."""

@@ -230,6 +230,7 @@ class Replica:
             lag=self.lag,
             record_tuples=self.intake.tuples_per_record,
             send_us=self.intake.send_s * 1e6 if stage is Stage.OWN else 0.0,
+            wait_us=self.intake.take_wait_us() if stage is Stage.OWN else 0,
             taking_up=stage is Stage.OWN and self._promotion is not None,
         )
 

@@ -102,7 +102,7 @@ class Launcher:
 def small_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[World, Launcher]]:
     def make(seed: int, **settings: Any) -> tuple[World, Launcher]:
         world = World(seed)
-        options = Scaler(workers=2, launcher="local", boot_s=5.0, sizes=SIZES, **settings)
+        options = Scaler(workers=2, launcher="local", boot_s=5.0, **{"sizes": SIZES, **settings})
         world.settings = world.settings.model_copy(update={"scaler": options})
         world.nodes = {name: world.nodes[name] for name in ("gw-1", "gw-2")}
         world.struck.update(world.nodes)
@@ -217,4 +217,23 @@ def test_an_operators_word_stands_against_the_policys(small_world: Callable[...,
     world.run(20.0)
     assert launcher.launched == before
     assert set(world.nodes) == {"gw-1", "gw-2"}
+    assert check(world) == []
+
+
+def test_a_type_whose_workers_stall_is_asked_for_less(small_world: Callable[..., tuple[World, Launcher]]) -> None:
+    world, _ = small_world(9, slo_s=0.3, sizes={LOCAL: Size(rate=20.0), SMALL: Size(rate=40.0)})
+    ask(world, local=0, small=2)
+    world.run(20.0)
+    smalls = list(world.nodes)
+    assert smalls == ["small-1", "small-2"]
+    for _ in range(60):  # shorter than detection takes, and with time to catch up: throughput says nothing of it
+        for name in smalls:
+            world.pause(name, paused=True)
+        world.run(0.6)
+        for name in smalls:
+            world.pause(name, paused=False)
+        world.run(0.7)
+    within = world.scaler.made.elastic.capacities.within
+    assert set(within) == {SMALL}
+    assert 0.5 <= within[SMALL] < 0.95
     assert check(world) == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from services.runtime.messages import Heartbeat, SlotBeat
 from services.runtime.settings import Scaler, Size
-from services.scaler.capacity import BOUNDS, Capacities
-from services.scaler.load import KEEP_S, Delays, Saturation, SlotLoad, SlotView
+from services.scaler.capacity import BOUNDS, LEAST, SAFE, Capacities
+from services.scaler.load import KEEP_S, Delays, Latency, Saturation, SlotLoad, SlotView
 
 TUPLES = 10.0
 
@@ -59,6 +61,27 @@ def test_a_standby_that_knows_the_end_better_is_believed_and_does_not_own() -> N
     assert load.view(1.4).backlog == 50 * TUPLES
 
 
+def test_an_owner_that_stalled_is_seen_when_it_is_heard_again_whatever_its_clock_says() -> None:
+    load = SlotLoad()
+    an_hour = 3600 * 10**6
+
+    def beat(turn: int, wait_ms: int, epoch: int, clock_us: int) -> None:
+        said = SlotBeat(slot=0, role="primary", epoch=epoch, position=turn, wait_us=clock_us + 1000 * wait_ms)
+        load.on_beat(said, turn / 10)
+
+    for turn in range(20):
+        beat(turn, 2 + turn % 3, epoch=1, clock_us=-an_hour)
+    assert load.view(1.9).wait_s == pytest.approx(0.002)
+    beat(26, 640, epoch=1, clock_us=-an_hour)
+    view = load.view(2.7)
+    assert view.delay_s == 0.0
+    assert view.wait_s == pytest.approx(0.638)
+    assert load.view(3.7).wait_s == 0.0
+    for turn in range(40, 45):  # another owner's clock is not compared with it
+        beat(turn, 5, epoch=2, clock_us=an_hour)
+    assert load.view(4.4).wait_s == 0.0
+
+
 def test_the_history_does_not_grow_for_ever() -> None:
     load = SlotLoad()
     for turn in range(3 * round(KEEP_S)):
@@ -97,34 +120,96 @@ def test_a_worker_with_other_slots_begins_anew() -> None:
     assert saturation.take() == {}
 
 
+KINDS = {"small-1": "small", "small-2": "small", "big-1": "big", "idle-1": "idle"}
+FULL = {"small": 500.0, "big": 500.0, "idle": 500.0}
+
+
+def looked_at(delays: Delays, now: float, views: dict[int, SlotView], **owned: tuple[int, ...]) -> None:
+    alive = {
+        name: Heartbeat(node=name, slots=[part(0, 0, slot=slot) for slot in slots])
+        for name, slots in ((name.replace("_", "-"), slots) for name, slots in owned.items())
+    }
+    delays.update(alive, views, now, KINDS.__getitem__, FULL.__getitem__)
+
+
+def slot_view(now: float, rate: float, delay_s: float, *, arrived: float | None = None) -> SlotView:
+    total = rate * now
+    return SlotView(rate=rate, delay_s=delay_s, served=total, arrived=total if arrived is None else arrived)
+
+
 def test_delays_by_type_leave_out_what_a_handover_leaves_to_catch_up_with() -> None:
-    delays = Delays()
-    kinds = {"small-1": "small", "small-2": "small", "big-1": "big", "idle-1": "idle"}
+    delays = Delays(slo_s=10.0)
 
     def update(now: float, owner_of_2: str) -> None:
-        owned = {"small-1": (0,), "small-2": (1,), "big-1": (), "idle-1": ()}
-        owned[owner_of_2] += (2,)
-        alive = {
-            name: Heartbeat(node=name, slots=[part(0, 0, slot=slot) for slot in slots]) for name, slots in owned.items()
-        }
         views = {
-            0: SlotView(rate=100.0, delay_s=0.2, served=100.0 * now),
-            1: SlotView(rate=300.0, delay_s=0.4, served=300.0 * now),
-            2: SlotView(rate=100.0, delay_s=9.0 if owner_of_2 == "big-1" else 0.2, served=100.0 * now),
+            0: slot_view(now, 100.0, 0.2),
+            1: slot_view(now, 300.0, 0.4),
+            2: slot_view(now, 100.0, 9.0 if owner_of_2 == "big-1" else 0.2),
         }
-        delays.update(alive, views, now)
+        to_big = owner_of_2 == "big-1"
+        looked_at(
+            delays,
+            now,
+            views,
+            small_1=(0,) if to_big else (0, 2),
+            small_2=(1,),
+            big_1=(2,) if to_big else (),
+            idle_1=(),
+        )
 
     for now in range(8):
         update(float(now), "small-1")
-    found = delays.by_kind(kinds.__getitem__)
-    assert found == {"small": pytest.approx((2 * 0.2 + 3 * 0.4) / 5)}
-    assert delays.by_kind(kinds.__getitem__) == {}
+    found = delays.take()
+    assert set(found) == {"small"}
+    assert found["small"].delay_s == pytest.approx((2 * 0.2 + 3 * 0.4) / 5)
+    assert found["small"].late_share == 0.0
+    assert found["small"].load == pytest.approx((200 * 0.4 + 300 * 0.6) / 500)
+    assert delays.take() == {}
     for now in range(8, 11):  # slot 2 is handed over: neither who gave it nor who takes it is counted for a while
         update(float(now), "big-1")
-    assert delays.by_kind(kinds.__getitem__) == {"small": pytest.approx(0.4)}
+    assert {kind: item.delay_s for kind, item in delays.take().items()} == {"small": pytest.approx(0.4)}
     for now in range(11, 14):
         update(float(now), "big-1")
-    assert delays.by_kind(kinds.__getitem__)["big"] == pytest.approx(9.0)
+    big = delays.take()["big"]
+    assert big.delay_s == pytest.approx(9.0)
+    assert math.isnan(big.late_share), "what a handover has left it is not the type's fault"
+
+
+def test_a_type_is_judged_by_workers_that_were_not_given_too_much() -> None:
+    delays = Delays(slo_s=2.0)
+    for now in range(20):  # small-1 stalls for three of ten seconds, and is given half of what it can process
+        at = float(now)
+        looked_at(delays, at, {0: slot_view(at, 250.0, 2.5 if now % 10 > 6 else 0.0)}, small_1=(0,))
+    small = delays.take()["small"]
+    assert small.late_share == pytest.approx(6 / 17)
+    assert small.load == pytest.approx(0.5)
+
+    for now in range(20, 50):  # big-1 is given twice what it can process, and then works off what is left of that
+        at = float(now)
+        came = 100.0 * (now - 20) + 900.0 * min(max(0, now - 25), 5)
+        looked_at(delays, at, {1: slot_view(at, 500.0, 5.0 if now > 26 else 0.0, arrived=came)}, big_1=(1,))
+    assert delays.take()["big"].late_share == 0.0, "it was late for want of workers"
+
+
+def test_a_type_that_stalls_is_asked_for_less_within_bounds_and_for_all_again_when_it_does_not() -> None:
+    capacities = Capacities(Scaler(sizes={"small": Size(rate=100.0), "big": Size(rate=200.0)}))
+    for _ in range(3):
+        capacities.on_latency("big", Latency(0.1, 0.0, 0.9))
+        capacities.on_latency("big", Latency(9.0, math.nan, math.nan))
+    assert capacities.within == {}
+    for _ in range(50):
+        capacities.on_latency("small", Latency(3.0, 0.05, 0.8))
+    assert capacities.of("small") == pytest.approx(0.8 * SAFE * 100.0, rel=0.01)
+    assert capacities.throughput("small") == 100.0
+    for _ in range(50):  # on time with next to nothing to do says nothing
+        capacities.on_latency("small", Latency(0.1, 0.0, 0.2))
+    assert capacities.of("small") == pytest.approx(0.8 * SAFE * 100.0, rel=0.01)
+    for _ in range(100):
+        capacities.on_latency("small", Latency(0.1, 0.0, 0.7 * capacities.of("small") / 60.0))
+    assert capacities.of("small") == pytest.approx(100.0, rel=0.01)
+    for _ in range(100):  # late however little it is given: no promise is chased without end
+        capacities.on_latency("small", Latency(3.0, 0.9, 0.01))
+    assert capacities.within["small"] == pytest.approx(LEAST)
 
 
 def test_a_types_capacity_follows_what_saturated_workers_do_within_bounds() -> None:

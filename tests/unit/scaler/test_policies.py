@@ -95,6 +95,17 @@ def test_slower_workers_are_found_out() -> None:
     assert run.late[DAY:].sum() < 0.01 * run.rates[DAY:].sum() * 10.0
 
 
+def test_a_type_that_keeps_the_promise_with_less_than_its_rate_counts_for_less() -> None:
+    policy = LookaheadPolicy(SETTINGS)
+    policy.learn(load(1), 10.0)
+    view = View(0.0, np.full(30, 500.0), 10.0, 0.0, (), 400.0, within={"small": 0.6})
+    policy.decide(view)
+    told = {kind.name: kind.rate for kind in SETTINGS.types}
+    assert policy.rates == {"small": pytest.approx(0.6 * told["small"]), "medium": told["medium"]}
+    policy.decide(replace(view, now_s=300.0, within={}, saturated={"small": told["small"]}))
+    assert policy.rates == told
+
+
 @pytest.mark.slow
 def test_a_promise_that_cannot_be_kept_is_not_chased_without_end() -> None:
     kept, chased = simulate(SETTINGS), replace(SETTINGS, slo_s=1e-3)
