@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from prometheus_client.samples import Sample
 
 from services.local import processes
 from services.local.fleet import Fleet
@@ -25,7 +26,7 @@ from services.runtime.names import NO_NAME, unpack_key
 from services.runtime.sensors import place, read_sensors
 from services.runtime.settings import Settings
 from services.scaler.rescale import LOCAL
-from tests.bench.system import begun
+from tests.bench.system import begun, samples
 
 SENSORS_OF_SLOT = 5
 TICK_S = 0.02
@@ -156,6 +157,10 @@ class Watch:
         """Return the owner of each slot."""
         found = {slot: self._fleet.of_slot(slot, "primary") for slot in range(self._settings.slots.count)}
         return {slot: item[0] for slot, item in found.items() if item is not None}
+
+    def samples(self, node: str) -> list[Sample]:
+        """Return what a node exports; raises OSError where it does not answer."""
+        return samples(self._settings.metrics.host, self._fleet.beats[node].message.metrics_port)
 
     def whole(self, wanted: Mapping[str, int]) -> bool:
         """Return whether there are just these workers, and every slot has an owner and a ready secondary."""

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from services.local import processes
 from services.local.fleet import Fleet
@@ -143,18 +144,26 @@ def running(work: Path, port: int, wanted: Wanted) -> Iterator[tuple[Settings, P
         yield system.settings, config
 
 
-def scrape(host: str, port: int) -> dict[str, float]:
-    """Return a process's metrics by name, each summed over its labels.
+def samples(host: str, port: int) -> list[Sample]:
+    """Return what a process exports.
 
     Raises:
         OSError: the process does not answer.
     """
     with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=2.0) as answer:
         page = answer.read().decode()
+    return [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+
+
+def scrape(host: str, port: int) -> dict[str, float]:
+    """Return a process's metrics by name, each summed over its labels.
+
+    Raises:
+        OSError: the process does not answer.
+    """
     found: dict[str, float] = {}
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    for sample in samples(host, port):
+        found[sample.name] = found.get(sample.name, 0.0) + sample.value
     return found
 
 
