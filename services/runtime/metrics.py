@@ -252,7 +252,7 @@ TYPE_RATE = Gauge(
 )
 TYPE_DELAY_S = Gauge(
     "tsunagi_scaler_type_delay_seconds",
-    "How long tuples waited for the workers of a type in the last ten seconds; those being given slots are left out.",
+    "How long tuples waited for the workers of a type in the last half minute; those being given slots are left out.",
     ["type"],
 )
 TYPE_WITHIN = Gauge(

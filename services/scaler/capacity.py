@@ -29,8 +29,9 @@ SAFE = 0.9
 LEAST = 0.5
 """No promise is chased below this share of a rate: it would cost more than twice the workers."""
 TRIED = 0.8
-RETURN = 0.05
-"""On time with this much of what it is asked, a type is asked for more again: by this part of what is missing."""
+RETURN = 0.2, 0.05
+"""On time, a type is asked for more again, by so much of what is missing: the first where it had `TRIED` of what it is
+asked, the second where it had less. Little says little, but a type that is asked for little may never have more."""
 
 
 def corrected(before: float | None, measured: float, told: float | None) -> float:
@@ -52,9 +53,7 @@ def within(before: float, latency: Latency) -> float:
     """
     if latency.late_share > LATE:
         return max(LEAST, before + WEIGHT * min(0.0, SAFE * latency.load - before))
-    if latency.load >= TRIED * before:
-        return before + RETURN * (1.0 - before)
-    return before  # idle workers are always on time
+    return before + RETURN[latency.load < TRIED * before] * (1.0 - before)
 
 
 class Capacities:

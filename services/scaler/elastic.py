@@ -22,7 +22,7 @@ from services.scaler.capacity import Capacities
 from services.scaler.handover import Pair
 from services.scaler.hands import Hands
 from services.scaler.launcher import Launcher
-from services.scaler.load import WINDOW_S, Delays, Saturation, SlotLoad, SlotView
+from services.scaler.load import Delays, Saturation, SlotLoad, SlotView
 from services.scaler.pilot import Decision, Pilot, Ponder, Seen, at_once, step_of
 from services.scaler.planner import Planner, owners_of
 from services.scaler.policies import make_policy
@@ -31,6 +31,8 @@ from services.scaler.rescale import LOCAL, Rescale, Standing, Todo
 from services.scaler.trace import read_trace, resample
 
 MEASURE_S = 1.0
+LATENCY_S = 30.0
+"""Of the latency by type: long enough for one moment's trouble not to be a type's."""
 DRAIN_S = 20.0
 """What it takes to move a worker's slots away; a paid hour's end is met by beginning so long before it."""
 
@@ -229,8 +231,7 @@ class Elastic:
     def _measure(self, alive: Mapping[str, Heartbeat], now: float) -> None:
         before, self.views = self.views, {slot: load.view(now) for slot, load in self._loads.items()}
         for slot, view in self.views.items():
-            if max(view.delay_s, view.wait_s) > self._slo_s:
-                self._late += view.served - before[slot].served
+            self._late += (view.served - before[slot].served) * view.late_share(self._slo_s)
         self._saturation.update(alive, self.views, now)
         self._delays.update(alive, self.views, now, self.rescale.kind, self.capacities.throughput)
         for name, rate in self._saturation.take().items():
@@ -240,7 +241,7 @@ class Elastic:
             metrics.SLOT_RATE.labels(slot=str(slot)).set(view.rate)
             metrics.SLOT_BACKLOG.labels(slot=str(slot)).set(view.backlog)
             metrics.SLOT_DELAY_S.labels(slot=str(slot)).set(view.delay_s)
-        if now - self._latency_at >= WINDOW_S:
+        if now - self._latency_at >= LATENCY_S:
             self._latency_at = now
             for kind, latency in self._delays.take().items():
                 metrics.TYPE_DELAY_S.labels(type=kind).set(latency.delay_s)

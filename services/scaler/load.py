@@ -47,6 +47,13 @@ class SlotView:
     arrived: float = 0.0
     served: float = 0.0
 
+    def late_share(self, slo_s: float) -> float:
+        """Return the share of the tuples of the last second that were processed later than `slo_s`.
+
+        While the owner is behind by more it is all of them; of a stall that is over, those that came in its beginning.
+        """
+        return 1.0 if self.delay_s > slo_s else min(1.0, max(0.0, self.wait_s - slo_s) / WAIT_S)
+
 
 class SlotLoad:
     """One slot. Times are monotonic seconds of the caller's clock."""
@@ -202,10 +209,9 @@ class _Sums:
         if rate <= 0:
             return
         self.delay_s += came * sum(view.rate * view.delay_s for view in views) / rate
-        late = sum(view.rate for view in views if max(view.delay_s, view.wait_s) > slo_s) / rate
         if not owes:
             self.judged += came
-            self.late += came * late
+            self.late += came * sum(view.rate * view.late_share(slo_s) for view in views) / rate
             self.load += came * rate / full
 
     def latency(self) -> Latency:

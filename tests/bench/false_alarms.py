@@ -193,10 +193,16 @@ def disturbed(
 
 
 def outputs(settings: Settings) -> int:
-    """Return how many records `recovered` has."""
+    """Return how many records `recovered` has; wait for a broker that was killed last."""
     reader = tool_log(settings, "bench").reader()
+    until = time.monotonic() + BROKER_EVERY_S
     try:
-        return sum(reader.range(RECOVERED, slot)[1] for slot in range(settings.slots.count))
+        while True:
+            try:
+                return sum(reader.range(RECOVERED, slot)[1] for slot in range(settings.slots.count))
+            except LogError:
+                if time.monotonic() > until:
+                    raise
     finally:
         reader.close()
 

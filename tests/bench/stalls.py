@@ -36,11 +36,11 @@ STALLS = "shaky"
 WANTED = {"local": 2, STALLS: 2}
 SLOTS = 16
 RATE = 500.0
-STALL_S, EVERY_S = 0.4, 3.0
+STALL_S, EVERY_S = 0.5, 3.0
 LOOK_S = 5.0
 SCALER = f"""\
 workers = 2
-slo_s = 0.2
+slo_s = 0.3
 sizes = {{ local = {{ rate = {RATE}, limit = {RATE} }}, {STALLS} = {{ rate = {RATE}, limit = {RATE} }} }}
 """
 
@@ -60,11 +60,11 @@ def stall(settings: Settings, ended: threading.Event) -> None:
             processes.send_signal(worker, signal.SIGCONT, session=True)
 
 
-def believed(watch: Watch) -> float:
-    """Return the share of its rate with which the type is believed to keep the promise."""
+def believed(watch: Watch) -> list[float]:
+    """Return the share of its rate with which each type of `WANTED` is believed to keep the promise."""
     name = next(iter(metrics.TYPE_WITHIN.describe())).name
-    found = [item.value for item in watch.samples("scaler") if item.name == name and item.labels["type"] == STALLS]
-    return found[0] if found else 1.0
+    found = {item.labels["type"]: item.value for item in watch.samples("scaler") if item.name == name}
+    return [found.get(kind, 1.0) for kind in WANTED]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -80,15 +80,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         time.sleep(4 * LOOK_S)
         began_us = time.time_ns() // 1000
         staller.start()
-        looks: list[tuple[float, float]] = []
+        looks: list[list[float]] = []
         try:
             while len(looks) * LOOK_S < options.seconds:
                 time.sleep(LOOK_S)
                 watch.workers()
                 owners = list(watch.owners().values())
                 share = sum(type_of(name) == STALLS for name in owners) / max(1, len(owners))
-                looks.append((share, believed(watch)))
-                say(f"{len(looks) * LOOK_S:g} s: {share:.2f} of the slots, believed to keep {looks[-1][1]:.2f}")
+                looks.append([share, *believed(watch)])
+                others, stalling = looks[-1][1:]
+                say(f"{len(looks) * LOOK_S:g} s: {share:.2f} of the slots; within {stalling:.2f}, others {others:.2f}")
         finally:
             ended.set()
             staller.join()
@@ -98,16 +99,21 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         wrong, late = judge(settings, source.sent)
         times, waits = np.array(late).T
         edges = began_us + np.linspace(0.0, options.seconds, 4) * 1e6
-        shares, within = np.array(looks).T
+        slots, others_within, within = (_thirds(column) for column in np.array(looks).T)
         return {
             "bench": "stalls",
             "rate": options.rate,
             **wrong,
             "late_before": _late(waits[times < began_us], settings),
             "late_share": [_late(waits[(times >= low) & (times < high)], settings) for low, high in pairwise(edges)],
-            "slots_share": [round(float(part.mean()), 3) for part in np.array_split(shares, 3)],
-            "within": [round(float(part.mean()), 3) for part in np.array_split(within, 3)],
+            "slots_share": slots,
+            "within": within,
+            "within_others": others_within,
         }
+
+
+def _thirds(column: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
+    return [round(float(part.mean()), 3) for part in np.array_split(column, 3)]
 
 
 def _late(waits: np.ndarray[Any, np.dtype[np.float64]], settings: Settings) -> float:

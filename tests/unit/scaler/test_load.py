@@ -82,6 +82,12 @@ def test_an_owner_that_stalled_is_seen_when_it_is_heard_again_whatever_its_clock
     assert load.view(4.4).wait_s == 0.0
 
 
+def test_of_a_stall_that_is_over_those_are_late_that_came_in_its_beginning() -> None:
+    assert SlotView(delay_s=3.0, wait_s=0.1).late_share(2.0) == 1.0
+    assert SlotView(delay_s=0.1, wait_s=0.5).late_share(0.3) == pytest.approx(0.2)
+    assert SlotView(delay_s=0.1, wait_s=0.2).late_share(0.3) == 0.0
+
+
 def test_the_history_does_not_grow_for_ever() -> None:
     load = SlotLoad()
     for turn in range(3 * round(KEEP_S)):
@@ -201,11 +207,15 @@ def test_a_type_that_stalls_is_asked_for_less_within_bounds_and_for_all_again_wh
         capacities.on_latency("small", Latency(3.0, 0.05, 0.8))
     assert capacities.of("small") == pytest.approx(0.8 * SAFE * 100.0, rel=0.01)
     assert capacities.throughput("small") == 100.0
-    for _ in range(50):  # on time with next to nothing to do says nothing
-        capacities.on_latency("small", Latency(0.1, 0.0, 0.2))
-    assert capacities.of("small") == pytest.approx(0.8 * SAFE * 100.0, rel=0.01)
+    idle, busy = Capacities(Scaler()), Capacities(Scaler())
+    for one in (idle, busy):
+        one.on_latency("small", Latency(3.0, 0.05, 0.0))
+    for _ in range(10):  # on time with next to nothing to do says little
+        idle.on_latency("small", Latency(0.1, 0.0, 0.1))
+        busy.on_latency("small", Latency(0.1, 0.0, 0.9))
+    assert 0.8 < idle.within["small"] < busy.within["small"]
     for _ in range(100):
-        capacities.on_latency("small", Latency(0.1, 0.0, 0.7 * capacities.of("small") / 60.0))
+        capacities.on_latency("small", Latency(0.1, 0.0, 0.2))
     assert capacities.of("small") == pytest.approx(100.0, rel=0.01)
     for _ in range(100):  # late however little it is given: no promise is chased without end
         capacities.on_latency("small", Latency(3.0, 0.9, 0.01))
