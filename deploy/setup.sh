@@ -54,7 +54,8 @@ fi
 # Optional: halves what the start of a Spark driver costs.
 if [ ! -f .cache/spark.jsa ]; then
     echo "setup: archiving the classes that Spark loads (.cache/spark.jsa)"
-    .venv/bin/python -m spark.archive >/dev/null 2>&1 || echo "setup: no archive; Spark will start slower" >&2
+    .venv/bin/python -m spark.archive >.cache/spark-archive.log 2>&1 ||
+        echo "setup: no archive, Spark will start slower (.cache/spark-archive.log says why)" >&2
 fi
 if [ "${1:-}" != --quiet ]; then
     echo "setup: done ($(.venv/bin/python --version), Java at $java, jars in .cache/jars)"
