@@ -22,7 +22,7 @@ from services.scaler.capacity import Capacities
 from services.scaler.handover import Pair
 from services.scaler.hands import Hands
 from services.scaler.launcher import Launcher
-from services.scaler.load import Delays, Saturation, SlotLoad, SlotView
+from services.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotView
 from services.scaler.pilot import Decision, Pilot, Ponder, Seen, at_once, step_of
 from services.scaler.planner import Planner, owners_of
 from services.scaler.policies import make_policy
@@ -30,7 +30,6 @@ from services.scaler.policy import PolicySettings, WorkerType
 from services.scaler.rescale import LOCAL, Rescale, Standing, Todo
 from services.scaler.trace import read_trace, resample
 
-MEASURE_S = 1.0
 LATENCY_S = 30.0
 """Of the latency by type: long enough for one moment's trouble not to be a type's."""
 DRAIN_S = 20.0

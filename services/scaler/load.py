@@ -17,7 +17,8 @@ from services.runtime.messages import Heartbeat, SlotBeat
 LOOK_S = 0.1
 WINDOW_S = 10.0
 KEEP_S = 900.0
-WAIT_S = 1.0
+MEASURE_S = 1.0
+"""The scaler looks at the slots so often; what a look says of the time since the one before goes by it."""
 BUSY_S = 0.5
 """A slot that is further behind keeps its worker busy without a pause."""
 CLOCKS_S = 60.0
@@ -52,7 +53,7 @@ class SlotView:
 
         While the owner is behind by more it is all of them; of a stall that is over, those that came in its beginning.
         """
-        return 1.0 if self.delay_s > slo_s else min(1.0, max(0.0, self.wait_s - slo_s) / WAIT_S)
+        return 1.0 if self.delay_s > slo_s else min(1.0, max(0.0, self.wait_s - slo_s) / MEASURE_S)
 
 
 class SlotLoad:
@@ -118,7 +119,7 @@ class SlotLoad:
         return (self._arrived - arrived) / (now - at) if now - at >= 1.0 else 0.0
 
     def _wait(self, now: float) -> float:
-        recent = [wait_us for at, wait_us in self._waits if now - at <= WAIT_S]
+        recent = [wait_us for at, wait_us in self._waits if now - at <= MEASURE_S]
         return (max(recent) - min(wait_us for _, wait_us in self._waits)) / 1e6 if recent else 0.0
 
     def _delay(self, now: float) -> float:

@@ -206,7 +206,7 @@ class Replica:
         return bool(self.slot.settings.hash) and self.slot.settings.hash != self.wish.config.hash
 
     def beat(self, now: float) -> SlotBeat:
-        """Return its part of the heartbeat; called from the heartbeats' own thread.
+        """Return its part of the heartbeat; called from the heartbeats' own thread, once for each heartbeat.
 
         An owner speaks for its own term alone: of a newer one it may have heard by an acknowledgement, before it has
         read of its fall, and that term is another node's.
