@@ -23,8 +23,8 @@ from services.recovery.filter import Recovery
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import Structure
 from services.recovery.refit import FadingMoments, moments_of, refitted, steps_of
+from services.recovery.scores import Scores
 from services.recovery.search import Candidate
-from services.recovery.trial import score_of
 from services.runtime.columns import Floats
 
 SOFTNESS = 0.03
@@ -85,18 +85,13 @@ class ModelAverage:
         self._filters = [Recovery(each) for each in self._models] if len(self._models) > 1 else []
         self._turn = 0
         self.passed_over = 0
-        lengths = np.sort(SHADOW_STEPS)
-        # Values that shadow failures of each length see in as many steps as the fit had.
-        seen = min(self._steps, self._memory) * len(model) / self._turns.edges * lengths / lengths.sum()
-        self._counts = np.maximum(TRIAL_WEIGHT * seen, 1e-9)
-        rows = [(each.squares + each.squares[-1:] * len(lengths))[: len(lengths)] for each in self._candidates]
-        self._squares = np.array(rows) * self._counts
+        # Values that shadow failures see in as many steps as the fit had.
+        seen = min(self._steps, self._memory) * len(model) / self._turns.edges
+        self._scores = Scores(self._candidates, self._turns.edges, TRIAL_WEIGHT * seen)
         self._shadows: list[Recovery] = []
         self._masked: Places | None = None
         self._next_length = self._length = 0
         self._until = self._free_from = 0
-        self._sum = np.zeros(len(self._candidates))
-        self._count = 0
 
     def observe(self, values: Floats, step: int) -> None:
         """Take in a step that the slot's filter has just taken: float64[n], sensor units; NaN = missing."""
@@ -106,9 +101,11 @@ class ModelAverage:
         if len(self._candidates) == 1:
             return
         seen = np.isfinite(values)
+        missing = 1 - float(seen.mean())
+        self._scores.saw_missing(missing)
         sensors = self._masked
         if sensors is None or step >= self._until or not seen[sensors].any():
-            self._end()
+            self._masked = None
             if step >= self._free_from:
                 self._choose(seen, step)
             return
@@ -116,10 +113,9 @@ class ModelAverage:
         masked[sensors] = np.nan
         known = sensors[seen[sensors]]
         scale = self._base.scale[known]
-        for number, shadow in enumerate(self._shadows):
-            errors = (shadow.step(masked, step).mean[known] - values[known]) / scale
-            self._sum[number] += float(np.sum(np.minimum(np.abs(errors), LARGEST) ** 2))
-        self._count += len(known)
+        errors = [(shadow.step(masked, step).mean[known] - values[known]) / scale for shadow in self._shadows]
+        squares = np.square(np.minimum(np.abs(errors), LARGEST)).sum(axis=1)
+        self._scores.add(self._length, missing + len(known) / len(values), squares, len(known))
 
     def best(self) -> Model:
         """Return the average of the candidates' models, of the moments as they are now.
@@ -151,8 +147,8 @@ class ModelAverage:
         return replace(model, profile=profile, about=about, moments=kept)
 
     def scores(self) -> Floats:
-        """Return each candidate's score as it is now (`trial.score_of`), float64[candidates]; the lower the better."""
-        return score_of(self._squares / self._counts)
+        """Return each candidate's score with as much missing as lately, float64[candidates]; the lower the better."""
+        return self._scores.now()
 
     def weights(self) -> Floats:
         """Return what each candidate weighs, float64[candidates], of sum 1."""
@@ -163,21 +159,11 @@ class ModelAverage:
 
     def candidates(self) -> list[Candidate]:
         """Return the candidates with their mean squared errors as they are now."""
-        means = self._squares / self._counts
+        one, half, _ = self._scores.means().tolist()
         return [
-            replace(candidate, squares=tuple(float(square) for square in mean))
-            for candidate, mean in zip(self._candidates, means, strict=True)
+            replace(candidate, squares=tuple(few), half=tuple(many))
+            for candidate, few, many in zip(self._candidates, one, half, strict=True)
         ]
-
-    def _end(self) -> None:
-        """Count the shadow failure that is over, if there was one."""
-        if self._masked is not None and self._count:
-            place = int(np.searchsorted(np.sort(SHADOW_STEPS), self._length))
-            self._squares[:, place] += self._sum
-            self._counts[place] += self._count
-        self._masked = None
-        self._sum[:] = 0.0
-        self._count = 0
 
     def _choose(self, seen: npt.NDArray[np.bool_], step: int) -> None:
         """Begin a failure of the next edge that is alive."""
@@ -187,9 +173,7 @@ class ModelAverage:
         rest = max(1.0, len(self._base) / SCORED_SENSORS)
         self._until = step + 1 + self._length
         self._free_from = step + round(rest * (1 + self._length))
-        faded = 0.5 ** ((self._free_from - step) / self._memory)
-        self._squares *= faded
-        self._counts *= faded
+        self._scores.fade(0.5 ** ((self._free_from - step) / self._memory))
         self._shadows = []
         for filter_ in self._filters if self._masked is not None else ():
             shadow = filter_.fork()

@@ -32,6 +32,8 @@ LEAST_READINGS = 4
 MASKED_SHARE = 1 / 3
 MASKED_EDGES = 8
 """Edges tried at most, evenly taken."""
+MASKED_HALVES = 4
+"""Ways to have half of the edges out that are tried."""
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 REPORTED_DELTA = 0.9
 MOMENTS_AT_MOST = 500
@@ -132,11 +134,12 @@ def estimate(
     rows, seen = np.where(seen, given, np.nan)[:, keep], seen[:, keep]
     kept = tuple(names[place] for place in keep)
     mean, scale, constant = _scales(rows)
-    groups = _groups([edges[place] for place in keep] if edges is not None else None, len(keep))
+    edge_of = [edges[place] for place in keep] if edges is not None else [str(place % 4) for place in range(len(keep))]
+    groups = _groups(edge_of)
 
     split = len(rows) - max(LEAST_STEPS // 3, round(MASKED_SHARE * len(rows)))
     base = _base(kept, mean, scale)
-    search = Search(rows, split, base, groups, first_step)
+    search = Search(rows, split, base, groups, first_step, halves(edge_of) if len(keep) <= MOMENTS_AT_MOST else ())
     search.run()
     if period == "auto":
         period = detect_period((rows[:split] - mean) / scale)
@@ -240,13 +243,18 @@ def duplicates(rows: Floats, names: tuple[str, ...], constant: npt.NDArray[np.bo
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def _groups(edges: Sequence[str] | None, n: int) -> list[Edges]:
+def _groups(edge_of: Sequence[str]) -> list[Edges]:
     """Return the sensors of each edge that is masked, in the order of the edges' names."""
-    if edges is None:
-        return [np.arange(first, n, 4) for first in range(min(4, n))]
-    order = sorted(set(edges))
-    chosen = [order[int(place)] for place in evenly(len(order), MASKED_EDGES)]
-    return [np.flatnonzero(np.array([edge == name for edge in edges])) for name in chosen]
+    order, names = sorted(set(edge_of)), np.array(edge_of)
+    return [np.flatnonzero(names == order[place]) for place in evenly(len(order), MASKED_EDGES).tolist()]
+
+
+def halves(edge_of: Sequence[str]) -> list[Edges]:
+    """Return the sensors of half of the edges, in up to `MASKED_HALVES` ways: neighbours by name, from all round."""
+    order, names = sorted(set(edge_of)), np.array(edge_of)
+    count = (len(order) + 1) // 2
+    firsts = evenly(len(order) + 1, MASKED_HALVES + 1)[:-1]
+    return [np.flatnonzero(np.isin(names, np.roll(order, -first)[:count])) for first in firsts.tolist()]
 
 
 def _calibration(trial: Trial) -> tuple[tuple[float, float], ...]:

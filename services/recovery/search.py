@@ -6,7 +6,7 @@ other parts as well, each with a model of all the rest: one part of a history is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import Moments, Structure, profile_of
-from services.recovery.trial import Edges, Trial, run_trial, score_of
+from services.recovery.trial import LEAST_ERROR, Edges, Trial, run_trial, score_of
 from services.runtime.columns import Floats
 
 SHRINKAGES = (0.0, 0.002, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
@@ -41,21 +41,29 @@ class Candidate:
     Attributes:
         structure: how the model is made of moments.
         profiled: whether around the profile that the fit found.
-        squares: mean squared error in its trials, by length of outage, shortest first; in units of scale squared.
+        squares: mean squared error in its trials with one edge out, by length of outage, shortest first; in units of
+            scale squared.
+        half: the same with half of the edges out; empty = not tried.
     """
 
     structure: Structure
     profiled: bool
     squares: tuple[float, ...]
+    half: tuple[float, ...] = ()
 
     @property
     def score(self) -> float:
-        """See `trial.score_of`."""
+        """See `trial.score_of`; with one edge out."""
         return float(score_of(np.array(self.squares)))
 
     def written(self) -> dict[str, Any]:
         """Return it as a model file's `about` has it."""
-        return {**asdict(self.structure), "profiled": self.profiled, "squares": list(self.squares)}
+        return {
+            **asdict(self.structure),
+            "profiled": self.profiled,
+            "squares": list(self.squares),
+            "half": list(self.half),
+        }
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> list[Candidate]:
@@ -70,6 +78,7 @@ class Candidate:
                     Structure.of({"structure": item}),
                     bool(item["profiled"]),
                     tuple(float(square) for square in item["squares"]),
+                    tuple(float(square) for square in item.get("half", ())),
                 )
                 for item in about.get("candidates", [])
             ]
@@ -117,6 +126,7 @@ class Search:
         split: rows from here on are the last third.
         base: names, mean and scale.
         groups: sensors that fail together.
+        halves: sensors of half of the edges, some choices of them: what finalists are tried on as well.
         first_step: the step that row 0 is.
 
     Attributes:
@@ -124,8 +134,11 @@ class Search:
         profile: (period, harmonics) of it; empty = none.
     """
 
-    def __init__(self, rows: Floats, split: int, base: Model, groups: list[Edges], first_step: int) -> None:
+    def __init__(
+        self, rows: Floats, split: int, base: Model, groups: list[Edges], first_step: int, halves: Sequence[Edges] = ()
+    ) -> None:
         self._rows, self._split, self._base, self._groups = rows, split, base, groups
+        self._halves = list(halves)
         self._first_step = first_step
         self._full = len(base) <= FULL_AT_MOST
         self._part = Part.of(rows[:split], base, (), first_step)
@@ -170,7 +183,7 @@ class Search:
         size = self._split // (FOLDS - 1)
         parts += [(first, first + size) for first in range(0, size * (FOLDS - 1), size)]
         found = []
-        trials: dict[tuple[Structure, bool], list[Floats]] = {}
+        trials: dict[tuple[Structure, bool], list[list[Floats]]] = {}
         for first, end in parts:
             if end - first < 3:
                 continue
@@ -182,14 +195,15 @@ class Search:
                     part = Part.of(rest, self._base, self.profile if profiled else (), self._first_step)
                     begin = max(0, first - 1)
                     for structure in mine:
-                        squares = run_trial(
-                            part.model(structure), self._rows[begin:end], self._groups, self._first_step + begin
-                        ).squares
+                        model, rows = part.model(structure), self._rows[begin:end]
+                        squares = [
+                            run_trial(model, rows, groups, self._first_step + begin).squares
+                            for groups in (self._groups, self._halves)
+                            if groups
+                        ]
                         trials.setdefault((structure, profiled), []).append(squares)
-        for (structure, profiled), squares_of in trials.items():
-            lengths = min(len(squares) for squares in squares_of)
-            mean = np.exp(np.mean([np.log(squares[:lengths]) for squares in squares_of], axis=0))
-            found.append(Candidate(structure, profiled, tuple(float(square) for square in mean)))
+        for (structure, profiled), of_parts in trials.items():
+            found.append(Candidate(structure, profiled, *(_mean_squares(of) for of in zip(*of_parts, strict=True))))
         found.sort(key=lambda candidate: candidate.score)
         return found
 
@@ -233,3 +247,10 @@ class Search:
         model = part.model(candidate)
         # With the step before, which the outages start from.
         return run_trial(model, self._rows[self._split - 1 :], self._groups, self._first_step + self._split - 1)
+
+
+def _mean_squares(of_parts: Sequence[Floats]) -> tuple[float, ...]:
+    """Return mean squared errors by length of outage over the parts of a history, each of which counts alike."""
+    lengths = min(len(squares) for squares in of_parts)
+    mean = np.exp(np.mean([np.log(squares[:lengths] + LEAST_ERROR**2) for squares in of_parts], axis=0))
+    return tuple(mean.tolist())

@@ -120,7 +120,7 @@ def test_trial_outages_are_what_the_filter_would_have_given():
     history[5, 3] = np.nan  # no truth, no score; the trial holds the value before
     held = history.copy()
     held[5, 3] = history[4, 3]
-    groups = _groups(None, n)
+    groups = _groups([str(place % 4) for place in range(n)])
     errors, sds = [], []
     for group in groups:
         for start, length in zip(*outages(len(history)), strict=True):
