@@ -6,25 +6,29 @@ the filter uses those sensors. Neither is waited for, and until readings come th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
+import numpy.typing as npt
 
 from services.gateway.config import SlotConfig
+from services.gateway.reach import REACH, Reach
 from services.gateway.recover import Recover
-from services.recovery.forms import inverse
-from services.recovery.helpers import Helpers, HelpersError, choose_helpers, variance_threshold
+from services.recovery.helpers import Helpers, HelpersError, best_variance, choose_helpers, variance_threshold
 from services.recovery.model import Model
 from services.runtime.columns import Floats
 from services.runtime.sensors import SensorTable
 
 LOOK_S = 0.1
 """Between two looks at which edges of other slots have gone silent."""
-PRECISION_AT_MOST = 1000
-"""Sensors up to which it is computed beforehand which values no helper can reach: beyond, the inverse takes so long
-that the owner would look stalled."""
+LEAST_HELD = 8
+"""Steps of an outage that a value must be within reach for, to be helped: helpers come after two or three."""
+MOST_HELD = 2**12
+"""Steps past which an outage counts as endless here."""
+TOLD = (1e-9, 1 - 1e-9)
+"""Within which a share lies that the step before tells."""
+LEAST_VARIANCE = 1e-300
 REASONS = ("no helper", "cap", "off", "not calibrated")
 
 
@@ -48,14 +52,20 @@ class Wanted:
 class Helping:
     """Chooses for one slot, while this node owns it.
 
+    A value that nothing keeps within its bound for as long as an outage may last is helped for as long as something
+    does: while little time has passed, the past still tells much of it.
+
     Args:
         model: of the whole fleet; what it knows and the table lacks counts as lost.
+        reach: tells which values no helper reaches, once it is there.
 
     Attributes:
         wanted: what was chosen last.
     """
 
-    def __init__(self, recover: Recover, model: Model, config: SlotConfig, table: SensorTable) -> None:
+    def __init__(
+        self, recover: Recover, model: Model, config: SlotConfig, table: SensorTable, reach: Reach = REACH
+    ) -> None:
         self.model = model
         self.config = config
         self._recover = recover
@@ -66,7 +76,10 @@ class Helping:
         places = {name: place for place, name in enumerate(model.names)}
         self._own = np.array([places[config.names[place]] for place in recover.places], dtype=np.intp)
         self._others = tuple(sorted({edge for edge in self._edges if edge} - set(config.edges)))
-        self._precision: Floats | None = None
+        self._reach = reach
+        noise = np.diag(model.Q)[self._own] / np.maximum(np.diag(model.prior)[self._own], LEAST_VARIANCE)
+        self._told = np.clip(1 - noise, *TOLD)  # share of a variance that the step before tells
+        self._until: dict[str, float] = {}  # step of each edge's outage at which values of it are given up
         self._lost_others: frozenset[str] = frozenset()
         self._looked_at = -np.inf
         self._key: tuple[object, ...] = ()
@@ -76,16 +89,15 @@ class Helping:
         """Return whether it is still of this operator, model and configuration."""
         return self._recover is recover and self.model is model and self.config.hash == config.hash
 
-    def decide(self, out: Iterable[str], lost: Callable[[str], bool], cap: int, now: float) -> Wanted:
+    def decide(self, out: Mapping[str, int], lost: Callable[[str], bool], cap: int, now: float) -> Wanted:
         """Return the helpers that should be in force.
 
         Args:
-            out: edges of this slot that it does not wait for.
+            out: edges of this slot that it does not wait for, and how many steps they have missed.
             lost: whether an edge of other slots has gone silent.
             cap: helpers at most.
         """
-        mine = frozenset(out)
-        if not mine:
+        if not out:
             self._key, self.wanted = (), Wanted()
             return self.wanted
         if now - self._looked_at >= LOOK_S:
@@ -93,26 +105,33 @@ class Helping:
             self._lost_others = frozenset(edge for edge in self._others if lost(edge))
         recovery = self._recover.recovery
         distrusted = () if recovery is None else tuple(np.flatnonzero(recovery.distrusted).tolist())
-        key = (mine, self._lost_others, cap, self.config.eps, self.config.delta, distrusted)
-        if key != self._key:  # while nothing changes the helpers stay, or each new factor would begin anew with others
-            self._key, self.wanted = key, self._choose(mine | self._lost_others, np.array(distrusted, np.intp), cap)
+        precision = self._reach.precision(self.model)
+        known = precision is not None
+        key = (frozenset(out), self._lost_others, cap, self.config.eps, self.config.delta, distrusted, known)
+        # While nothing changes the helpers stay, or each new factor would begin anew with others.
+        if key != self._key or any(steps >= self._until.get(edge, np.inf) for edge, steps in out.items()):
+            self._key = key
+            self.wanted = self._choose(out, np.array(distrusted, np.intp), cap, precision)
         return self.wanted
 
-    def _choose(self, dead: frozenset[str], distrusted: np.ndarray[tuple[int], np.dtype[np.intp]], cap: int) -> Wanted:
+    def _choose(
+        self, out: Mapping[str, int], distrusted: npt.NDArray[np.intp], cap: int, precision: Floats | None
+    ) -> Wanted:
+        dead = self._lost_others | out.keys()
         lost = np.array([edge in dead or not edge for edge in self._edges])
         lost[self._own[distrusted]] = True
         threshold = np.full(len(self.model), np.inf)
-        factors = self._factors()
-        threshold[self._own] = variance_threshold(self.config.eps, self.config.delta) / np.square(factors)
+        strict = variance_threshold(self.config.eps, self.config.delta) / np.square(self._factors())
+        places = np.flatnonzero(lost)
         try:
-            found = choose_helpers(
-                self.model.prior, self._own, np.flatnonzero(lost), threshold, cap=cap, precision=self._reach()
-            )
+            threshold[self._own] = strict if precision is None else self._limits(strict, out, precision, places)
+            found = choose_helpers(self.model.prior, self._own, places, threshold, cap=cap, precision=precision)
         except HelpersError:  # a model at the edge of what can be computed: the slot does without
             return Wanted(unmet=(("no helper", int(lost[self._own].sum())),))
         order = np.argsort(self._ids[found.chosen])
         chosen = found.chosen[order].tolist()
-        short = int((~found.satisfied).sum())
+        threshold[self._own] = strict
+        short = int((found.variance > threshold[found.targets]).sum())
         return Wanted(
             tuple(int(self._ids[place]) for place in chosen),
             tuple(self.model.names[place] for place in chosen),
@@ -120,24 +139,38 @@ class Helping:
             ((self._reason(found, cap), short),) if short else (),
         )
 
+    def _limits(self, strict: Floats, out: Mapping[str, int], precision: Floats, lost: npt.NDArray[np.intp]) -> Floats:
+        """Return the variance that each of the slot's values must meet without a past, float64[own].
+
+        After k steps of an outage about 1 - r^k of that is left of it, r = the share that the step before tells. What
+        stays within reach for 2^j steps, but not for good, has a limit as much greater until then: so helpers change
+        few times in an outage.
+        """
+        own = np.isin(self._own, lost)
+        best = np.full(len(strict), strict)
+        best[own] = best_variance(precision, lost, self._own[own])
+        edges = [self._edges[place] for place in self._own.tolist()]
+        age = np.array([out.get(edge, MOST_HELD) for edge in edges])
+        rate = -np.log(self._told)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.where(best > strict, -np.log1p(-strict / best) / rate, 0.0)
+        until = np.where(steps >= LEAST_HELD, 2 ** np.floor(np.log2(np.clip(steps, 1.0, MOST_HELD))), 0.0)
+        held = age < until
+        self._until = {edge: min(until[held & (np.array(edges) == edge)], default=np.inf) for edge in out}
+        return np.where(held, strict / -np.expm1(-np.maximum(until, 1.0) * rate), strict)
+
     def _reason(self, found: Helpers, cap: int) -> str:
         """Return why something is not satisfied, of `REASONS`."""
         if not cap:
             return "off"
         recovery = self._recover.recovery
         calibrated = recovery is not None and (recovery.given_factors is not None or recovery.model.calibration)
-        return found.reason if calibrated or found.reason == "cap" else "not calibrated"
+        if found.reason == "cap":
+            return "cap"
+        return "no helper" if calibrated else "not calibrated"
 
     def _factors(self) -> Floats:
         """Return what the standard deviations of the slot's sensors are multiplied by."""
         recovery = self._recover.recovery
         given = None if recovery is None else recovery.given_factors
         return np.full(len(self._own), self.model.inflation(self.config.delta)) if given is None else given
-
-    def _reach(self) -> Floats | None:
-        if self._precision is None and len(self.model) <= PRECISION_AT_MOST:
-            try:
-                self._precision = inverse(self.model.prior)
-            except linalg.LinAlgError:  # nearly singular: the search itself finds out who helps
-                return None
-        return self._precision

@@ -102,7 +102,7 @@ def choose_helpers(
     if precision is None:
         reachable = np.ones(len(targets), dtype=bool)
     else:
-        reachable = _best_variance(precision, np.flatnonzero(lost), targets) <= limit
+        reachable = best_variance(precision, np.flatnonzero(lost), targets) <= limit
     outside = ~lost
     outside[own] = False
     search = _Search(covariance, read, targets, limit, reachable, np.flatnonzero(outside))
@@ -241,7 +241,7 @@ def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats
     return np.asarray(np.maximum(own - np.einsum("it,it->t", spill, spill), 0.0))
 
 
-def _best_variance(precision: Floats, lost: Places, targets: Places) -> Floats:
+def best_variance(precision: Floats, lost: Places, targets: Places) -> Floats:
     """Return the targets' variances if all that lives were read: the diagonal of (precision on the lost)^-1."""
     block = np.asfortranarray(precision[np.ix_(lost, lost)])
     factor, info = lapack.dpotrf(block, lower=1, clean=1, overwrite_a=1)

@@ -254,7 +254,7 @@ class Primary:
             return []
         if self.helping is None or not self.helping.fits(recover, model, wish.config):
             self.helping = Helping(recover, model, wish.config, wish.table)
-        out = [name for name, edge in book.edges.items() if edge.out_from != NEVER]
+        out = {name: book.cursor - 1 - edge.last_step for name, edge in book.edges.items() if edge.out_from != NEVER}
         wanted = self.helping.decide(out, silent, wish.helpers, now)
         todo: list[act.Action] = []
         epoch, ids = slot.register.epoch, pack_sensors(np.array(wanted.sensors, dtype=np.uint32))

@@ -7,8 +7,8 @@ The missing set changes at every step. One JSON object comes out:
 
     step_ms       by kind of F and share missing: {min, p50, wall_p50} over the steps, and `held_to`
     make_s        by kind of F: seconds that the filter's matrices take, once
-    literal       at 1000 sensors, 10 %, full F: milliseconds a step of the equations taken literally, of statsmodels'
-                  Kalman filter and of ours, their ratios, and the greatest differences in standard deviations
+    literal       at 1000 sensors, 10 %, by kind of F: milliseconds a step of the equations taken literally, of
+                  statsmodels' Kalman filter and of ours, their ratios, and greatest differences in standard deviations
     exact         the differences to the literal equations with all sensors (minutes; only when asked for)
     small_slots   slot-steps a second of slots of 50 sensors, a tenth missing, all stepped at once
     partition     by field: seconds, objective over the paper's greedy, sizes
@@ -40,6 +40,7 @@ from tests.unit.recovery.literal import literal
 
 STEP_MS = {0.01: 0.5, 0.05: 8.0, 0.10: 25.0, 0.50: 1500.0}
 """Held to with 5000 sensors, by share missing."""
+KINDS = ("diagonal", "dense")
 RATIOS = {"literal": 400, "statsmodels": 500}
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 EDGE = 20
@@ -94,7 +95,7 @@ def every_step(n: int) -> tuple[dict[str, Any], dict[str, float]]:
     """Return milliseconds a step and seconds to make the filter, by kind of F."""
     found: dict[str, Any] = {}
     make: dict[str, float] = {}
-    for kind in ("diagonal", "dense"):
+    for kind in KINDS:
         _say(f"a model of {n} sensors, {kind} F")
         model = model_of(n, dense=kind == "dense")
         begun = time.process_time()
@@ -107,9 +108,9 @@ def every_step(n: int) -> tuple[dict[str, Any], dict[str, float]]:
     return found, make
 
 
-def against_literal(n: int) -> dict[str, Any]:
+def against_literal(n: int, *, dense: bool) -> dict[str, Any]:
     """Run the same steps by the equations as they stand, and by statsmodels."""
-    model = model_of(n, dense=True)
+    model = model_of(n, dense=dense)
     made = Recovery(model)
     values = patterns(n, 0.10, 6)
     _say(f"the literal equations, {n} sensors")
@@ -273,7 +274,7 @@ def main() -> int:
     if "filter" in only:
         found["step_ms"], found["make_s"] = every_step(n)
     if "literal" in only:
-        found["literal"] = against_literal(min(n, 1000))
+        found["literal"] = {kind: against_literal(min(n, 1000), dense=kind == "dense") for kind in KINDS}
     if "exact" in only:
         found["exact"] = exact(n)
     if "small" in only:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from services.gateway.config import SlotConfig
 from services.gateway.slot import Slot
 from services.runtime.columns import floats, octets, sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
@@ -31,19 +32,21 @@ TABLE = SensorTable(
 )
 TIGHT = make_config({"use": "recover"}, eps=1.15)
 """Two edges down, this cannot be met without helpers, and can with both."""
+BRIEF = make_config({"use": "recover"}, eps=1.09)
+"""Two edges down, this can be met for eight steps, with helpers, and then no more."""
 
 
 class Owner:
     """A slot, its owner and a plan: what is asked for there comes back, as the host brings it."""
 
-    def __init__(self, helpers: int = 100) -> None:
-        self.writer = owned(TIGHT)
+    def __init__(self, helpers: int = 100, config: SlotConfig = TIGHT) -> None:
+        self.writer = owned(config)
         self.writer.model("aa")
         self.slot = Slot(SLOT, load)
         play(self.slot, self.writer.records)
         settings = Settings(recovery=Recovery(calibrate=False))
         self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0)
-        self.wish = Wish(TIGHT, "aa", table=TABLE, helpers=helpers)
+        self.wish = Wish(config, "aa", table=TABLE, helpers=helpers)
         self.requests: list[HelperRequest] = []
         self.silent: set[str] = set()
         self.step, self.now = FIRST, 0.0
@@ -119,6 +122,33 @@ def test_helpers_of_a_silent_edge_are_not_asked_for_and_none_where_they_do_not_s
     owner.silent = set()
     owner.run(3, dead=("e1", "e2"))
     assert owner.asked == [6, 9]
+
+
+def test_what_is_within_reach_for_a_while_is_helped_for_as_long() -> None:
+    owner = Owner(config=BRIEF)
+    owner.run(3)
+    made = owner.run(4, dead=("e1", "e2"))
+    assert len(owner.asked) == 1
+    assert owner.primary.helping is not None
+    assert dict(owner.primary.helping.wanted.unmet) == {"not calibrated": 3}, "in the end they will be missed"
+    made += owner.run(4, dead=("e1", "e2"))
+    assert all(tag == BOUNDED for message in made for tag in tags(message)[:3])
+    made = owner.run(12, dead=("e1", "e2"))
+    assert owner.asked == [], "the past tells too little by now"
+    assert len(owner.requests) == 2
+    assert UNBOUNDED in tags(made[-1])[:3]
+
+
+def test_a_second_edge_that_fails_is_helped_for_its_own_while() -> None:
+    owner = Owner(config=BRIEF)
+    owner.run(3)
+    owner.run(12, dead=("e1",))
+    before = len(owner.requests)
+    owner.run(4, dead=("e1", "e2"))
+    assert len(owner.asked) == 1
+    owner.run(12, dead=("e1", "e2"))
+    assert owner.asked == []
+    assert len(owner.requests) == before + 2
 
 
 def test_a_new_owner_goes_on_with_the_helpers_in_force() -> None:
