@@ -159,10 +159,10 @@ class ModelAverage:
 
     def candidates(self) -> list[Candidate]:
         """Return the candidates with their mean squared errors as they are now."""
-        one, half, _ = self._scores.means().tolist()
+        means = self._scores.means().tolist()
         return [
-            replace(candidate, squares=tuple(few), half=tuple(many))
-            for candidate, few, many in zip(self._candidates, one, half, strict=True)
+            replace(candidate, squares=tuple(one), half=tuple(half), whole=tuple(whole))
+            for candidate, one, half, whole in zip(self._candidates, *means, strict=True)
         ]
 
     def _choose(self, seen: npt.NDArray[np.bool_], step: int) -> None:

@@ -19,8 +19,7 @@ from services.runtime.columns import Floats
 ELSEWHERE = 0.5
 """What an error weighs where another share is missing: what errs more at one share mostly does at the others."""
 WHOLE_WEIGHT = 0.1
-"""What the trial with half of the edges out weighs for outages of all, which the fit does not try: there it says little
-of how far a model goes astray."""
+"""What the fit's trial with all edges out weighs, beside the others: errors are great there, and soon known."""
 MISSING_HALF_LIFE = 100.0
 """Steps after which it weighs half how much was missing."""
 USUAL_MISSING = 0.1
@@ -42,7 +41,7 @@ class Scores:
         self._lengths = np.sort(SHADOW_STEPS)
         self._shares = np.array([1, (edges + 1) // 2, edges]) / edges
         k = len(self._lengths)
-        of = [(each.squares, each.half or each.squares, each.half or each.squares) for each in candidates]
+        of = [(each.squares, each.half or each.squares, each.whole or each.half or each.squares) for each in candidates]
         rows = [[(squares + squares[-1:] * k)[:k] for squares in kind] for kind in zip(*of, strict=True)]
         counts = np.maximum(values * self._lengths / self._lengths.sum(), 1e-9)
         self._counts = np.outer([1.0, 1.0, WHOLE_WEIGHT], counts)  # float64[shares, lengths]

@@ -14,7 +14,7 @@ import numpy as np
 
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import Moments, Structure, profile_of
-from services.recovery.trial import LEAST_ERROR, Edges, Trial, run_trial, score_of
+from services.recovery.trial import LEAST_ERROR, OUTAGES, Edges, Trial, run_trial, score_of
 from services.runtime.columns import Floats
 
 SHRINKAGES = (0.0, 0.002, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
@@ -43,13 +43,15 @@ class Candidate:
         profiled: whether around the profile that the fit found.
         squares: mean squared error in its trials with one edge out, by length of outage, shortest first; in units of
             scale squared.
-        half: the same with half of the edges out; empty = not tried.
+        half: the same with half of the edges out; whole: with all, in the shortest outages alone, since all are seldom
+            out together for longer. Empty = not tried.
     """
 
     structure: Structure
     profiled: bool
     squares: tuple[float, ...]
     half: tuple[float, ...] = ()
+    whole: tuple[float, ...] = ()
 
     @property
     def score(self) -> float:
@@ -63,6 +65,7 @@ class Candidate:
             "profiled": self.profiled,
             "squares": list(self.squares),
             "half": list(self.half),
+            "whole": list(self.whole),
         }
 
     @classmethod
@@ -79,6 +82,7 @@ class Candidate:
                     bool(item["profiled"]),
                     tuple(float(square) for square in item["squares"]),
                     tuple(float(square) for square in item.get("half", ())),
+                    tuple(float(square) for square in item.get("whole", ())),
                 )
                 for item in about.get("candidates", [])
             ]
@@ -126,7 +130,8 @@ class Search:
         split: rows from here on are the last third.
         base: names, mean and scale.
         groups: sensors that fail together.
-        halves: sensors of half of the edges, some choices of them: what finalists are tried on as well.
+        halves: sensors of half of the edges, some choices of them: what finalists are tried on as well, and on an
+            outage of all. Empty = on neither.
         first_step: the step that row 0 is.
 
     Attributes:
@@ -195,17 +200,20 @@ class Search:
                     part = Part.of(rest, self._base, self.profile if profiled else (), self._first_step)
                     begin = max(0, first - 1)
                     for structure in mine:
-                        model, rows = part.model(structure), self._rows[begin:end]
-                        squares = [
-                            run_trial(model, rows, groups, self._first_step + begin).squares
-                            for groups in (self._groups, self._halves)
-                            if groups
-                        ]
+                        squares = self._tried_out(part.model(structure), begin, end)
                         trials.setdefault((structure, profiled), []).append(squares)
         for (structure, profiled), of_parts in trials.items():
             found.append(Candidate(structure, profiled, *(_mean_squares(of) for of in zip(*of_parts, strict=True))))
         found.sort(key=lambda candidate: candidate.score)
         return found
+
+    def _tried_out(self, model: Model, begin: int, end: int) -> list[Floats]:
+        """Return mean squared errors by length of outage, of one edge, and perhaps of half of them and of all."""
+        kinds: list[tuple[list[Edges], Sequence[int]]] = [(self._groups, OUTAGES)]
+        if self._halves:
+            kinds += [(self._halves, OUTAGES), ([np.arange(len(model))], OUTAGES[:1])]
+        rows, first = self._rows[begin:end], self._first_step + begin
+        return [run_trial(model, rows, groups, first, lengths).squares for groups, lengths in kinds]
 
     def _finalists(self) -> list[tuple[Structure, bool]]:
         """Return the paper's, and unless hopeless `HOLD` and the best of each kind with and without the profile."""

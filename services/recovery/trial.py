@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,13 +52,16 @@ def score_of(squares: Floats) -> Floats:
     return np.asarray(np.log(np.sqrt(squares) + LEAST_ERROR).mean(axis=-1))
 
 
-def run_trial(model: Model, masked: Floats, groups: list[Edges], first_step: int = 0) -> Trial:
+def run_trial(
+    model: Model, masked: Floats, groups: list[Edges], first_step: int = 0, lengths: Sequence[int] = OUTAGES
+) -> Trial:
     """Hide each group in turn, for outages of each length that begin one step after another ended.
 
     Args:
         masked: float64[T, n], sensor units; the first row is what the first outages start from.
         groups: sensors that fail together.
         first_step: the step that row 0 is.
+        lengths: of the outages, ascending.
 
     Outages of a group have the same missing sets, so all run side by side: a step's matrices are made once for all.
     """
@@ -65,11 +69,11 @@ def run_trial(model: Model, masked: Floats, groups: list[Edges], first_step: int
     truth = ((masked - means) / model.scale).T  # float64[n, steps]
     seen = np.isfinite(truth)
     filled = _hold(truth)
-    starts, lengths = outages(truth.shape[1])
-    since = np.arange(1, int(lengths.max()) + 1)
+    starts, lasting = outages(truth.shape[1], lengths)
+    since = np.arange(1, int(lasting.max()) + 1)
     # float64[steps since, outages]; an outage that is over runs on beside the others, unscored.
     at = np.minimum(starts + since[:, None], truth.shape[1] - 1)
-    lasts = (since[:, None] <= lengths) & (starts + since[:, None] < truth.shape[1])
+    lasts = (since[:, None] <= lasting) & (starts + since[:, None] < truth.shape[1])
     form = choose_form(model).form
     nobody = np.empty(0, dtype=np.intp)
     parts: list[tuple[Floats, Floats, Floats, Floats, Edges]] = []
@@ -84,7 +88,7 @@ def run_trial(model: Model, masked: Floats, groups: list[Edges], first_step: int
         hidden, before = truth[group][:, at], filled[group][:, None, starts]
         scored = lasts & seen[group][:, at]
         sd = np.broadcast_to(np.sqrt(variances), scored.shape)
-        length = np.broadcast_to(lengths, scored.shape)
+        length = np.broadcast_to(lasting, scored.shape)
         naive = (hidden - before)[scored]
         parts.append(((hidden - estimates)[scored], sd[scored], naive, hidden[scored], length[scored]))
     error, sd, last_value, mean = (np.concatenate([part[i] for part in parts]) for i in range(4))
@@ -93,10 +97,10 @@ def run_trial(model: Model, masked: Floats, groups: list[Edges], first_step: int
     return Trial(error, sd, last_value, mean, np.array(squares or [1.0]))
 
 
-def outages(steps: int) -> tuple[Edges, Edges]:
-    """Return first (still observed) step and length of each trial outage."""
+def outages(steps: int, of: Sequence[int] = OUTAGES) -> tuple[Edges, Edges]:
+    """Return first (still observed) step and length of each trial outage, of these lengths."""
     starts, lengths = [], []
-    for length in sorted({min(length, steps - 1) for length in OUTAGES}):
+    for length in sorted({min(length, steps - 1) for length in of}):
         every = np.arange(0, steps - 1, length + 1)
         chosen = every[evenly(len(every), OUTAGES_OF_A_LENGTH)]
         starts.append(chosen)

@@ -1,5 +1,7 @@
 """Candidates are judged by the errors of what is missing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -60,9 +62,9 @@ def test_what_was_seen_fades():
 
 
 def test_a_file_of_before_has_no_trials_with_half_of_the_edges():
-    about = {"candidates": [{key: value for key, value in QUICK.written().items() if key != "half"}]}
+    about = {"candidates": [{key: value for key, value in QUICK.written().items() if key not in ("half", "whole")}]}
     (old,) = Candidate.of(about)
-    assert old.half == ()
+    assert old.half == old.whole == ()
     found = Scores([old], 4, 10.0).means()
     assert found[1, 0] == pytest.approx(old.squares)
     assert Candidate.of({"candidates": [QUICK.written()]}) == [QUICK]
@@ -74,6 +76,14 @@ def test_a_single_edge_is_one_half_and_all_of_them():
     found.saw_missing(0.0)
     found.add(3, 1.0, np.array([1.0, 1.0]), 10)
     assert np.isfinite(found.now()).all()
+
+
+def test_with_all_edges_out_the_shortest_outages_speak_for_all():
+    found = Scores([replace(QUICK, whole=(0.9,)), STEADY], 4, 1000.0)
+    assert found.means()[2, 0] == pytest.approx([0.9, 0.9, 0.9])
+    for _ in range(20):
+        found.saw_missing(1.0)
+    assert found.now()[1] < found.now()[0]
 
 
 def test_all_edges_out_rests_little_on_the_fit():
