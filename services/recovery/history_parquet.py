@@ -7,6 +7,7 @@ how many tasks can share a history hangs on how it was written: some hundred meg
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,9 +100,18 @@ def _open(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
     except ImportError:
         raise ModelError(f"{path}: Parquet needs pyarrow, which the image tsunagi-spark has") from None
     try:
-        return parquet.ParquetFile(path)
+        found = path.stat()
+        # A task reads one row group after the other: with thousands of columns the footer of many takes longer than they.
+        return parquet.ParquetFile(path, metadata=_footer(path, found.st_mtime_ns, found.st_size))
     except (OSError, pa.ArrowException) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from None
+
+
+@lru_cache(maxsize=1)
+def _footer(path: Path, _mtime_ns: int, _size: int) -> Any:  # noqa: ANN401 - as above
+    from pyarrow import parquet  # noqa: PLC0415
+
+    return parquet.read_metadata(path)
 
 
 def _values(batch: pa.RecordBatch, names: tuple[str, ...]) -> Floats:

@@ -137,3 +137,15 @@ def test_a_bad_cell_far_down_is_named_by_its_line(tmp_path, monkeypatch):
     files = list_history(path)
     with pytest.raises(ModelError, match=r"a\.csv, byte 400: b: found 'x'"):
         list(files.read(files.pieces[-1]))
+
+
+def test_the_footer_of_a_parquet_is_parsed_once_for_all_its_pieces(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", {"a": pa.array(np.arange(50.0))}, row_group_size=5)
+    read_metadata, parsed = parquet.read_metadata, []
+    monkeypatch.setattr(parquet, "read_metadata", lambda where: (parsed.append(where), read_metadata(where))[1])
+    files = list_history(path)
+    assert len(files.pieces) == 10
+    assert sum(len(rows.times) for piece in files.pieces for rows in files.read(piece)) == 50
+    assert parsed == [path]
+    write(path, {"a": pa.array(np.arange(100.0))}, row_group_size=5)
+    assert len(list_history(path).pieces) == 20, "a file that was written anew is looked at anew"
