@@ -101,7 +101,7 @@ def _open(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
         raise ModelError(f"{path}: Parquet needs pyarrow, which the image tsunagi-spark has") from None
     try:
         found = path.stat()
-        # A task reads one row group after the other: with thousands of columns the footer of many takes longer than they.
+        # A task reads one row group after the other: of thousands of columns the footer takes longer than they do.
         return parquet.ParquetFile(path, metadata=_footer(path, found.st_mtime_ns, found.st_size))
     except (OSError, pa.ArrowException) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from None
