@@ -581,8 +581,9 @@ def recovery_explore(
 ) -> None:
     """Show what slots, helpers, eps and delta cost and bring when edges fail.
 
-    Satisfied is the share of lost values whose bound of probability delta is at most eps standard deviations;
-    reachable, the share that could be if everything alive were read. Nothing is changed.
+    Meanwhile is the share of lost values whose bound of probability delta is at most eps standard deviations, over an
+    outage of --steps; satisfied, those in an outage that does not end; reachable, those that could be then if
+    everything alive were read. Nothing is changed.
 
     Example: tsunagi recovery explore --model out/model.bin --slots 1,4 --eps 0.5
     """

@@ -15,7 +15,15 @@ import numpy.typing as npt
 from services.gateway.config import SlotConfig
 from services.gateway.reach import REACH, Reach
 from services.gateway.recover import Recover
-from services.recovery.helpers import Helpers, HelpersError, best_variance, choose_helpers, variance_threshold
+from services.recovery.helpers import (
+    Helpers,
+    HelpersError,
+    best_variance,
+    choose_helpers,
+    steps_within,
+    told,
+    variance_threshold,
+)
 from services.recovery.model import Model
 from services.runtime.columns import Floats
 from services.runtime.sensors import SensorTable
@@ -26,9 +34,6 @@ LEAST_HELD = 8
 """Steps of an outage that a value must be within reach for, to be helped: helpers come after two or three."""
 MOST_HELD = 2**12
 """Steps past which an outage counts as endless here."""
-TOLD = (1e-9, 1 - 1e-9)
-"""Within which a share lies that the step before tells."""
-LEAST_VARIANCE = 1e-300
 REASONS = ("no helper", "cap", "off", "not calibrated")
 
 
@@ -77,8 +82,7 @@ class Helping:
         self._own = np.array([places[config.names[place]] for place in recover.places], dtype=np.intp)
         self._others = tuple(sorted({edge for edge in self._edges if edge} - set(config.edges)))
         self._reach = reach
-        noise = np.diag(model.Q)[self._own] / np.maximum(np.diag(model.prior)[self._own], LEAST_VARIANCE)
-        self._told = np.clip(1 - noise, *TOLD)  # share of a variance that the step before tells
+        self._told = told(model)[self._own]
         self._until: dict[str, float] = {}  # step of each edge's outage at which values of it are given up
         self._lost_others: frozenset[str] = frozenset()
         self._looked_at = -np.inf
@@ -151,13 +155,12 @@ class Helping:
         best[own] = best_variance(precision, lost, self._own[own])
         edges = [self._edges[place] for place in self._own.tolist()]
         age = np.array([out.get(edge, MOST_HELD) for edge in edges])
-        rate = -np.log(self._told)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.where(best > strict, -np.log1p(-strict / best) / rate, 0.0)
-        until = np.where(steps >= LEAST_HELD, 2 ** np.floor(np.log2(np.clip(steps, 1.0, MOST_HELD))), 0.0)
+        steps = steps_within(best, strict, self._told)
+        brief = (steps >= LEAST_HELD) & np.isfinite(steps)
+        until = np.where(brief, 2 ** np.floor(np.log2(np.clip(steps, 1.0, MOST_HELD))), 0.0)
         held = age < until
         self._until = {edge: min(until[held & (np.array(edges) == edge)], default=np.inf) for edge in out}
-        return np.where(held, strict / -np.expm1(-np.maximum(until, 1.0) * rate), strict)
+        return np.where(held, strict / (1 - self._told ** np.maximum(until, 1.0)), strict)
 
     def _reason(self, found: Helpers, cap: int) -> str:
         """Return why something is not satisfied, of `REASONS`."""

@@ -1,8 +1,8 @@
 """What eps, delta, helpers and slots cost and bring, before anything is changed: `tsunagi recovery explore`.
 
 Edges fail at random, as in section 5.1 of Takao et al. (DEIM 2023): each with probability `fail` a step, for `steps`
-steps. Whether a lost value meets (eps, delta) hangs on which sensors are read alone (equation (7)); variances are those
-of a long outage, when the past has been forgotten: what is satisfied here is so in an outage of any length.
+steps. Whether a lost value meets (eps, delta) hangs on which sensors are read alone (equation (7)), and on how long ago
+it was read itself: what is satisfied in a long outage, when the past has been forgotten, is so in one of any length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.recovery.filter import Recovery
-from services.recovery.helpers import choose_helpers
+from services.recovery.helpers import choose_helpers, steps_within, told
 from services.recovery.model import Model, ModelError, half_width
 from services.recovery.numbering import numbered
 from services.recovery.partition import partition
@@ -62,7 +62,9 @@ class Row:
 
     Attributes:
         slots, cap, eps, delta: the choice; cap = helpers of a slot at most.
-        satisfied: share of lost values that meet (eps, delta); `reachable`: that could, if everything alive were read.
+        meanwhile: share of lost values that meet (eps, delta), mean over an outage of the scenario's length; about
+            (`helpers.steps_within`).
+        satisfied: the same in a long outage; `reachable`: that could, if everything alive were read.
         helpers: of all slots together, on average.
         helper_bytes: that edges send more, a step.
         step_ms: CPU of a step, all slots together; `worst_slot_ms`: of the slowest slot, which must fit into a step.
@@ -72,6 +74,7 @@ class Row:
     cap: int
     eps: float
     delta: float
+    meanwhile: float
     satisfied: float
     reachable: float
     helpers: float
@@ -119,13 +122,16 @@ def explore(
         for cap in caps:
             for tolerated in eps:
                 threshold = (tolerated / multiple) ** 2
-                satisfied, reachable, values, helpers = _tried(model, members, lost, threshold, cap, precision)
+                meanwhile, satisfied, reachable, values, helpers = _tried(
+                    model, members, lost, threshold, cap, precision, scenario.steps
+                )
                 rows.append(
                     Row(
                         slots=count,
                         cap=cap,
                         eps=tolerated,
                         delta=delta,
+                        meanwhile=meanwhile / values,
                         satisfied=satisfied / values,
                         reachable=reachable / values,
                         helpers=helpers / len(lost),
@@ -144,8 +150,10 @@ def _tried(
     threshold: float,
     cap: int,
     precision: Floats,
-) -> tuple[int, int, int, int]:
-    """Return values satisfied, values that could be, values lost and helpers, over all draws."""
+    steps: int,
+) -> tuple[float, int, int, int, int]:
+    """Return values satisfied meanwhile and for good, values that could be, values lost and helpers, over all draws."""
+    meanwhile, share = 0.0, told(model)
     satisfied = reachable = values = helpers = 0
     for gone in lost:
         best = np.diag(np.linalg.inv(precision[np.ix_(gone, gone)]))
@@ -154,8 +162,10 @@ def _tried(
         for group in members:
             found = choose_helpers(model.prior, group, gone, threshold, cap=cap, precision=precision)
             satisfied += int(found.satisfied.sum())
+            within = steps_within(found.variance, threshold, share[found.targets])
+            meanwhile += float(np.minimum(within, steps).sum()) / steps
             helpers += len(found.chosen)
-    return satisfied, reachable, values, helpers
+    return meanwhile, satisfied, reachable, values, helpers
 
 
 def _time(model: Model, members: Sequence[npt.NDArray[np.intp]], lost: Sequence[npt.NDArray[np.intp]]) -> Floats:

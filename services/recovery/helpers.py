@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, lapack
 
-from services.recovery.model import half_width
+from services.recovery.model import Model, half_width
 from services.runtime.columns import Floats
 
 Places = npt.NDArray[np.intp]
@@ -27,6 +27,8 @@ FIRST_LOOK = 512
 reads. The rest are looked at only if these do not suffice."""
 LEAST_RESIDUAL = 1e-9
 """Variance, of 1, below which a candidate is known from what is read already."""
+LEAST_VARIANCE = 1e-300
+TOLD_LEAST = 1e-9
 AT_A_TIME = 5
 """Sensors of the paper's list that are added before the bound is checked again."""
 
@@ -63,6 +65,25 @@ def variance_threshold(eps: float, delta: float) -> float:
     if not (eps > 0 and 0 < delta < 1):
         raise HelpersError(f"helpers: found eps = {eps}, delta = {delta}, expected eps > 0 and 0 < delta < 1")
     return float((eps / half_width(delta)) ** 2)
+
+
+def told(model: Model) -> Floats:
+    """Return which share of each sensor's variance its last step tells, float64[n], in (0, 1): 1 - Q_ii / prior_ii."""
+    noise = np.diag(model.Q) / np.maximum(np.diag(model.prior), LEAST_VARIANCE)
+    return np.asarray(np.clip(1 - noise, TOLD_LEAST, 1 - TOLD_LEAST))
+
+
+def steps_within(variance: Floats, limit: float | Floats, share: Floats) -> Floats:
+    """Return for how many steps of an outage values stay within a variance; infinite = for good.
+
+    Args:
+        variance: what they end up with.
+        share: of it that a step tells of the next (`told`): after k steps about 1 - share^k of it is reached, exactly
+            where F is a multiple of I and the same is read all along.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.floor(np.log1p(-limit / variance) / np.log(share))
+    return np.where(variance > limit, steps, np.inf)
 
 
 def choose_helpers(

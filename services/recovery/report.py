@@ -59,7 +59,13 @@ def show_exploration(
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")
     for row in rows:
-        shares = (f"{row.satisfied:.1%}", f"{row.reachable:.1%}", f"{row.helpers:.1f}", f"{row.helper_bytes:.0f}")
+        shares = (
+            f"{row.meanwhile:.1%}",
+            f"{row.satisfied:.1%}",
+            f"{row.reachable:.1%}",
+            f"{row.helpers:.1f}",
+            f"{row.helper_bytes:.0f}",
+        )
         costs = f"{row.step_ms:.3f}", f"{row.worst_slot_ms:.3f}"
         table.add_row(str(row.slots), str(row.cap), f"{row.eps:g}", f"{row.delta:g}", *shares, *costs)
     console = Console()

@@ -6,6 +6,8 @@ from click.testing import CliRunner
 
 from services.cli import cli
 from services.recovery.explore import Scenario, draw, explore
+from services.recovery.filter import Recovery
+from services.recovery.helpers import steps_within, told
 from services.recovery.model import Model, ModelError
 from tests.unit.recovery.fields import spatial_field
 
@@ -30,6 +32,30 @@ def test_more_slots_satisfy_less_and_helpers_make_it_good(fleet):
     assert rows[1, 50].helpers == 0 == rows[1, 50].helper_bytes
     assert rows[20, 50].helpers > 0
     assert all(row.worst_slot_ms <= row.step_ms for row in rows.values())
+
+
+def test_the_past_satisfies_more_in_short_outages(fleet):
+    model, edges = fleet
+    found = [
+        explore(model, edges, caps=(0,), eps=(0.9,), scenario=Scenario(steps=steps, draws=8))[0]
+        for steps in (2, 10, 500)
+    ]
+    assert [row.meanwhile for row in found] == sorted((row.meanwhile for row in found), reverse=True)
+    assert found[0].meanwhile > found[0].satisfied + 0.1
+    assert all(row.satisfied <= row.meanwhile <= 1 for row in found)
+    assert found[2].meanwhile == pytest.approx(found[2].satisfied, abs=0.02)
+
+
+def test_steps_within_a_bound_are_those_of_the_filter():
+    share, variance, limit = np.array([0.81]), np.array([1.0]), 0.6
+    steps = int(steps_within(variance, limit, share)[0])
+    model = Model(("a",), np.zeros(1), np.ones(1), np.full(1, 0.9), 0.19 * np.eye(1), np.eye(1), np.zeros(1))
+    assert told(model) == pytest.approx(share)
+    recovery = Recovery(model)
+    recovery.step(np.zeros(1))
+    within = [recovery.step(np.full(1, np.nan)).sd[0] ** 2 <= limit for _ in range(2 * steps)]
+    assert within == [True] * steps + [False] * steps
+    assert np.isinf(steps_within(variance, 1.0, share)[0])
 
 
 def test_the_scenario_is_the_papers():
