@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.gateway.config import SlotConfig
-from services.gateway.reach import REACH, Reach
+from services.gateway.reach import REACH, Known, Reach
 from services.gateway.recover import Recover
 from services.recovery.helpers import (
     Helpers,
@@ -82,6 +82,7 @@ class Helping:
         self._own = np.array([places[config.names[place]] for place in recover.places], dtype=np.intp)
         self._others = tuple(sorted({edge for edge in self._edges if edge} - set(config.edges)))
         self._reach = reach
+        self._known: Known | None = None  # of the model, once an edge is out
         self._told = told(model)[self._own]
         self._until: dict[str, float] = {}  # step of each edge's outage at which values of it are given up
         self._lost_others: frozenset[str] = frozenset()
@@ -109,7 +110,8 @@ class Helping:
             self._lost_others = frozenset(edge for edge in self._others if lost(edge))
         recovery = self._recover.recovery
         distrusted = () if recovery is None else tuple(np.flatnonzero(recovery.distrusted).tolist())
-        precision = self._reach.precision(self.model)
+        self._known = self._known or self._reach.of(self.model)
+        precision = self._known.precision
         known = precision is not None
         key = (frozenset(out), self._lost_others, cap, self.config.eps, self.config.delta, distrusted, known)
         # While nothing changes the helpers stay, or each new factor would begin anew with others.
@@ -124,18 +126,19 @@ class Helping:
         dead = self._lost_others | out.keys()
         lost = np.array([edge in dead or not edge for edge in self._edges])
         lost[self._own[distrusted]] = True
-        threshold = np.full(len(self.model), np.inf)
-        strict = variance_threshold(self.config.eps, self.config.delta) / np.square(self._factors())
+        strict, limits = np.full((2, len(self.model)), np.inf)
+        strict[self._own] = variance_threshold(self.config.eps, self.config.delta) / np.square(self._factors())
         places = np.flatnonzero(lost)
+        self._until = {}
         try:
-            threshold[self._own] = strict if precision is None else self._limits(strict, out, precision, places)
-            found = choose_helpers(self.model.prior, self._own, places, threshold, cap=cap, precision=precision)
+            own = strict[self._own]
+            limits[self._own] = own if precision is None else self._limits(own, out, precision, places)
+            found = choose_helpers(self.model.prior, self._own, places, limits, cap=cap)
         except HelpersError:  # a model at the edge of what can be computed: the slot does without
             return Wanted(unmet=(("no helper", int(lost[self._own].sum())),))
         order = np.argsort(self._ids[found.chosen])
         chosen = found.chosen[order].tolist()
-        threshold[self._own] = strict
-        short = int((found.variance > threshold[found.targets]).sum())
+        short = int((found.variance > strict[found.targets]).sum())
         return Wanted(
             tuple(int(self._ids[place]) for place in chosen),
             tuple(self.model.names[place] for place in chosen),
@@ -145,6 +148,8 @@ class Helping:
 
     def _limits(self, strict: Floats, out: Mapping[str, int], precision: Floats, lost: npt.NDArray[np.intp]) -> Floats:
         """Return the variance that each of the slot's values must meet without a past, float64[own].
+
+        Infinite where nothing that is read anywhere reaches the bound.
 
         After k steps of an outage about 1 - r^k of that is left of it, r = the share that the step before tells. What
         stays within reach for 2^j steps, but not for good, has a limit as much greater until then: so helpers change
@@ -160,7 +165,8 @@ class Helping:
         until = np.where(brief, 2 ** np.floor(np.log2(np.clip(steps, 1.0, MOST_HELD))), 0.0)
         held = age < until
         self._until = {edge: min(until[held & (np.array(edges) == edge)], default=np.inf) for edge in out}
-        return np.where(held, strict / (1 - self._told ** np.maximum(until, 1.0)), strict)
+        eased = strict / (1 - self._told ** np.maximum(until, 1.0))
+        return np.where(held, eased, np.where(best > strict, np.inf, strict))
 
     def _reason(self, found: Helpers, cap: int) -> str:
         """Return why something is not satisfied, of `REASONS`."""

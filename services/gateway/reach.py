@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,41 +17,50 @@ KEPT = 2
 """Models that it is kept of, 8 n^2 bytes each: the one in force, and the one that comes next."""
 
 
+@dataclass(slots=True)
+class Known:
+    """What is known of one model.
+
+    Attributes:
+        precision: prior^-1, float64[n, n]; None = it is being made, or the prior is nearly singular.
+    """
+
+    precision: Floats | None = None
+
+
 class Reach:
-    """The precision matrices of the models in use, for all slots of a process."""
+    """What is known of the models in use, for all slots of a process."""
 
     def __init__(self) -> None:
         # By id, which no other model has while this one is kept here.
-        self._made: OrderedDict[int, tuple[Model, list[Floats | None]]] = OrderedDict()
+        self._known: OrderedDict[int, tuple[Model, Known]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def precision(self, model: Model) -> Floats | None:
-        """Return prior^-1, float64[n, n]; None = it is being made, or the prior is nearly singular."""
+    def of(self, model: Model) -> Known:
+        """Return what is known of a model; of a large one that is nothing yet, if nobody has asked before."""
         with self._lock:
-            known = self._made.get(id(model))
-            if known is None:
-                known = self._made[id(model)] = model, []
+            found = self._known.get(id(model))
+            if found is None:
+                found = self._known[id(model)] = model, Known()
                 if len(model) > AT_ONCE:
                     # A daemon, so that a worker that is told to end need not wait for it.
-                    threading.Thread(target=_make, args=known, name="reach", daemon=True).start()
+                    threading.Thread(target=_make, args=found, name="reach", daemon=True).start()
                 else:
-                    _make(*known)
-            self._made.move_to_end(id(model))
-            while len(self._made) > KEPT:
-                self._made.popitem(last=False)
-        made = known[1]
-        return made[0] if made else None
+                    _make(*found)
+            self._known.move_to_end(id(model))
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return found[1]
 
 
 REACH = Reach()
 
 
-def _make(model: Model, made: list[Floats | None]) -> None:
+def _make(model: Model, known: Known) -> None:
     # By numpy, which lets other threads run meanwhile: scipy does not, and a worker that stands still is replaced.
     try:
         np.linalg.cholesky(model.prior)
         inverted = np.linalg.inv(model.prior)
     except np.linalg.LinAlgError:
-        made.append(None)
-    else:
-        made.append((inverted + inverted.T) / 2)
+        return
+    known.precision = (inverted + inverted.T) / 2

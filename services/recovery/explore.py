@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.recovery.filter import Recovery
-from services.recovery.helpers import choose_helpers, steps_within, told
+from services.recovery.helpers import best_variance, choose_helpers, steps_within, told
 from services.recovery.model import Model, ModelError, half_width
 from services.recovery.numbering import numbered
 from services.recovery.partition import partition
@@ -156,7 +156,7 @@ def _tried(
     meanwhile, share = 0.0, told(model)
     satisfied = reachable = values = helpers = 0
     for gone in lost:
-        best = np.diag(np.linalg.inv(precision[np.ix_(gone, gone)]))
+        best = best_variance(precision, gone, gone)
         reachable += int((best <= threshold).sum())
         values += len(gone)
         for group in members:

@@ -16,7 +16,7 @@ WAIT_S = 10.0
 
 
 def test_a_small_fleets_is_there_at_once() -> None:
-    found = reach.Reach().precision(FLEET)
+    found = reach.Reach().of(FLEET).precision
     assert found is not None
     np.testing.assert_allclose(found @ FLEET.prior, np.eye(len(FLEET)), atol=1e-12)
 
@@ -25,7 +25,7 @@ def test_a_large_fleets_comes_later_and_is_made_once(monkeypatch: pytest.MonkeyP
     may, made = threading.Event(), []
     make = reach._make
 
-    def slowly(model: Model, found: list[np.ndarray | None]) -> None:
+    def slowly(model: Model, found: reach.Known) -> None:
         assert may.wait(WAIT_S)
         made.append(model)
         make(model, found)
@@ -33,22 +33,22 @@ def test_a_large_fleets_comes_later_and_is_made_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reach, "AT_ONCE", 3)
     monkeypatch.setattr(reach, "_make", slowly)
     known = reach.Reach()
-    assert known.precision(FLEET) is None
-    assert known.precision(FLEET) is None
+    assert known.of(FLEET).precision is None
+    assert known.of(FLEET).precision is None
     may.set()
     end = time.monotonic() + WAIT_S
-    while known.precision(FLEET) is None and time.monotonic() < end:
+    while known.of(FLEET).precision is None and time.monotonic() < end:
         time.sleep(0.01)
-    found = known.precision(FLEET)
+    found = known.of(FLEET).precision
     assert found is not None
-    assert known.precision(FLEET) is found
+    assert known.of(FLEET).precision is found
     assert len(made) == 1
 
 
 def test_of_a_singular_one_nothing_is_known() -> None:
     one = np.ones((2, 2))
     model = Model(("a", "b"), np.zeros(2), np.ones(2), np.full(2, 0.5), one, one, np.zeros(2))
-    assert reach.Reach().precision(model) is None
+    assert reach.Reach().of(model).precision is None
 
 
 def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,5 +57,5 @@ def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     known = reach.Reach()
     models = [FLEET.select(FLEET.names[:size]) for size in (2, 3, 4)]
     for model in [*models, models[2], models[1], models[0]]:
-        known.precision(model)
+        known.of(model)
     assert [len(model) for model in made] == [2, 3, 4, 2]
