@@ -104,6 +104,9 @@ class SignedLog:
     def partitions(self, topic: str) -> int:
         return self._log.partitions(topic)
 
+    def topic_id(self, topic: str) -> str:
+        return self._log.topic_id(topic)
+
 
 class _SigningProducer:
     def __init__(self, producer: Producer, key: bytes, prefix: str, serials: itertools.count[int]) -> None:

@@ -14,7 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from structlog.stdlib import BoundLogger
@@ -406,6 +414,19 @@ class KafkaLog:
             raise LogError(f"broker {self._settings.servers}: {error}") from error
         found = metadata.topics.get(name)
         return 0 if found is None else len(found.partitions)
+
+    def topic_id(self, topic: str) -> str:
+        name = self._settings.prefix + topic
+        try:
+            asked = self.admin().describe_topics(TopicCollection([name]), request_timeout=_ADMIN_S)
+            found = asked[name].result(timeout=_ADMIN_S)
+        except KafkaException as error:
+            if error.args[0].code() in _ELECTING:
+                return ""
+            raise LogError(f"broker {self._settings.servers}: topic {name}: {error}") from error
+        except TimeoutError as error:
+            raise LogError(f"broker {self._settings.servers}: topic {name}: no answer in {_ADMIN_S:.0f} s") from error
+        return "" if found.topic_id is None else str(found.topic_id)
 
     def admin(self) -> AdminClient:
         """Return the one AdminClient; the reference is kept, or its thread would crash on collection."""

@@ -168,3 +168,12 @@ class Log(Protocol):
 
     def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 = no such topic."""
+
+    def topic_id(self, topic: str) -> str:
+        """Return the id that the cluster gave the topic when it was made, "" = it keeps none or there is no such topic.
+
+        A topic that is deleted and made anew has another id.
+
+        Raises:
+            LogError: the log did not answer.
+        """

@@ -45,6 +45,11 @@ class MemoryClient:
             raise LogError("the broker does not answer")
         return self._log.layout.get(topic, 0)
 
+    def topic_id(self, topic: str) -> str:
+        if not self._log.reaches(self.client_id):
+            raise LogError("the broker does not answer")
+        return self._log.topic_ids.get(topic, "")
+
     def crash(self) -> None:
         """Kill the node's process, its producers and readers with it; a new one may use the same client again."""
         for made in list(self._log.clients(self.client_id)):
@@ -75,6 +80,7 @@ class MemoryLog(MemoryClient):
         super().__init__(self, "test")
         self.lock = threading.RLock()  # a service's heartbeat thread sends beside its loop
         self.layout = dict(partitions)
+        self.topic_ids = {topic: f"{topic}-1" for topic in partitions}
         self.network = network or Network()
         self.rng = rng or random.Random(0)
         self._clock = clock
@@ -138,6 +144,17 @@ class MemoryLog(MemoryClient):
             self.settle()
             stored = self.stored(topic, partition)
             del stored.records[max(0, end - stored.first) :]
+
+    def make_anew(self, topic: str) -> None:
+        """Delete a topic and make it again: it is empty, its offsets begin at 0, and it has another id."""
+        with self.lock:
+            self.settle()
+            for partition in range(self.layout[topic]):
+                stored = self.stored(topic, partition)
+                stored.records.clear()
+                stored.first = 0
+            name, _, count = self.topic_ids[topic].rpartition("-")
+            self.topic_ids[topic] = f"{name}-{int(count) + 1}"
 
     def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> int:
         """Append a record at once, past all producers; return its offset."""
