@@ -16,7 +16,8 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from scipy import linalg
 
-from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, Places, State, choose_form, inverse
+from services.recovery import lapack
+from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, Places, State, cholesky, choose_form, inverse
 from services.recovery.model import Model, ModelError, half_width
 from services.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED
@@ -221,8 +222,8 @@ class Recovery:
         known, missing, covariance = self.posterior()
         known = known + (self.model.mean_at(step) - model.mean_at(step)[:n]) / model.scale[:n]
         try:
-            factor = linalg.cho_factor(model.prior[:n, :n] + other.nugget * np.eye(n), lower=True)
-            pull = linalg.cho_solve(factor, model.prior[:n, n:]).T  # A
+            factor = cholesky(model.prior[:n, :n] + other.nugget * np.eye(n))
+            pull = lapack.potrs(factor, model.prior[:n, n:]).T  # A
             m, k = len(missing), wide - n
             both = np.empty((m + k, m + k))
             both[:m, :m] = covariance

@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 from scipy import linalg
-from scipy.linalg import blas, lapack
 from scipy.sparse.linalg import ArpackError, eigsh
 
+from services.recovery import lapack
 from services.recovery.model import NEGATIVE_SHARE, Model, ModelError
 from services.runtime.columns import Floats
 
@@ -115,9 +115,9 @@ class PrecisionForm:
     def following(self, state: State, readings: Floats, missing: Places) -> State:
         origin, pull, now, behind, cross, inner = self._gather(state, readings, missing)
         if len(state.missing):
-            factor = _cholesky(inner + state.spread)  # C, with K = C C'
+            factor = cholesky(inner + state.spread)  # C, with K = C C'
             _divide(cross, factor)  # now -G[Z',Z] C'^-1
-            now = blas.dsyrk(-1.0, cross, beta=1.0, c=now, lower=1, overwrite_c=1)
+            lapack.syrk(-1.0, cross, now)
             pull -= cross @ _forward(factor, behind)
         return _solve(now, -pull, readings, origin, missing)
 
@@ -229,8 +229,9 @@ class CovarianceForm:
         spread = ahead[np.ix_(missing, missing)]
         estimate = predicted[missing]
         if len(observed) and len(missing):
-            factor = _cholesky(ahead[np.ix_(observed, observed)].T)
-            spill = blas.dtrsm(1.0, factor, np.asfortranarray(ahead[np.ix_(observed, missing)]), lower=1)
+            factor = cholesky(ahead[np.ix_(observed, observed)].T)
+            spill = np.asfortranarray(ahead[np.ix_(observed, missing)])
+            lapack.trsm(factor, spill)
             spread = spread - spill.T @ spill
             estimate = estimate + spill.T @ _forward(factor, (readings - predicted)[observed])
         x[missing] = estimate
@@ -297,7 +298,7 @@ def _examine(name: str, matrix: Floats) -> _Examined:
         inverted = None
     except ArpackError:
         pass
-    eigenvalues = linalg.eigvalsh(matrix)
+    eigenvalues = np.linalg.eigvalsh(matrix)
     lowest, highest = float(eigenvalues[0]), float(eigenvalues[-1])
     if lowest < -NEGATIVE_SHARE * max(highest, 1.0):
         raise ModelError(f"model: {name}: found eigenvalue {lowest:.3g} (largest {highest:.3g}), expected none below 0")
@@ -319,9 +320,8 @@ def _solve(precision: Floats, pull: Floats, readings: Floats, origin: Floats, mi
     x = readings.copy()
     if not len(missing):
         return State(missing, np.empty((0, 0)), x, np.empty(0))
-    factor = _cholesky(precision, keep=True)
-    correction, _ = lapack.dpotrs(factor, pull, lower=1)
-    x[missing] = origin[missing] + correction
+    factor = cholesky(precision, keep=True)
+    x[missing] = origin[missing] + lapack.potrs(factor, pull)
     _invert(factor)
     return State(missing, precision, x, np.einsum("ij,ij->j", factor, factor))
 
@@ -333,12 +333,12 @@ def _divide(block: Floats, factor: Floats) -> None:
     """
     columns = len(factor)
     if columns <= HALVED:
-        blas.dtrsm(1.0, factor, block, side=1, lower=1, trans_a=1, overwrite_b=1)
+        lapack.trsm(factor, block, transposed=True, from_right=True)
         return
     half = columns // 2
     left, right = block[:, :half], block[:, half:]
     _divide(left, factor[:half, :half])
-    blas.dgemm(-1.0, left, factor[half:, :half], trans_b=1, beta=1.0, c=right, overwrite_c=1)
+    lapack.gemm(-1.0, left, factor[half:, :half], right, transposed=True)
     _divide(right, factor[half:, half:])
 
 
@@ -349,32 +349,34 @@ def _invert(factor: Floats) -> None:
     """
     n = len(factor)
     if n <= HALVED or n > HALVED_INVERSE:
-        inverted, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
-        if not np.may_share_memory(inverted, factor):  # a block within a matrix is copied first
-            factor[:] = inverted
+        lapack.trtri(factor)
         return
     half = n // 2
     first, below, last = factor[:half, :half], factor[half:, :half], factor[half:, half:]
     _invert(first)
     _invert(last)
-    below[:] = blas.dgemm(-1.0, last, blas.dgemm(1.0, below, first))
+    product = np.zeros_like(below, order="F")
+    lapack.gemm(1.0, below, first, product, beta=0.0)
+    lapack.gemm(-1.0, last, product, below, beta=0.0)
 
 
 def _forward(factor: Floats, right: Floats) -> Floats:
     """Return factor^-1 right, for a lower triangular factor."""
-    solved, _ = lapack.dtrtrs(factor, right, lower=1)
-    return np.asarray(solved)
+    solved = np.array(right.reshape(len(right), -1), order="F")
+    lapack.trsm(factor, solved)
+    return solved.reshape(right.shape, order="F")
 
 
-def _cholesky(matrix: Floats, *, keep: bool = False) -> Floats:
+def cholesky(matrix: Floats, *, keep: bool = False) -> Floats:
     """Return the lower Cholesky factor, upper triangle zero; only the lower triangle is read.
 
     Unless it is to be kept, the factor takes the matrix' place (where that is in Fortran's order).
     """
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=not keep)
+    factor = np.array(matrix, order="F") if keep else np.asfortranarray(matrix)
+    info = lapack.potrf(factor)
     if info != 0:
         raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")
-    return np.asarray(factor)
+    return factor
 
 
 def inverse(matrix: Floats, nugget: float = 0.0) -> Floats:
@@ -385,6 +387,7 @@ def inverse(matrix: Floats, nugget: float = 0.0) -> Floats:
     """
     own = np.array(matrix, order="F")
     own[np.diag_indices_from(own)] += nugget
-    whole, _ = lapack.dpotri(_cholesky(own), lower=1, overwrite_c=1)
-    lower = np.tril(whole)
+    factor = cholesky(own)
+    lapack.potri(factor)
+    lower = np.tril(factor)
     return np.ascontiguousarray(lower + np.tril(lower, -1).T)

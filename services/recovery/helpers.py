@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas, lapack
 
+from services.recovery import lapack
 from services.recovery.model import Model, half_width
 from services.runtime.columns import Floats
 
@@ -169,7 +169,8 @@ class _Search:
 
     def _rows(self, sensors: Places) -> Floats:
         right = np.asfortranarray(self._covariance[self._read][:, sensors])
-        return np.asarray(blas.dtrsm(1.0, self._factor, right, lower=1, overwrite_b=1))
+        lapack.trsm(self._factor, right)
+        return right
 
     def run(self, cap: int) -> list[int]:
         """Return the best helpers, at most `cap`: among the likely ones, and if these do not suffice among all."""
@@ -189,7 +190,8 @@ class _Search:
         short = self._short()
         rows = self._covariance[self._targets[short]]
         if len(self._read):  # of what the slot reads already nobody need tell again
-            known, _ = lapack.dtrtrs(self._factor, self._W_targets[:, short], lower=1, trans=1)
+            known = np.asfortranarray(self._W_targets[:, short])
+            lapack.trsm(self._factor, known, transposed=True)
             rows = rows - known.T @ self._covariance[self._read]
         strength = np.max(np.square(rows), axis=0, initial=0.0)[self._all]
         return np.sort(self._all[np.argpartition(-strength, FIRST_LOOK)[:FIRST_LOOK]])
@@ -242,14 +244,14 @@ class _Search:
 
 def _factor(covariance: Floats, read: Places) -> Floats:
     """Return the lower Cholesky factor of what is read; sensors that tell the same get a nugget of rounding's size."""
-    block = np.asfortranarray(covariance[np.ix_(read, read)])
-    factor, info = lapack.dpotrf(block, lower=1, clean=1)
-    if info:
+    block = covariance[np.ix_(read, read)]
+    factor = np.array(block, order="F")
+    if lapack.potrf(factor):
         block[np.diag_indices_from(block)] += 1e-10 * float(np.diag(block).max())
-        factor, info = lapack.dpotrf(block, lower=1, clean=1)
-        if info:
+        factor = np.array(block, order="F")
+        if lapack.potrf(factor):
             raise HelpersError("helpers: covariance: found a negative eigenvalue, expected a covariance")
-    return np.asarray(factor)
+    return factor
 
 
 def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
@@ -258,18 +260,18 @@ def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats
     if not len(read) or not len(targets):
         return own
     factor = _factor(covariance, read)
-    spill = blas.dtrsm(1.0, factor, np.asfortranarray(covariance[np.ix_(read, targets)]), lower=1, overwrite_b=1)
+    spill = np.asfortranarray(covariance[np.ix_(read, targets)])
+    lapack.trsm(factor, spill)
     return np.asarray(np.maximum(own - np.einsum("it,it->t", spill, spill), 0.0))
 
 
 def best_variance(precision: Floats, lost: Places, targets: Places) -> Floats:
     """Return the targets' variances if all that lives were read: the diagonal of (precision on the lost)^-1."""
     block = np.asfortranarray(precision[np.ix_(lost, lost)])
-    factor, info = lapack.dpotrf(block, lower=1, clean=1, overwrite_a=1)
-    if info:
+    if lapack.potrf(block):
         raise HelpersError("helpers: precision: found a matrix that is not positive definite")
-    inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
-    return np.asarray(np.einsum("ij,ij->j", inverse, inverse)[np.searchsorted(lost, targets)])
+    lapack.trtri(block)
+    return np.asarray(np.einsum("ij,ij->j", block, block)[np.searchsorted(lost, targets)])
 
 
 def _places(name: str, given: npt.ArrayLike, n: int) -> Places:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg
 
+from services.recovery import lapack
 from services.runtime.columns import Floats
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Model:
         twice = np.concatenate([scale, scale])
         sigma = sigma / np.outer(twice, twice)
         sigma = (sigma + sigma.T) / 2
-        lowest, highest = linalg.eigvalsh(sigma)[[0, -1]]
+        lowest, highest = np.linalg.eigvalsh(sigma)[[0, -1]]
         if lowest < -NEGATIVE_SHARE * max(highest, 1e-300):
             raise ModelError(f"joint: found eigenvalue {lowest:.3g} (largest {highest:.3g}), expected none below 0")
         prior, cross = sigma[n:, n:], sigma[:n, n:]
@@ -338,10 +338,7 @@ def _symmetric(matrix: Floats) -> Floats:
 
 def _right_divide(numerator: Floats, covariance: Floats) -> Floats:
     """Return numerator @ covariance^-1; its pseudo-inverse where the covariance is singular."""
-    try:
-        factor = linalg.cho_factor(covariance, lower=True)
-        if float(np.diag(factor[0]).min()) > 1e-7 * float(np.diag(factor[0]).max()):
-            return np.asarray(linalg.cho_solve(factor, numerator.T).T)
-    except linalg.LinAlgError:
-        pass
-    return np.asarray(numerator @ linalg.pinvh(covariance, rtol=1e-12))
+    factor = np.array(covariance, order="F")
+    if not lapack.potrf(factor) and float(np.diag(factor).min()) > 1e-7 * float(np.diag(factor).max()):
+        return np.asarray(lapack.potrs(factor, numerator.T).T)
+    return np.asarray(numerator @ np.linalg.pinv(covariance, rcond=1e-12, hermitian=True))

@@ -18,7 +18,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg
 
 from services.recovery.model import Model, ModelError
 from services.runtime.columns import Floats
@@ -202,7 +201,7 @@ def covariance_of(products: Floats, pairs: Floats | float) -> Floats:
 
 def nearest(matrix: Floats) -> Floats:
     """Return the matrix without its negative eigenvalues, variances kept."""
-    values, vectors = linalg.eigh(matrix)
+    values, vectors = np.linalg.eigh(matrix)
     variances = np.diag(matrix).copy()
     positive = (vectors * np.maximum(values, 0.0)) @ vectors.T
     ratio = np.sqrt(np.divide(variances, np.diag(positive), out=np.zeros(len(variances)), where=variances > 0))
