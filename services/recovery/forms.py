@@ -118,7 +118,7 @@ class PrecisionForm:
             factor = cholesky(inner + state.spread)  # C, with K = C C'
             _divide(cross, factor)  # now -G[Z',Z] C'^-1
             lapack.syrk(-1.0, cross, now)
-            pull -= cross @ _forward(factor, behind)
+            pull -= cross @ lapack.trtrs(factor, behind)
         return _solve(now, -pull, readings, origin, missing)
 
     def _gather(self, state: State, readings: Floats, missing: Places) -> tuple[Floats, ...]:
@@ -233,7 +233,7 @@ class CovarianceForm:
             spill = np.asfortranarray(ahead[np.ix_(observed, missing)])
             lapack.trsm(factor, spill)
             spread = spread - spill.T @ spill
-            estimate = estimate + spill.T @ _forward(factor, (readings - predicted)[observed])
+            estimate = estimate + spill.T @ lapack.trtrs(factor, (readings - predicted)[observed])
         x[missing] = estimate
         return State(missing, np.tril(spread), x, np.maximum(np.diag(spread), 0.0))
 
@@ -360,19 +360,12 @@ def _invert(factor: Floats) -> None:
     lapack.gemm(-1.0, last, product, below, beta=0.0)
 
 
-def _forward(factor: Floats, right: Floats) -> Floats:
-    """Return factor^-1 right, for a lower triangular factor."""
-    solved = np.array(right.reshape(len(right), -1), order="F")
-    lapack.trsm(factor, solved)
-    return solved.reshape(right.shape, order="F")
-
-
 def cholesky(matrix: Floats, *, keep: bool = False) -> Floats:
     """Return the lower Cholesky factor, upper triangle zero; only the lower triangle is read.
 
     Unless it is to be kept, the factor takes the matrix' place (where that is in Fortran's order).
     """
-    factor = np.array(matrix, order="F") if keep else np.asfortranarray(matrix)
+    factor = matrix.copy(order="F") if keep else np.asfortranarray(matrix)
     info = lapack.potrf(factor)
     if info != 0:
         raise linalg.LinAlgError(f"the leading minor of order {info} is not positive definite")

@@ -75,6 +75,16 @@ def trtri(factor: Floats) -> None:
     _call(cython_lapack, "dtrtri", b"L", b"N", n, factor, _step(factor))
 
 
+def trtrs(factor: Floats, right: Floats) -> Floats:
+    """Return factor^-1 right; right is float64[n] or float64[n, k], and stays."""
+    if _is_small(1.0 * right.size * len(factor)):
+        solved, _ = lapack.dtrtrs(factor, right, lower=1)
+        return np.asarray(solved)
+    solved = np.array(right.reshape(len(right), -1), order="F")
+    trsm(factor, solved)
+    return np.asarray(solved.reshape(right.shape, order="F"))
+
+
 def trsm(factor: Floats, right: Floats, *, transposed: bool = False, from_right: bool = False) -> None:
     """Replace `right`, float64[m, k], by factor^-1 right.
 
@@ -122,7 +132,7 @@ def _is_small(operations: float) -> bool:
 
 def _keep(made: Floats, wanted: Floats) -> None:
     """SciPy works in place where it can; a block within a matrix it copies first."""
-    if not np.may_share_memory(made, wanted):
+    if made is not wanted and not np.may_share_memory(made, wanted):
         wanted[:] = made
 
 

@@ -58,6 +58,7 @@ def test_each_routine_gives_what_the_library_gives(
     for right in (other[:, 0], other):
         kept = right.copy(order="F")
         np.testing.assert_allclose(covariance @ lapack.potrs(within(factor), kept), right, atol=1e-11)
+        np.testing.assert_allclose(factor @ lapack.trtrs(within(factor), kept), right, atol=1e-11)
         np.testing.assert_array_equal(kept, right)
     for transposed in (False, True):
         for from_right in (False, True):
