@@ -521,8 +521,15 @@ class Host:
 
     def _fill(self, beat: Heartbeat) -> None:
         now = self._clock.monotonic()
-        for replica in list(self.replicas.values()):
-            beat.slots.append(replica.beat(now))
+        beat.slots.extend(replica.beat(now) for replica in list(self.replicas.values()))
+        working = [part for part in beat.slots if part.busy_limit_us]
+        if not working:
+            return
+        # One loop serves all slots: while it is on one, nobody must wonder why it reads nothing of the others.
+        longest = max(working, key=attrgetter("busy_us"))
+        for part in beat.slots:
+            if not part.busy_limit_us and part.busy_offset < 0:
+                part.busy_us, part.busy_limit_us = longest.busy_us, longest.busy_limit_us
 
     def _report(self, slot: int, takeover: act.Takeover) -> None:
         catch_up_s = self._clock.monotonic() - takeover.owned_at

@@ -205,6 +205,10 @@ class Chain:
         for recover in self._recovers():
             recover.set_helpers(sensors, names, step)
 
+    def operations(self, values: Floats) -> float:
+        """Return about how many multiplications a step with these readings takes, float64[n], NaN = missing."""
+        return sum(recover.operations(values) for recover in self._recovers())
+
     def _recovers(self) -> list[Recover]:
         return [operator for operator in self._operators if isinstance(operator, Recover)]
 

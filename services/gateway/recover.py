@@ -113,6 +113,13 @@ class Recover:
         for filter_ in self._filters():
             filter_.set_factors(np.concatenate([own, np.ones(len(filter_.model) - len(own))]))
 
+    def operations(self, values: Floats) -> float:
+        """Return about how many multiplications a step with these readings takes (`forms.PrecisionForm`)."""
+        if self._filter is None:
+            return 0.0
+        lost = self._filter.distrusted | ~np.isfinite(values[self._places])
+        return sum(filter_.operations(int(lost.sum())) for filter_ in self._filters())
+
     def process(self, frame: Frame) -> Sequence[Frame]:
         mean, sd, bound = frame.mean.copy(), frame.sd.copy(), frame.bound.copy()
         quality = frame.quality.copy()

@@ -48,10 +48,20 @@ MAX_NAME = 80
 """Of what a dead letter repeats. Uncut, a record as large as its topic takes would make a letter too large for its own,
 and the owner would die of it, and the next one."""
 
+INVERSES = 10.0
+"""A filter is made with less than this many inverses of a matrix of its sensors, n^3 multiplications each."""
+
+LOADING = 4000.0
+"""What reading a model's file takes, in multiplications a pair of the slot's sensors: the file may hold ten times as
+many sensors as the slot, and its hash is computed."""
+
 _DEAD = frozenset({"unknown-edge", "unknown-sensor", "damaged", "ahead"})
 
 _OF_MODEL = frozenset({"calibrated", "sensor_out", "helpers"})
 """What hangs on the model in force."""
+
+Announce = Callable[[float], None]
+"""Is told before the slot does something that takes so many multiplications; most of what it does takes few."""
 
 LoadModel = Callable[[str], Model]
 """SHA-256 -> model; raises ModelError when the store has no such file."""
@@ -118,8 +128,9 @@ class Slot:
         helpers: sensors of other slots that the recovery uses.
     """
 
-    def __init__(self, slot: int, load_model: LoadModel) -> None:
+    def __init__(self, slot: int, load_model: LoadModel, announce: Announce = lambda _operations: None) -> None:
         self.slot = slot
+        self._announce = announce
         self.position = 0
         self.appended_us = 0
         self.last_name = NO_NAME
@@ -271,7 +282,10 @@ class Slot:
         self.settings = context.settings
         self.config = SlotConfig.parse(context.settings.text)
         self.model_sha256, self.refit_of = context.model_sha256, context.refit_of
+        if self.base_sha256:
+            self._announce(LOADING * self._width() ** 2)
         self._model = self._load_model(self.base_sha256) if self.base_sha256 else None
+        self._announce_model(self.config, self._model)
         self.book = make_book(self.config, context.cursor, context.punctuated)
         self.book.restore(list(context.edges), list(context.open))
         self.chain = build_chain(self.config, self._model)
@@ -404,6 +418,7 @@ class Slot:
                 ],
                 [],
             )
+        self._announce_model(config, self._model)
         self.chain = build_chain(config, self._model)
         self.model_sha256, self.refit_of = self.base_sha256, ""
         self.helpers = Helpers()
@@ -415,12 +430,16 @@ class Slot:
         """Put a model in force; where it cannot be loaded, the record that names it has not been read (`before`)."""
         if change.refit_of and change.refit_of != self.base_sha256:
             return  # of a model that is no longer in force
+        if change.sha256:
+            self._announce(LOADING * self._width() ** 2)  # its size is not known before it is loaded
         try:
             model = self._load_model(change.sha256) if change.sha256 else None
         except ModelError:
             self.register = before or self.register
             raise
         self.model_sha256, self.refit_of = change.sha256, change.refit_of
+        if self.config is not None:
+            self._announce_model(self.config, model)
         if change.refit_of:
             if self.chain is not None and model is not None:
                 self.chain.follow(model, self.cursor - 1)
@@ -429,6 +448,15 @@ class Slot:
         if self.chain is not None:
             self.chain.set_model(model)
             self._help(Helpers())
+
+    def _width(self) -> int:
+        return 0 if self.config is None else len(self.config.sensors)
+
+    def _announce_model(self, config: SlotConfig, model: Model | None) -> None:
+        """Say how much it takes to make a filter of a model for the slot's sensors: a few inverses and products."""
+        if model is not None:
+            wide = 0 if model.diagonal else len(model)
+            self._announce(INVERSES * float(len(config.sensors) ** 3 + wide**3))
 
     def _judge(self, chain: Chain, kind: str, message: LogRecord) -> None:
         """Let the recovery go by what the owner has measured or chosen."""
@@ -446,6 +474,8 @@ class Slot:
         if not len(ids) == len(helpers.name) == len(helpers.edge):
             return
         self.helpers = helpers
+        if self._model is not None and ids:
+            self._announce(INVERSES * float(self._width() + len(ids)) ** 3)
         self.chain.set_helpers(ids, helpers.name, self.cursor - 1)
         if isinstance(self.book, StepBook):
             self.book.helpers = dict(zip(ids, helpers.edge, strict=True))
@@ -454,6 +484,7 @@ class Slot:
         if self.book is None or self.chain is None:
             return
         for closed in self.book.close():
+            self._announce(self.chain.operations(closed.values))
             self._emit(record, closed.step, closed.values, outputs, closed.helpers)
 
     def _emit(

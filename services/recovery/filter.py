@@ -300,6 +300,14 @@ class Recovery:
             quality[missing] = np.where(within <= self._eps, BOUNDED, UNBOUNDED)
         return StepEstimate(mean, sd, quality, bound)
 
+    def operations(self, missing: int) -> float:
+        """Return about how many multiplications a step takes with so many sensors missing, now or at the last step."""
+        n, last = len(self.model), 0 if self._state is None else len(self._state.missing)
+        m = float(max(missing, last))
+        if self.form == "covariance" and m:
+            return 2.0 * float(n) ** 3
+        return 3.0 * m**3 + 8.0 * m * n
+
     def _advance(self, readings: Floats, missing: Places) -> State:
         if not len(missing):
             return State(missing, np.empty((0, 0)), readings, np.empty(0))

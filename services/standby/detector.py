@@ -170,9 +170,16 @@ class Detector:
         return [self._announced[key][1] for key in keys if key in self._announced]
 
     def stalled(self, node: str, slot: int) -> bool:
-        """Return whether the owner's loop is on one record for far longer than its records cost."""
+        """Return whether the owner's loop is on one piece of work for longer than that kind of work may last.
+
+        An owner of an earlier version does not say how long that is: far longer than its records cost is too long.
+        """
         beat = self.owner_beat(node, slot)
-        if beat is None or beat.busy_offset < 0:
+        if beat is None:
+            return False
+        if beat.busy_limit_us:
+            return beat.busy_us > beat.busy_limit_us
+        if beat.busy_offset < 0:
             return False
         return beat.busy_us / 1e6 > max(MIN_STALL_S, STALL_RECORDS * beat.record_us / 1e6)
 
@@ -183,7 +190,8 @@ class Detector:
             end: of the slot's log.
         """
         beat = self.owner_beat(node, slot)
-        if beat is None or beat.role != "primary" or not beat.ready or beat.busy_offset >= 0 or beat.position >= end:
+        works = beat is not None and (beat.busy_offset >= 0 or beat.busy_limit_us > 0)
+        if beat is None or beat.role != "primary" or not beat.ready or works or beat.position >= end:
             self._behind.pop(slot, None)
             return False
         known = self._behind.get(slot)

@@ -49,6 +49,7 @@ from services.standby.queue import PendingQueue, SilentQueue
 from services.standby.speculation import POLL_S as SPECULATION_POLL_S
 from services.standby.speculation import Speculated, Speculation
 from services.standby.wish import Wish
+from services.standby.workload import Workload
 
 CHUNK = 500
 """Records processed between two looks at the clock, at most."""
@@ -74,6 +75,9 @@ COST_PERIOD_S = 1.0
 DIFFERS_PATIENCE = 4.0
 """A secondary whose settings differ from the slot's waits so many times longer: one whose do not comes first."""
 
+
+USUAL_RECORDS = 50.0
+"""A record that announces no long work may cost this many times the mean; more, and the loop counts as stalled."""
 
 MOVE_S = 0.1
 MOVE_PATIENCE_S = 5.0
@@ -118,7 +122,8 @@ class Replica:
         self.node = node
         self.wish = wish
         self.stage = Stage.START
-        self.slot = Slot(slot, load_model)
+        self.work = Workload()
+        self.slot = Slot(slot, load_model, self.work.announce)
         self.intake = Intake(max(1.0, len(wish.config.sensors) / max(1, len(set(wish.config.edges)))))
         self.silent = SilentQueue()
         self.pending = PendingQueue()
@@ -214,6 +219,9 @@ class Replica:
         stage = self.stage
         busy = self.busy
         reason = self.unready()
+        since, due = self.work.look(now)
+        if busy is not None:
+            since = busy[2]
         return SlotBeat(
             slot=self.slot_id,
             role=_BEAT_ROLE.get(stage, "promoting"),
@@ -221,7 +229,8 @@ class Replica:
             position=self.slot.position,
             busy_offset=-1 if busy is None else busy[0],
             busy_until=-1 if busy is None or busy[1] == busy[0] else busy[1],
-            busy_us=0 if busy is None else round((now - busy[2]) * 1e6),
+            busy_us=0 if since is None else round((now - since) * 1e6),
+            busy_limit_us=0 if since is None else max(1, round((due - since) * 1e6)),
             ready=not reason,
             reason=reason,
             step=self.slot.cursor - 1,
@@ -331,13 +340,16 @@ class Replica:
         if context is None:
             self.intake.level1 = None
             return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
-        slot = Slot(self.slot_id, self._load_model)
+        slot = Slot(self.slot_id, self._load_model, self.work.announce)
+        self.work.begin(USUAL_RECORDS * self.record_s)
         try:
             slot.restore(context)
         except ModelError as error:
             self.fault = str(error)
             self._retry_at = now + 1.0
             return []
+        finally:
+            self.work.end()
         self.fault = ""
         self._blocked = False
         self.slot = slot
@@ -534,6 +546,8 @@ class Replica:
                 return [*speculation.emit(outputs, self.scan.generation), *self._end_speculation(self.fault)]
             outputs += found[0]
             done += found[1]
+            if self.work.heavy:
+                break
         if not backlog:
             self.busy = None
         return speculation.emit(outputs, self.scan.generation)
@@ -634,6 +648,8 @@ class Replica:
             outputs, count = found
             self.silent.add(outputs)
             done += count
+            if self.work.heavy:
+                break
         if done and self._level0 is not None:
             self.silent.trim(self._level0.offset)
 
@@ -780,6 +796,8 @@ class Replica:
             if batch is not None and not refused and not stale:
                 primary.on_batch(batch, now)
             done += count
+            if self.work.heavy:
+                break
         return outputs
 
     def _stale(self, batch: TupleBatch) -> bool:
@@ -799,12 +817,15 @@ class Replica:
         """
         backlog = self.intake.backlog
         items = takewhile(lambda item: item[0].offset < upto, islice(backlog, limit))
+        self.work.begin(USUAL_RECORDS * self.record_s)
         try:
             outputs, count = self.slot.apply_run(items)
         except ModelError as error:
             self.fault = str(error)
             self._blocked = True
             return None
+        finally:
+            self.work.end()
         self.fault = ""
         self._blocked = False
         for _ in range(count):

@@ -453,7 +453,7 @@ class SparkBeat(_message.Message):
     def __init__(self, batch: _Optional[int] = ..., batch_us: _Optional[int] = ..., latency_us: _Optional[int] = ..., frontier: _Optional[int] = ..., newest: _Optional[int] = ..., held_by: _Optional[_Iterable[int]] = ..., left_behind: _Optional[_Iterable[int]] = ..., carried: _Optional[int] = ..., order: _Optional[str] = ..., cut: _Optional[int] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
-    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us")
+    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -471,6 +471,7 @@ class SlotBeat(_message.Message):
     TAKING_UP_FIELD_NUMBER: _ClassVar[int]
     SEND_US_FIELD_NUMBER: _ClassVar[int]
     WAIT_US_FIELD_NUMBER: _ClassVar[int]
+    BUSY_LIMIT_US_FIELD_NUMBER: _ClassVar[int]
     slot: int
     role: str
     epoch: int
@@ -488,7 +489,8 @@ class SlotBeat(_message.Message):
     taking_up: bool
     send_us: float
     wait_us: int
-    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ...) -> None: ...
+    busy_limit_us: int
+    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "mac")

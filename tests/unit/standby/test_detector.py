@@ -182,6 +182,14 @@ def test_heartbeats_of_our_own_earlier_process_are_another_nodes(watch: Watch) -
     assert before < watch.now
 
 
+def test_an_owner_whose_work_is_announced_as_long_is_given_its_time_and_no_more(watch: Watch) -> None:
+    for offset in (5, -1):  # on a record of this slot, or on the work of another one
+        watch.other(busy_offset=offset, busy_us=9_000_000, busy_limit_us=9_500_000, record_us=100.0)
+        assert not watch.detector.stalled("n1", SLOT)
+        watch.other(busy_offset=offset, busy_us=9_600_000, busy_limit_us=9_500_000, record_us=100.0)
+        assert watch.detector.stalled("n1", SLOT)
+
+
 def test_a_loop_on_one_record_for_far_longer_than_its_records_cost_is_stalled(watch: Watch) -> None:
     cheap, dear = 1000.0, 200_000.0  # microseconds a record
     assert not watch.detector.stalled("n1", SLOT)
@@ -240,7 +248,13 @@ def test_an_owner_that_beats_and_reads_nothing_of_a_log_that_goes_on_is_stuck(wa
 
 
 @pytest.mark.parametrize(
-    "part", [{"ready": False}, {"busy_offset": 7, "ready": True}, {"role": "promoting", "ready": True}]
+    "part",
+    [
+        {"ready": False},
+        {"busy_offset": 7, "ready": True},
+        {"busy_us": 3_000_000, "busy_limit_us": 9_000_000, "ready": True},  # it is on the work of another slot
+        {"role": "promoting", "ready": True},
+    ],
 )
 def test_an_owner_that_says_why_is_not_stuck(watch: Watch, part: dict[str, Any]) -> None:
     assert not stuck_after(watch, 2 * STUCK_S, 9, position=7, **part)

@@ -1,0 +1,42 @@
+"""How long the loop may be on what it does, as its heartbeats tell it."""
+
+from __future__ import annotations
+
+from services.standby.workload import LEAST_S, SLOWEST, Workload
+
+
+def test_a_pause_says_nothing_of_a_turn() -> None:
+    assert Workload().look(5.0).since is None
+
+
+def test_work_that_is_not_announced_is_short() -> None:
+    work = Workload()
+    work.begin(0.0)
+    assert work.look(10.0) == (10.0, 10.0 + LEAST_S)
+    assert work.look(10.9) == (10.0, 10.0 + LEAST_S)
+    work.end()
+    work.begin(3.0)  # its records cost so much
+    assert work.look(11.0) == (11.0, 14.0)
+
+
+def test_announced_work_may_last_by_its_size_and_counts_from_when_it_began() -> None:
+    work = Workload()
+    work.begin(0.0)
+    work.look(10.0)
+    work.announce(4 * SLOWEST)
+    assert work.look(10.5) == (10.0, 15.5)
+    assert work.look(15.4) == (10.0, 15.5)  # it goes on, and is not due yet
+    work.announce(1.0)  # the next piece of the same turn
+    assert work.look(15.6) == (10.0, 20.6)
+    assert work.heavy
+
+
+def test_a_loop_that_hangs_between_two_turns_is_overdue_as_well() -> None:
+    work = Workload()
+    work.begin(0.0)
+    work.look(1.0)
+    work.end()
+    assert work.look(2.0) == (None, 2.0 + LEAST_S)
+    assert work.look(9.0) == (None, 2.0 + LEAST_S)
+    work.begin(0.0)
+    assert work.look(9.5) == (9.5, 9.5 + LEAST_S)
