@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
 
+from services.recovery.forms import inverse
 from services.recovery.model import Model
 from services.runtime.columns import Floats
 
@@ -57,10 +59,5 @@ REACH = Reach()
 
 
 def _make(model: Model, known: Known) -> None:
-    # By numpy, which lets other threads run meanwhile: scipy does not, and a worker that stands still is replaced.
-    try:
-        np.linalg.cholesky(model.prior)
-        inverted = np.linalg.inv(model.prior)
-    except np.linalg.LinAlgError:
-        return
-    known.precision = (inverted + inverted.T) / 2
+    with contextlib.suppress(np.linalg.LinAlgError):
+        known.precision = inverse(model.prior)

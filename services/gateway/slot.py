@@ -282,15 +282,13 @@ class Slot:
         self.settings = context.settings
         self.config = SlotConfig.parse(context.settings.text)
         self.model_sha256, self.refit_of = context.model_sha256, context.refit_of
-        if self.base_sha256:
-            self._announce(LOADING * self._width() ** 2)
-        self._model = self._load_model(self.base_sha256) if self.base_sha256 else None
-        self._announce_model(self.config, self._model)
+        self._model = self._load(self.base_sha256) if self.base_sha256 else None
+        self._announce_model(self._model)
         self.book = make_book(self.config, context.cursor, context.punctuated)
         self.book.restore(list(context.edges), list(context.open))
         self.chain = build_chain(self.config, self._model)
         if self.refit_of:
-            self.chain.follow(self._load_model(self.model_sha256), self.cursor - 1)
+            self.chain.follow(self._load(self.model_sha256), self.cursor - 1)
         self._help(context.helpers)
         self.chain.restore(dict(context.operators))
         self.position = context.offset
@@ -418,7 +416,7 @@ class Slot:
                 ],
                 [],
             )
-        self._announce_model(config, self._model)
+        self._announce_model(self._model)
         self.chain = build_chain(config, self._model)
         self.model_sha256, self.refit_of = self.base_sha256, ""
         self.helpers = Helpers()
@@ -430,16 +428,13 @@ class Slot:
         """Put a model in force; where it cannot be loaded, the record that names it has not been read (`before`)."""
         if change.refit_of and change.refit_of != self.base_sha256:
             return  # of a model that is no longer in force
-        if change.sha256:
-            self._announce(LOADING * self._width() ** 2)  # its size is not known before it is loaded
         try:
-            model = self._load_model(change.sha256) if change.sha256 else None
+            model = self._load(change.sha256) if change.sha256 else None
         except ModelError:
             self.register = before or self.register
             raise
         self.model_sha256, self.refit_of = change.sha256, change.refit_of
-        if self.config is not None:
-            self._announce_model(self.config, model)
+        self._announce_model(model)
         if change.refit_of:
             if self.chain is not None and model is not None:
                 self.chain.follow(model, self.cursor - 1)
@@ -452,11 +447,16 @@ class Slot:
     def _width(self) -> int:
         return 0 if self.config is None else len(self.config.sensors)
 
-    def _announce_model(self, config: SlotConfig, model: Model | None) -> None:
+    def _load(self, sha256: str) -> Model:
+        """Return a model; its size is not known before it is loaded, so the work is announced by the slot's."""
+        self._announce(LOADING * self._width() ** 2)
+        return self._load_model(sha256)
+
+    def _announce_model(self, model: Model | None) -> None:
         """Say how much it takes to make a filter of a model for the slot's sensors: a few inverses and products."""
-        if model is not None:
+        if model is not None and self.config is not None:
             wide = 0 if model.diagonal else len(model)
-            self._announce(INVERSES * float(len(config.sensors) ** 3 + wide**3))
+            self._announce(INVERSES * float(self._width() ** 3 + wide**3))
 
     def _judge(self, chain: Chain, kind: str, message: LogRecord) -> None:
         """Let the recovery go by what the owner has measured or chosen."""

@@ -22,6 +22,7 @@ READ_S = 5.0
 """A record that the log holds must come within this time, in seconds; after it the log counts as not answering."""
 
 POLL_S = 0.05
+"""One read waits this long, in seconds, before the log is asked whether it still holds the record."""
 
 
 class Mark(NamedTuple):

@@ -22,7 +22,11 @@ OWN_BACK_INTERVALS = 2.0
 GAP_INTERVALS = 4.0
 MIN_OWN_BACK = 2
 MIN_STALL_S = 1.0
+"""A piece of work may always last this long, seconds: processes share cores, and any of them may have to wait."""
+
 STALL_RECORDS = 50.0
+"""A record that announces no long work may cost this many times the mean; more, and the loop counts as stalled."""
+
 STUCK_S = 5.0
 """An owner that beats, works on nothing and reads nothing of a log that goes on is given so long."""
 

@@ -40,7 +40,7 @@ from services.runtime.names import NO_NAME, Name
 from services.runtime.settings import Settings
 from services.standby import actions as act
 from services.standby.batching import Batching
-from services.standby.detector import Detector
+from services.standby.detector import STALL_RECORDS, Detector
 from services.standby.intake import Intake
 from services.standby.ownership import Register
 from services.standby.primary import Primary
@@ -75,9 +75,6 @@ COST_PERIOD_S = 1.0
 DIFFERS_PATIENCE = 4.0
 """A secondary whose settings differ from the slot's waits so many times longer: one whose do not comes first."""
 
-
-USUAL_RECORDS = 50.0
-"""A record that announces no long work may cost this many times the mean; more, and the loop counts as stalled."""
 
 MOVE_S = 0.1
 MOVE_PATIENCE_S = 5.0
@@ -341,7 +338,7 @@ class Replica:
             self.intake.level1 = None
             return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
         slot = Slot(self.slot_id, self._load_model, self.work.announce)
-        self.work.begin(USUAL_RECORDS * self.record_s)
+        self.work.begin(STALL_RECORDS * self.record_s)
         try:
             slot.restore(context)
         except ModelError as error:
@@ -817,7 +814,7 @@ class Replica:
         """
         backlog = self.intake.backlog
         items = takewhile(lambda item: item[0].offset < upto, islice(backlog, limit))
-        self.work.begin(USUAL_RECORDS * self.record_s)
+        self.work.begin(STALL_RECORDS * self.record_s)
         try:
             outputs, count = self.slot.apply_run(items)
         except ModelError as error:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LEAST_S = 1.0
-"""A piece of work may always last this long, seconds: processes share cores, and any of them may have to wait."""
+from services.standby.detector import MIN_STALL_S
 
 SLOWEST = 5e8
 """Multiplications a second of a core that shares its machine with twenty processes; alone it does 20 times as many."""
@@ -55,7 +54,7 @@ class Workload:
     def __init__(self) -> None:
         self.operations = 0.0
         self._count = 0
-        self._piece = Piece(0, 0, LEAST_S)
+        self._piece = Piece(0, 0, MIN_STALL_S)
         self._turn_seen = self._piece_seen = -1  # what the heartbeats saw last, and since when
         self._turn_at = self._piece_at = 0.0
 
@@ -65,21 +64,21 @@ class Workload:
         return self.operations > TURN_OPERATIONS
 
     def begin(self, usual_s: float) -> None:
-        """Begin a turn; what is not announced may last this long, seconds, or `LEAST_S`."""
+        """Begin a turn; what is not announced may last this long, seconds, or `MIN_STALL_S`."""
         self._count += 1
         self.operations = 0.0
-        self._piece = Piece(self._count, self._count, max(LEAST_S, usual_s))
+        self._piece = Piece(self._count, self._count, max(MIN_STALL_S, usual_s))
 
     def announce(self, operations: float) -> None:
         """Begin a piece of work of so many multiplications."""
         self.operations += operations
         self._count += 1
-        self._piece = Piece(self._piece.turn, self._count, max(self._piece.limit_s, LEAST_S + operations / SLOWEST))
+        self._piece = Piece(self._piece.turn, self._count, max(self._piece.limit_s, MIN_STALL_S + operations / SLOWEST))
 
     def end(self) -> None:
         """End the turn: a pause follows."""
         self._count += 1
-        self._piece = Piece(0, self._count, LEAST_S)
+        self._piece = Piece(0, self._count, MIN_STALL_S)
 
     def look(self, now: float) -> Look:
         """Return what the loop is on.

@@ -17,8 +17,8 @@ from services.recovery.model import Model
 from services.runtime.columns import Floats
 
 N = 150
-SIZES = (lapack.LARGE, 0.0)
-"""With the first all goes through SciPy, with the second nothing does."""
+SIZES = (float("inf"), 0.0)
+"""Values of `lapack.LARGE`: with infinity every call goes through SciPy, with 0 every call lets other threads run."""
 
 
 def matrices(n: int = N) -> tuple[Floats, Floats, Floats]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from services.standby.workload import LEAST_S, SLOWEST, Workload
+from services.standby.detector import MIN_STALL_S
+from services.standby.workload import SLOWEST, Workload
 
 
 def test_a_pause_says_nothing_of_a_turn() -> None:
@@ -12,8 +13,8 @@ def test_a_pause_says_nothing_of_a_turn() -> None:
 def test_work_that_is_not_announced_is_short() -> None:
     work = Workload()
     work.begin(0.0)
-    assert work.look(10.0) == (10.0, 10.0 + LEAST_S)
-    assert work.look(10.9) == (10.0, 10.0 + LEAST_S)
+    assert work.look(10.0) == (10.0, 10.0 + MIN_STALL_S)
+    assert work.look(10.9) == (10.0, 10.0 + MIN_STALL_S)
     work.end()
     work.begin(3.0)  # its records cost so much
     assert work.look(11.0) == (11.0, 14.0)
@@ -36,7 +37,7 @@ def test_a_loop_that_hangs_between_two_turns_is_overdue_as_well() -> None:
     work.begin(0.0)
     work.look(1.0)
     work.end()
-    assert work.look(2.0) == (None, 2.0 + LEAST_S)
-    assert work.look(9.0) == (None, 2.0 + LEAST_S)
+    assert work.look(2.0) == (None, 2.0 + MIN_STALL_S)
+    assert work.look(9.0) == (None, 2.0 + MIN_STALL_S)
     work.begin(0.0)
-    assert work.look(9.5) == (9.5, 9.5 + LEAST_S)
+    assert work.look(9.5) == (9.5, 9.5 + MIN_STALL_S)
