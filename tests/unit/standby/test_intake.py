@@ -56,6 +56,18 @@ def test_a_jump_goes_on_from_the_context_alone(writer: Writer) -> None:
     assert (intake.scan.epoch, intake.scan.quarantined) == (4, {7})
 
 
+@pytest.mark.parametrize(("position", "left"), [(0, [0, 1, 2, 3]), (2, [2, 3]), (3, [3]), (4, [])])
+def test_a_jump_within_what_was_read_keeps_the_record_at_the_contexts_place(
+    writer: Writer, position: int, left: list[int]
+) -> None:
+    """A context is of the state before the record at its offset, so that record is the next to be processed."""
+    intake = Intake(2.0)
+    intake.take_in(writer.records[:4])
+    intake.jump(position, Register(epoch=4))
+    assert [record.offset for record, _ in intake.backlog] == left
+    assert (intake.next, intake.trimmed, intake.scan.epoch) == (4, 0, 1)
+
+
 def level1(epoch: int, offset: int, size: int = 100) -> Level1Ack:
     return Level1Ack(epoch=epoch, offset=offset, context_offset=offset // 10, context_bytes=size)
 
