@@ -20,8 +20,10 @@ from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings
 
 SLOT = 0
-TAKEOVER_S = 20.0
+TAKEOVER_S = 60.0
 LAST_RESULTS_S = 30.0
+"""Both are times in which nothing moves: a slot of thousands of sensors takes long to take over, and on few cores the
+last results come late."""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,7 @@ def stream(
         run.wait_until(clock.stream_s)
         say("waiting for the last results")
         with suppress(faults.FaultError):  # the checker says what is missing
-            run.wait(lambda: run.live.newest() >= last_step, "the last results", LAST_RESULTS_S)
+            run.wait(lambda: run.live.newest() >= last_step, "the last results", LAST_RESULTS_S, run.live.newest)
     finally:
         run.close()
     run.noted.reads = run.live.reads
@@ -110,16 +112,30 @@ class _Stream:
         self._fleet = Fleet(source)
         self._watch = faults.SlotWatch(source, SLOT)
 
-    def wait(self, until: Callable[[], bool], what: str, at_most_s: float) -> None:
+    def wait(
+        self,
+        until: Callable[[], bool],
+        what: str,
+        at_most_s: float,
+        moving: Callable[[], object] = lambda: None,
+    ) -> None:
         """Wait for something to become true.
+
+        Args:
+            at_most_s: for so long nothing may move; `moving`: what changes as long as something does.
 
         Raises:
             FaultError: it did not.
         """
-        deadline = time.monotonic() + at_most_s
+        begun_s = moved_s = time.monotonic()
+        last = moving()
         while not until():
-            if time.monotonic() > deadline:
-                raise faults.FaultError(f"waited {at_most_s:.0f} s for {what}, in vain")
+            now_s, before = time.monotonic(), last
+            last = moving()
+            if last != before:
+                moved_s = now_s
+            if now_s - moved_s > at_most_s:
+                raise faults.FaultError(f"waited {now_s - begun_s:.0f} s for {what}, in vain")
             if self.live.error is not None:
                 raise self.live.error
             self._fleet.update(0.05)
@@ -146,7 +162,8 @@ class _Stream:
         say(f"{edge} comes back")
         system.start_edges([edge])
         watch, fleet = self._watch, self._fleet
-        self.wait(lambda: bool(fleet.standby_ready(SLOT, watch.owner)), f"a new secondary of slot {SLOT}", TAKEOVER_S)
+        ready = f"a new secondary of slot {SLOT}"
+        self.wait(lambda: bool(fleet.standby_ready(SLOT, watch.owner)), ready, TAKEOVER_S, self._work)
         self.wait_until(self._clock.since_s() + schedule.pause_s(stream_s))
         self._kill_owner("the promoted owner", say)
 
@@ -154,7 +171,13 @@ class _Stream:
         kill = faults.kill_owner(self._state, self._watch, self._fleet, SLOT)
         self.noted.kills.append(kill)
         say(f"SIGKILL {kill.node}, {who} of slot {SLOT}")
-        self.wait(lambda: self._watch.epoch > kill.epoch, f"a new owner of slot {SLOT}", TAKEOVER_S)
+        self.wait(lambda: self._watch.epoch > kill.epoch, f"a new owner of slot {SLOT}", TAKEOVER_S, self._work)
+
+    def _work(self) -> object:
+        """Return where the workers of the slot are in its log."""
+        beats = self._fleet.beats.values()
+        parts = [(beat.message.node, part) for beat in beats for part in beat.message.slots if part.slot == SLOT]
+        return [(node, part.role, part.position, part.busy_offset) for node, part in parts]
 
     def close(self) -> None:
         """Let go of the readers."""
