@@ -42,6 +42,9 @@ from deploy.kafka.configuration import JVM, QUIET_JVM, read_properties, write_pr
 from deploy.kafka.secure import BROKERS, admin_options, format_arguments, read_passwords
 from deploy.kafka.secure import properties as secure_properties
 
+READY_S = 180.0
+"""A JVM on a machine that is busy takes a minute and more to start; one that dies is told at once."""
+
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "kafka"
 """Where `deploy.jars.fetch` puts the broker's jars."""
 
@@ -131,7 +134,7 @@ class Broker:
             raise BrokerError(f"cannot write to the broker's directory {self.directory}: {error.strerror}") from None
         return True
 
-    def wait_ready(self, timeout_s: float = 60.0) -> None:
+    def wait_ready(self, timeout_s: float = READY_S) -> None:
         """Wait until the broker answers a client.
 
         Raises:

@@ -10,7 +10,7 @@ from deploy.kafka.secure import read_passwords
 from services.runtime.acls import apply_acls, roles, set_passwords
 from services.runtime.auth import authenticated
 from services.runtime.kafka import KafkaLog
-from services.runtime.log import TOPICS, Log, LogError, Position, Record
+from services.runtime.log import TOPICS, Log, LogError, Position, Reader, Record
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings
 from services.scaler.placing import sized
@@ -19,6 +19,7 @@ _READ_RECORDS = 2000
 _READ_S = 2.0
 _IDLE_READS = 5
 _LEADER_S = 20.0
+_CONNECT_S = 15.0
 
 
 def tool_log(settings: Settings, client_id: str) -> Log:
@@ -99,6 +100,17 @@ def read_topic(source: Log, topic: str) -> dict[int, list[Record]]:
     return {partition: read_partition(source, topic, partition) for partition in range(source.partitions(topic))}
 
 
+def _range(reader: Reader, topic: str, partition: int) -> tuple[int, int]:
+    """Return the first offset and the end; a client that is new needs a connection, which takes seconds at worst."""
+    deadline = time.monotonic() + _CONNECT_S
+    while True:
+        try:
+            return reader.range(topic, partition)
+        except LogError:
+            if time.monotonic() > deadline:
+                raise
+
+
 def read_partition(source: Log, topic: str, partition: int) -> list[Record]:
     """Read all that a partition holds now.
 
@@ -108,7 +120,7 @@ def read_partition(source: Log, topic: str, partition: int) -> list[Record]:
     reader = source.reader()
     records: list[Record] = []
     try:
-        low, high = reader.range(topic, partition)
+        low, high = _range(reader, topic, partition)
         reader.assign([Position(topic, partition, low)])
         idle = 0
         while low < high and (not records or records[-1].offset < high - 1):

@@ -617,7 +617,8 @@ class Replica:
         if end <= self.intake.next:
             return []
         enough = self.spare and self.intake.held_tuples(first) >= self.batching.batch_tuples
-        if self._speculation is None and not enough and not self._moving():
+        # With other settings than the slot's it could not take over; its own may stand in what it has not read yet.
+        if self._speculation is None and not enough and not self._moving() and not self._differs():
             return []
         place = self.intake.jump_place(first)
         if place is not None:

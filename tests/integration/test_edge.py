@@ -150,7 +150,7 @@ def make(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> Iter
         world.close()
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 300.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline

@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation.run import BATCH, make_pool, run_seed, submit
 
-SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "2000"))
+SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "1200"))
 FIRST = int(os.environ.get("TSUNAGI_SIMULATION_SEED", "1"))
 SEEDS = range(FIRST, FIRST + SCHEDULES)
 

@@ -67,10 +67,10 @@ def test_cores_change_by_measured_rates_over_kills_and_checkpoints(make_place: C
                 step += 4
             return audience.reached(FIRST_STEP) and until()
 
-        wait_until(moved, what, 300.0)  # rates are measured over batches: as many as the machine makes in that time
+        wait_until(moved, what)  # rates are measured over batches: as many as the machine makes in that time
 
     def done(driver: Driver) -> None:
-        wait_until(lambda: audience.reached(FIRST_STEP + step - 1), "everything", 300.0)
+        wait_until(lambda: audience.reached(FIRST_STEP + step - 1), "everything")
         assert driver.process.poll() is None
 
     driver = place.drive(**options)

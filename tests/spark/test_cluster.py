@@ -52,15 +52,15 @@ def test_a_worker_and_the_driver_are_killed(broker: Broker, tmp_path: Path, clus
 
     try:
         write(30)
-        wait_until(reached(20), "first results", 240)
+        wait_until(reached(20), "first results")
         cluster.kill(workers[0])
         workers.append(cluster.worker())
         write(30)
-        wait_until(reached(59), "results without a worker", 240)
+        wait_until(reached(59), "results without a worker")
         drivers[-1].process.kill()
         drivers[-1].process.wait(10)
         write(20)
-        wait_until(reached(79), "results after the driver's end", 240)
+        wait_until(reached(79), "results after the driver's end")
         assert drivers[-1].stop() == 0
         check_rows(place.world, audience.blocks, FIRST_STEP + last - 1)
     finally:
