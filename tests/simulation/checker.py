@@ -274,6 +274,7 @@ def _edges(world: World, slot: int) -> list[str]:
     """Every batch an edge's process handed over stands in the log once, in order, unless the process died with it."""
     wrong = []
     last: dict[tuple[str, int], int] = {}
+    arrived: set[tuple[str, int, int]] = set()
     for record in world.log.records(topics.TUPLES, slot):
         batch = LogRecord.FromString(record.value or b"").batch
         if not batch.edge:
@@ -281,4 +282,17 @@ def _edges(world: World, slot: int) -> list[str]:
         if batch.step <= last.get((batch.edge, batch.incarnation), -1):
             wrong.append(f"slot {slot}: {batch.edge} out of order in the log (the simulated log is at fault)")
         last[batch.edge, batch.incarnation] = batch.step
+        arrived.add((batch.edge, batch.incarnation, batch.event_time_us))
+    for edge in world.edges:
+        disturbed = "broker" in world.struck or edge.name in world.were_cut
+        missing = 0
+        for (of_slot, incarnation, event_time_us), sent_at in edge.sent.items():
+            if of_slot != slot or (edge.name, incarnation, event_time_us) in arrived:
+                continue
+            died = edge.died.get(incarnation)
+            if died is not None and (disturbed or died - sent_at < SLACK_S):
+                continue  # it died with the process
+            missing += world.now - sent_at > SLACK_S
+        if missing:
+            wrong.append(f"slot {slot}: {missing} batches that {edge.name} handed over never reached the log")
     return wrong

@@ -6,6 +6,7 @@ afterwards, on the code as it is.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,7 +21,8 @@ from services.gateway.slot import Output, Slot
 from services.gateway.steps import StepBook
 from services.recovery.filter import Recovery
 from services.recovery.model import Model
-from services.runtime.log import Record
+from services.runtime.log import TUPLES, Record
+from services.runtime.memory_clients import MemoryProducer
 from services.runtime.messages import Ack, Context, LogRecord, SlotSettings, TupleBatch
 from services.runtime.names import Name
 from services.standby import actions as act
@@ -46,6 +48,8 @@ _do = Host._do
 _save_context = Primary._save_context
 _primary_decide = Primary.decide
 _take_in = Intake.take_in
+_send = MemoryProducer.send
+_chance = random.Random(1)
 
 
 def _begins_after_its_own(self: Replica, generation: int, name: Name, now: float) -> list[act.Action]:
@@ -220,6 +224,11 @@ def _follows_anew(self: Recover, model: Model, step: int) -> None:
         self._filter = Recovery(model, eps=self._filter._eps, delta=self._filter._delta)
 
 
+def _dropped(self: MemoryProducer, topic: str, partition: int, key: bytes | None, *args: Any) -> None:
+    if topic != TUPLES or not (key or b"").startswith(b"edge") or _chance.random() > 0.01:
+        _send(self, topic, partition, key, *args)
+
+
 def _plant(target: type, method: str, bug: Any) -> Plant:
     return partial(patch.object, target, method, bug)
 
@@ -253,5 +262,6 @@ PLANTED: dict[str, Plant] = {
     "a context lacks the helpers' readings": _plant(StepBook, "lent_batches", _no_open_batches),
     "an owner goes by helpers that are not in the log": _plant(Primary, "_help", _not_read_back),
     "a refit makes the filter forget": _plant(Recover, "follow", _follows_anew),
+    "a batch that an edge hands over is lost": _plant(MemoryProducer, "send", _dropped),
 }
 """What is wrong -> how it is planted."""

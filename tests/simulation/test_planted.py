@@ -45,6 +45,7 @@ SEEDS = {
     "a context lacks the helpers' readings": 13,
     "an owner goes by helpers that are not in the log": 3,
     "a refit makes the filter forget": 3,
+    "a batch that an edge hands over is lost": 2,
 }
 """Planted bug -> a seed that finds it, tried first; when the world has changed another may have to."""
 

@@ -122,7 +122,8 @@ class SimEdge:
     alive_from: float = 0.0
     paused: bool = False
     repeats: bool = False
-    sent: set[tuple[int, int]] = field(default_factory=set)  # (slot, step)
+    sent: dict[tuple[int, int, int], float] = field(default_factory=dict)  # (slot, incarnation, event time) -> when
+    died: dict[int, float] = field(default_factory=dict)  # incarnation -> when
 
 
 @cache
@@ -161,6 +162,7 @@ class World:
 
     Attributes:
         struck: nodes and edges that were killed, stopped or cut off; "broker" if it was stopped.
+        were_cut: nodes and edges that were cut off, be it a while ago.
     """
 
     def __init__(
@@ -229,6 +231,7 @@ class World:
         self.broker_up = True
         self.struck: set[str] = set()
         self.cut: set[str] = set()
+        self.were_cut: set[str] = set()
 
     @classmethod
     def of_seed(cls, seed: int) -> World:
@@ -366,7 +369,7 @@ class World:
                     helper_value=pack_floats([value(sensor, step) for sensor in helpers]),
                 )
                 if ids:
-                    edge.sent.add((slot, step))
+                    edge.sent[slot, edge.incarnation, batch.event_time_us] = self.now
                 record = LogRecord(version=VERSION, batch=batch)
                 edge.producer.send(topics.TUPLES, slot, edge.name.encode(), record.SerializeToString())
             edge.next_step += 1
@@ -443,6 +446,7 @@ class World:
             self.note(f"cut off {name}")
             self.struck.add(name)
             self.cut.add(name)
+            self.were_cut.add(name)
             self.log.partition_client(name)
 
     def cut_off_writing(self, name: str) -> None:
@@ -486,6 +490,7 @@ class World:
         if edge.producer is not None:
             edge.client.crash()
             edge.producer = edge.beats = None
+            edge.died[edge.incarnation] = self.now
         edge.alive_from = self.now + down_s
 
     def heal_all(self) -> None:
