@@ -145,6 +145,20 @@ def test_a_secondary_of_other_settings_comes_last_but_comes(cluster: Cluster) ->
     assert steps(cluster) == list(range(FIRST, FIRST + 4))
 
 
+def test_settings_that_stand_in_what_a_standby_has_not_read_yet_make_it_ready(cluster: Cluster) -> None:
+    """With a large B nothing would be read for long, and the standby could not take over meanwhile."""
+    n1, n2 = pair(cluster, context_s=0.2)
+    feed(cluster, 5)
+    cluster.run(0.5)
+    n1.die()
+    n2.die()
+    other = make({"use": "select", "at_least": 0.0})
+    again = [Node(cluster, name, config=other, incarnation=2, batch_size=10_000) for name in ("n1", "n2")]
+    cluster.run(8.0)
+    assert sorted(node.stage().name for node in again) == ["OWN", "WATCH"]
+    assert [node.replica.unready() for node in again] == ["", ""]
+
+
 def test_a_whole_fleet_started_with_new_settings_goes_on(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, context_s=0.2)
     feed(cluster, 5)
