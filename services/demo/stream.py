@@ -21,9 +21,10 @@ from services.runtime.settings import Settings
 
 SLOT = 0
 TAKEOVER_S = 60.0
+"""A takeover counts as failed when no worker of the slot has moved for this long. In all it may take longer: a slot of
+thousands of sensors does."""
 LAST_RESULTS_S = 30.0
-"""Both are times in which nothing moves: a slot of thousands of sensors takes long to take over, and on few cores the
-last results come late."""
+"""The last results are given up when none has come for this long. On few cores they come late."""
 
 
 @dataclass(slots=True)
@@ -122,7 +123,8 @@ class _Stream:
         """Wait for something to become true.
 
         Args:
-            at_most_s: for so long nothing may move; `moving`: what changes as long as something does.
+            at_most_s: the wait is given up when the value of `moving` has not changed for so many seconds.
+            moving: returns a value that changes as long as there is progress; by default the whole wait is limited.
 
         Raises:
             FaultError: it did not.
@@ -174,7 +176,7 @@ class _Stream:
         self.wait(lambda: self._watch.epoch > kill.epoch, f"a new owner of slot {SLOT}", TAKEOVER_S, self._work)
 
     def _work(self) -> object:
-        """Return where the workers of the slot are in its log."""
+        """Return each worker's role in the slot, and the places in the log that it has come to and works on."""
         beats = self._fleet.beats.values()
         parts = [(beat.message.node, part) for beat in beats for part in beat.message.slots if part.slot == SLOT]
         return [(node, part.role, part.position, part.busy_offset) for node, part in parts]

@@ -19,7 +19,10 @@ _READ_RECORDS = 2000
 _READ_S = 2.0
 _IDLE_READS = 5
 _LEADER_S = 20.0
+"""So long all partitions of topics that were just made may take together until each has a leader."""
 _CONNECT_S = 15.0
+"""The first answer to a new client needs a connection, which takes seconds on a busy machine."""
+_PAUSE_S = 0.05
 
 
 def tool_log(settings: Settings, client_id: str) -> Log:
@@ -53,13 +56,8 @@ def make_topics(settings: Settings) -> None:
         for topic in TOPICS:
             partition = 0
             while partition < source.partitions(topic):
-                try:
-                    reader.range(topic, partition)
-                    partition += 1
-                except LogError:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.05)
+                _wait_for_range(reader, topic, partition, deadline)
+                partition += 1
     finally:
         reader.close()
         source.close()
@@ -100,15 +98,19 @@ def read_topic(source: Log, topic: str) -> dict[int, list[Record]]:
     return {partition: read_partition(source, topic, partition) for partition in range(source.partitions(topic))}
 
 
-def _range(reader: Reader, topic: str, partition: int) -> tuple[int, int]:
-    """Return the first offset and the end; a client that is new needs a connection, which takes seconds at worst."""
-    deadline = time.monotonic() + _CONNECT_S
+def _wait_for_range(reader: Reader, topic: str, partition: int, deadline: float) -> tuple[int, int]:
+    """Return a partition's first offset and its end; ask again until `deadline`, monotonic seconds.
+
+    Raises:
+        LogError: the partition did not answer by then.
+    """
     while True:
         try:
             return reader.range(topic, partition)
         except LogError:
             if time.monotonic() > deadline:
                 raise
+            time.sleep(_PAUSE_S)
 
 
 def read_partition(source: Log, topic: str, partition: int) -> list[Record]:
@@ -120,7 +122,7 @@ def read_partition(source: Log, topic: str, partition: int) -> list[Record]:
     reader = source.reader()
     records: list[Record] = []
     try:
-        low, high = _range(reader, topic, partition)
+        low, high = _wait_for_range(reader, topic, partition, time.monotonic() + _CONNECT_S)
         reader.assign([Position(topic, partition, low)])
         idle = 0
         while low < high and (not records or records[-1].offset < high - 1):
