@@ -90,7 +90,7 @@ class ModelAverage:
         self._scores = Scores(self._candidates, self._turns.edges, TRIAL_WEIGHT * seen)
         self._shadows: list[Recovery] = []
         self._masked: Places | None = None
-        self._next_length = self._length = 0
+        self._length = 0
         self._until = self._free_from = 0
 
     def observe(self, values: Floats, step: int) -> None:
@@ -104,7 +104,7 @@ class ModelAverage:
         missing = 1 - float(seen.mean())
         self._scores.saw_missing(missing)
         sensors = self._masked
-        if sensors is None or step >= self._until or not seen[sensors].any():
+        if sensors is None or step >= self._until:
             self._masked = None
             if step >= self._free_from:
                 self._choose(seen, step)
@@ -167,9 +167,8 @@ class ModelAverage:
 
     def _choose(self, seen: npt.NDArray[np.bool_], step: int) -> None:
         """Begin a failure of the next edge that is alive."""
-        self._length = SHADOW_STEPS[self._next_length % len(SHADOW_STEPS)]
-        self._next_length += 1
-        self._masked = self._turns.take(seen)
+        turn = self._turns.take(seen)
+        self._masked, self._length = turn or (None, SHADOW_STEPS[0])
         rest = max(1.0, len(self._base) / SCORED_SENSORS)
         self._until = step + 1 + self._length
         self._free_from = step + round(rest * (1 + self._length))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -193,8 +194,20 @@ class Calibration:
         self._cached.clear()
 
 
+class Turn(NamedTuple):
+    """One shadow failure.
+
+    Attributes:
+        sensors: of the edge that is masked.
+        steps: how long it lasts, of `SHADOW_STEPS`.
+    """
+
+    sensors: Places
+    steps: int
+
+
 class Turns:
-    """Edges to fail in the eyes of a filter, one after the other.
+    """Edges to fail in the eyes of a filter, one after the other, and each of them for every length in turn.
 
     Args:
         edge_of: each sensor's edge.
@@ -209,14 +222,22 @@ class Turns:
         self._sensors = [np.flatnonzero(numbers == number) for number in range(len(names))]
         self.edges = len(names)
         self._next = offset
+        # Each edge counts its own failures: one count for all would give an edge the same length each time where the
+        # number of edges is a multiple of the number of lengths.
+        self._failures = list(range(offset, offset + self.edges))
 
-    def take(self, seen: npt.NDArray[np.bool_]) -> Places | None:
-        """Return the sensors of the next edge all of which were read, bool[n]; None = there is none."""
+    def take(self, seen: npt.NDArray[np.bool_]) -> Turn | None:
+        """Return the failure of the next edge of which something was read, bool[n]; None = there is none.
+
+        A sensor that is dead, or has gaps, is no reason to pass over its edge: it has no truth and is left out.
+        """
         for turn in range(self.edges):
             edge = (self._next + turn) % self.edges
-            if seen[self._sensors[edge]].all():
+            if seen[self._sensors[edge]].any():
                 self._next = edge + 1
-                return self._sensors[edge]
+                steps = SHADOW_STEPS[self._failures[edge] % len(SHADOW_STEPS)]
+                self._failures[edge] += 1
+                return Turn(self._sensors[edge], steps)
         return None
 
 
@@ -233,7 +254,6 @@ class Shadow:
         self._turns = Turns(edge_of, offset)
         self._recovery = recovery
         self._filter = recovery.fork()
-        self._next_length = offset
         self._masked: Places | None = None
         self._until = 0
 
@@ -241,7 +261,7 @@ class Shadow:
         """Take in a step that the slot's filter has just taken; return masked sensors and their ratios."""
         seen = np.isfinite(values)
         sensors = self._masked
-        if sensors is None or step >= self._until or not seen[sensors].any():
+        if sensors is None or step >= self._until:
             self._choose(seen, step)
             return np.empty(0, dtype=np.intp), np.empty(0)
         masked = values.copy()
@@ -252,10 +272,11 @@ class Shadow:
 
     def _choose(self, seen: npt.NDArray[np.bool_], step: int) -> None:
         """Begin a failure of the next edge that is alive at the next step, from the slot's own state."""
-        self._masked = self._turns.take(seen)
-        self._until = step + 1 + SHADOW_STEPS[self._next_length % len(SHADOW_STEPS)]
-        self._next_length += 1
-        self._filter = self._recovery.fork()
+        turn = self._turns.take(seen)
+        self._masked = None
+        if turn is not None:
+            self._masked, self._until = turn.sensors, step + 1 + turn.steps
+            self._filter = self._recovery.fork()
 
 
 def ratios(truth: Floats, mean: Floats, sd: Floats) -> Floats:

@@ -7,6 +7,7 @@ this, now that one, until a share of all values is missing. An edge has neighbou
 together (`--layout spread` deals columns out in turn). Every method sees the same failures. Errors are in units of each
 sensor's standard deviation over the whole series. One JSON object comes out:
 
+    left_out        sensors that had too few readings before the test to be fitted to
     nrmse           root mean squared error
     coverage        share of truths within the bound, by the bound's probability, all sensors together
     worst_coverage  the same, of the worst sensor
@@ -33,7 +34,7 @@ import numpy.typing as npt
 
 from services.recovery.averaging import ModelAverage
 from services.recovery.calibration import Calibration, Shadow
-from services.recovery.estimation import estimate
+from services.recovery.estimation import estimate, read_often
 from services.recovery.filter import Recovery
 from services.recovery.fit import read_history
 from services.recovery.model import Model, ModelError
@@ -321,6 +322,9 @@ def main() -> int:
     fit, test = int(FIT_SHARE * steps), int((FIT_SHARE + CALIBRATE_SHARE) * steps)
     places = np.arange(n)
     edge_of = places * options.edges // n if options.layout == "blocks" else places % options.edges
+    # Nothing can be said of a sensor that was silent for all that may be fitted to: no method is asked for it.
+    known = read_often(values[:fit])
+    values, edge_of, left_out = values[:, known], edge_of[known], n - len(known)
     hidden = np.zeros(values.shape, dtype=bool)
     hidden[test:] = failures(steps - test, edge_of, options.missing, options.seed)
     period = {"auto": "auto", "none": None}.get(options.period, options.period)
@@ -340,7 +344,8 @@ def main() -> int:
         "bench": "recovery_data",
         "data": options.data.name,
         "steps": steps,
-        "sensors": n,
+        "sensors": n - left_out,
+        "left_out": left_out,
         "edges": options.edges,
         "layout": options.layout,
         "missing": round(float(hidden[test:].mean()), 4),

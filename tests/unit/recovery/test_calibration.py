@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from services.recovery.calibration import Calibration, Shadow
+from services.recovery.calibration import SHADOW_STEPS, Calibration, Shadow, Turns
 from services.recovery.filter import Recovery
 from services.recovery.model import Model
 from services.recovery.moments import Moments, Structure
@@ -149,3 +149,28 @@ def test_a_shadow_masks_only_what_lives():
     assert 80 < seen[0] < 120
     calibration.observe(60, *shadow.observe(np.full(4, np.nan), 60))  # nobody lives
     assert calibration.counts() == seen
+
+
+@pytest.mark.parametrize("gaps", [1.0, 0.9], ids=["dead", "gaps"])
+def test_sensors_that_are_not_read_do_not_keep_their_edge_from_being_tried(gaps):
+    rng = np.random.default_rng(6)
+    edges = np.repeat(["a", "b"], 3)
+    filter_, calibration = Recovery(model(6)), Calibration(model(6), edges.tolist())
+    shadow = Shadow(filter_, edges.tolist())
+    x = np.zeros(6)
+    for step in range(400):
+        x = 0.8 * x + 0.6 * rng.normal(size=6)  # as the model says
+        values = x.copy()
+        values[[0, 3]] = np.where(rng.random(2) < gaps, np.nan, values[[0, 3]])
+        filter_.step(values, step)
+        calibration.observe(step, *shadow.observe(values, step))
+    assert min(calibration.counts()) > 300
+    assert calibration.factors(0.9) == pytest.approx([1.0] * 6, abs=0.3)
+
+
+@pytest.mark.parametrize("edges", [1, 3, 4, 6])
+def test_each_edge_fails_for_each_length(edges):
+    turns = Turns(range(edges))
+    taken = [turns.take(np.ones(edges, dtype=bool)) for _ in range(edges * len(SHADOW_STEPS))]
+    found = {(int(turn.sensors[0]), turn.steps) for turn in taken if turn is not None}
+    assert found == {(edge, steps) for edge in range(edges) for steps in SHADOW_STEPS}
