@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -36,6 +37,14 @@ _POLL_S = 0.2
 _NEARLY_RECORDS = 20
 
 Tell = Callable[[str], None]
+
+
+class Stopped(NamedTuple):
+    """What became of the processes: who ended, who of them had to be killed, and who was not seen to end, in words."""
+
+    ended: list[str]
+    killed: list[str]
+    left: list[str]
 
 
 class System:
@@ -113,6 +122,12 @@ class System:
         if running is not None and processes.alive(running):
             self.tell(f"{node}: runs already (pid {running.pid})")
             return
+        if processes.pid_file(self.settings.state, node) in processes.unreadable(self.settings.state):
+            file = processes.pid_file(self.settings.state, node)
+            raise ProcessError(
+                f"{file}: damaged, or of another version, so whether {node} runs is not known; "
+                "end it by hand and delete the file"
+            )
         if running is not None:
             processes.kill(running)  # what is left of its session: a dead Spark driver's JVM
         process = processes.start(self.settings, self.config, node, role, arguments, variables)
@@ -193,10 +208,14 @@ class System:
 
     # ---- stopping
 
-    def stop(self, *, broker: bool = True) -> list[str]:
-        """Stop everything that pid files name, in order, the broker last; return those that had to be killed."""
+    def stop(self, *, broker: bool = True) -> Stopped:
+        """Stop everything that pid files name, in order, the broker last; whoever was not seen to end keeps his file.
+
+        Raises:
+            BrokerError: the broker was not seen to end.
+        """
         state = self.settings.state
-        killed = []
+        ended, killed, left = [], [], []
         for role in (*_ORDER, None):
             found = processes.list_processes(state)
             group = [
@@ -207,12 +226,23 @@ class System:
                 self.tell(f"stopping {', '.join(process.node for process in running)}")
             killed += [process.node for process in processes.terminate(group)]
             for process in group:
+                members = processes.members(process)
+                if members:
+                    left.append(f"{process.node} (pid {', '.join(str(member.pid) for member in members)})")
+                    continue
                 processes.forget(state, process.node)
+                ended += [process.node] if process in running else []
+        left += [
+            f"whose pid {file} was to keep: damaged, or of another version" for file in processes.unreadable(state)
+        ]
         local = local_broker(self.settings)
-        if broker and local is not None and local.pid is not None:
-            self.tell("stopping the broker")
+        if broker and local is not None:
+            runs = local.pid is not None
+            if runs:
+                self.tell("stopping the broker")
             local.stop()
-        return killed
+            ended += ["the broker"] if runs else []
+        return Stopped(ended, killed, left)
 
 
 def local_broker(settings: Settings) -> Broker | None:

@@ -19,6 +19,7 @@ import structlog
 
 from deploy.kafka.broker import Broker
 from deploy.kafka.checks import BrokerError, free_port
+from services.runtime.birth import boot_id
 from services.runtime.kafka import KafkaLog, KafkaReader, topic_layout, wait_for_topics
 from services.runtime.log import (
     CONTEXTS,
@@ -416,7 +417,7 @@ def test_process_id_given_anew_is_neither_found_nor_signalled(own: Broker) -> No
         own.directory.mkdir()
         record = {
             "pid": stranger.pid,
-            "started_s": psutil.Process(stranger.pid).create_time(),
+            "born": f"{boot_id()}/0",
             "port": own.port,
             "controller_port": 1,
         }
