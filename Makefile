@@ -152,6 +152,6 @@ lock: ready  ## resolve pyproject.toml anew: requirements.lock, and the images' 
 
 .PHONY: clean
 clean:  ## stop what runs here, remove out and the tools' caches (.venv and .cache stay)
-	@if [ -d out/run ] && [ -x $(BIN)/tsunagi ]; then $(BIN)/tsunagi down || true; fi
+	@if [ -d out/run ] && [ -x $(BIN)/tsunagi ]; then $(BIN)/tsunagi down; fi
 	@rm -rf out .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	@find services spark deploy tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -210,7 +210,9 @@ def up(no_edges: bool, no_wait: bool) -> None:  # noqa: FBT001 - click's flags
 
 @cli.command()
 @click.option(
-    "--wipe/--keep-data", default=False, help="Remove the log, the state and the checkpoint as well [default: keep]."
+    "--wipe/--keep-data",
+    default=False,
+    help="Remove log, state and checkpoint too, where Tsunagi made the directory [default: keep].",
 )
 def down(wipe: bool) -> None:  # noqa: FBT001 - click's flag
     """Stop everything that `tsunagi up` started, the broker last; exit code 1 if not all of it was seen to end."""
@@ -223,8 +225,8 @@ def down(wipe: bool) -> None:  # noqa: FBT001 - click's flag
     if stopped.left:
         click.echo("not seen to end:\n" + "\n".join(f"  {item}" for item in stopped.left), err=True)
         sys.exit(1)
-    for path in local.wipe(settings) if wipe else []:
-        click.echo(f"removed {path}")
+    if wipe:
+        local.wipe(settings, click.echo)
     click.echo(f"down: {', '.join(stopped.ended)} ended" if stopped.ended else f"nothing ran in {settings.state}")
 
 

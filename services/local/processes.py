@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 
 from services.runtime.birth import boot_id, born
+from services.runtime.marked import mark
 from services.runtime.settings import CONFIG_VARIABLE, Settings
 from services.runtime.threads import one_thread
 
@@ -123,6 +124,7 @@ def spawn(state: Path, node: str, role: str, command: Sequence[str], environment
     running = find(state, node)
     if running is not None and alive(running):
         raise ProcessError(f"{node} runs already (pid {running.pid}, {pid_file(state, node)})")
+    mark(state)
     for directory in (state / "pids", state / "logs"):
         directory.mkdir(parents=True, exist_ok=True)
     with log_file(state, node).open("ab") as output:

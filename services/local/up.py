@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +20,7 @@ from services.local.processes import Process, ProcessError
 from services.local.topics import make_topics, quiet_log, tool_log
 from services.runtime.kafka import client_options
 from services.runtime.log import RECOVERED, LogError
+from services.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings, Source
 
@@ -35,6 +35,7 @@ LOCAL = ("127.0.0.1", "localhost")
 _ORDER = ("edge", "spark", "scaler", "worker")
 _POLL_S = 0.2
 _NEARLY_RECORDS = 20
+_NAMED = 10  # files that are told by name
 
 Tell = Callable[[str], None]
 
@@ -68,8 +69,12 @@ class System:
 
         Raises:
             BrokerError: it cannot be started.
-            ProcessError: the configured broker is not local, and does not answer.
+            ProcessError: the configured broker is not local, and does not answer; or there can be no state directory.
         """
+        try:
+            mark(self.settings.state)
+        except OSError as error:
+            raise ProcessError(f"state = {self.settings.state}: cannot be made: {error.strerror}") from None
         servers = self.settings.kafka.servers
         if answers(self.settings):
             self.tell(f"broker: {servers} answers")
@@ -299,12 +304,28 @@ def _readable(line: str) -> str:
     return f"{event} {error}".strip() or line
 
 
-def wipe(settings: Settings) -> list[Path]:
-    """Remove all that a stopped system left behind (state, log, checkpoint, models); return what was removed."""
-    removed = [path for path in (settings.state, settings.spark.checkpoint) if path.exists()]
-    for path in removed:
-        shutil.rmtree(path)
-    return removed
+def wipe(settings: Settings, tell: Tell) -> None:
+    """Remove what a stopped system left behind where Tsunagi made the directory; tell what goes and what stays.
+
+    Raises:
+        ProcessError: something cannot be removed.
+    """
+    names: dict[Path, tuple[str, ...]] = {}
+    for path, written in ((settings.spark.checkpoint, CHECKPOINT), (settings.state, STATE)):
+        names[path.absolute()] = (*names.get(path.absolute(), ()), *written)
+    for path, written in names.items():
+        if not path.exists():
+            continue
+        if not marked(path):
+            tell(f"kept {path}: it was not empty when Tsunagi first used it; remove by hand what you need no more")
+            continue
+        try:
+            left = empty(path, written)
+        except OSError as error:
+            raise ProcessError(f"{error.filename}: cannot be removed: {error.strerror}") from None
+        kept = ", ".join(str(item.relative_to(path)) for item in left[:_NAMED])
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        tell(f"removed {path}" if not left else f"kept in {path} what Tsunagi did not write: {kept}{more}")
 
 
 __all__ = ["System", "local_broker", "wipe", "worker_names"]
