@@ -140,8 +140,9 @@ proto-check: ready  ## fail if `make proto` would change anything
 	done
 
 .PHONY: docs
-docs: ready  ## write docs/metrics.md and tsunagi.toml.example from the sources
+docs: ready  ## write docs/metrics.md, docs/topics.md and tsunagi.toml.example from the sources
 	@$(BIN)/python -m services.runtime.metrics docs/metrics.md
+	@$(BIN)/python -m services.runtime.topics_page docs/topics.md
 	@$(BIN)/python -m services.runtime.example tsunagi.toml.example
 
 .PHONY: lock
