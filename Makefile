@@ -6,6 +6,8 @@ MAKEFLAGS += --no-print-directory
 # The matrices are small: threads only get in each other's way.
 export OPENBLAS_NUM_THREADS := 1
 PYTHON ?= python3.11
+# Daemons (mosquitto, dockerd) are in directories that are not on everybody's PATH.
+export PATH := $(PATH):/usr/sbin:/sbin
 BIN := .venv/bin
 COMPOSE = python3 -m deploy.compose $(addprefix --profile ,$(PROFILE))
 MESSAGES := services/runtime/messages
@@ -19,12 +21,20 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup:  ## virtual environment, locked dependencies, Java (as root on Debian or Ubuntu), jars; a no-op when up to date
+setup:  ## virtual environment, locked dependencies, Java (as root on Debian or Ubuntu), jars; nothing when up to date
 	@PYTHON='$(PYTHON)' deploy/setup.sh
 
 .PHONY: ready
 ready:
 	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet
+
+.PHONY: ready-test
+ready-test:
+	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet --for test
+
+.PHONY: ready-containers
+ready-containers:
+	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet --for containers
 
 .PHONY: demo
 demo: ready  ## stream real readings, kill an edge, a gateway and its successor, check every row; writes out/demo
@@ -63,7 +73,7 @@ base-image:  ## make the images' base by debootstrap (as root), where none can b
 	@deploy/base/make.sh
 
 .PHONY: test
-test: lint proto-check types  ## lint, types and every test that needs neither root nor Docker
+test: ready-test lint proto-check types  ## lint, types and every test that needs neither root nor Docker
 	@echo "test: pytest $(ALL_TESTS)"
 	@$(BIN)/pytest $(TOGETHER) $(ALL_TESTS)
 
@@ -100,7 +110,7 @@ test-spark: ready  ## the Spark job
 	@$(BIN)/pytest tests/spark
 
 .PHONY: test-integration
-test-integration: ready  ## single services on a real broker
+test-integration: ready-test  ## single services on a real broker
 	@$(BIN)/pytest tests/integration
 
 .PHONY: test-e2e
@@ -108,7 +118,7 @@ test-e2e: ready  ## the whole system: produce, disturb, validate
 	@$(BIN)/pytest tests/e2e
 
 .PHONY: test-containers
-test-containers: ready  ## in containers: start, kill each kind, scrape, attack (needs root and a Docker engine)
+test-containers: ready-containers  ## in containers: start, kill each kind, scrape, attack (needs root and a Docker engine)
 	@$(BIN)/pytest tests/containers
 
 .PHONY: lint
@@ -140,8 +150,9 @@ proto-check: ready  ## fail if `make proto` would change anything
 	done
 
 .PHONY: docs
-docs: ready  ## write docs/metrics.md and tsunagi.toml.example from the sources
+docs: ready  ## write docs/metrics.md, docs/topics.md and tsunagi.toml.example from the sources
 	@$(BIN)/python -m services.runtime.metrics docs/metrics.md
+	@$(BIN)/python -m services.runtime.topics_page docs/topics.md
 	@$(BIN)/python -m services.runtime.example tsunagi.toml.example
 
 .PHONY: lock
@@ -152,6 +163,6 @@ lock: ready  ## resolve pyproject.toml anew: requirements.lock, and the images' 
 
 .PHONY: clean
 clean:  ## stop what runs here, remove out and the tools' caches (.venv and .cache stay)
-	@if [ -d out/run ] && [ -x $(BIN)/tsunagi ]; then $(BIN)/tsunagi down || true; fi
+	@if [ -d out/run ] && [ -x $(BIN)/tsunagi ]; then $(BIN)/tsunagi down; fi
 	@rm -rf out .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	@find services spark deploy tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,19 +1,96 @@
 #!/usr/bin/env bash
-# Set everything up below this directory: .venv (from requirements.lock), Java if we may, the jars. What is up to date is
-# left alone. Called by `make setup`; with --quiet only what is done is said.
+# Set everything up below this directory: .venv (from requirements.lock) and the jars. What is up to date is left alone.
+# First it looks for all that the machine must have; what is missing is installed (as root, with apt-get) or named in one
+# list. Called by `make setup`.
+#   --quiet                 say only what is done
+#   --for test|containers   what `make test` or `make test-containers` needs as well; may be given more than once
+#   --machine               stop when the machine has what it must have
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3.11}
+quiet= machine= containers=
+declare -A packages=()  # command -> package of Debian and Ubuntu
+while [ $# -gt 0 ]; do
+    case $1 in
+        --quiet) quiet=yes ;;
+        --machine) machine=yes ;;
+        --for)
+            case ${2:-} in
+                test) packages+=([mosquitto]=mosquitto [prometheus]=prometheus [promtool]=prometheus [openssl]=openssl) ;;
+                containers)
+                    containers=yes
+                    packages+=([dockerd]=docker.io [docker]=docker.io [docker-compose]=docker-compose [iptables]=iptables)
+                    packages+=([debootstrap]=debootstrap)
+                    ;;
+                *) echo "setup: --for: found '${2:-}', expected test or containers" >&2; exit 2 ;;
+            esac
+            shift
+            ;;
+        *) echo "setup: found '$1', expected --quiet, --for or --machine" >&2; exit 2 ;;
+    esac
+    shift
+done
 
-if ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
-    echo "setup: Python 3.11 is missing (tried: $python); on Debian 12: apt-get install python3.11 python3.11-venv;" \
-        "elsewhere install it and run: make setup PYTHON=/path/to/python3.11" >&2
+# Daemons are in directories that are not on everybody's PATH.
+PATH=$PATH:/usr/sbin:/sbin
+
+# Fill `missing` (a line each, for people) and `wanted` (packages that would bring it).
+look() {
+    missing=() wanted=()
+    local java=
+    if ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+        missing+=("Python 3.11 (tried: $python; another one: make PYTHON=/path/to/python3.11 ...)")
+        wanted+=(python3.11 python3.11-venv)
+        packages[java]=openjdk-17-jre-headless  # how new it is, Python will say
+    else
+        if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+            missing+=("the modules ensurepip and venv of $python")
+            wanted+=(python3.11-venv)
+        fi
+        unset 'packages[java]'
+        if ! java=$("$python" -m deploy.jars.java 2>&1); then
+            missing+=("java: ${java##*$'\n'}")
+            wanted+=(openjdk-17-jre-headless)
+        fi
+    fi
+    local command
+    for command in $(printf '%s\n' "${!packages[@]}" | sort); do
+        if ! command -v "$command" >/dev/null; then
+            missing+=("$command")
+            wanted+=("${packages[$command]}")
+        fi
+    done
+}
+
+look
+if [ ${#wanted[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    mapfile -t wanted < <(printf '%s\n' "${wanted[@]}" | sort -u)
+    echo "setup: installing ${wanted[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    if apt-get -qq update && apt-get -qq install -y --no-install-recommends "${wanted[@]}" >/dev/null; then
+        hash -r
+    else
+        echo "setup: apt-get could not install them; what it said is above" >&2
+    fi
+    look
+fi
+if [ -n "$containers" ] && [ -z "$machine" ]; then
+    [ "$(id -u)" = 0 ] || missing+=("root: containers are cut off from each other by the kernel's packet filter")
+    if command -v docker >/dev/null && ! docker info >/dev/null 2>&1; then
+        missing+=("a Docker engine that answers: start dockerd; \`docker info\` says why it does not")
+    fi
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    {
+        echo "setup: this machine lacks"
+        printf '  %s\n' "${missing[@]}"
+        if [ ${#wanted[@]} -gt 0 ]; then
+            echo "on Debian 12, as root: apt-get install $(printf '%s\n' "${wanted[@]}" | sort -u | paste -sd ' ')"
+        fi
+    } >&2
     exit 1
 fi
-if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-    echo "setup: this Python has no venv; on Debian or Ubuntu: apt-get install python3.11-venv" >&2
-    exit 1
-fi
+if [ -n "$machine" ]; then exit 0; fi
 
 # The stamp says what is installed; the directory is part of it, since a virtual environment does not survive a move.
 wanted=$("$python" - <<'HASH'
@@ -37,19 +114,6 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "$wanted" > "$stamp"
 fi
 
-if ! java=$(.venv/bin/python -m deploy.jars.java 2>&1); then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "setup: installing Java 17"
-        export DEBIAN_FRONTEND=noninteractive
-        apt-get -qq update
-        apt-get -qq install -y --no-install-recommends openjdk-17-jre-headless >/dev/null
-        java=$(.venv/bin/python -m deploy.jars.java)
-    else
-        echo "setup: $java" >&2
-        exit 1
-    fi
-fi
-
 .venv/bin/python -m deploy.jars.fetch
 # Optional: halves what the start of a Spark driver costs.
 if [ ! -f .cache/spark.jsa ]; then
@@ -57,6 +121,6 @@ if [ ! -f .cache/spark.jsa ]; then
     .venv/bin/python -m spark.archive >.cache/spark-archive.log 2>&1 ||
         echo "setup: no archive, Spark will start slower (.cache/spark-archive.log says why)" >&2
 fi
-if [ "${1:-}" != --quiet ]; then
-    echo "setup: done ($(.venv/bin/python --version), Java at $java, jars in .cache/jars)"
+if [ -z "$quiet" ]; then
+    echo "setup: done ($(.venv/bin/python --version), Java at $(.venv/bin/python -m deploy.jars.java), jars in .cache/jars)"
 fi

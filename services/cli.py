@@ -210,19 +210,24 @@ def up(no_edges: bool, no_wait: bool) -> None:  # noqa: FBT001 - click's flags
 
 @cli.command()
 @click.option(
-    "--wipe/--keep-data", default=False, help="Remove the log, the state and the checkpoint as well [default: keep]."
+    "--wipe/--keep-data",
+    default=False,
+    help="Remove log, state and checkpoint too, where Tsunagi made the directory [default: keep].",
 )
 def down(wipe: bool) -> None:  # noqa: FBT001 - click's flag
-    """Stop everything that `tsunagi up` started, the broker last."""
+    """Stop everything that `tsunagi up` started, the broker last; exit code 1 if not all of it was seen to end."""
     from services.local import up as local
 
     settings = _settings()
-    killed = local.System(settings, _config(), click.echo).stop()
-    if killed:
-        click.echo(f"killed, since they did not stop in time: {', '.join(killed)}", err=True)
-    for path in local.wipe(settings) if wipe else []:
-        click.echo(f"removed {path}")
-    click.echo("down")
+    stopped = local.System(settings, _config(), click.echo).stop()
+    if stopped.killed:
+        click.echo(f"killed, since they did not stop in time: {', '.join(stopped.killed)}", err=True)
+    if stopped.left:
+        click.echo("not seen to end:\n" + "\n".join(f"  {item}" for item in stopped.left), err=True)
+        sys.exit(1)
+    if wipe:
+        local.wipe(settings, click.echo)
+    click.echo(f"down: {', '.join(stopped.ended)} ended" if stopped.ended else f"nothing ran in {settings.state}")
 
 
 @cli.command()

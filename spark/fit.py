@@ -35,6 +35,7 @@ from services.recovery.search import Part
 from services.recovery.shares import Counted, Share, Work, summed, whole_steps
 from services.recovery.sums import TILE, Sums, Tile, Units, tile_places
 from services.runtime.columns import Floats
+from services.runtime.marked import mark
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import ConfigError, Settings
 from spark.session import session_options, start_session
@@ -74,7 +75,7 @@ def start(settings: Settings) -> SparkSession:
     """
     scratch = settings.spark.checkpoint.absolute()
     try:
-        scratch.mkdir(parents=True, exist_ok=True)
+        mark(scratch)
     except OSError as error:
         raise ConfigError(f"[spark] checkpoint = {settings.spark.checkpoint}: {error}") from None
     options = {"spark.local.dir": str(scratch)} | settings.spark.options

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.runtime.columns import Floats, pack_arrays, unpack_arrays
+from services.runtime.marked import mark
 from spark.blocks import Rows
 from spark.layout import Ints
 from spark.queries import Readings
@@ -214,12 +215,11 @@ class Store:
         probe.unlink()
 
     def clear(self) -> None:
-        """Forget everything: a new query starts."""
-        for path in self.root.glob("*"):
-            if path.is_dir():
+        """Forget everything that we keep: a new query starts. Whatever else lies there is not ours."""
+        for kept in ("layouts", "driver", "core-*"):
+            for path in self.root.glob(kept):
                 shutil.rmtree(path)
-            elif path.name != "lock":
-                path.unlink()
+        self.remove("query.json")
 
     def lock(self) -> IO[str]:
         """Take the directory for this process; the operating system lets go when it ends, however it ends.
@@ -227,7 +227,8 @@ class Store:
         Raises:
             StateError: another driver has it.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
+        mark(self.root.parent)
+        self.root.mkdir(exist_ok=True)
         file = (self.root / "lock").open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,7 +23,7 @@ fi
 
 echo "base-image: making $image with debootstrap (about a minute, once)"
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf --one-file-system "$work"' EXIT  # nothing that was mounted below it
 root=$work/root
 # /tmp may be mounted noexec or nodev; debootstrap says so itself.
 debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm "$root" >"$work/log" 2>&1 || {

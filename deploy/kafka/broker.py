@@ -41,6 +41,7 @@ from deploy.kafka.checks import (
 from deploy.kafka.configuration import JVM, QUIET_JVM, read_properties, write_properties
 from deploy.kafka.secure import BROKERS, admin_options, format_arguments, read_passwords
 from deploy.kafka.secure import properties as secure_properties
+from services.runtime.birth import born
 
 READY_S = 180.0
 """A JVM on a machine that is busy takes a minute and more to start; one that dies is told at once."""
@@ -49,7 +50,6 @@ JARS = Path(__file__).resolve().parents[2] / ".cache" / "jars" / "kafka"
 """Where `deploy.jars.fetch` puts the broker's jars."""
 
 _HERE = Path(__file__).resolve().parent
-_START_TOLERANCE_S = 5.0
 _TAIL_LINES = 12
 
 _STARTED: list[subprocess.Popen[bytes]] = []
@@ -61,7 +61,7 @@ class _Running:
     """What ``broker.json`` keeps: enough to know the process again."""
 
     pid: int
-    started_s: float
+    born: str
     port: int
     controller_port: int
 
@@ -165,9 +165,20 @@ class Broker:
             time.sleep(0.05)
 
     def stop(self, timeout_s: float = 20.0) -> None:
-        """End the broker in good order (SIGTERM), or by SIGKILL after `timeout_s`; no-op when it does not run."""
+        """End the broker in good order (SIGTERM), or by SIGKILL after `timeout_s`; no-op when it does not run.
+
+        Raises:
+            BrokerError: it was not seen to end, or nobody can tell which process it is.
+        """
+        if self._recorded() is None and self._record_path.exists():
+            raise BrokerError(
+                f"{self._record_path}: damaged, or of another version, so whether its broker runs is not known; "
+                "end that by hand and delete the file"
+            )
         self._signal(signal.SIGTERM, timeout_s)
         self._signal(signal.SIGKILL, timeout_s)
+        if self._process() is not None:
+            raise BrokerError(f"the broker of {self.directory} (process {self.pid}) does not end")
         self._record_path.unlink(missing_ok=True)
 
     def kill(self) -> None:
@@ -249,7 +260,7 @@ class Broker:
         _STARTED.append(self._child)
         record = {
             "pid": self._child.pid,
-            "started_s": psutil.Process(self._child.pid).create_time(),
+            "born": born(self._child.pid),
             "port": self.port,
             "controller_port": controller_port,
         }
@@ -265,7 +276,7 @@ class Broker:
     def _recorded(self) -> _Running | None:
         try:
             record = json.loads(self._record_path.read_text(encoding="utf-8"))
-            return _Running(**{name: record[name] for name in ("pid", "started_s", "port", "controller_port")})
+            return _Running(**{name: record[name] for name in ("pid", "born", "port", "controller_port")})
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -277,20 +288,11 @@ class Broker:
         if running is None:
             return None
         ours = child is not None and child.pid == running.pid
-        if ours and ended:
-            return None
+        same = not ended if ours else born(running.pid) == running.born != ""
         try:
-            process = psutil.Process(running.pid)
-            # A child that is not reaped keeps its id. Just after its start a process has no command line yet.
-            same = ours or (
-                abs(process.create_time() - running.started_s) < _START_TOLERANCE_S
-                and process.status() != psutil.STATUS_ZOMBIE
-                and (not process.cmdline() or "kafka.Kafka" in process.cmdline())
-                and Path(process.cwd()) == self.directory
-            )
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return psutil.Process(running.pid) if same else None
+        except psutil.NoSuchProcess:
             return None
-        return process if same else None
 
     def _signal(self, number: signal.Signals, timeout_s: float) -> None:
         process = self._process()
@@ -302,7 +304,7 @@ class Broker:
                 self._child.wait(timeout_s)
             else:
                 process.wait(timeout_s)
-        except (psutil.NoSuchProcess, psutil.TimeoutExpired, subprocess.TimeoutExpired):
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.TimeoutExpired, subprocess.TimeoutExpired):
             pass
 
     # ---- its log

@@ -6,14 +6,13 @@ import signal
 import time
 from pathlib import Path
 
-import psutil
-
 from services.chaos.cut import able, clean, cut_off, join
 from services.chaos.plan import Round
 from services.chaos.targets import ChaosError, Unit
 from services.local import processes
 from services.local.processes import Process
 from services.local.up import System, local_broker, worker_names
+from services.runtime.birth import born
 from services.runtime.settings import Settings
 
 DOCKER_RESTART_S = 0.1
@@ -96,7 +95,7 @@ class LocalDriver:
             broker = local_broker(self._settings)
             if broker is None or broker.pid is None:
                 raise ChaosError("kafka: the broker is no process that `tsunagi up` has started here")
-            return Process("kafka", "broker", broker.pid, psutil.Process(broker.pid).create_time())
+            return Process("kafka", "broker", broker.pid, born(broker.pid))
         found = processes.find(self._settings.state, node)
         if found is None:
             raise ChaosError(f"{self._settings.state}: no process of the name {node}")

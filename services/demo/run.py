@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from services.local.up import System
 from services.recovery.fit import fit_history
 from services.recovery.model import Model
 from services.runtime import log
+from services.runtime.marked import DEMO, empty, mark
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 
 FIT_SHARE = 0.4
@@ -154,16 +154,19 @@ def _own_environment() -> None:
 
 
 def _fresh(out: Path) -> Path:
-    """Empty the demo's directory; whatever an earlier run left running there is stopped first."""
+    """Empty the demo's directory of what an earlier demo wrote; whatever that left running there is stopped first.
+
+    Raises:
+        DemoError: no demo made the directory; or an earlier one runs there, and does not end.
+    """
     out = out.resolve()
-    if out.exists():
-        left = out / "tsunagi.toml"
-        if not left.exists() and any(out.iterdir()):
-            raise DemoError(f"{out}: not empty, and not of an earlier demo; expected a directory that may be emptied")
-        if left.exists():
-            System(load(left), left, lambda _line: None).stop()
-        shutil.rmtree(out)
-    out.mkdir(parents=True)
+    if not mark(out):
+        raise DemoError(f"{out}: not empty, and not of an earlier demo; expected a new or empty directory")
+    left = out / "tsunagi.toml"
+    if left.exists() and System(load(left), left, lambda _line: None).stop().left:
+        raise DemoError(f"{out}: services of an earlier demo run there and do not end")
+    empty(out, DEMO)
+    mark(out)
     return out
 
 

@@ -1,8 +1,9 @@
 """Services as detached processes, each with a pid file, a log file and a session of its own.
 
-A pid file holds the process's start time as the kernel knows it, so that a pid which meanwhile belongs to somebody else
-is never signalled. A service is the leader of a session; what it starts (Spark: a JVM and Python workers) stays in that
-session even where it changes its process group, so the session is what is killed.
+A pid file holds when the process began, in the kernel's own count (services/runtime/birth.py), so that a pid which
+meanwhile belongs to somebody else is never signalled, and one that lives is known whatever the clock says. A service is
+the leader of a session; what it starts (Spark: a JVM and Python workers) stays in that session even where it changes
+its process group, so the session is what is killed.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ from typing import Any
 
 import psutil
 
+from services.runtime.birth import boot_id, born
+from services.runtime.marked import mark
 from services.runtime.settings import CONFIG_VARIABLE, Settings
 from services.runtime.threads import one_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 TERMINATE_S = 15.0
+GONE_S = 5.0
+"""So long a process that was killed may take to end, in seconds; it is one that waits for a disk that takes longer."""
+
 _POLL_S = 0.02
-_CREATED_TOLERANCE_S = 2.0
 
 
 class ProcessError(RuntimeError):
@@ -43,13 +48,13 @@ class Process:
     Attributes:
         node: the name it goes by in the log and in its files.
         role: worker | edge | spark | scaler | broker.
-        created: start of the process, seconds since the epoch, as the kernel says.
+        born: boot id and start ticks (`services.runtime.birth.born`); without ticks if it ended at once.
     """
 
     node: str
     role: str
     pid: int
-    created: float
+    born: str
     command: tuple[str, ...] = ()
 
 
@@ -119,6 +124,7 @@ def spawn(state: Path, node: str, role: str, command: Sequence[str], environment
     running = find(state, node)
     if running is not None and alive(running):
         raise ProcessError(f"{node} runs already (pid {running.pid}, {pid_file(state, node)})")
+    mark(state)
     for directory in (state / "pids", state / "logs"):
         directory.mkdir(parents=True, exist_ok=True)
     with log_file(state, node).open("ab") as output:
@@ -131,13 +137,9 @@ def spawn(state: Path, node: str, role: str, command: Sequence[str], environment
             env=dict(environment),
             extra_groups=[*os.getgroups(), group_of(state, node)] if os.geteuid() == 0 else None,
         )
+    process = Process(node, role, child.pid, born(child.pid) or f"{boot_id()}/", tuple(command))
     # Somebody must reap a child that dies while we live, or it stays a zombie with a pid.
     threading.Thread(target=child.wait, name=f"reap-{node}", daemon=True).start()
-    try:
-        created = psutil.Process(child.pid).create_time()
-    except psutil.NoSuchProcess:
-        created = time.time()
-    process = Process(node, role, child.pid, created, tuple(command))
     record(state, process)
     return process
 
@@ -160,7 +162,7 @@ def enrol(state: Path, node: str, role: str) -> None:
     if detached and find(state, node) is None:
         own = psutil.Process()
         with contextlib.suppress(OSError):  # a state directory that it may not write to is not where it is looked for
-            record(state, Process(node, role, own.pid, own.create_time(), tuple(own.cmdline())))
+            record(state, Process(node, role, own.pid, born(own.pid), tuple(own.cmdline())))
 
 
 def forget(state: Path, node: str) -> None:
@@ -176,7 +178,7 @@ def find(state: Path, node: str) -> Process | None:
             str(fields["node"]),
             str(fields["role"]),
             int(fields["pid"]),
-            float(fields["created"]),
+            str(fields["born"]),
             tuple(str(word) for word in fields["command"]),
         )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -190,6 +192,11 @@ def list_processes(state: Path) -> list[Process]:
     return [process for process in found if process is not None]
 
 
+def unreadable(state: Path) -> list[Path]:
+    """Return the pid files that tell nobody whose they are: damaged, or of another version."""
+    return [file for file in sorted((state / "pids").glob("*.json")) if find(state, file.stem) is None]
+
+
 def alive(process: Process) -> bool:
     """Say whether that very process still runs (a zombie does not)."""
     return _same(process) is not None
@@ -201,16 +208,16 @@ def send_signal(process: Process, number: int, *, session: bool = False) -> bool
         same = _same(process)
         if same is None:
             return False
-        same.send_signal(number)
-        return True
-    sent = False
-    for member in members(process):
-        try:
-            member.send_signal(number)
-        except psutil.NoSuchProcess:
-            continue
-        sent = True
-    return sent
+        return _sent(same, number)
+    return sum(_sent(member, number) for member in members(process)) > 0
+
+
+def _sent(process: psutil.Process, number: int) -> bool:
+    try:
+        process.send_signal(number)
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+    return True
 
 
 def kill(process: Process, number: int = signal.SIGKILL, *, session: bool = True) -> bool:
@@ -222,14 +229,14 @@ def kill(process: Process, number: int = signal.SIGKILL, *, session: bool = True
 def members(process: Process) -> list[psutil.Process]:
     """Return the living processes of the session that the process leads or led, the leader first."""
     leader = _same(process)
-    if leader is None and psutil.pid_exists(process.pid) and not _zombie(process.pid):
-        return []  # the pid is somebody else's by now, and so may the session be
+    if leader is None and (born(process.pid) or not process.born.startswith(f"{boot_id()}/")):
+        return []  # the pid is somebody else's by now, or of before the machine's last start; and so may the session be
     found = [] if leader is None else [leader]
     for pid in psutil.pids():
         if pid == process.pid:
             continue
         try:
-            if os.getsid(pid) == process.pid and not _zombie(pid):
+            if os.getsid(pid) == process.pid and born(pid):
                 found.append(psutil.Process(pid))
         except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
             continue
@@ -237,10 +244,10 @@ def members(process: Process) -> list[psutil.Process]:
 
 
 def terminate(processes: Sequence[Process], timeout_s: float = TERMINATE_S) -> list[Process]:
-    """Ask the processes to stop, wait, then kill what is left of them and of their sessions.
+    """Ask the processes to stop, wait, then kill what is left of them and of their sessions, and see it end.
 
     Returns:
-        Those that had to be killed.
+        Those that had to be killed. What lives even so (`members`) belongs to somebody else, or waits for a disk.
     """
     for process in processes:
         send_signal(process, signal.SIGTERM)
@@ -251,32 +258,19 @@ def terminate(processes: Sequence[Process], timeout_s: float = TERMINATE_S) -> l
         waiting = [process for process in waiting if alive(process)]
     for process in processes:
         kill(process)
-    for process in waiting:
-        _wait_gone(process)
+    deadline = time.monotonic() + GONE_S
+    while any(members(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
     return waiting
 
 
-def _wait_gone(process: Process, timeout_s: float = 5.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while alive(process) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-
-
 def _same(process: Process) -> psutil.Process | None:
+    if born(process.pid) != process.born:
+        return None
     try:
-        found = psutil.Process(process.pid)
-        if abs(found.create_time() - process.created) > _CREATED_TOLERANCE_S or found.status() == psutil.STATUS_ZOMBIE:
-            return None
+        return psutil.Process(process.pid)
     except psutil.NoSuchProcess:
         return None
-    return found
-
-
-def _zombie(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 def tail(state: Path, node: str, lines: int = 5) -> Iterator[str]:

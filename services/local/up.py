@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -20,6 +20,7 @@ from services.local.processes import Process, ProcessError
 from services.local.topics import make_topics, quiet_log, tool_log
 from services.runtime.kafka import client_options
 from services.runtime.log import RECOVERED, LogError
+from services.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings, Source
 
@@ -34,8 +35,17 @@ LOCAL = ("127.0.0.1", "localhost")
 _ORDER = ("edge", "spark", "scaler", "worker")
 _POLL_S = 0.2
 _NEARLY_RECORDS = 20
+_NAMED = 10  # files that are told by name
 
 Tell = Callable[[str], None]
+
+
+class Stopped(NamedTuple):
+    """What became of the processes: who ended, who of them had to be killed, and who was not seen to end, in words."""
+
+    ended: list[str]
+    killed: list[str]
+    left: list[str]
 
 
 class System:
@@ -59,8 +69,12 @@ class System:
 
         Raises:
             BrokerError: it cannot be started.
-            ProcessError: the configured broker is not local, and does not answer.
+            ProcessError: the configured broker is not local, and does not answer; or there can be no state directory.
         """
+        try:
+            mark(self.settings.state)
+        except OSError as error:
+            raise ProcessError(f"state = {self.settings.state}: cannot be made: {error.strerror}") from None
         servers = self.settings.kafka.servers
         if answers(self.settings):
             self.tell(f"broker: {servers} answers")
@@ -113,6 +127,12 @@ class System:
         if running is not None and processes.alive(running):
             self.tell(f"{node}: runs already (pid {running.pid})")
             return
+        if processes.pid_file(self.settings.state, node) in processes.unreadable(self.settings.state):
+            file = processes.pid_file(self.settings.state, node)
+            raise ProcessError(
+                f"{file}: damaged, or of another version, so whether {node} runs is not known; "
+                "end it by hand and delete the file"
+            )
         if running is not None:
             processes.kill(running)  # what is left of its session: a dead Spark driver's JVM
         process = processes.start(self.settings, self.config, node, role, arguments, variables)
@@ -193,10 +213,14 @@ class System:
 
     # ---- stopping
 
-    def stop(self, *, broker: bool = True) -> list[str]:
-        """Stop everything that pid files name, in order, the broker last; return those that had to be killed."""
+    def stop(self, *, broker: bool = True) -> Stopped:
+        """Stop everything that pid files name, in order, the broker last; whoever was not seen to end keeps his file.
+
+        Raises:
+            BrokerError: the broker was not seen to end.
+        """
         state = self.settings.state
-        killed = []
+        ended, killed, left = [], [], []
         for role in (*_ORDER, None):
             found = processes.list_processes(state)
             group = [
@@ -207,12 +231,23 @@ class System:
                 self.tell(f"stopping {', '.join(process.node for process in running)}")
             killed += [process.node for process in processes.terminate(group)]
             for process in group:
+                members = processes.members(process)
+                if members:
+                    left.append(f"{process.node} (pid {', '.join(str(member.pid) for member in members)})")
+                    continue
                 processes.forget(state, process.node)
+                ended += [process.node] if process in running else []
+        left += [
+            f"whose pid {file} was to keep: damaged, or of another version" for file in processes.unreadable(state)
+        ]
         local = local_broker(self.settings)
-        if broker and local is not None and local.pid is not None:
-            self.tell("stopping the broker")
+        if broker and local is not None:
+            runs = local.pid is not None
+            if runs:
+                self.tell("stopping the broker")
             local.stop()
-        return killed
+            ended += ["the broker"] if runs else []
+        return Stopped(ended, killed, left)
 
 
 def local_broker(settings: Settings) -> Broker | None:
@@ -269,12 +304,28 @@ def _readable(line: str) -> str:
     return f"{event} {error}".strip() or line
 
 
-def wipe(settings: Settings) -> list[Path]:
-    """Remove all that a stopped system left behind (state, log, checkpoint, models); return what was removed."""
-    removed = [path for path in (settings.state, settings.spark.checkpoint) if path.exists()]
-    for path in removed:
-        shutil.rmtree(path)
-    return removed
+def wipe(settings: Settings, tell: Tell) -> None:
+    """Remove what a stopped system left behind where Tsunagi made the directory; tell what goes and what stays.
+
+    Raises:
+        ProcessError: something cannot be removed.
+    """
+    names: dict[Path, tuple[str, ...]] = {}
+    for path, written in ((settings.spark.checkpoint, CHECKPOINT), (settings.state, STATE)):
+        names[path.absolute()] = (*names.get(path.absolute(), ()), *written)
+    for path, written in names.items():
+        if not path.exists():
+            continue
+        if not marked(path):
+            tell(f"kept {path}: it was not empty when Tsunagi first used it; remove by hand what you need no more")
+            continue
+        try:
+            left = empty(path, written)
+        except OSError as error:
+            raise ProcessError(f"{error.filename}: cannot be removed: {error.strerror}") from None
+        kept = ", ".join(str(item.relative_to(path)) for item in left[:_NAMED])
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        tell(f"removed {path}" if not left else f"kept in {path} what Tsunagi did not write: {kept}{more}")
 
 
 __all__ = ["System", "local_broker", "wipe", "worker_names"]

@@ -30,6 +30,7 @@ from structlog.stdlib import BoundLogger
 from services.runtime import log as topics
 from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record, Traffic
 from services.runtime.settings import ConfigError, Kafka, Settings
+from services.runtime.topics import Found, differences
 
 # A broker that comes back is found within 0.2 s; the library's own limit of 10 s lets a detector see silence where
 # there is none (DESIGN section 3).
@@ -436,42 +437,77 @@ class KafkaLog:
         return self._admin
 
     def ensure_topics(self, settings: Settings, needed: Collection[str] = topics.TOPICS) -> None:
-        """Make the missing topics, or only check them (`[kafka] topics`).
+        """Make the missing topics, or only check them (`[kafka] topics`), then by every key of the layout.
 
         Args:
             settings: with `[slots] count` as it is to be where the topics are not there yet.
             needed: those to check; a user whom access control keeps from the others does not see them.
 
         Raises:
-            LogError: a topic is missing, has the wrong number of partitions, or cannot be made.
+            LogError: topics are missing, are not as they must be (all that differs, in one list), or cannot be made.
         """
         settings = self.with_slots(settings)
-        wanted = topic_layout(settings)
-        missing = []
+        only_check = self._settings.topics == "check"
+        wanted = {
+            topic: layout for topic, layout in topic_layout(settings).items() if not only_check or topic in needed
+        }
+        there = self._found(wanted, configured=only_check)
+        wrong = []
         for topic, (partitions, config) in wanted.items():
-            if self._settings.topics == "check" and topic not in needed:
+            name = self._settings.prefix + topic
+            found = there.get(topic)
+            if found is None:
+                wrong += [f"topic {name}: missing"] if only_check else []
                 continue
-            found = self.partitions(topic)
-            if found == 0:
-                missing.append(
-                    NewTopic(self._settings.prefix + topic, partitions, self._settings.replication, config=config)
-                )
-            elif found != partitions:
-                raise LogError(
-                    f"topic {self._settings.prefix}{topic}: found {found} partitions, expected {partitions}; "
-                    "the number of slots and cores is fixed when the topics are made"
-                )
+            replication = self._settings.replication if only_check else 0
+            wrong += [f"topic {name}: {item}" for item in differences(topic, found, partitions, replication, config)]
+        if wrong:
+            how = '[kafka] topics = "check": nothing is made or changed; docs/topics.md'
+            if not only_check:
+                how = "the number of slots and cores is fixed when the topics are made"
+            raise LogError("\n".join([f"topics are not as they must be ({how}):", *(f"  {item}" for item in wrong)]))
+        missing = [
+            NewTopic(self._settings.prefix + topic, partitions, self._settings.replication, config=config)
+            for topic, (partitions, config) in wanted.items()
+            if topic not in there
+        ]
         if not missing:
             return
-        if self._settings.topics == "check":
-            names = ", ".join(topic.topic for topic in missing)
-            raise LogError(f'missing topics: {names} ([kafka] topics = "check": not created)')
         for topic, future in self.admin().create_topics(missing).items():
             try:
                 future.result(timeout=30)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise LogError(f"topic {topic}: {error}") from error
+
+    def _found(self, names: Collection[str], *, configured: bool) -> dict[str, Found]:
+        """Return those topics that are there.
+
+        Args:
+            configured: with their configuration, where this user may see it.
+        """
+        try:
+            metadata = self.admin().list_topics(timeout=_ADMIN_S).topics
+        except KafkaException as error:
+            raise LogError(f"broker {self._settings.servers}: {error}") from error
+        found = {}
+        for topic in names:
+            partitions = getattr(metadata.get(self._settings.prefix + topic), "partitions", {})
+            if partitions:
+                replication = min(len(partition.replicas) for partition in partitions.values())
+                found[topic] = Found(len(partitions), replication, self._seen_config(topic) if configured else None)
+        return found
+
+    def _seen_config(self, topic: str) -> dict[str, str] | None:
+        try:
+            return self.topic_config(topic)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return None
+            raise LogError(f"topic {self._settings.prefix}{topic}: {error}") from error
+        except TimeoutError as error:
+            name = self._settings.prefix + topic
+            raise LogError(f"broker {self._settings.servers}: topic {name}: no answer in {_ADMIN_S:.0f} s") from error
 
     def slots_made(self) -> int:
         """Return how many slots the topics were made with; 0 = they are not there. A user may see one of them only."""
@@ -512,22 +548,21 @@ def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     # Only closed segments are deleted: without a segment.ms, a slow log would keep records for days past their time.
     retention_ms = round(settings.kafka.retention_s * 1000)
     segment_ms = min(max(retention_ms // 5, 60_000), 86_400_000)
-    kept = {
-        "retention.ms": str(retention_ms),
-        "segment.ms": str(segment_ms),
-        "message.timestamp.type": "LogAppendTime",
-    }
-    compacted = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "segment.ms": "600000"}
-    forever = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
-    short = {"retention.ms": "600000", "segment.ms": "300000", "message.timestamp.type": "LogAppendTime"}
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    deleted = stamped | {"cleanup.policy": "delete", "retention.bytes": "-1"}
+    kept = deleted | {"retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
+    compacted = stamped | {"cleanup.policy": "compact", "segment.ms": "600000"}
+    forever = deleted | {"retention.ms": "-1"}
+    short = deleted | {"retention.ms": "600000", "segment.ms": "300000"}
+    large = {"max.message.bytes": str(8 << 20)}  # more than producers' message.max.bytes
     # Contexts are found by offset, so they age by time; the newest is never older than the slot's last progress, and a
     # slot whose context is gone replays from the beginning of `tuples`.
     return {
         topics.TUPLES: (slots, kept | {"max.message.bytes": str(settings.kafka.max_message_bytes)}),
-        topics.RECOVERED: (slots, kept),
-        topics.RESULTS: (settings.spark.cores, kept),
+        topics.RECOVERED: (slots, kept | large),
+        topics.RESULTS: (settings.spark.cores, kept | large),
         topics.ACKS: (1, compacted),
-        topics.CONTEXTS: (slots, kept),
+        topics.CONTEXTS: (slots, kept | large),
         topics.HEARTBEATS: (1, short),
         topics.PLAN: (1, forever),
         topics.LATE: (1, kept),
@@ -573,6 +608,8 @@ def wait_for_topics(
                 logger.info("waiting for the scaler, or `tsunagi topics`, to make the topics")
             time.sleep(0.2)
             continue
-        log.ensure_topics(settings if there or sized is None else sized(settings), needed)
+        if not there and sized is not None:
+            settings = sized(settings)  # kept: just after they were made the broker may not tell of them yet
+        log.ensure_topics(settings, needed)
         return log.with_slots(settings)
     return None

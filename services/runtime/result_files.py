@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ from services.runtime.settings import ConfigError, Settings
 
 VERSION = 1
 _META = b"tsunagi"
+_LEFTOVER = re.compile(r"\.p\d+-\d{20}\.new")
 _OVERDUE = 2
 """A file is closed after so many times its length of event time, by the clock, if nothing follows."""
 
@@ -95,11 +98,10 @@ class ResultFiles:
         self._open: dict[int, _Open] = {}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            probe = self.directory / ".probe"
-            probe.touch()
-            probe.unlink()
-            for leftover in self.directory.glob(".p*.new"):
-                leftover.unlink()
+            tempfile.TemporaryFile(dir=self.directory).close()
+            for leftover in self.directory.glob(".p*-*.new"):
+                if _LEFTOVER.fullmatch(leftover.name):
+                    leftover.unlink()
         except OSError as error:
             raise ConfigError(f"[results] files = {self.directory}: {error.strerror}") from error
         self._home: dict[Run, int] = {}

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_Given = TypeVar("_Given")
+
+
+def _named(kind: str, value: _Given) -> _Given:
+    """An empty path would be the working directory: the variable of a script that is not set."""
+    if isinstance(value, str) and not value.strip():
+        raise ValueError(f"expected a {kind}")
+    return value
+
+
+Directory = Annotated[Path, BeforeValidator(partial(_named, "directory"))]
+File = Annotated[Path, BeforeValidator(partial(_named, "file"))]
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from services.runtime.section import Count, NotNegative, Positive, Section
+from services.runtime.section import Count, Directory, File, NotNegative, Positive, Section
 from services.runtime.source_settings import Source
 
 MICROSECONDS = 1_000_000
@@ -326,7 +326,7 @@ class Recovery(Section):
     """Filling in what dead edges lost."""
 
     model: str = Field("", description="model file to put in force; empty = values pass through as `unmodelled`")
-    store: Path = Field(Path("out/models"), description="directory of models that every worker sees")
+    store: Directory = Field(Path("out/models"), description="directory of models that every worker sees")
     eps: Positive = Field(1.0, description="tolerated error, in each sensor's standard deviations")
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(0.9, description="probability with which the bound must hold")
     calibrate: bool = Field(
@@ -373,7 +373,7 @@ class Spark(Section):
     rebalance_s: Annotated[float, Field(ge=0)] = Field(
         60.0, description="least time between two changes of which core works on what, by measured rates; 0 = never"
     )
-    checkpoint: Path = Field(
+    checkpoint: Directory = Field(
         Path("out/checkpoint"), description="directory for checkpoint and state, seen by all Spark workers"
     )
     trigger_s: Annotated[float, Field(ge=0)] = Field(
@@ -492,8 +492,10 @@ class Settings(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    state: Path = Field(Path("out/run"), description="directory for process files, logs, spools and source positions")
-    sensors: Path = Field(Path("data/guangzhou-sensors.csv"), description="the sensors table")
+    state: Directory = Field(
+        Path("out/run"), description="directory for process files, logs, spools and source positions"
+    )
+    sensors: File = Field(Path("data/guangzhou-sensors.csv"), description="the sensors table")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least level that services log: debug | info | warning | error"
     )

@@ -26,7 +26,6 @@ import argparse
 import json
 import logging
 import os
-import shutil
 import sys
 import time
 from collections import defaultdict
@@ -85,8 +84,7 @@ def prepare(options: argparse.Namespace) -> Settings:
     work = options.work.resolve()
     if (work / "kafka").exists():
         Broker(work / "kafka", options.port).stop()
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    outcome.fresh(work)
     lines = [f"s{n},edge-{n % 10},machine-{n % options.machines},1.0\n" for n in range(options.sensors)]
     (work / "sensors.csv").write_text("sensor,edge,group,threshold\n" + "".join(lines), encoding="utf-8")
     step_s = round(options.sensors / options.rate, 6)

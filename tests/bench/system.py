@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from services.local.fleet import Fleet
 from services.local.topics import tool_log
 from services.local.up import System
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tests.bench import outcome
 
 SENSORS = 214
 ROW_S = 600.0
@@ -119,8 +119,7 @@ def begun(work: Path, write: Callable[[Path], Path]) -> Iterator[tuple[System, P
     config = work / "tsunagi.toml"
     if config.exists():
         System(load(config), config, lambda _line: None).stop()
-        shutil.rmtree(work)
-    work.mkdir(parents=True)
+    outcome.fresh(work)
     config = write(work)
     os.environ[CONFIG_VARIABLE] = str(config)
     system = System(load(config), config, say)

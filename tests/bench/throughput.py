@@ -16,7 +16,6 @@ import argparse
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -54,8 +53,7 @@ RUN_S = 600.0
 def prepare(options: argparse.Namespace) -> Settings:
     """Write what the worker reads; return the settings."""
     work = options.work.resolve()
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    outcome.fresh(work)
     standby = f"batch_size = {options.secondary or 100}"
     config = configure(work, f"127.0.0.1:{options.port}", OPERATORS[options.operator], standby, sensors=options.rows)
     os.environ[CONFIG_VARIABLE] = str(config)

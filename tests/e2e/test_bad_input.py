@@ -11,12 +11,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from deploy.kafka.broker import Broker
 from services.local import processes
 from services.local.topics import make_topics, read_partition
+from services.runtime.birth import born
 from services.runtime.log import DEAD_LETTERS
 from services.runtime.messages import DeadLetter
 from tests.e2e.stream import Inputs
@@ -132,8 +132,7 @@ def test_a_checkpoint_that_cannot_be_written_is_named(rig: Rig) -> None:
         start_new_session=True,
         text=True,
     ) as driver:
-        created = psutil.Process(driver.pid).create_time()
-        processes.record(rig.settings.state, processes.Process("spark", "spark", driver.pid, created))
+        processes.record(rig.settings.state, processes.Process("spark", "spark", driver.pid, born(driver.pid)))
         try:
             rig.wait((rig.settings.spark.checkpoint / "commits" / "1").exists, "two batches")
             resource.prlimit(driver.pid, resource.RLIMIT_FSIZE, (1, 1))  # a full disk, without root

@@ -16,9 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 import structlog
+from confluent_kafka.admin import NewTopic
 
 from deploy.kafka.broker import Broker
 from deploy.kafka.checks import BrokerError, free_port
+from services.runtime.birth import boot_id
 from services.runtime.kafka import KafkaLog, KafkaReader, topic_layout, wait_for_topics
 from services.runtime.log import (
     CONTEXTS,
@@ -101,7 +103,7 @@ def test_topics_are_made_once_and_as_laid_out(kafka_settings: Kafka) -> None:
     }
     for topic, (_, wanted) in topic_layout(settings).items():
         assert wanted.items() <= log.topic_config(topic).items()
-    with pytest.raises(LogError, match="found 3 partitions, expected 4"):
+    with pytest.raises(LogError, match="tuples: partitions: found 3, expected 4"):
         log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=4)))
     log.close()
 
@@ -122,7 +124,7 @@ def test_more_slots_than_the_least_are_made_by_whoever_knows_and_found_by_the_ot
     assert found is not None
     assert made.slots.count == found.slots.count == 5
     assert [log.partitions(topic) for topic in (TUPLES, RECOVERED, CONTEXTS)] == [5, 5, 5]
-    with pytest.raises(LogError, match="found 5 partitions, expected 4"):
+    with pytest.raises(LogError, match="tuples: partitions: found 5, expected 4"):
         log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=2, most=4)))
     log.close()
 
@@ -130,9 +132,44 @@ def test_more_slots_than_the_least_are_made_by_whoever_knows_and_found_by_the_ot
 def test_missing_topics_are_named_when_they_shall_not_be_made(kafka_settings: Kafka) -> None:
     checking = kafka_settings.model_copy(update={"topics": "check"})
     log = KafkaLog(checking)
-    with pytest.raises(LogError, match=rf"missing topics: {kafka_settings.prefix}tuples"):
+    with pytest.raises(LogError, match=rf"topic {kafka_settings.prefix}tuples: missing"):
         log.ensure_topics(Settings(kafka=checking))
     assert log.partitions(TUPLES) == 0
+    log.close()
+
+
+def test_every_key_that_is_not_as_documented_is_named_in_one_list(kafka_settings: Kafka) -> None:
+    checking = kafka_settings.model_copy(update={"topics": "check", "replication": 2})
+    log = KafkaLog(kafka_settings)
+    settings = Settings(kafka=kafka_settings, slots=Slots(count=1))
+    odd = {
+        TUPLES: (2, {"cleanup.policy": "compact", "max.message.bytes": "1000", "retention.ms": "1000"}),
+        HEARTBEATS: (1, {"message.timestamp.type": "CreateTime", "segment.ms": "900000"}),
+        CONTEXTS: (1, {"retention.bytes": "5000000"}),
+    }
+    for topic, (partitions, config) in topic_layout(settings).items():
+        count, changed = odd.get(topic, (partitions, {}))
+        made = NewTopic(kafka_settings.prefix + topic, count, 1, config=config | changed)
+        log.admin().create_topics([made])[made.topic].result(timeout=PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(log.partitions(topic) for topic in TOPICS):  # the broker tells of new topics a moment later
+        assert time.monotonic() < deadline
+    with pytest.raises(LogError) as caught:
+        KafkaLog(checking).ensure_topics(Settings(kafka=checking, slots=Slots(count=1)))
+    said = [line.strip() for line in str(caught.value).splitlines()[1:]]
+    assert [line for line in said if "replication.factor" not in line] == [
+        f"topic {kafka_settings.prefix}{item}"
+        for item in (
+            "tuples: partitions: found 2, expected 1",
+            "tuples: cleanup.policy: found compact, expected delete",
+            "tuples: retention.ms: found 1000, expected 604800000 or more",
+            "tuples: max.message.bytes: found 1000, expected 1048576",
+            "contexts: retention.bytes: found 5000000, expected -1 (no limit)",
+            "heartbeats: message.timestamp.type: found CreateTime, expected LogAppendTime",
+            "heartbeats: segment.ms: found 900000, expected 300000 or less",
+        )
+    ]
+    assert f"topic {kafka_settings.prefix}plan: replication.factor: found 1, expected 2 or more" in said
     log.close()
 
 
@@ -416,7 +453,7 @@ def test_process_id_given_anew_is_neither_found_nor_signalled(own: Broker) -> No
         own.directory.mkdir()
         record = {
             "pid": stranger.pid,
-            "started_s": psutil.Process(stranger.pid).create_time(),
+            "born": f"{boot_id()}/0",
             "port": own.port,
             "controller_port": 1,
         }

@@ -7,17 +7,16 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import psutil
-
 from services.chaos.local import LocalDriver
 from services.local.processes import Process, pid_file
+from services.runtime.birth import born
 from services.runtime.settings import Settings, Slots
 
 
 def test_a_dead_worker_that_the_scaler_had_launched_is_no_trouble(tmp_path: Path) -> None:
     """The scaler launches another under a name of its own; nobody starts this one again."""
-    living = Process("gw-1", "worker", os.getpid(), psutil.Process().create_time())
-    dead = replace(living, created=living.created - 3600.0)
+    living = Process("gw-1", "worker", os.getpid(), born(os.getpid()))
+    dead = replace(living, born="another")
     found = [living, replace(dead, node="sec-1"), replace(dead, node="worker-1"), replace(living, node="worker-2")]
     for process in found:
         file = pid_file(tmp_path, process.node)

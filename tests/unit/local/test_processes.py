@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,8 @@ import pytest
 
 from services.local import processes
 from services.local.processes import Process, ProcessError
+from services.local.up import System
+from services.runtime.settings import Settings
 
 SLEEP = (sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)")
 STUBBORN = (
@@ -67,14 +70,56 @@ def test_start_find_stop(tmp_path: Path) -> None:
 
 def test_a_pid_that_is_somebody_elses_is_never_signalled(tmp_path: Path) -> None:
     process, _ = started(tmp_path, SLEEP)
-    stale = replace(process, node="old", created=process.created - 3600)
-    assert not processes.alive(stale)
-    assert not processes.send_signal(stale, signal.SIGKILL)
-    assert not processes.kill(stale)
-    assert processes.terminate([stale]) == []
+    boot, ticks = process.born.split("/")
+    for other in (f"{boot}/{int(ticks) - 1}", f"{boot}/", f"0{boot[1:]}0/{ticks}", ""):
+        stale = replace(process, node="old", born=other)
+        assert not processes.alive(stale)
+        assert not processes.send_signal(stale, signal.SIGKILL)
+        assert not processes.kill(stale)
+        assert processes.terminate([stale]) == []
     assert processes.alive(process)
     processes.kill(process)
     assert gone(process.pid)
+
+
+def test_what_lived_before_the_machine_started_anew_has_no_session_here(tmp_path: Path) -> None:
+    """A dead leader's session may be another's by then, which nobody must kill."""
+    process, child = started(tmp_path, PARENT)
+    processes.kill(process, session=False)
+    assert gone(process.pid)
+    assert processes.members(replace(process, born="another/1")) == []
+    assert [member.pid for member in processes.members(process)] == [int(child)]
+    processes.kill(process)
+    assert gone(int(child))
+
+
+@pytest.mark.parametrize("step_s", [-7200.0, 7200.0])
+def test_a_process_is_known_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """The kernel tells a start as a time of day by the clock of now: `down` found nobody after a step, nine ran on."""
+    process, _ = started(tmp_path, SLEEP)
+    told = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: told(self) + step_s)
+    assert processes.alive(process)
+    stopped = System(Settings(state=tmp_path), None, lambda _line: None).stop(broker=False)
+    assert stopped == (["n1"], [], [])
+    assert gone(process.pid)
+
+
+def test_who_is_not_seen_to_end_keeps_his_file_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process, _ = started(tmp_path, SLEEP)
+    processes.pid_file(tmp_path, "n2").write_text("{")
+    monkeypatch.setattr(processes, "_sent", lambda _process, _number: False)  # another user's: no right to signal it
+    monkeypatch.setattr(processes, "terminate", partial(processes.terminate, timeout_s=0.05))
+    monkeypatch.setattr(processes, "GONE_S", 0.05)
+    ended, _, left = System(Settings(state=tmp_path), None, lambda _line: None).stop(broker=False)
+    assert ended == []
+    assert left[0] == f"n1 (pid {process.pid})"
+    assert "n2.json" in left[1]
+    assert processes.find(tmp_path, "n1") == process
+    monkeypatch.undo()
+    processes.kill(process)
 
 
 def test_what_does_not_stop_is_killed(tmp_path: Path) -> None:

@@ -149,3 +149,13 @@ def test_polars_reads_the_same(place: Place) -> None:
     frame = polars.read_parquet(place.directory / "*.parquet")
     assert frame.columns == list(pd.read_parquet(place.directory).columns)
     assert frame["step"].to_list() == [step for step in range(20) for _ in range(3)]
+
+
+def test_only_its_own_leftovers_are_removed(place: Place) -> None:
+    place.directory.mkdir()
+    mine = [place.directory / name for name in (".probe", ".profile.new", ".p1-mine.new", "notes")]
+    left = place.directory / f".p0-{7:020d}.new"
+    for path in (*mine, left):
+        path.write_text("x")
+    place.open().close()
+    assert sorted(place.directory.iterdir()) == sorted(mine)

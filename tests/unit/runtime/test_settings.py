@@ -147,3 +147,22 @@ def test_metrics_are_found_at_the_address_that_is_advertised(host: str, advertis
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="advertise"):
         Metrics(advertise="http://gateway-1")
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+@pytest.mark.parametrize(
+    ("variable", "key", "kind"),
+    [
+        ("STATE", "state", "directory"),
+        ("SENSORS", "sensors", "file"),
+        ("SPARK__CHECKPOINT", "spark.checkpoint", "directory"),
+        ("RECOVERY__STORE", "recovery.store", "directory"),
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch, variable: str, key: str, kind: str, value: str
+) -> None:
+    monkeypatch.setenv(f"TSUNAGI_{variable}", value)
+    with pytest.raises(ConfigError) as caught:
+        load()
+    assert str(caught.value) == f"tsunagi.toml: [{key}] Value error, expected a {kind} (found {value!r})"

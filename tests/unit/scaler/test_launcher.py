@@ -14,6 +14,7 @@ import pytest
 
 from services.local import processes
 from services.local.processes import Process
+from services.runtime.birth import born
 from services.runtime.settings import Scaler, Settings
 from services.scaler import launcher as module
 from services.scaler.launcher import LocalLauncher, NoLauncher, make_launcher
@@ -62,7 +63,7 @@ def test_one_that_does_not_stop_is_killed(
     launcher: LocalLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = subprocess.Popen(STUBBORN, start_new_session=True)
-    processes.record(tmp_path, Process("small-1", "worker", child.pid, time.time(), STUBBORN))
+    processes.record(tmp_path, Process("small-1", "worker", child.pid, born(child.pid), STUBBORN))
     try:
         time.sleep(0.5)
         launcher.stop("small-1")
@@ -76,7 +77,7 @@ def test_one_that_does_not_stop_is_killed(
 
 
 def test_other_processes_of_the_system_are_no_workers(launcher: LocalLauncher, tmp_path: Path) -> None:
-    processes.record(tmp_path, Process("edge-1", "edge", os.getpid(), time.time(), ()))
+    processes.record(tmp_path, Process("edge-1", "edge", os.getpid(), born(os.getpid()), ()))
     assert launcher.running() == {}
 
 

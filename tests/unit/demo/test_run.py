@@ -1,0 +1,40 @@
+"""The demo's directory: emptied only of what a demo wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.demo.inputs import DemoError
+from services.demo.run import _fresh
+from services.runtime.marked import marked
+
+
+def test_a_directory_of_an_earlier_demo_is_made_anew(tmp_path: Path) -> None:
+    out = _fresh(tmp_path / "demo")
+    (out / "run" / "logs").mkdir(parents=True)
+    for name in ("report.json", "model.bin", "run/logs/gw-1.log"):
+        (out / name).write_text("x")
+    assert _fresh(out) == out
+    assert marked(out)
+    assert [path.name for path in out.iterdir()] == [".tsunagi"]
+
+
+@pytest.mark.parametrize("name", ["tsunagi.toml", "report.json", "mine"])
+def test_a_directory_that_no_demo_made_is_refused_untouched(tmp_path: Path, name: str) -> None:
+    """`--out .` where somebody keeps his tsunagi.toml."""
+    (tmp_path / name).write_text('state = "nowhere"\n')
+    with pytest.raises(DemoError, match="not of an earlier demo"):
+        _fresh(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_somebody_put_beside_a_demo_stays(tmp_path: Path) -> None:
+    out = _fresh(tmp_path / "demo")
+    (out / "mine").mkdir()
+    (out / "mine" / "notes").write_text("x")
+    (out / "report.json").write_text("x")
+    assert _fresh(out) == out
+    assert sorted(path.name for path in out.iterdir()) == [".tsunagi", "mine"]
+    assert (out / "mine" / "notes").exists()
