@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
@@ -92,7 +92,7 @@ def read_table(path: Path) -> Iterator[Line]:
         try:
             cells = next(rows, None)
         except csv.Error as error:
-            raise CsvError(f"{path}, line {begin}: {error}, expected CSV with quotes that are closed") from None
+            raise CsvError(f"{path}, line {begin}: {_bad(error)}, expected quotes that are closed") from None
         if cells is None:
             return
         yield Line(begin, cells)
@@ -155,7 +155,7 @@ def split_line(raw: bytes, where: str) -> list[str]:
     try:
         return next(csv.reader([text], strict=True, skipinitialspace=True))
     except csv.Error as error:
-        raise CsvError(f"{where}: {error}, expected quotes that are closed in the same line") from None
+        raise CsvError(f"{where}: {_bad(error)}, expected quotes that are closed in the same line") from None
 
 
 def read_number(cell: str, where: str, name: str) -> float:
@@ -192,14 +192,23 @@ def read_time(cell: str, where: str) -> int:
         raise CsvError(f"{where}, column 'time': found {text!r}, {expected}") from None
 
 
-def write_rows(file: TextIO, rows: Iterable[Iterable[Any]]) -> None:
-    """Write rows so that `read_table` gives them back; the file was opened with ``newline=""``."""
-    plain, quoted = csv.writer(file, lineterminator="\n"), csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    for row in rows:
+def row_writer(file: TextIO) -> Callable[[Iterable[Any]], Any]:
+    """Return what writes a row so that `read_table` gives it back; the file was opened with ``newline=""``."""
+    plain, quoted = (csv.writer(file, quoting=way, lineterminator="\n") for way in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+
+    def write(row: Iterable[Any]) -> None:
         cells = list(row)
-        # Without quotes a row that begins with "#" would be a comment, and one that begins with a space lose it.
-        odd = any(str(cell) != str(cell).lstrip() for cell in cells) or str(next(iter(cells), "")).startswith("#")
+        # Without quotes a row that begins with "#" is a comment, one of spaces is blank, a space at the beginning of a
+        # cell is lost, and a carriage return ends the row.
+        odd = any(isinstance(cell, str) and (cell[:1].isspace() or cell[:1] == "#" or "\r" in cell) for cell in cells)
         (quoted if odd else plain).writerow(cells)
+
+    return write
+
+
+def _bad(error: csv.Error) -> str:
+    """Return what the library found, without its advice to programmers."""
+    return f"found no CSV ({str(error).partition(' - ')[0]})"
 
 
 def _unmarked(raw: bytes, path: Path) -> bytes:
