@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from services.runtime.naming import node_fault
 from services.runtime.threads import one_thread
 from services.scaler.cli import register as register_scaler
 
@@ -86,6 +87,13 @@ def _serve(run: Callable[[], Any]) -> None:
     sys.exit(run_service(run))
 
 
+def _node(_: click.Context, param: click.Parameter, value: str) -> str:
+    """Check the name of a worker, which becomes that of files."""
+    if fault := node_fault(value):
+        raise click.BadParameter(fault, param=param)
+    return value
+
+
 # ---- services ------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +127,7 @@ def gateway() -> None:
 
 
 @gateway.command("run")
-@click.option("--node", required=True, help="A name that no other worker has.")
+@click.option("--node", required=True, callback=_node, help="A name that no other worker has.")
 @click.option("--type", "kind", default="", help="Its type, one of [scaler.sizes]: it keeps to the limit there.")
 def gateway_run(node: str, kind: str) -> None:
     """Run one worker.
@@ -141,7 +149,7 @@ def secondary() -> None:
 
 
 @secondary.command("run")
-@click.option("--node", required=True, help="A name that no other worker has.")
+@click.option("--node", required=True, callback=_node, help="A name that no other worker has.")
 def secondary_run(node: str) -> None:
     """Run one worker.
 
@@ -196,8 +204,11 @@ def up(no_edges: bool, no_wait: bool) -> None:  # noqa: FBT001 - click's flags
     What runs already stays. A broker that answers at [kafka] servers is used as it is.
     """
     from services.local.up import System
+    from services.runtime.sensors import read_sensors
 
-    system = System(_settings(), _config(), click.echo)
+    settings = _settings()
+    read_sensors(settings.sensors)  # all that is started reads it: what is wrong with it shows before anything runs
+    system = System(settings, _config(), click.echo)
     system.start_broker()
     system.make_topics()
     nodes = system.start_workers()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import csv
+import io
+import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 from services.demo.truth import read_readings
 from services.edge.csv_source import check_csv
 from services.local.processes import ROOT
+from services.runtime.csv_text import CsvError, Header, passed_over, read_header, row_writer
 from services.runtime.sensors import SensorTable, read_sensors
 
 DATA = ROOT / "data" / "guangzhou.csv"
@@ -100,9 +103,8 @@ def choose_interval(rows: int) -> tuple[float, int]:
 
 def _usual_interval_s(data: Path, table: SensorTable) -> float | None:
     """Return the median time between two rows of the file; None = it has no times."""
-    with data.open(encoding="utf-8-sig", newline="") as file:
-        if next(csv.reader(file))[0].strip() != "time":
-            return None
+    if not _header(data).timed:
+        return None
     times = read_readings(data, SensorTable(table.sensors[:1]), origin_us=0, interval_us=1).times_us
     usual = float(np.median(np.diff(times))) / 1e6
     if usual <= 0:
@@ -116,28 +118,36 @@ def make_table(data: Path, edges: int) -> str:
     Raises:
         DemoError: there are too few columns.
     """
-    try:
-        with data.open(encoding="utf-8-sig", newline="") as file:
-            header = [name.strip() for name in next(csv.reader(file), [])]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DemoError(f"{data}: cannot be read: {error}") from None
-    names = header[1:] if header[:1] == ["time"] else header
+    header = _header(data)
+    names = header.sensors
     if len(names) < 2 * edges:
-        raise DemoError(f"{data}, line 1: found {len(names)} sensors, expected at least {2 * edges} for {edges} edges")
-    lines = ["sensor,edge,group"]
-    for number, name in enumerate(names):
-        quoted = f'"{name}"' if "," in name else name
-        lines.append(f"{quoted},edge-{number % edges + 1},group-{number // SENSORS_A_GROUP + 1:02d}")
-    return "\n".join(lines) + "\n"
+        where = f"{data}, line {header.line - 1}"
+        raise DemoError(f"{where}: found {len(names)} sensors, expected at least {2 * edges} for {edges} edges")
+    rows = [
+        (name, f"edge-{number % edges + 1}", f"group-{number // SENSORS_A_GROUP + 1:02d}")
+        for number, name in enumerate(names)
+    ]
+    text = io.StringIO(newline="")
+    write = row_writer(text)
+    for row in [("sensor", "edge", "group"), *rows]:
+        write(row)
+    return text.getvalue()
+
+
+def _header(data: Path) -> Header:
+    try:
+        with data.open("rb") as file:
+            return read_header(file, data)
+    except CsvError as error:
+        raise DemoError(str(error)) from None
+    except OSError as error:
+        raise DemoError(f"{data}: cannot be read: {error.strerror}") from None
 
 
 def _head(data: Path, rows: int, to: Path) -> Path:
-    with data.open(encoding="utf-8-sig") as source, to.open("w", encoding="utf-8") as target:
-        left = rows + 1
-        for line in source:
-            if line.strip() and left:
-                target.write(line)
-                left -= 1
+    with data.open("rb") as source, to.open("wb") as target:
+        target.write(read_header(source, data).text.encode() + b"\n")
+        target.writelines(itertools.islice((line for line in source if not passed_over(line)), rows))
     return to
 
 
@@ -170,6 +180,5 @@ def _toml_value(value: str | float | bool) -> str:  # noqa: FBT001 - a value, no
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False)  # its escapes are TOML's
     return repr(value)

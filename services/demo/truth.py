@@ -1,12 +1,11 @@
 """What must come out, computed from the CSV alone.
 
-Nothing here is shared with the edges, the replicas or the Spark job: the file is read again, the windows are cut again,
-and q1, q2, q3 are counted again, in the plainest way that can be written down.
+Nothing here is shared with the edges, the replicas or the Spark job but what a CSV is: the file is read again, as a
+whole table, the windows are cut again, and q1, q2, q3 are counted again, in the plainest way that can be written down.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from services.runtime.columns import Floats
+from services.runtime.csv_text import read_table
+from services.runtime.naming import is_time
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Steps
 
@@ -65,8 +66,7 @@ def read_readings(path: Path, table: SensorTable, *, origin_us: int, interval_us
     What lies outside a sensor's plausible range is no reading either. The first row has the event time `origin_us`; the
     others follow it as the `time` column says, or every `interval_us`, `speed` times as fast.
     """
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
+    rows = [line.cells for line in read_table(path)]
     header = [name.strip() for name in rows[0]]
     columns = {name: position for position, name in enumerate(header)}
     values = np.full((len(rows) - 1, len(table)), math.nan)
@@ -76,7 +76,7 @@ def read_readings(path: Path, table: SensorTable, *, origin_us: int, interval_us
             value = float(cell) if cell else math.nan
             if math.isfinite(value) and not (value < sensor.minimum or value > sensor.maximum):
                 values[number, sensor.id] = value
-    if header[0] == "time":
+    if is_time(header[0]):
         since_us = [_microseconds(row[0].strip()) - _microseconds(rows[1][0].strip()) for row in rows[1:]]
     else:
         since_us = [number * interval_us for number in range(len(rows) - 1)]

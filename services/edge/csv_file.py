@@ -1,12 +1,11 @@
 """A CSV of readings: header = sensor names, one row a reading time, an empty cell = no reading.
 
-The first column may be ``time``: ISO 8601 with a zone, or seconds since the epoch. The file is read line by line; every
-error names file, line, column, what was found and what was expected.
+The first column may be ``time``: ISO 8601 with a zone, or seconds since the epoch. The file is read line by line
+(`services.runtime.csv_text`); every error names file, line, column, what was found and what was expected.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,10 +18,8 @@ import numpy as np
 from services.edge.source import Place, SourceError
 from services.edge.window import Places
 from services.runtime.columns import Floats
+from services.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
 from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.times import NoZoneError, read_time_us
-
-TIME = "time"
 
 
 class CsvRow(NamedTuple):
@@ -86,43 +83,37 @@ class CsvFile:
             raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
         try:
             self._read_header(table, wanted)
+        except CsvError as error:
+            self._file.close()
+            raise SourceError(str(error)) from None
         except BaseException:
             self._file.close()
             raise
 
     def _read_header(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
-        raw = self._file.readline()
-        if not raw.strip():
-            raise SourceError(f"{self.path}: empty; expected a header of sensor names")
-        text = self._decode(raw, 1).removeprefix("\ufeff")
-        self.header_sha256 = hashlib.sha256(text.encode()).hexdigest()
-        self._header = [name.strip() for name in next(csv.reader([text]))]
-        seen: dict[str, int] = {}
-        for number, name in enumerate(self._header, start=1):
-            if not name:
-                raise SourceError(f"{self.path}, line 1, column {number}: found no name, expected a sensor's")
-            if name in seen:
-                raise SourceError(f"{self.path}, line 1: sensor {name!r} stands in columns {seen[name]} and {number}")
-            seen[name] = number
-        self.has_time = self._header[0] == TIME
+        header = read_header(self._file, self.path)
+        where = f"{self.path}, line {header.line - 1}"
+        self.header_sha256 = hashlib.sha256(header.text.encode()).hexdigest()
+        self._header = header.names
+        self.has_time = header.timed
+        seen = {name: number for number, name in enumerate(self._header, start=1)}
         known = {sensor.name for sensor in table.sensors}
         if not known & seen.keys():
             raise SourceError(
-                f"{self.path}, line 1: no column is in the sensors table (found {_some(self._header)}, expected "
+                f"{where}: no column is in the sensors table (found {_some(self._header)}, expected "
                 f"{_some(sensor.name for sensor in wanted)})"
             )
         missing = [sensor for sensor in wanted if sensor.name not in seen]
         if missing:
             raise SourceError(
-                f"{self.path}, line 1: the sensors table contradicts the data: no column for "
+                f"{where}: the sensors table contradicts the data: no column for "
                 f"{_some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {_some(self._header)}"
             )
         self._columns = [seen[sensor.name] - 1 for sensor in wanted]
         self._all: Places = np.arange(len(wanted))
-        self._alone = len(self._header) == 1
-        strangers = [name for name in self._header[1 if self.has_time else 0 :] if name not in known]
+        strangers = [name for name in header.sensors if name not in known]
         self._strangers = [(seen[name] - 1, name) for name in strangers]
-        self._place = self.first = Place(0, 2, len(raw))
+        self._place = self.first = Place(0, header.line, header.offset)
         self._last_us: int | None = None
         self._lap_rows, self._lap_us = 1, 0
         if self._repeat and self.has_time:
@@ -174,8 +165,7 @@ class CsvFile:
         rows, first_us, before_us, last_us = 0, 0, 0, 0
         while (found := self._line()) is not None:
             place, raw = found
-            cell = next(csv.reader([self._decode(raw, place.line)]))[0]
-            before_us, last_us = last_us, self._time(cell, place.line)
+            before_us, last_us = last_us, self._time(self._cells(raw, place.line)[0], place.line)
             first_us = first_us if rows else last_us
             rows += 1
         self.seek(self.first)
@@ -185,20 +175,14 @@ class CsvFile:
     def _line(self) -> tuple[Place, bytes] | None:
         while raw := self._file.readline():
             place = self._place
-            # Between rows an empty line says nothing; in a file of one column it is a row without a reading.
-            blank = not self._alone and not raw.strip()
-            self._place = Place(place.row + (not blank), place.line + 1, place.offset + len(raw))
-            if not blank:
+            none = passed_over(raw)
+            self._place = Place(place.row + (not none), place.line + 1, place.offset + len(raw))
+            if not none:
                 return place, raw
         return None
 
     def _parse(self, place: Place, raw: bytes) -> CsvRow:
-        text = self._decode(raw, place.line)
-        if '"' in text:
-            rows = list(csv.reader([text]))
-            cells = rows[0] if rows else [""]
-        else:
-            cells = text.split(",")
+        cells = self._cells(raw, place.line)
         if len(cells) != len(self._header):
             raise SourceError(
                 f"{self.path}, line {place.line}: found {len(cells)} fields, expected {len(self._header)} "
@@ -207,7 +191,7 @@ class CsvFile:
         time_us = self._time(cells[0], place.line, place.row) if self.has_time else None
         texts = [cells[column] for column in self._columns]
         strangers = [(name, cells[column]) for column, name in self._strangers if cells[column].strip()]
-        if "_" not in text:  # which float() takes between digits
+        if b"_" not in raw:  # which float() takes between digits
             try:
                 return CsvRow(place, time_us, self._all, np.fromiter(map(float, texts), np.float64), strangers)
             except ValueError:
@@ -218,46 +202,27 @@ class CsvFile:
 
     def _number(self, cell: str, line: int, column: int) -> float:
         try:
-            if "_" in cell:
-                raise ValueError  # noqa: TRY301 - the same message
-            return float(cell)
-        except ValueError:
-            raise SourceError(
-                f"{self.path}, line {line}, column {self._header[column]!r}: found {cell.strip()!r}, expected a number"
-            ) from None
+            return read_number(cell, f"{self.path}, line {line}", self._header[column])
+        except CsvError as error:
+            raise SourceError(str(error)) from None
 
     def _time(self, cell: str, line: int, row: int = 0) -> int:
         where = f"{self.path}, line {line}, column 'time'"
-        time_us = parse_time(cell.strip(), where) + row // self._lap_rows * self._lap_us
+        try:
+            time_us = read_time(cell, f"{self.path}, line {line}") + row // self._lap_rows * self._lap_us
+        except CsvError as error:
+            raise SourceError(str(error)) from None
         if self._last_us is not None and time_us < self._last_us:
             before = datetime.fromtimestamp(self._last_us / 1e6, UTC).isoformat()
             raise SourceError(f"{where}: time runs backwards: found {cell.strip()!r}, expected {before} or later")
         self._last_us = time_us
         return time_us
 
-    def _decode(self, raw: bytes, line: int) -> str:
+    def _cells(self, raw: bytes, line: int) -> list[str]:
         try:
-            return raw.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            found = raw[error.start]
-            raise SourceError(
-                f"{self.path}, line {line}: found byte 0x{found:02x} at {error.start + 1}, expected UTF-8"
-            ) from None
-
-
-def parse_time(text: str, where: str) -> int:
-    """Read a time, ISO 8601 with a zone or seconds since the epoch, as microseconds since the epoch.
-
-    Raises:
-        SourceError: neither; the message begins with `where`.
-    """
-    expected = "expected ISO 8601 with a zone, or seconds since the epoch"
-    try:
-        return read_time_us(text)
-    except NoZoneError:
-        raise SourceError(f"{where}: found {text!r}, a time without a zone; {expected}") from None
-    except ValueError:
-        raise SourceError(f"{where}: found {text!r}, {expected}") from None
+            return split_line(raw, f"{self.path}, line {line}")
+        except CsvError as error:
+            raise SourceError(str(error)) from None
 
 
 def check_csv(path: Path, table: SensorTable) -> CsvSummary:

@@ -12,6 +12,7 @@ from services.edge.source import UNKNOWN_SENSOR
 from services.edge.window import NOT_A_NUMBER
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.source_settings import Source
+from services.runtime.times import in_range
 
 NO_TIME = "no-time"
 BAD_TIME = "bad-time"
@@ -22,7 +23,6 @@ TOO_LONG = "too-long"
 
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST_US = 253_402_300_800_000_000  # the year 10000, where ISO 8601 dates end
 _MISSING = object()
 
 
@@ -126,8 +126,9 @@ class Decoder:
         if found is _MISSING or found is None:
             return Fault(NO_TIME, name, f"no key {self._source.time_key!r}")
         time_us = _text_us(found) if isinstance(found, str) else self._number_us(found)
-        if time_us is None or abs(time_us) >= _LATEST_US:
-            expected = f"ISO 8601 with a zone, or a number of {self._source.time_unit} since the epoch"
+        if time_us is None or not in_range(time_us):
+            unit = self._source.time_unit
+            expected = f"ISO 8601 with a zone, or a number of {unit} since the epoch ([source] time_unit = {unit!r})"
             return Fault(BAD_TIME, name, f"{self._source.time_key}: found {_short(found)}, expected {expected}")
         return time_us
 

@@ -30,9 +30,11 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
         LogError: the log is lost for good.
     """
     logger = logs.configure(service, level=settings.log_level, node=node)
+    table = read_sensors(settings.sensors)
+    if node in table.edges:
+        raise ConfigError(f"--node: found {node!r}, expected another name than that of an edge in {settings.sensors}")
     enrol(settings.state, node, "worker")
     stop = StopFlag()
-    table = read_sensors(settings.sensors)
     log = KafkaLog(settings.kafka, client_id=node)
     signed = authenticated(log, settings)
     found = wait_for_topics(log, settings, stop.is_set, logger, needed("gateway"))

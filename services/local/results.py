@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from services.local.topics import tool_log
+from services.runtime.csv_text import row_writer
 from services.runtime.loop import StopFlag
 from services.runtime.outputs import open_results
 from services.runtime.results import Row
@@ -64,11 +64,9 @@ def _writer(form: str, output: TextIO) -> Write:
     if form == "json":
         return lambda row: _write_json(row, output)
     if form == "csv":
-        lines = csv.writer(output, lineterminator="\n")
-        lines.writerow(Row._fields)
-        return lambda row: lines.writerow(
-            [row.time.isoformat() if name == "time" else value for name, value in _items(row)]
-        )
+        write = row_writer(output)
+        write(Row._fields)
+        return lambda row: write([row.time.isoformat() if name == "time" else value for name, value in _items(row)])
     widths = "{:<12} {:<12} {:<16} {:>12} {:<8} {:<11} {:>10} {:>5} {:>5} {:>6}\n"
     output.write(widths.format("time", "group", "sensor", "value", "unit", "quality", "+/-", "q1", "q2", "q3"))
     return lambda row: _write_line(row, widths, output)

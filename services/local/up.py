@@ -125,6 +125,11 @@ class System:
     def _start(self, node: str, role: str, arguments: list[str], variables: Mapping[str, str] | None = None) -> None:
         running = processes.find(self.settings.state, node)
         if running is not None and processes.alive(running):
+            if running.role != role:
+                raise ProcessError(
+                    f"{node}: a process of this name runs already (pid {running.pid}) as {running.role}, expected "
+                    f"to start it as {role}; give one of them another name"
+                )
             self.tell(f"{node}: runs already (pid {running.pid})")
             return
         if processes.pid_file(self.settings.state, node) in processes.unreadable(self.settings.state):

@@ -179,7 +179,8 @@ def read_history(path: Path) -> History:
     line: int | None = None
     previous: Path | None = None
     for piece in files.pieces:
-        line = 2 if piece.path != previous else line
+        if piece.path != previous:
+            line = None if piece.path.suffix == ".parquet" else history_csv.first_line(piece.path)
         previous = piece.path
         for rows in files.read(piece, line):
             if files.timed and times and rows.times[0] <= times[-1][-1]:

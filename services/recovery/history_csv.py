@@ -5,7 +5,6 @@ The first column may be `time`: ISO 8601 with a zone, or seconds since the epoch
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -15,9 +14,8 @@ import numpy as np
 from services.recovery.history_piece import Piece, Rows, batch_rows
 from services.recovery.model import ModelError
 from services.runtime.columns import Floats
-from services.runtime.times import NoZoneError, read_time_us
+from services.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
 
-TIME = "time"
 PIECE_BYTES = 16 * 2**20
 CELL_BYTES = 8
 """Of a reading in a CSV, about, for an estimate of its size as float64."""
@@ -31,10 +29,8 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
     """
     try:
         with path.open("rb") as file:
-            raw = file.readline()
-            while raw and not raw.strip():
-                raw = file.readline()
-            names, timed = _header(path, _cells(path, "line 1", raw.removeprefix(b"\xef\xbb\xbf")))
+            header = read_header(file, path)
+            names, timed = header.sensors, header.timed
             begin, end = file.tell(), path.stat().st_size
             places = [begin]
             while places[-1] + PIECE_BYTES < end:
@@ -50,10 +46,10 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
                 if timed:
                     file.seek(first)
                     line = _next_line(file, last)
-                    if not line.strip():
+                    if passed_over(line):
                         continue
-                    where = "line 2" if first == begin else f"byte {first}"
-                    piece = piece._replace(first=parse_time(path, where, _cells(path, where, line)[0]))
+                    where = f"{path}, line {header.line}" if first == begin else f"{path}, byte {first}"
+                    piece = piece._replace(first=read_time(split_line(line, where)[0], where))
                 else:
                     rows = count(piece)
                     if not rows:
@@ -61,31 +57,32 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
                     number += rows
                     piece = piece._replace(rows=rows)
                 pieces.append(piece)
+    except CsvError as error:
+        raise ModelError(str(error)) from None
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error}") from None
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     return names, timed, pieces, (end - begin) // CELL_BYTES * 8
 
 
 def _next_line(file: BinaryIO, end: int) -> bytes:
-    """Return the next line that is not blank, before `end`."""
+    """Return the next line that is a row, before `end`."""
     line = file.readline()
-    while line and not line.strip() and file.tell() < end:
+    while line and passed_over(line) and file.tell() < end:
         line = file.readline()
     return line
 
 
-def _header(path: Path, cells: list[str]) -> tuple[tuple[str, ...], bool]:
-    names = [cell.strip() for cell in cells]
-    timed = bool(names) and names[0] == TIME
-    sensors = names[1:] if timed else names
-    if not sensors or names == [""]:
-        raise ModelError(f"{path}: empty; expected a header of sensor names")
-    double = sorted({name for name in sensors if sensors.count(name) > 1})
-    if double:
-        raise ModelError(f"{path}, line 1: sensor {double[0]!r} stands twice")
-    if "" in sensors:
-        raise ModelError(f"{path}, line 1: column {names.index('') + 1} has no sensor name")
-    return tuple(sensors), timed
+def first_line(path: Path) -> int:
+    """Return the number of the first line below the header.
+
+    Raises:
+        ModelError: there is no header.
+    """
+    try:
+        with path.open("rb") as file:
+            return read_header(file, path).line
+    except CsvError as error:
+        raise ModelError(str(error)) from None
 
 
 def count(piece: Piece) -> int:
@@ -93,7 +90,7 @@ def count(piece: Piece) -> int:
     with piece.path.open("rb") as file:
         file.seek(piece.begin)
         text = file.read(piece.end - piece.begin)
-    return sum(1 for line in text.splitlines() if line.strip())
+    return sum(1 for line in text.splitlines() if not passed_over(line))
 
 
 def read(piece: Piece, names: tuple[str, ...], line: int | None, *, timed: bool) -> Iterator[Rows]:
@@ -112,64 +109,40 @@ def read(piece: Piece, names: tuple[str, ...], line: int | None, *, timed: bool)
             left = piece.rows
             while at < piece.end and left != 0:
                 raw = file.readline()
-                where = f"line {line}" if line is not None else f"byte {at}"
+                where = f"{piece.path}, line {line}" if line is not None else f"{piece.path}, byte {at}"
                 at, line = at + len(raw), None if line is None else line + 1
-                if not raw.strip():
+                if passed_over(raw):
                     continue
-                cells = _cells(piece.path, where, raw)
+                cells = split_line(raw, where)
                 if len(cells) != width:
-                    raise ModelError(f"{piece.path}, {where}: found {len(cells)} fields, expected {width}")
-                time = parse_time(piece.path, where, cells[0]) if timed else number
+                    raise ModelError(f"{where}: found {len(cells)} fields, expected {width}")
+                time = read_time(cells[0], where) if timed else number
                 if newest is not None and time <= newest:
-                    raise ModelError(
-                        f"{piece.path}, {where}: time {cells[0]!r} is not later than that of the line before"
-                    )
+                    raise ModelError(f"{where}: time {cells[0]!r} is not later than that of the line before")
                 begin, newest = begin or where, time
                 times.append(time)
-                values.append(_numbers(piece.path, where, names, cells[1:] if timed else cells))
+                values.append(_numbers(where, names, cells[1:] if timed else cells, plain=b"_" not in raw))
                 number, left = number + 1, None if left is None else left - 1
                 if len(times) == most:
                     yield Rows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
                     times, values, begin = [], [], ""
+    except CsvError as error:
+        raise ModelError(str(error)) from None
     except OSError as error:
-        raise ModelError(f"{piece.path}: cannot be read: {error}") from None
+        raise ModelError(f"{piece.path}: cannot be read: {error.strerror}") from None
     if times:
         yield Rows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
 
 
-def _cells(path: Path, where: str, raw: bytes) -> list[str]:
-    try:
-        text = raw.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise ModelError(f"{path}: cannot be read: {where}: {error}") from None
-    return next(csv.reader([text]), []) if '"' in text else text.split(",")
-
-
-def parse_time(path: Path, where: str, cell: str) -> int:
-    """Return microseconds since the epoch."""
-    text = cell.strip()
-    try:
-        return read_time_us(text)
-    except NoZoneError:
-        example = f"{text}+00:00"
-        raise ModelError(
-            f"{path}, {where}: time: found {cell!r} without a zone, expected for example {example}"
-        ) from None
-    except ValueError:
-        raise ModelError(f"{path}, {where}: time: found {cell!r}, expected ISO 8601 or epoch seconds") from None
-
-
-def _numbers(path: Path, where: str, names: tuple[str, ...], cells: list[str]) -> Floats:
-    try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))
-    except ValueError:
-        pass  # an empty cell, or text
+def _numbers(where: str, names: tuple[str, ...], cells: list[str], *, plain: bool) -> Floats:
+    """Return a row's readings, float64[n]; `plain` = it has no "_", which float() takes between digits."""
+    if plain:
+        try:
+            return np.fromiter(map(float, cells), np.float64, len(cells))
+        except ValueError:
+            pass  # an empty cell, or text
     row = np.full(len(cells), np.nan)
     for place, cell in enumerate(cells):
-        if not cell.strip():
-            continue
-        try:
-            row[place] = float(cell)
-        except ValueError:
-            raise ModelError(f"{path}, {where}: {names[place]}: found {cell!r}, expected a number or nothing") from None
+        if cell.strip():
+            row[place] = read_number(cell, where, names[place])
     return row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import astuple, fields
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from services.recovery.explore import Row, Scenario, draw, explore
 from services.recovery.model import Model, ModelError
+from services.runtime.csv_text import row_writer
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings
 
@@ -52,9 +52,10 @@ def show_exploration(
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(names)
-            writer.writerows(astuple(row) for row in rows)
+            write = row_writer(file)
+            write(names)
+            for row in rows:
+                write(astuple(row))
     table = Table(box=box.SIMPLE_HEAD)
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -21,9 +22,25 @@ def _named(kind: str, value: _Given) -> _Given:
 Directory = Annotated[Path, BeforeValidator(partial(_named, "directory"))]
 File = Annotated[Path, BeforeValidator(partial(_named, "file"))]
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=1e-3, le=1e9)]
+"""A time, seconds: a millisecond to 31 years, so that it is at least 1 as whole milliseconds, exact as microseconds in
+a float64, and what the system's timers take."""
+
+SecondsOrNone = Annotated[float, Field(ge=0, le=1e9)]
+"""A time, seconds, that may be 0."""
+
+Positive = Annotated[float, Field(ge=1e-6, le=1e12)]
+"""An amount, rate or factor; what is smaller or larger is a mistyped unit."""
+
+Limit = Annotated[float, Field(ge=1e-3, le=math.inf)]
+"""A limit; infinity means none."""
+
+NotNegative = Annotated[float, Field(ge=0, le=1e12)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Few = Annotated[int, Field(ge=1, le=10_000)]
+"""So many partitions, workers or cores."""
+
+Bytes = Annotated[int, Field(ge=1, le=2**50)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 

@@ -6,7 +6,6 @@ sensor's id is its row number, so the table may grow at its end and nowhere else
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from services.runtime.columns import Sensors
+from services.runtime.csv_text import CsvError, read_table
+from services.runtime.naming import edge_fault, sensor_fault, text_fault
 
 REQUIRED = ("sensor", "edge")
 OPTIONAL = ("group", "unit", "interval_s", "max_age_s", "threshold", "min", "max", "rate")
@@ -115,41 +116,37 @@ def place(table: SensorTable, slots: int) -> Sensors:
     return placed
 
 
-def read_sensors(path: Path) -> SensorTable:  # noqa: C901 - one check after the other, each with its message
+def read_sensors(path: Path) -> SensorTable:
     """Read and check a sensors table.
 
     Raises:
         SensorsError: see the class.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise SensorsError(f"{path}: no such sensors table") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SensorsError(f"{path}: cannot be read: {error}") from None
-    rows = list(csv.reader(text.splitlines()))
+        rows = list(read_table(path))
+    except CsvError as error:
+        raise SensorsError(str(error).replace("no such file", "no such sensors table")) from None
     if not rows:
         raise SensorsError(f"{path}: empty; expected a header starting with sensor,edge")
-    header = [name.strip() for name in rows[0]]
+    header, top = [name.strip() for name in rows[0].cells], rows[0].number
     for name in REQUIRED:
         if name not in header:
-            raise SensorsError(f"{path}, line 1: column {name!r} is missing (found {','.join(header)})")
+            raise SensorsError(f"{path}, line {top}: column {name!r} is missing (found {','.join(header)})")
     for name in header:
         if name not in REQUIRED + OPTIONAL:
-            raise SensorsError(f"{path}, line 1: unknown column {name!r}; expected {','.join(REQUIRED + OPTIONAL)}")
+            raise SensorsError(f"{path}, line {top}: unknown column {name!r}; expected {','.join(REQUIRED + OPTIONAL)}")
     if len(set(header)) != len(header):
-        raise SensorsError(f"{path}, line 1: a column stands twice")
+        raise SensorsError(f"{path}, line {top}: a column stands twice")
     sensors: list[Sensor] = []
     lines: dict[str, int] = {}
-    for line, row in enumerate(rows[1:], start=2):
-        if not row:
-            continue
+    for line, row in rows[1:]:
         if len(row) != len(header):
             raise SensorsError(f"{path}, line {line}: found {len(row)} fields, expected {len(header)}")
         fields = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
         for name in REQUIRED:
             if not fields[name]:
                 raise SensorsError(f"{path}, line {line}: {name} is empty")
+        _check_names(f"{path}, line {line}", fields)
         if fields["sensor"] in lines:
             first = lines[fields["sensor"]]
             raise SensorsError(f"{path}, line {line}: sensor {fields['sensor']!r} stands already in line {first}")
@@ -175,6 +172,18 @@ def read_sensors(path: Path) -> SensorTable:  # noqa: C901 - one check after the
     if not sensors:
         raise SensorsError(f"{path}: no sensors below the header")
     return SensorTable(tuple(sensors))
+
+
+def _check_names(where: str, fields: dict[str, str]) -> None:
+    """Refuse names that cannot become those of files, nodes, users and keys."""
+    for column, fault in (
+        ("sensor", sensor_fault(fields["sensor"])),
+        ("edge", edge_fault(fields["edge"])),
+        ("group", text_fault(fields.get("group", ""))),
+        ("unit", text_fault(fields.get("unit", ""))),
+    ):
+        if fault:
+            raise SensorsError(f"{where}: {column}: {fault}")
 
 
 def _number(path: Path, line: int, name: str, cell: str) -> float:

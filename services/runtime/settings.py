@@ -16,10 +16,25 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from services.runtime.section import Count, Directory, File, NotNegative, Positive, Section
+from services.runtime.section import (
+    Bytes,
+    Count,
+    Directory,
+    Few,
+    File,
+    Limit,
+    NotNegative,
+    Port,
+    Positive,
+    Seconds,
+    SecondsOrNone,
+    Section,
+)
 from services.runtime.source_settings import Source
 
 MICROSECONDS = 1_000_000
+LONGEST_S = 1e9
+"""Longest time that the configuration may say, seconds (`services.runtime.section.Seconds`)."""
 EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised here, not bound
 
 CONFIG_VARIABLE = "TSUNAGI_CONFIG"
@@ -33,13 +48,17 @@ class ConfigError(ValueError):
 class Kafka(Section):
     """Where the log is."""
 
-    servers: str = Field("127.0.0.1:9092", description="bootstrap servers, host:port, comma-separated")
-    prefix: str = Field("", description="put before every topic's name", pattern=r"^[A-Za-z0-9._-]*$")
-    group_prefix: str = Field("tsunagi", description="put before every consumer group's name")
+    servers: str = Field("127.0.0.1:9092", min_length=1, description="bootstrap servers, host:port, comma-separated")
+    prefix: str = Field("", description="put before every topic's name", pattern=r"^[A-Za-z0-9._-]*$", max_length=200)
+    group_prefix: str = Field("tsunagi", max_length=100, description="put before every consumer group's name")
     topics: Literal["create", "check"] = Field("create", description="make missing topics, or only check them")
-    replication: Count = Field(1, description="replication factor of topics that we create")
-    retention_s: Positive = Field(7 * 86400.0, description="how long tuples, recovered and results are kept")
-    max_message_bytes: Count = Field(1_048_576, description="largest record of tuples; for topics that we create")
+    replication: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="replication factor of topics that we create"
+    )
+    retention_s: Seconds = Field(7 * 86400.0, description="how long tuples, recovered and results are kept")
+    max_message_bytes: Annotated[int, Field(ge=1024, le=1_000_000_000)] = Field(
+        1_048_576, description="largest record of tuples; for topics that we create"
+    )
     security: Literal["plaintext", "tls", "sasl_plaintext", "sasl_tls"] = Field(
         "plaintext", description="plaintext | tls | sasl_plaintext | sasl_tls: encryption, and SASL for who we are"
     )
@@ -98,19 +117,19 @@ class Security(Section):
 class Steps(Section):
     """How event time is cut (in readings of the nominal interval, as sensors' people speak of it)."""
 
-    interval_s: Positive = Field(1.0, description="nominal time between two readings of a sensor")
+    interval_s: Seconds = Field(1.0, description="nominal time between two readings of a sensor")
     window: Count = Field(10, description="readings in a window")
     slide: Count = Field(2, description="readings between two windows; one step")
     aggregate: Literal["mean", "sum", "min", "max", "last"] = Field(
         "mean", description="what becomes of the readings in a window: mean, sum, min, max or last"
     )
-    grace_s: Positive = Field(0.5, description="how long a step waits for an edge that has gone silent")
-    max_skew_s: Positive = Field(2.0, description="largest clock difference between edges that is waited for")
-    max_ahead_s: Positive = Field(
+    grace_s: Seconds = Field(0.5, description="how long a step waits for an edge that has gone silent")
+    max_skew_s: Seconds = Field(2.0, description="largest clock difference between edges that is waited for")
+    max_ahead_s: Seconds = Field(
         5.0,
         description="a batch whose event time is further ahead of the time the log appended it goes to dead-letters",
     )
-    max_gap_s: Positive = Field(
+    max_gap_s: Seconds = Field(
         600.0, description="a longer time without any edge is skipped, not filled in step by step"
     )
 
@@ -143,13 +162,17 @@ class Steps(Section):
     def _whole_windows(self) -> Steps:
         if self.slide > self.window:
             raise ValueError(f"slide = {self.slide} is greater than window = {self.window}: readings would be lost")
+        if self.window * self.interval_s > LONGEST_S:
+            raise ValueError(
+                f"window = {self.window} readings of interval_s = {self.interval_s:g} are longer than {LONGEST_S:g} s"
+            )
         return self
 
 
 class Edge(Section):
     """What an edge does while the broker is away."""
 
-    spool_bytes: Count = Field(
+    spool_bytes: Bytes = Field(
         33_554_432, description="of batches that may wait to be sent, in memory and on disk; the oldest go first"
     )
 
@@ -157,10 +180,11 @@ class Edge(Section):
 class Slots(Section):
     """Units of work: partitions of `tuples`, fixed when the topics are made."""
 
-    count: Count = Field(2, description="slots, and partitions of tuples and recovered")
+    count: Few = Field(2, description="slots, and partitions of tuples and recovered")
     most: int = Field(
         0,
         ge=0,
+        le=10_000,
         description="slots at most: more than count are made where a slot's recovery would take longer than half a "
         "step, by measured cost; 0 = count as it is",
     )
@@ -191,9 +215,9 @@ class Operator(Section):
 class Aggregate(Section):
     """One window aggregate that the job computes: count, sum, mean, minimum and maximum (docs/psort.md)."""
 
-    name: str = Field(description="the query's name in results", pattern=r"^[A-Za-z0-9_.-]+$")
-    range_s: Positive = Field(description="length of a window")
-    slide_s: Positive | None = Field(None, description="time between two windows; none = range_s: they tumble")
+    name: str = Field(description="the query's name in results", pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)
+    range_s: Seconds = Field(description="length of a window")
+    slide_s: Seconds | None = Field(None, description="time between two windows; none = range_s: they tumble")
     by: Literal["sensor", "group"] = Field("sensor", description="sensor | group: what a row is of")
 
     @model_validator(mode="after")
@@ -218,7 +242,7 @@ class Query(Section):
         (Operator(use="recover"),),
         description="tables with `use`: select | project | aggregate | recover, or module:Class",
     )
-    range_s: Positive = Field(60.0, description="the range of q1 and q2")
+    range_s: Seconds = Field(60.0, description="the range of q1 and q2")
     aggregates: tuple[Aggregate, ...] = Field(
         (), description="window aggregates: tables with `name`, `range_s`, and optionally `slide_s` and `by`"
     )
@@ -239,7 +263,8 @@ class Query(Section):
         return self
 
 
-Batch = Annotated[int, Field(ge=1)] | Literal["inf"]
+JavaBytes = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}[kmgKMG]$")]
+Batch = Annotated[int, Field(ge=1, le=10**12)] | Literal["inf"]
 
 
 class Target(Section):
@@ -253,8 +278,8 @@ class Target(Section):
         "model",
         description="how B is kept within the limits: model (best B at once), step (the paper's), fixed (it is not)",
     )
-    max_bandwidth: Positive = Field(math.inf, description="limit of what a slot's secondary reads, bytes/s")
-    max_recovery_s: Positive = Field(math.inf, description="limit of the recovery time, detection not counted")
+    max_bandwidth: Limit = Field(math.inf, description="limit of what a slot's secondary reads, bytes/s")
+    max_recovery_s: Limit = Field(math.inf, description="limit of the recovery time, detection not counted")
     priority: Literal["recovery", "bandwidth"] = Field(
         "recovery", description="which limit is kept where both cannot be: recovery or bandwidth"
     )
@@ -275,8 +300,8 @@ class SlotTarget(Section):
 
     batch_size: Batch | None = None
     policy: Literal["model", "step", "fixed"] | None = None
-    max_bandwidth: Positive | None = None
-    max_recovery_s: Positive | None = None
+    max_bandwidth: Limit | None = None
+    max_recovery_s: Limit | None = None
     priority: Literal["recovery", "bandwidth"] | None = None
 
 
@@ -287,27 +312,25 @@ class Standby(Target):
         "measured",
         description="who measures S_time and R_ptime: measured (the secondary), symmetric (the primary, as the paper)",
     )
-    cost_period_s: Positive = Field(2.0, description="period over which the costs are measured")
+    cost_period_s: Seconds = Field(2.0, description="period over which the costs are measured")
     step_tuples: Count = Field(5, description="policy step: by how much B changes")
-    step_interval_s: Positive = Field(0.01, description="policy step: how often at most")
-    slots: dict[int, SlotTarget] = Field(
+    step_interval_s: Seconds = Field(0.01, description="policy step: how often at most")
+    slots: dict[Annotated[int, Field(ge=0, lt=10_000)], SlotTarget] = Field(
         default_factory=dict, description="slots that have batch_size, policy, limits or priority of their own"
     )
-    heartbeat_s: Positive = Field(0.1, description="interval of heartbeats")
-    detect_s: Positive = Field(0.75, description="silence of the primary after which it counts as dead")
+    heartbeat_s: Seconds = Field(0.1, description="interval of heartbeats")
+    detect_s: Seconds = Field(0.75, description="silence of the primary after which it counts as dead")
     speculate: bool = Field(
         default=False,
         description="write a silent owner's outputs before it is known to be dead; repeats are dropped by name",
     )
-    speculate_s: Positive = Field(0.25, description="silence of the primary after which its secondary does so")
-    ack_s: Positive = Field(0.25, description="interval of Level-0- and Level-1-Acks")
-    context_s: Positive = Field(1.0, description="least time between two contexts of a slot")
-    context_bytes: Count = Field(
+    speculate_s: Seconds = Field(0.25, description="silence of the primary after which its secondary does so")
+    ack_s: Seconds = Field(0.25, description="interval of Level-0- and Level-1-Acks")
+    context_s: Seconds = Field(1.0, description="least time between two contexts of a slot")
+    context_bytes: Bytes = Field(
         262_144, description="a context above this size is not written; the slot replays instead"
     )
-    poll_s: Positive = Field(
-        0.05, description="how often a secondary asks for the log's end when no heartbeat tells it"
-    )
+    poll_s: Seconds = Field(0.05, description="how often a secondary asks for the log's end when no heartbeat tells it")
 
     def target(self, slot: int) -> Target:
         """Return what a slot aims at: what it has of its own, and the rest as all."""
@@ -328,7 +351,7 @@ class Recovery(Section):
     model: str = Field("", description="model file to put in force; empty = values pass through as `unmodelled`")
     store: Directory = Field(Path("out/models"), description="directory of models that every worker sees")
     eps: Positive = Field(1.0, description="tolerated error, in each sensor's standard deviations")
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(0.9, description="probability with which the bound must hold")
+    delta: Annotated[float, Field(ge=1e-3, lt=1)] = Field(0.9, description="probability with which the bound must hold")
     calibrate: bool = Field(
         default=True,
         description="measure on living edges how wide bounds must be, and follow it; false = as the model was fitted",
@@ -337,8 +360,8 @@ class Recovery(Section):
         default=False,
         description="let the owner make models that follow the data; each comes into force through the slot's log",
     )
-    refit_s: Positive = Field(300.0, description="least time between two of them; each takes a file in the store")
-    helpers: Annotated[int, Field(ge=0)] = Field(
+    refit_s: Seconds = Field(300.0, description="least time between two of them; each takes a file in the store")
+    helpers: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         100,
         description="sensors of other slots that a slot may ask for while values it lost miss eps and delta; 0 = none",
     )
@@ -358,29 +381,27 @@ class Results(Section):
         "blocks", description="blocks: protobuf ResultBlock; json: a row a message"
     )
     files: str = Field("", description="directory that the job also writes results to, as Parquet files; empty = none")
-    files_s: Positive = Field(60.0, description="event time in one file of a partition")
+    files_s: Seconds = Field(60.0, description="event time in one file of a partition")
 
 
 class Spark(Section):
     """The aggregation job."""
 
     master: str = Field("local[*]", description="Spark master URL")
-    cores: Count = Field(2, description="P-SORT cores; partitions of results")
+    cores: Few = Field(2, description="P-SORT cores; partitions of results")
     order: Literal["auto", "none", "basic", "optimised", "full"] = Field(
         "auto",
         description="auto | none | basic | optimised | full: P-SORT (docs/psort.md); auto takes basic or optimised",
     )
-    rebalance_s: Annotated[float, Field(ge=0)] = Field(
+    rebalance_s: SecondsOrNone = Field(
         60.0, description="least time between two changes of which core works on what, by measured rates; 0 = never"
     )
     checkpoint: Directory = Field(
         Path("out/checkpoint"), description="directory for checkpoint and state, seen by all Spark workers"
     )
-    trigger_s: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="least time between batches; 0 = as fast as they come"
-    )
+    trigger_s: SecondsOrNone = Field(0.0, description="least time between batches; 0 = as fast as they come")
     max_offsets: Count = Field(20_000, description="records of `recovered` in one batch at most")
-    wait_s: Positive = Field(30.0, description="how long the frontier waits for a slot that gives nothing")
+    wait_s: Seconds = Field(30.0, description="how long the frontier waits for a slot that gives nothing")
     max_carried: Count = Field(
         10_000_000, description="rows that may wait for a lagging slot; beyond it the slot is left behind at once"
     )
@@ -389,8 +410,10 @@ class Spark(Section):
         "group",
         description="sensors without a group: group (they make up unknown_group), refuse (the job does not run)",
     )
-    memory: str = Field("512m", description="heap of the driver")
-    executor_memory: str = Field("512m", description="heap of an executor, on a cluster; less than its worker has")
+    memory: JavaBytes = Field("512m", description="heap of the driver")
+    executor_memory: JavaBytes = Field(
+        "512m", description="heap of an executor, on a cluster; less than its worker has"
+    )
     options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="any Spark option")
 
 
@@ -401,10 +424,10 @@ class Size(Section):
     limit: Positive | None = Field(None, description="tuples/s that a local one keeps itself to: a smaller machine")
     price_h: NotNegative = Field(0.0, description="price of an hour")
     price_gb: NotNegative = Field(0.0, description="price of a gigabyte sent to it")
-    boot_s: Positive | None = Field(None, description="from launch to ready; none = as [scaler] boot_s")
-    most: Count | None = Field(None, description="so many at once at most; none = as many as wanted")
+    boot_s: Seconds | None = Field(None, description="from launch to ready; none = as [scaler] boot_s")
+    most: Few | None = Field(None, description="so many at once at most; none = as many as wanted")
     cpus: Positive = Field(1.0, description="processors that a container of it may use")
-    memory_bytes: Count = Field(1 << 30, description="memory that a container of it may use")
+    memory_bytes: Bytes = Field(1 << 30, description="memory that a container of it may use")
 
 
 class Containers(Section):
@@ -426,13 +449,13 @@ class Containers(Section):
 class Scaler(Section):
     """How many workers, and who starts them."""
 
-    workers: Count = Field(3, description="gateway workers kept alive: primaries, secondaries and idle ones")
+    workers: Few = Field(3, description="gateway workers kept alive: primaries, secondaries and idle ones")
     launcher: Literal["none", "local", "docker"] = Field(
         "local", description="who starts a worker that is missing: none, local (a process), docker (a container)"
     )
-    boot_s: Positive = Field(20.0, description="a launched worker that has not reported by then is started again")
-    dead_s: Positive = Field(2.0, description="silence after which the scaler plans without a worker")
-    sizes: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Size] = Field(
+    boot_s: Seconds = Field(20.0, description="a launched worker that has not reported by then is started again")
+    dead_s: Seconds = Field(2.0, description="silence after which the scaler plans without a worker")
+    sizes: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)], Size] = Field(
         default_factory=dict, description="types of workers, each with rate, price_h, boot_s, limit, most, ..."
     )
     containers: Containers = Field(Containers(), description="workers as containers")
@@ -443,19 +466,19 @@ class Scaler(Section):
     forecast: str = Field(
         "", description="mixture, sdar, seasonal, ewma, last or module:Class; empty = the policy's own"
     )
-    slot_s: Positive = Field(300.0, description="TimeSlot: how often a policy decides")
-    slo_s: Positive = Field(10.0, description="longest delay of a tuple that a policy promises")
+    slot_s: Seconds = Field(300.0, description="TimeSlot: how often a policy decides")
+    slo_s: Seconds = Field(10.0, description="longest delay of a tuple that a policy promises")
     billing: Literal["hourly", "second"] = Field(
         "hourly", description="hourly: begun hours are paid; second: what is used"
     )
-    hour_s: Positive = Field(3600.0, description="what a paid hour lasts; less for trials on a compressed clock")
+    hour_s: Seconds = Field(3600.0, description="what a paid hour lasts; less for trials on a compressed clock")
     history: str = Field(
         "", description="CSV file of rates from before (t_s,rate_per_s) that a policy learns at the start; empty = none"
     )
     solver: Literal["marginal", "program"] = Field(
         "marginal", description="policy lookahead: marginal (greedy solution), program (the integer program)"
     )
-    solve_s: Positive = Field(5.0, description="time after which a stated rule stands in for a program's solution")
+    solve_s: Seconds = Field(5.0, description="time after which a stated rule stands in for a program's solution")
 
     def boot_of(self, kind: str) -> float:
         """Return how long a worker of a type may take to report, seconds."""
@@ -467,7 +490,7 @@ class Metrics(Section):
     """Prometheus metrics, /healthz and /readyz of every service."""
 
     host: str = Field("127.0.0.1", description="address that every service listens on")
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="0 = any free port, shown by `tsunagi status`")
+    port: Port = Field(0, description="0 = any free port, shown by `tsunagi status`")
     advertise: str = Field(
         "",
         description="host name or address at which Prometheus reaches this service; empty = host, or this machine's "

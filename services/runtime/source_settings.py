@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from services.runtime.section import Count, NotNegative, Port, Positive, Section
+from services.runtime.section import Count, Few, Port, Positive, Seconds, SecondsOrNone, Section
+from services.runtime.times import LATEST_US
 
 
 class Mqtt(Section):
@@ -26,7 +27,7 @@ class Mqtt(Section):
     keepalive_s: Annotated[int, Field(ge=1, le=65535)] = Field(
         15, description="a connection that is silent for longer is asked whether it lives"
     )
-    reconnect_s: Positive = Field(5.0, description="longest pause between two attempts to connect")
+    reconnect_s: Seconds = Field(5.0, description="longest pause between two attempts to connect")
     username: str = Field("", description="user name; empty = none")
     password_file: str = Field("", description="file with that user's password")
     ca_file: str = Field(
@@ -40,7 +41,7 @@ class Lines(Section):
     listen: str = Field(
         "", description="host:port to listen on for TCP clients that send lines; empty = read standard input"
     )
-    max_clients: Count = Field(64, description="connections at a time; more wait to be accepted")
+    max_clients: Few = Field(64, description="connections at a time; more wait to be accepted")
 
 
 class Topic(Section):
@@ -63,19 +64,21 @@ class Source(Section):
     )
     path: Path = Field(Path("data/guangzhou.csv"), description="the CSV to replay")
     speed: Positive = Field(1.0, description="how many times faster than its own times the data is replayed")
-    origin_us: int = Field(0, description="event time of the first row, microseconds; 0 = the start of the first edge")
+    origin_us: Annotated[int, Field(ge=0, lt=LATEST_US)] = Field(
+        0, description="event time of the first row, microseconds; 0 = the start of the first edge"
+    )
     when_behind: Literal["skip", "send"] = Field(
         "skip", description="after a pause, skip what is over (rows of a CSV, steps of a live source), or send it late"
     )
-    first_row: Annotated[int, Field(ge=0)] = Field(0, description="replay from this row on")
+    first_row: Annotated[int, Field(ge=0, le=10**12)] = Field(0, description="replay from this row on")
     repeat: bool = Field(default=False, description="begin a CSV anew after its last row, for a stream without an end")
-    disorder_s: NotNegative = Field(
+    disorder_s: SecondsOrNone = Field(
         0.5, description="live: a step closes so long after its end; readings may come so far out of order"
     )
-    max_ahead_s: Positive = Field(
+    max_ahead_s: Seconds = Field(
         5.0, description="live: a reading further ahead of the edge's clock is unusable (ahead)"
     )
-    max_behind_s: Positive = Field(
+    max_behind_s: Seconds = Field(
         30.0, description="live: longest wait for readings known to be queued, before steps close without them"
     )
     sensor_key: str = Field("sensor", description="live: key of the sensor's name in JSON")

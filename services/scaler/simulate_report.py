@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from services.runtime.csv_text import row_writer
 from services.scaler.baselines import AlwaysOn
 from services.scaler.bound import cost_bound
 from services.scaler.policies import make_policy
@@ -147,12 +147,12 @@ def write_csv(path: Path, run: Run, types: Sequence[WorkerType]) -> None:
     """Write every decision, a row a type."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["time", "type", "count", "forecast", "quantile", "rate", "backlog", "reason", "fallback"])
+        write = row_writer(file)
+        write(["time", "type", "count", "forecast", "quantile", "rate", "backlog", "reason", "fallback"])
         for decision in run.decisions:
             answer = decision.answer
             for kind in types:
-                rows.writerow(
+                write(
                     [
                         f"{decision.time_s:g}",
                         kind.name,

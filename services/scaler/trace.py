@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from services.runtime.csv_text import CsvError, Line, read_table
 
 DAY_S = 86400.0
 STEP_S = 10.0
@@ -46,29 +47,29 @@ def read_trace(path: Path) -> Trace:
     times: list[float] = []
     rates: list[float] = []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.reader(file)
-            header = next(rows, [])
-            if header != HEADER:
-                raise TraceError(f"{path}, line 1: found {','.join(header)!r}, expected the header t_s,rate_per_s")
-            for row in rows:
-                time_s, rate = _numbers(row, f"{path}, line {rows.line_num}")
-                if len(times) >= 2:
-                    step_s = times[1] - times[0]
-                    expected = times[0] + len(times) * step_s
-                    if abs(time_s - expected) > step_s * 1e-3:
-                        raise TraceError(
-                            f"{path}, line {rows.line_num}: found t_s = {time_s:g}, expected {expected:g}: "
-                            f"the steps before are {step_s:g} s long, and a trace has no gaps"
-                        )
-                elif times and time_s <= times[0]:
+        rows = read_table(path)
+        top = next(rows, Line(1, []))
+        header = [name.strip() for name in top.cells]
+        if header != HEADER:
+            raise TraceError(
+                f"{path}, line {top.number}: found {','.join(header)!r}, expected the header t_s,rate_per_s"
+            )
+        for line, row in rows:
+            time_s, rate = _numbers(row, f"{path}, line {line}")
+            if len(times) >= 2:
+                step_s = times[1] - times[0]
+                expected = times[0] + len(times) * step_s
+                if abs(time_s - expected) > step_s * 1e-3:
                     raise TraceError(
-                        f"{path}, line {rows.line_num}: found t_s = {time_s:g}, expected more than {times[0]:g}"
+                        f"{path}, line {line}: found t_s = {time_s:g}, expected {expected:g}: "
+                        f"the steps before are {step_s:g} s long, and a trace has no gaps"
                     )
-                times.append(time_s)
-                rates.append(rate)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: cannot be read: {error}") from None
+            elif times and time_s <= times[0]:
+                raise TraceError(f"{path}, line {line}: found t_s = {time_s:g}, expected more than {times[0]:g}")
+            times.append(time_s)
+            rates.append(rate)
+    except CsvError as error:
+        raise TraceError(str(error)) from None
     if len(times) < 2:
         raise TraceError(f"{path}: found {len(times)} rates, expected at least 2")
     return Trace(np.array(rates), times[1] - times[0])

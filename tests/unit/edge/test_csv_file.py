@@ -107,7 +107,7 @@ def test_the_summary_counts_rows_columns_and_readings(write):
     ("content", "message"),
     [
         ("", "empty; expected a header"),
-        ("\n1,2,3\n", "empty; expected a header"),
+        ("\n# none\n", "empty; expected a header"),
         ("a,b,c\n", "no rows below the header"),
         ("a,b,c\n1,2,3\n1,2\n", "line 3: found 2 fields, expected 3"),
         ("a,b,c\n1,2,3,4\n", "line 2: found 4 fields, expected 3"),
@@ -128,8 +128,14 @@ def test_the_summary_counts_rows_columns_and_readings(write):
             "time,a,b,c\n5,1,2,3\n4,1,2,3\n",
             "line 3, column 'time': time runs backwards: found '4', expected 1970-01-01T00:00:05",
         ),
+        ("time,a,b,c\n1.7e12,1,2,3\n", "line 2, column 'time': found '1.7e12': looks like milliseconds, expected sec"),
+        ("a;b;c\n1,5;2;3\n", "line 1: found columns separated by ';', expected commas"),
+        ("a,b,c,Time\n1,2,3,4\n", "line 1, column 4: found 'Time', expected the column of times to be the first"),
+        ('a,b,"c\n1,2,3\n', "line 1: .*expected quotes that are closed"),
+        ('"a\nb",b,c\n1,2,3\n', "line 1, column 1: found 'a.nb', expected a name without line breaks"),
+        ('a,b,c\n1,2,"3\n4"\n', "line 2: .*expected quotes that are closed in the same line"),
         (b"a,b,c\n1,\xff2,3\n", "line 2: found byte 0xff at 3, expected UTF-8"),
-        ("a,b,c\n1,2,3\n".encode("utf-16"), "line 1: found byte 0xff at 1, expected UTF-8"),
+        ("a,b,c\n1,2,3\n".encode("utf-16"), "found UTF-16, expected UTF-8"),
     ],
 )
 def test_malformed_files_are_refused_by_place(write, content, message):

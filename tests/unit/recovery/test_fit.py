@@ -66,15 +66,20 @@ def test_windows_need_whole_windows():
     ("text", "message"),
     [
         ("", "empty"),
-        ("time\n2020-01-01T00:00:00Z\n", "empty"),
+        ("time\n2020-01-01T00:00:00Z\n", "line 1: found only a column of times"),
         ("a,b\n", "no readings below the header"),
-        ("a,b,a\n1,2,3\n", "line 1: sensor 'a' stands twice"),
-        ("a,,b\n1,2,3\n", "line 1: column 2 has no sensor name"),
+        ("a,b,a\n1,2,3\n", "line 1: sensor 'a' stands in columns 1 and 3"),
+        ("a,,b\n1,2,3\n", "line 1, column 2: found no name"),
         ("a,b\n1,2\n1\n", "line 3: found 1 fields, expected 2"),
         ("a,b\n1,2\n\n1,2,3\n", "line 4: found 3 fields, expected 2"),
-        ("a,b\n1,x7\n", "line 2: b: found 'x7', expected a number or nothing"),
-        ("time,a\n2020-01-01T00:00:00,1\n", "line 2: time: found '2020-01-01T00:00:00' without a zone"),
-        ("time,a\nyesterday,1\n", "line 2: time: found 'yesterday', expected ISO 8601 or epoch seconds"),
+        ("a,b\n1,x7\n", "line 2, column 'b': found 'x7', expected a number or nothing"),
+        (
+            "time,a\n2020-01-01T00:00:00,1\n",
+            "line 2, column 'time': found '2020-01-01T00:00:00', a time without",
+        ),
+        ("time,a\nyesterday,1\n", "line 2, column 'time': found 'yesterday', expected ISO 8601"),
+        ("time,a\n1700000000000,1\n", "line 2, column 'time': found '1700000000000': looks like milliseconds"),
+        ("a,b\n1_0,2\n", "line 2, column 'a': found '1_0', expected a number"),
         ("time,a\n10,1\n20,1\n20,1\n", "line 4: time '20' is not later"),
     ],
 )
@@ -90,7 +95,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ModelError, match=r"none\.csv: no such file"):
         read_history(tmp_path / "none.csv")
     (tmp_path / "latin.csv").write_bytes(b"a\n\xe9\n")
-    with pytest.raises(ModelError, match=r"latin\.csv: cannot be read"):
+    with pytest.raises(ModelError, match=r"latin\.csv, line 2: found byte 0xe9 at 1, expected UTF-8"):
         read_history(tmp_path / "latin.csv")
 
 

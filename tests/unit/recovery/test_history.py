@@ -44,6 +44,19 @@ def test_parquet_with_every_kind_of_time(tmp_path, times):
         ({"time": pa.array([NOON], pa.timestamp("us")), "a": pa.array([1.0])}, "time: found timestamps without a zone"),
         ({"time": pa.array([1.0, None]), "a": pa.array([1.0, 2.0])}, "time: found nothing, expected a time in every"),
         ({"time": pa.array([1.0, 1.0]), "a": pa.array([1.0, 2.0])}, "row group 0, row 1: its time is not later"),
+        (
+            {"time": pa.array([1_700_000_000_000]), "a": pa.array([1.0])},
+            "or below: time: found 1700000000000: looks",
+        ),
+        ({"time": pa.array([1.7e18]), "a": pa.array([1.0])}, "looks like nanoseconds, expected seconds since 1970"),
+        (
+            {"time": pa.array([2**62], pa.timestamp("ms", tz="UTC")), "a": pa.array([1.0])},
+            "time: Casting from",
+        ),
+        ({"a": pa.array([2**53 + 1])}, "row 0: a: Integer value 9007199254740993 not in range"),
+        ({"a": pa.array([2**63], pa.uint64())}, "expected at most 2^53"),
+        ({"a\nb": pa.array([1.0])}, "found 'a\\nb', expected a name without line breaks"),
+        ({"time": pa.array([1.0]), "Time": pa.array([1.0]), "a": pa.array([1.0])}, "expected one column of times"),
         ({"time": pa.array([True]), "a": pa.array([1.0])}, "time: found a column of bool"),
         ({"a": pa.array([], pa.float64())}, "no readings"),
     ],
@@ -132,10 +145,10 @@ def test_a_bad_cell_far_down_is_named_by_its_line(tmp_path, monkeypatch):
     monkeypatch.setattr("services.recovery.history_csv.PIECE_BYTES", 50)
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "1,2\n" * 99 + "1,x\n")
-    with pytest.raises(ModelError, match=r"a\.csv, line 101: b: found 'x'"):
+    with pytest.raises(ModelError, match=r"a\.csv, line 101, column .b.: found 'x'"):
         read_history(path)
     files = list_history(path)
-    with pytest.raises(ModelError, match=r"a\.csv, byte 400: b: found 'x'"):
+    with pytest.raises(ModelError, match=r"a\.csv, byte 400, column .b.: found 'x'"):
         list(files.read(files.pieces[-1]))
 
 

@@ -51,6 +51,13 @@ def test_two_columns_are_enough_in_any_order_and_with_a_byte_order_mark(tmp_path
         ("sensor,edge,threshold\na,e,high\n", "line 2: threshold: found 'high', expected a number"),
         ("sensor,edge,threshold\na,e,inf\n", "line 2: threshold: found 'inf'"),
         ("sensor,edge,max_age_s\na,e,0\n", "line 2: max_age_s: found '0', expected a finite number above zero"),
+        ("sensor,edge\na,hall/A\n", "line 2: edge: found 'hall/A', expected letters"),
+        ("sensor,edge\na,e\nb,gw-1\n", "line 3: edge: found 'gw-1', expected a name other than gw-N"),
+        ("sensor,edge\na,spark\n", "line 2: edge: found 'spark', expected a name that no service"),
+        ("sensor,edge\nTime,e\n", "line 2: sensor: found 'Time', which a file of readings has for"),
+        ('sensor,edge\n"a\nb",e\n', "line 2: sensor: found 'a\\nb', expected a name without line breaks"),
+        ("sensor,edge,group\na,e,g\x07\n", "line 2: group: found 'g\\x07', expected a name without"),
+        (f"sensor,edge\n{'a' * 201},e\n", "line 2: sensor: found a name of 201 characters, expected at most 200"),
         ("sensor,edge,min,max\na,e,2,1\n", "line 2: min = 2.0 is greater than max = 1.0"),
     ],
 )
@@ -65,7 +72,7 @@ def test_bad_table_is_refused_with_file_line_found_and_expected(tmp_path: Path, 
 def test_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SensorsError, match="no such sensors table"):
         read_sensors(tmp_path / "none.csv")
-    with pytest.raises(SensorsError, match="cannot be read"):
+    with pytest.raises(SensorsError, match="line 2: found byte 0xe4 at 1, expected UTF-8"):
         read_sensors(table(tmp_path, "sensor,edge\nä,e\n", "latin-1"))
 
 

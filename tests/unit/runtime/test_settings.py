@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import re
 import socket
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
 
+import annotated_types
 import pytest
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from services.runtime import example
 from services.runtime.settings import ConfigError, Metrics, Settings, load
@@ -128,6 +133,61 @@ def test_settings_are_frozen_and_hide_the_password(tmp_path: Path) -> None:
     assert settings.kafka.password.get_secret_value() == "hunter2"
     with pytest.raises(ValidationError):
         settings.kafka.prefix = "x"  # type: ignore[misc]
+
+
+def _numbers(model: type[BaseModel], above: str) -> Iterator[tuple[str, Any, list[Any]]]:
+    """Yield (key, type, constraints) of every number that a model takes, in its tables and behind names of them too."""
+    for name, field in model.model_fields.items():
+        yield from _numbers_of(field.annotation, field.metadata, f"{above}{name}")
+
+
+def _numbers_of(kind: Any, metadata: list[Any], key: str) -> Iterator[tuple[str, Any, list[Any]]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield from _numbers(kind, f"{key}.")
+    elif kind in (int, float):
+        yield (
+            key,
+            kind,
+            [part for item in metadata for part in (item.metadata if isinstance(item, FieldInfo) else [item])],
+        )
+    elif get_origin(kind) is Annotated:
+        inner, *more = get_args(kind)
+        yield from _numbers_of(inner, [*metadata, *more], key)
+    elif not key.endswith(("options", "environment")):  # passed on as they stand, to libraries that check them
+        for part in get_args(kind):
+            yield from _numbers_of(part, metadata, key)
+
+
+NUMBERS = list(_numbers(Settings, ""))
+
+
+def test_numbers_are_found_at_every_depth() -> None:
+    keys = [key for key, _, _ in NUMBERS]
+    assert {"metrics.port", "standby.slots.batch_size", "scaler.sizes.rate", "source.mqtt.qos"} <= set(keys)
+    assert len(keys) > 70
+
+
+@pytest.mark.parametrize(("key", "constraints"), [pytest.param(key, found, id=key) for key, _, found in NUMBERS])
+def test_every_number_has_a_lower_and_an_upper_end(key: str, constraints: list[Any]) -> None:
+    low = [item for item in constraints if isinstance(item, annotated_types.Ge | annotated_types.Gt)]
+    high = [item for item in constraints if isinstance(item, annotated_types.Le | annotated_types.Lt)]
+    assert low, f"{key} has no lower end"
+    assert high, f"{key} has no upper end"
+
+
+@pytest.mark.parametrize("odd", ["nan", "1e-9", "1e300", "-1", "9" * 400])
+@pytest.mark.parametrize(
+    "key", ["steps.interval_s", "recovery.eps", "source.speed", "kafka.retention_s", "slots.count"]
+)
+def test_a_number_past_its_range_is_refused_naming_key_and_found(tmp_path: Path, key: str, odd: str) -> None:
+    section, _, name = key.partition(".")
+    with pytest.raises(ConfigError, match=re.escape(f"[{key}]")):
+        load(written(tmp_path, f"[{section}]\n{name} = {odd}\n"))
+
+
+def test_a_window_longer_than_any_time_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="are longer than 1e"):
+        load(written(tmp_path, "[steps]\ninterval_s = 1e6\nwindow = 1000000\n"))
 
 
 @pytest.mark.parametrize(

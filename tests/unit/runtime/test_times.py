@@ -1,6 +1,13 @@
-import pytest
+from __future__ import annotations
 
-from services.runtime.times import NoZoneError, read_time_us
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.runtime.times import NoZoneError, TimeRangeError, read_time_us
 
 
 @pytest.mark.parametrize(
@@ -28,3 +35,30 @@ def test_what_is_no_moment(text: str) -> None:
 def test_a_time_without_a_zone_is_named_as_that() -> None:
     with pytest.raises(NoZoneError):
         read_time_us("1970-01-01T00:00:01")
+
+
+@pytest.mark.parametrize(
+    ("text", "looks"),
+    [
+        ("1.7e12", "milliseconds"),
+        ("1700000000000", "milliseconds"),
+        ("1700000000000000", "microseconds"),
+        ("1700000000000000000", "nanoseconds"),
+        ("-1.7e12", "milliseconds"),
+    ],
+)
+def test_another_unit_than_seconds_is_named(text: str, looks: str) -> None:
+    with pytest.raises(TimeRangeError, match=f"looks like {looks}, expected seconds since 1970 or ISO 8601"):
+        read_time_us(text)
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True) | st.datetimes(timezones=st.just(UTC)))
+def test_what_is_read_can_be_held_everywhere(moment: float | datetime) -> None:
+    text = repr(moment) if isinstance(moment, float) else moment.isoformat()
+    try:
+        time_us = read_time_us(text)
+    except ValueError:
+        return
+    assert abs(time_us) < 2**63
+    assert time_us == int(np.array([time_us], dtype=np.int64)[0])
+    datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
