@@ -248,7 +248,7 @@ class Publisher:
 
         Raises:
             LogError: a record cannot be delivered, ever; the process must stop.
-            SourceError: the spool cannot be written.
+            ReplacedError: a newer process of this edge has taken over.
         """
         self._drain()
         self.producer.poll(timeout_s)
@@ -265,10 +265,11 @@ class Publisher:
         self._drain()
         self.producer.flush(timeout_s)
         self.producer.close()
-        self.spool.tidy(self._clock.monotonic())
-        self.spool.spill()
+        lost = self.spool.keep(self._clock.monotonic())
+        if lost:
+            self._logger.error("what waited could not be kept on disk and is given up", records=lost)
         self.spool.close()
-        return self.depth
+        return self.depth - lost
 
     def _drain(self) -> None:
         while self._sending < _MOST_SENT:

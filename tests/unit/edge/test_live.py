@@ -593,6 +593,7 @@ def test_an_edge_on_a_topic_goes_on_where_it_was(tmp_path):
     world.feed.inbox.put(Begun({0: 0}, frozenset()))
     append(edge, 4)
     world.log.client("a-1").crash()
+    edge.publisher.spool.close()
     before = steps(world)
     append(None, 3)
     edge = world.edge("kafka/plant")
@@ -623,6 +624,7 @@ def test_a_restarted_edge_skips_what_is_over_and_windows_are_whole_at_once(tmp_p
     world.feed.inbox.put(Begun({0: 0}, frozenset()))
     world.run(edge, 4)
     world.log.client("a-1").crash()
+    edge.publisher.spool.close()
     before = steps(world)
     world.clock.advance(10)
     edge = world.edge("kafka/plant")
@@ -651,6 +653,7 @@ def test_of_another_sources_position_only_the_step_counts(tmp_path):
     world.run(edge, 4)
     last = edge.publisher.last_step
     world.log.client("a-1").crash()
+    edge.publisher.spool.close()
     edge = world.edge("kafka/other")
     assert world.feed.resume is None
     world.run(edge, 4)
