@@ -148,6 +148,8 @@ class Publisher:
         unplaced_values: values of sensors that the placement does not have yet; they are not sent.
         lent_values: values sent to slots of other sensors, which asked for helpers.
         last_step: the newest step handed over, None = none.
+        log_time: when the log appended what it reported last, microseconds by its clock, and when that was heard, in
+            monotonic seconds; None = it has not said.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class Publisher:
         self.unplaced_values = 0
         self.lent_values = 0
         self.last_step: int | None = None
+        self.log_time: tuple[int, float] | None = None
         self._edge = edge
         self._own = own
         self._clock = clock
@@ -292,3 +295,5 @@ class Publisher:
         self._sending -= 1
         self.delivered += 1
         self._progress_s = self._clock.monotonic()
+        if self.producer.appended_us:
+            self.log_time = self.producer.appended_us, self._progress_s

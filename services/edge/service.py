@@ -26,7 +26,7 @@ from services.edge.spool import Spool
 from services.edge.window import EARLY, LATE, Rejected, SlidingWindows
 from services.runtime import metrics
 from services.runtime.auth import authenticated
-from services.runtime.clock import Clock, SystemClock
+from services.runtime.clock import Clock, SteadyClock, SystemClock
 from services.runtime.health import HealthServer
 from services.runtime.heartbeat import Heartbeats
 from services.runtime.kafka import KafkaLog
@@ -56,6 +56,7 @@ class Counts:
         self._batches = metrics.EDGE_BATCHES.labels(edge)
         self._spool = metrics.EDGE_SPOOL_RECORDS.labels(edge)
         self._spool_bytes = metrics.EDGE_SPOOL_BYTES.labels(edge)
+        self.clock_jumps = metrics.EDGE_CLOCK_JUMPS.labels(edge)
         self._disk = metrics.EDGE_DISK_FAILS.labels(edge)
         self._dropped = metrics.EDGE_SPOOL_DROPPED.labels(edge)
         self._step = metrics.EDGE_STEP.labels(edge)
@@ -129,8 +130,10 @@ class Edge:
             )
         self.name = edge
         self.done = False
+        self._table = table
+        self._given_opener = opener
         self._settings = settings
-        self._clock = clock
+        clock = self._clock = SteadyClock(clock)
         self._logger = logger
         self._offset_us = round(clock_offset_s * MICROSECONDS)
         self._position_file = PositionFile(settings.state, edge)
@@ -139,7 +142,7 @@ class Edge:
         spool_file = self._position_file.path.with_name("spool.bin")
         spool = Spool(spool_file, settings.edge.spool_bytes, logger, clock.monotonic())
         try:
-            self._opener = opener or make_opener(settings, edge, table, self._own, logger)
+            self._opener = self._make_opener()
             self._position = self._load_position()
         except BaseException:
             spool.close()
@@ -164,7 +167,18 @@ class Edge:
         """Return whether steps are being published, and why not; a live source that is away is told of, no more."""
         if self._source is None:
             return False, self._placements.trouble
-        return True, "; ".join(filter(None, (self._source.trouble, self._disk_fault)))
+        return True, "; ".join(filter(None, (self._source.trouble, self._clock_fault, self._disk_fault)))
+
+    @property
+    def _clock_fault(self) -> str:
+        """What has become of a jump of the wall clock, while steps do not follow it or wait for it."""
+        apart_us, last = self._clock.apart_us, self.publisher.last_step
+        if apart_us:
+            return f"the clock has jumped by {apart_us / MICROSECONDS:+.1f} s: steps go on as before it"
+        wait_us = 0 if last is None else last * self._settings.slide_us - self._offset_us - self._clock.now_us()
+        if wait_us > self._settings.slide_us:
+            return f"the clock was set back: the next step comes in {wait_us / MICROSECONDS:.1f} s"
+        return ""
 
     @property
     def _disk_fault(self) -> str:
@@ -185,6 +199,7 @@ class Edge:
         if self._placements.poll() and self._placements.current is not None:
             self.publisher.place(self._placements.current)
             self.publisher.help(self._placements.helpers)
+        self._follow_clock()
         now_us = self._clock.now_us()
         if self._source is None:
             if self._placements.current is None:
@@ -234,6 +249,38 @@ class Edge:
             self._source.close()
         else:
             self._opener.close()
+
+    def _follow_clock(self) -> None:
+        """Compare the clocks; go on, skip or begin anew, as the wall clock and the log's time say."""
+        if self.publisher.log_time is not None:
+            self._clock.hear(*self.publisher.log_time)
+        source, jumps = self._source, self._clock.jumps
+        # A replay's rows have their times from its beginning: it would stand still.
+        moved_us = self._clock.look(may_go_back=source is None or not source.origin_us)
+        if self._clock.jumps > jumps:
+            self._counts.clock_jumps.inc()
+            self._logger.warning(
+                "the clock has jumped", apart_s=self._clock.apart_us / MICROSECONDS, followed_s=moved_us / MICROSECONDS
+            )
+        elif moved_us:
+            self._logger.warning("the log's time agrees: the clock is followed", seconds=moved_us / MICROSECONDS)
+        if moved_us < -self._settings.steps.max_ahead_s * MICROSECONDS and source is not None:
+            self._begin_anew(source)
+
+    def _begin_anew(self, source: Source) -> None:
+        """Go on as after a start: the time was so far ahead of the log's that the slots took nothing."""
+        source.close()
+        self._opener = self._make_opener()
+        self._position = self._load_position()
+        self._windows = SlidingWindows(self._own, self._settings.steps)
+        self._source = None
+        self._skipped = 0
+        self.publisher.last_step = None
+
+    def _make_opener(self) -> Opener:
+        if self._given_opener is not None:
+            return self._given_opener
+        return make_opener(self._settings, self.name, self._table, self._own, self._logger, self._clock)
 
     def _load_position(self) -> EdgePosition | None:
         opener = self._opener
