@@ -7,7 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from services.runtime.clock import SystemClock
+
 MAX_BYTES = 16 << 20
+SYSTEM = SystemClock()
 _OVERHEAD_BYTES = 200  # of a message without its payload
 
 
@@ -64,13 +67,17 @@ class Inbox:
 
     Args:
         max_messages: that may wait.
+        now_us: the edge's clock, which says when a message arrived, microseconds since the epoch.
 
     Attributes:
         dropped: messages that `offer` had no room for.
     """
 
-    def __init__(self, max_messages: int, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, max_messages: int, max_bytes: int = MAX_BYTES, now_us: Callable[[], int] = SYSTEM.now_us
+    ) -> None:
         self.dropped = 0
+        self.now_us = now_us
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._items: deque[Item] = deque()

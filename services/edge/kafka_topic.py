@@ -178,7 +178,7 @@ class KafkaFeed:
                 error = record.error()
                 if error is None:
                     self._at[record.partition() or 0] = (record.offset() or 0) + 1
-                    inbox.put(self._message(record))
+                    inbox.put(self._message(record, inbox))
                 elif error.code() == _END:
                     if record.partition() in self._behind:
                         self._behind.discard(record.partition() or 0)
@@ -195,7 +195,7 @@ class KafkaFeed:
                     return
                 self._trouble.clear()
 
-    def _message(self, record: Record) -> Message:
+    def _message(self, record: Record, inbox: Inbox) -> Message:
         partition, offset, value = record.partition() or 0, record.offset() or 0, _octets(record.value())
         kind, milliseconds = record.timestamp()
         try:
@@ -208,7 +208,7 @@ class KafkaFeed:
         return Message(
             payload=value[:MAX_BYTES],
             place=f"topic {self.topic!r}, partition {partition}, offset {offset}",
-            arrived_us=time.time_ns() // 1000 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000,
+            arrived_us=inbox.now_us() if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000,
             sensor=sensor,
             partition=partition,
             offset=offset,

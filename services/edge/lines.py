@@ -11,7 +11,6 @@ import selectors
 import socket
 import sys
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
@@ -95,7 +94,7 @@ class _Lines(ABC):
             fault = None
             if length > self._max_bytes:
                 fault = (TOO_LONG, f"found a line of {length} bytes, expected {self._max_bytes} at most")
-            inbox.put(Message(line, place, time.time_ns() // 1000, offset=next(self._numbers), fault=fault))
+            inbox.put(Message(line, place, inbox.now_us(), offset=next(self._numbers), fault=fault))
 
 
 class StandardInput(_Lines):

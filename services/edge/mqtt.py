@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import logging
 import ssl
-import time
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -163,7 +162,7 @@ class MqttFeed:
         item = Message(
             payload=bytes(message.payload[:MAX_BYTES]),
             place=f"topic {topic[:200]!r}",
-            arrived_us=time.time_ns() // 1000,
+            arrived_us=inbox.now_us(),
             sensor=sensor,
             offset=next(self._numbers),
             stored=message.retain,

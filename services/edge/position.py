@@ -1,6 +1,8 @@
 """What an edge remembers over its own death: how far it has read its source, and the last step it published.
 
-The file is written before a step is sent, so that a step is never made twice; what could not be sent for a while waits
+The file is written before a step is sent, so that a step is never made twice. While the disk does not take it, the edge
+goes on all the same: steps that it sends then are made again if it dies before the disk takes it, and the slots drop
+them by (edge, step). What could not be sent for a while waits
 in the spool (services/edge/spool.py), and what was on its way for less than that when the process died is lost like the
 readings that came while it was dead: the slots see the gap. It is replaced atomically and not synced to disk: a killed
 process loses nothing, a power cut at worst repeats steps, which the slots drop.
@@ -78,7 +80,7 @@ class PositionFile:
         """Replace it.
 
         Raises:
-            SourceError: the file cannot be written, as on a full disk; a step must not be sent then.
+            SourceError: the file cannot be written, as on a full disk.
         """
         try:
             write_atomically(self.path, json.dumps({"version": VERSION, **asdict(position)}))
@@ -106,8 +108,13 @@ def write_atomically(path: Path, text: str) -> None:
     """Replace a file so that a reader, or a process that comes after a kill, sees the old or the new text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def shared_origin(state: Path, now_us: int, slide_us: int) -> int:
@@ -116,17 +123,20 @@ def shared_origin(state: Path, now_us: int, slide_us: int) -> int:
     It is the first multiple of the slide at least 2 s ahead, so that every edge can be there in time.
 
     Raises:
-        SourceError: the file is damaged.
+        SourceError: the file is damaged, or cannot be written or read.
     """
     path = state / "origin"
-    if not path.exists():
-        state.mkdir(parents=True, exist_ok=True)
-        draft = state / f"origin.{os.getpid()}"
-        draft.write_text(f"{-(-(now_us + 2_000_000) // slide_us) * slide_us}\n", encoding="utf-8")
-        with contextlib.suppress(FileExistsError):  # another edge was first
-            os.link(draft, path)
-        draft.unlink()
-    text = path.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        if not path.exists():
+            state.mkdir(parents=True, exist_ok=True)
+            draft = state / f"origin.{os.getpid()}"
+            draft.write_text(f"{-(-(now_us + 2_000_000) // slide_us) * slide_us}\n", encoding="utf-8")
+            with contextlib.suppress(FileExistsError):  # another edge was first
+                os.link(draft, path)
+            draft.unlink()
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise SourceError(f"{path}: the time of the first row cannot be kept: {error.strerror}") from None
     if not text.isdecimal():
         raise SourceError(f"{path}: found {text[:80]!r}, expected the event time of the first row in microseconds")
     return int(text)

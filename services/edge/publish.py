@@ -148,6 +148,8 @@ class Publisher:
         unplaced_values: values of sensors that the placement does not have yet; they are not sent.
         lent_values: values sent to slots of other sensors, which asked for helpers.
         last_step: the newest step handed over, None = none.
+        log_time: when the log appended what it reported last, microseconds by its clock, and when that was heard, in
+            monotonic seconds; None = it has not said.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class Publisher:
         self.unplaced_values = 0
         self.lent_values = 0
         self.last_step: int | None = None
+        self.log_time: tuple[int, float] | None = None
         self._edge = edge
         self._own = own
         self._clock = clock
@@ -248,7 +251,7 @@ class Publisher:
 
         Raises:
             LogError: a record cannot be delivered, ever; the process must stop.
-            SourceError: the spool cannot be written.
+            ReplacedError: a newer process of this edge has taken over.
         """
         self._drain()
         self.producer.poll(timeout_s)
@@ -265,10 +268,11 @@ class Publisher:
         self._drain()
         self.producer.flush(timeout_s)
         self.producer.close()
-        self.spool.tidy(self._clock.monotonic())
-        self.spool.spill()
+        lost = self.spool.keep(self._clock.monotonic())
+        if lost:
+            self._logger.error("what waited could not be kept on disk and is given up", records=lost)
         self.spool.close()
-        return self.depth
+        return self.depth - lost
 
     def _drain(self) -> None:
         while self._sending < _MOST_SENT:
@@ -291,3 +295,5 @@ class Publisher:
         self._sending -= 1
         self.delivered += 1
         self._progress_s = self._clock.monotonic()
+        if self.producer.appended_us:
+            self.log_time = self.producer.appended_us, self._progress_s

@@ -15,6 +15,8 @@ from contextlib import closing
 import structlog
 
 from services.edge.dead_letters import DeadLetters
+from services.edge.namesakes import Namesakes
+from services.edge.owner import ReplacedError
 from services.edge.passing import Passed, Passing
 from services.edge.position import EdgePosition, PositionFile
 from services.edge.publish import PlacementReader, Publisher
@@ -24,7 +26,7 @@ from services.edge.spool import Spool
 from services.edge.window import EARLY, LATE, Rejected, SlidingWindows
 from services.runtime import metrics
 from services.runtime.auth import authenticated
-from services.runtime.clock import Clock, SystemClock
+from services.runtime.clock import Clock, SteadyClock, SystemClock
 from services.runtime.health import HealthServer
 from services.runtime.heartbeat import Heartbeats
 from services.runtime.kafka import KafkaLog
@@ -54,6 +56,8 @@ class Counts:
         self._batches = metrics.EDGE_BATCHES.labels(edge)
         self._spool = metrics.EDGE_SPOOL_RECORDS.labels(edge)
         self._spool_bytes = metrics.EDGE_SPOOL_BYTES.labels(edge)
+        self.clock_jumps = metrics.EDGE_CLOCK_JUMPS.labels(edge)
+        self._disk = metrics.EDGE_DISK_FAILS.labels(edge)
         self._dropped = metrics.EDGE_SPOOL_DROPPED.labels(edge)
         self._step = metrics.EDGE_STEP.labels(edge)
         self._unplaced = metrics.EDGE_UNPLACED.labels(edge)
@@ -76,8 +80,9 @@ class Counts:
         for reason, count in unusable.items():
             metrics.EDGE_UNUSABLE.labels(self._edge, reason).inc(self._since(reason, count))
 
-    def look(self, source: Source) -> None:
-        """Show the source's state."""
+    def look(self, source: Source, disk: str) -> None:
+        """Show the state of the source and of the disk."""
+        self._disk.set(bool(disk))
         self._connected.set(not source.trouble)
         self._queue.set(source.waiting)
 
@@ -101,7 +106,8 @@ class Edge:
 
     Raises:
         SensorsError: the table has no sensor of this edge, or contradicts the placement.
-        SourceError: the source or the edge's position cannot be used.
+        SourceError: the source, the spool or the edge's position cannot be used.
+        ReplacedError: a newer process of this edge has taken over; also of `step`.
     """
 
     def __init__(
@@ -124,13 +130,23 @@ class Edge:
             )
         self.name = edge
         self.done = False
+        self._table = table
+        self._given_opener = opener
         self._settings = settings
-        self._clock = clock
+        clock = self._clock = SteadyClock(clock)
         self._logger = logger
         self._offset_us = round(clock_offset_s * MICROSECONDS)
-        self._opener = opener or make_opener(settings, edge, table, self._own, logger)
         self._position_file = PositionFile(settings.state, edge)
-        self._position = self._load_position()
+        self._position_fault = ""
+        # First the spool: another process of this edge then lets go of the directory, and writes the position no more.
+        spool_file = self._position_file.path.with_name("spool.bin")
+        spool = Spool(spool_file, settings.edge.spool_bytes, logger, clock.monotonic())
+        try:
+            self._opener = self._make_opener()
+            self._position = self._load_position()
+        except BaseException:
+            spool.close()
+            raise
         started = clock.now_us() * 1000 if incarnation is None else incarnation
         self.incarnation = started if self._position is None else max(started, self._position.incarnation + 1)
         self._windows = SlidingWindows(self._own, settings.steps)
@@ -142,16 +158,32 @@ class Edge:
         self._skipped = 0
         self._counts = Counts(edge)
         self._placements = PlacementReader(log, table, clock, logger)
-        spool = Spool(
-            settings.state / "edges" / edge / "spool.bin", settings.edge.spool_bytes, logger, clock.monotonic()
-        )
+        self._namesakes = Namesakes(log, edge, self.incarnation, clock, verified=settings.security.auth == "none")
         self.publisher = Publisher(log, edge, self._own, spool, clock, logger)
         self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger, self._opener.letters_per_s)
         self._said_s: dict[str, float] = {}
 
     def ready(self) -> tuple[bool, str]:
         """Return whether steps are being published, and why not; a live source that is away is told of, no more."""
-        return (False, self._placements.trouble) if self._source is None else (True, self._source.trouble)
+        if self._source is None:
+            return False, self._placements.trouble
+        return True, "; ".join(filter(None, (self._source.trouble, self._clock_fault, self._disk_fault)))
+
+    @property
+    def _clock_fault(self) -> str:
+        """What has become of a jump of the wall clock, while steps do not follow it or wait for it."""
+        apart_us, last = self._clock.apart_us, self.publisher.last_step
+        if apart_us:
+            return f"the clock has jumped by {apart_us / MICROSECONDS:+.1f} s: steps go on as before it"
+        wait_us = 0 if last is None else last * self._settings.slide_us - self._offset_us - self._clock.now_us()
+        if wait_us > self._settings.slide_us:
+            return f"the clock was set back: the next step comes in {wait_us / MICROSECONDS:.1f} s"
+        return ""
+
+    @property
+    def _disk_fault(self) -> str:
+        spool = self.publisher.spool
+        return "; ".join(filter(None, (spool.fault, self._position_fault, spool.owner.fault)))
 
     def step(self) -> float:
         """Do what is due, without waiting; return the seconds until something may be due again.
@@ -159,11 +191,15 @@ class Edge:
         Raises:
             SourceError: the source is malformed from here on.
             LogError: a record cannot be delivered, ever.
+            ReplacedError: a newer process of this edge has taken over.
         """
         self.publisher.poll()
+        if self.publisher.depth == 0:  # the broker answers
+            self._namesakes.poll()
         if self._placements.poll() and self._placements.current is not None:
             self.publisher.place(self._placements.current)
             self.publisher.help(self._placements.helpers)
+        self._follow_clock()
         now_us = self._clock.now_us()
         if self._source is None:
             if self._placements.current is None:
@@ -188,7 +224,7 @@ class Edge:
             self._pass_on(source, self._passing, rows)
         self.dead_letters.poll()
         self._counts.update(len(rows), self.publisher, self.dead_letters.counts)
-        self._counts.look(source)
+        self._counts.look(source, self._disk_fault)
         if source.finished and not more and len(rows) < MAX_ROWS:
             self.done = self.publisher.depth == 0
             return _IDLE_S
@@ -199,19 +235,52 @@ class Edge:
         """Write the edge's part of a heartbeat."""
         beat.step = -1 if self.publisher.last_step is None else self.publisher.last_step
 
-    def close(self) -> None:
+    def close(self, spool_s: float = _SPOOL_S) -> None:
         """Give the spool some time, then let go of everything."""
-        kept = self.publisher.close(_SPOOL_S)
+        kept = self.publisher.close(spool_s)
         if kept:
             path = str(self.publisher.spool.path)
             self._logger.warning(
                 "stopped before the log had every record: the next start sends them", kept=kept, path=path
             )
         self._placements.close()
+        self._namesakes.close()
         if self._source is not None:
             self._source.close()
         else:
             self._opener.close()
+
+    def _follow_clock(self) -> None:
+        """Compare the clocks; go on, skip or begin anew, as the wall clock and the log's time say."""
+        if self.publisher.log_time is not None:
+            self._clock.hear(*self.publisher.log_time)
+        source, jumps = self._source, self._clock.jumps
+        # A replay's rows have their times from its beginning: it would stand still.
+        moved_us = self._clock.look(may_go_back=source is None or not source.origin_us)
+        if self._clock.jumps > jumps:
+            self._counts.clock_jumps.inc()
+            self._logger.warning(
+                "the clock has jumped", apart_s=self._clock.apart_us / MICROSECONDS, followed_s=moved_us / MICROSECONDS
+            )
+        elif moved_us:
+            self._logger.warning("the log's time agrees: the clock is followed", seconds=moved_us / MICROSECONDS)
+        if moved_us < -self._settings.steps.max_ahead_s * MICROSECONDS and source is not None:
+            self._begin_anew(source)
+
+    def _begin_anew(self, source: Source) -> None:
+        """Go on as after a start: the time was so far ahead of the log's that the slots took nothing."""
+        source.close()
+        self._opener = self._make_opener()
+        self._position = self._load_position()
+        self._windows = SlidingWindows(self._own, self._settings.steps)
+        self._source = None
+        self._skipped = 0
+        self.publisher.last_step = None
+
+    def _make_opener(self) -> Opener:
+        if self._given_opener is not None:
+            return self._given_opener
+        return make_opener(self._settings, self.name, self._table, self._own, self._logger, self._clock)
 
     def _load_position(self) -> EdgePosition | None:
         opener = self._opener
@@ -320,17 +389,26 @@ class Edge:
 
     def _save(self, source: Source, step: int, after_us: int) -> None:
         """First the position, then the step: a step is never made twice (services.edge.position)."""
-        self._position_file.save(
-            EdgePosition(
-                edge=self.name,
-                source=self._opener.name,
-                header_sha256=self._opener.digest,
-                origin_us=source.origin_us,
-                step=step,
-                incarnation=self.incarnation,
-                progress=source.progress(after_us),
-            )
+        self.publisher.spool.owner.check()
+        position = EdgePosition(
+            edge=self.name,
+            source=self._opener.name,
+            header_sha256=self._opener.digest,
+            origin_us=source.origin_us,
+            step=step,
+            incarnation=self.incarnation,
+            progress=source.progress(after_us),
         )
+        try:
+            self._position_file.save(position)
+        except SourceError as error:
+            if not self._position_fault:
+                self._logger.warning("the edge goes on without its position on disk", detail=str(error))
+            self._position_fault = str(error)
+        else:
+            if self._position_fault:
+                self._logger.info("the edge's position is on disk again", step=step)
+            self._position_fault = ""
 
     def _until_due_s(self, source: Source, now_us: int) -> float:
         step = self._windows.next_step  # None for ever where the tuples are passed on
@@ -369,14 +447,20 @@ def run(
     with StopFlag() as stop, closing(HealthServer(settings.metrics.host, settings.metrics.port, body.ready)) as health:
         beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
         beats.start()
+        replaced = False
         try:
             while not stop.is_set() and not body.done:
                 wait_s = body.step()
                 if wait_s > 0:
                     body.publisher.poll(wait_s)
             logger.info("source finished" if body.done else "stopped", step=body.publisher.last_step)
+        except ReplacedError:
+            replaced = True
+            raise
         finally:
-            body.close()
-            beats.leaving = True
-            beats.close()
+            try:
+                body.close(0.0 if replaced else _SPOOL_S)  # the other process waits for this one's end
+            finally:
+                beats.leaving = not replaced  # the edge lives on in the other process
+                beats.close()
     return 0

@@ -13,6 +13,7 @@ from services.edge.live import Feed, LiveRules, LiveSource
 from services.edge.mqtt import MqttFeed
 from services.edge.position import EdgePosition
 from services.edge.source import LiveProgress, Opener
+from services.runtime.clock import Clock, SystemClock
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Settings
 
@@ -22,10 +23,18 @@ class LiveOpener:
 
     Args:
         key_first: as for `services.edge.decode.Decoder`.
+        clock: says when a reading arrived; None = the machine's.
     """
 
     def __init__(
-        self, feed: Feed, settings: Settings, table: SensorTable, own: tuple[Sensor, ...], *, key_first: bool
+        self,
+        feed: Feed,
+        settings: Settings,
+        table: SensorTable,
+        own: tuple[Sensor, ...],
+        *,
+        key_first: bool,
+        clock: Clock | None = None,
     ) -> None:
         self.name = feed.scheme
         self.digest = ""
@@ -33,6 +42,7 @@ class LiveOpener:
         self._feed = feed
         self._settings = settings
         self._own = own
+        self._clock = clock or SystemClock()
         self._decoder = Decoder(table, own, settings.source, key_first=key_first)
 
     def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> LiveSource:
@@ -41,7 +51,7 @@ class LiveOpener:
         progress = None if position is None or position.source != self.name else position.progress
         return LiveSource(
             self._feed,
-            Inbox(settings.source.queue),
+            Inbox(settings.source.queue, now_us=self._clock.now_us),
             self._decoder,
             LiveRules.of(settings.source),
             settings.steps,
@@ -62,6 +72,7 @@ def make_opener(
     table: SensorTable,
     own: tuple[Sensor, ...],
     logger: structlog.stdlib.BoundLogger,
+    clock: Clock | None = None,
 ) -> Opener:
     """Make the source that the settings name.
 
@@ -79,4 +90,4 @@ def make_opener(
             feed = Listener(source, logger) if source.lines.listen else StandardInput(source, logger)
         case "kafka":
             feed = KafkaFeed(settings, edge, logger)
-    return LiveOpener(feed, settings, table, own, key_first=source.kind == "mqtt")
+    return LiveOpener(feed, settings, table, own, key_first=source.kind == "mqtt", clock=clock)

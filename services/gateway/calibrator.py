@@ -52,6 +52,7 @@ class Calibrator:
     ) -> None:
         self.recovery = recovery
         self._ids = np.array(config.sensors, dtype=np.uint32)
+        self._edge_of = dict(zip(config.sensors, config.edges, strict=True))
         self._places = recover.places
         self._delta = config.delta
         self._multiple = half_width(config.delta)
@@ -86,16 +87,22 @@ class Calibrator:
         self._judge(step, *self._shadow.observe(values, step))
 
     def late(self, batch: TupleBatch) -> None:
-        """Take in readings that came after their step had closed: truths of what was estimated."""
+        """Take in readings that came after their step had closed: truths of what was estimated.
+
+        A truth counts once, however often its batch comes: what has been judged is no longer known here. Only its own
+        edge can tell a sensor's truth.
+        """
         known = self._estimates.get(batch.step)
         if known is None:
             return
         missing, mean, sd = known
         told = dict(zip(sensors(batch.sensor).tolist(), floats(batch.value).tolist(), strict=True))
+        told = {sensor: value for sensor, value in told.items() if self._edge_of.get(sensor) == batch.edge}
         truth = np.array([told.get(sensor, np.nan) for sensor in self._ids[self._places[missing]].tolist()])
-        at = np.flatnonzero(np.isfinite(truth))
-        if len(at):
+        at, left = np.isfinite(truth), ~np.isfinite(truth)
+        if at.any():
             self._judge(batch.step, missing[at], ratios(truth[at], mean[at], sd[at]))
+            self._estimates[batch.step] = missing[left], mean[left], sd[left]
 
     def judged(self) -> list[SensorOut]:
         """Return what should be said of sensors, and is not in force; epoch and model are the caller's to fill in."""

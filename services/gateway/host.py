@@ -24,7 +24,7 @@ from services.gateway.pace import Pace
 from services.gateway.plan_book import PlanBook
 from services.gateway.slot import Output
 from services.recovery.model import Model
-from services.recovery.store import load_from_store, publish, publish_refit
+from services.recovery.store import load_from_store, publish, publish_refit, renew_refits
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
 from services.runtime.heartbeat import Heartbeats
@@ -75,6 +75,8 @@ BEATS_BACK = 2000
 STANDBY_SHARE = 0.1
 """Of a worker's time, while its own slots have more than it can take in. Their outputs come first: two workers, each
 the other's standby, that fell behind would have twice the work until they have caught up, and so never would."""
+RENEW_S = 60.0
+"""The store is told so often, in seconds, which models are in force here, so that it keeps them."""
 MAX_RECORDS = 500
 PARTITION_OF_ONE = 0
 
@@ -129,6 +131,7 @@ class Host:
         self._wire = Wire()
         self._full = self._behind = False  # the last read brought all that it may; there was more than one brings
         self._standby_at = 0.0  # until then what only a standby does waits while it is behind
+        self._renew_at = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
@@ -248,6 +251,10 @@ class Host:
             traffic = [reader.traffic() for reader in (self._pull, self._ask)]
             self._gauges.refresh(self.replicas.values(), traffic, now)
             self._measure_wire(traffic)
+        if now >= self._renew_at:
+            self._renew_at = now + RENEW_S
+            in_force = [replica.slot.model_sha256 for replica in self.replicas.values()]
+            renew_refits(self.settings.recovery.store, filter(None, in_force))
         self._outputs.poll()
         self._control.poll()
         if self._fatal is not None:

@@ -6,18 +6,18 @@ executed when it is read. The SHA-256 of the whole file is the model's identity;
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import struct
 import tempfile
-import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from services.recovery import refits
 from services.recovery.model import Model, ModelError
 from services.runtime.columns import F64, Floats
 
@@ -176,7 +176,7 @@ def publish_refit(model: Model, store: Path, kept_s: float) -> str:
     """Put a model that a slot's owner has made into the store; return its SHA-256.
 
     Args:
-        kept_s: refits that nobody has made or loaded for so long are removed: no log names them any more.
+        kept_s: refits that nobody has made, loaded or had in force for so long are removed: no log names them any more.
 
     Raises:
         OSError: it cannot be written.
@@ -184,12 +184,14 @@ def publish_refit(model: Model, store: Path, kept_s: float) -> str:
     data = encode(model)
     sha256 = hashlib.sha256(data).hexdigest()
     write_atomically(store_path(store / REFITS, sha256), data)
-    oldest = time.time() - kept_s
-    for path in (store / REFITS).glob("*.model"):
-        with contextlib.suppress(FileNotFoundError):  # another worker tidies up as well
-            if path.stat().st_mtime < oldest:
-                path.unlink()
+    refits.tidy(store / REFITS, sha256, kept_s)
     return sha256
+
+
+def renew_refits(store: Path, in_force: Iterable[str]) -> None:
+    """Say that models are in force: those of them that are refits are kept."""
+    if (store / REFITS).is_dir():
+        refits.renew(store / REFITS, in_force)
 
 
 def load_from_store(store: Path, sha256: str) -> Model:
@@ -202,8 +204,7 @@ def load_from_store(store: Path, sha256: str) -> Model:
     refit = store_path(store / REFITS, sha256)
     if refit.exists() and not path.exists():
         path = refit
-        with contextlib.suppress(OSError):  # where this worker may only read, others keep it young
-            os.utime(path)
+        renew_refits(store, [sha256])
     data = _read(path)
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:

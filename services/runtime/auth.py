@@ -115,6 +115,10 @@ class _SigningProducer:
         self._prefix = prefix
         self._serials = serials
 
+    @property
+    def appended_us(self) -> int:
+        return self._producer.appended_us
+
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
     ) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
@@ -158,13 +159,14 @@ class KafkaProducer:
     """`services.runtime.log.Producer` on librdkafka."""
 
     def __init__(self, options: dict[str, Any], prefix: str) -> None:
+        self.appended_us = 0
         self._producer = ConfluentProducer(options, logger=_client_logger)
         self._prefix = prefix
 
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
     ) -> None:
-        callback = None if delivered is None else partial(_report, delivered)
+        callback = None if delivered is None else partial(self._report, delivered)
         name = self._prefix + topic
         try:
             self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
@@ -176,7 +178,7 @@ class KafkaProducer:
     ) -> int:
         messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in pairs]
         if delivered is not None:
-            messages[-1]["callback"] = partial(_report, delivered)
+            messages[-1]["callback"] = partial(self._report, delivered)
         try:
             queued = int(self._producer.produce_batch(self._prefix + topic, messages, partition))
         except KafkaException as error:
@@ -202,6 +204,12 @@ class KafkaProducer:
         with contextlib.suppress(LogError):
             self.flush(0.5)
 
+    def _report(self, delivered: Delivered, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        kind, milliseconds = message.timestamp()
+        self.appended_us = milliseconds * 1000 if error is None and kind == TIMESTAMP_LOG_APPEND_TIME else 0
+        delivered(None if error is None else LogError(str(error)), -1 if offset is None else offset)
+
 
 @contextlib.contextmanager
 def _ended() -> Iterator[None]:
@@ -216,11 +224,6 @@ def _ended() -> Iterator[None]:
         raise LogError(str(error)) from error
     except SystemError as error:  # it was raised in a callback
         raise LogError(str(error.__cause__ or error)) from error
-
-
-def _report(delivered: Delivered, error: KafkaError | None, message: Message) -> None:
-    offset = message.offset()
-    delivered(None if error is None else LogError(str(error)), -1 if offset is None else offset)
 
 
 class KafkaReader:

@@ -64,6 +64,10 @@ Delivered = Callable[[LogError | None, int], None]
 class Producer(Protocol):
     """Appends records; those of one producer and partition stand in the order in which they were sent."""
 
+    @property
+    def appended_us(self) -> int:
+        """When the log appended the record reported last, by the log's clock; 0 = it did not say. For `delivered`."""
+
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
     ) -> None:

@@ -130,6 +130,7 @@ class MemoryProducer:
         self._acks: list[Answer] = []
         self._unheard: list[tuple[Delivered, int]] = []  # appended, but the answer was lost with the connection
         self._gone = False
+        self.appended_us = 0
         self.connection = Connection(log.now_s(), up=log.reaches(client_id))
 
     @property
@@ -187,7 +188,8 @@ class MemoryProducer:
                 limit_s = now_s if entry[3] is not None else horizon_s
                 (due if entry[0] <= limit_s else later).append(entry)
             self._acks = later
-        for _, _, delivered, error, offset in sorted(due, key=lambda entry: entry[:2]):
+        for at_s, _, delivered, error, offset in sorted(due, key=lambda entry: entry[:2]):
+            self.appended_us = 0 if error is not None else self._log.to_us(at_s)
             delivered(error, offset)
         return len(due)
 

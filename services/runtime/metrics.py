@@ -157,6 +157,12 @@ EDGE_SPOOL_BYTES = Gauge(
     "tsunagi_edge_spool_bytes", "Size of the file of batches that wait, 0 = none has to.", ["edge"]
 )
 EDGE_SPOOL_DROPPED = Counter("tsunagi_edge_spool_dropped", "Batches given up since the spool was full.", ["edge"])
+EDGE_CLOCK_JUMPS = Counter("tsunagi_edge_clock_jumps", "Jumps of the edge's wall clock.", ["edge"])
+EDGE_DISK_FAILS = Gauge(
+    "tsunagi_edge_disk_fails",
+    "1 = the disk does not take the spool or the position; they are kept in memory.",
+    ["edge"],
+)
 EDGE_STEPS_SKIPPED = Counter("tsunagi_edge_steps_skipped", "Steps not sent, since their time was over.", ["edge"])
 EDGE_ROWS_SKIPPED = Counter("tsunagi_edge_rows_skipped", "Rows not read, since their time was over.", ["edge"])
 EDGE_UNUSABLE = Counter(
@@ -359,6 +365,8 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         EDGE_SPOOL_RECORDS,
         EDGE_SPOOL_BYTES,
         EDGE_SPOOL_DROPPED,
+        EDGE_DISK_FAILS,
+        EDGE_CLOCK_JUMPS,
         EDGE_STEPS_SKIPPED,
         EDGE_ROWS_SKIPPED,
         EDGE_UNUSABLE,

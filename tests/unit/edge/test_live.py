@@ -395,7 +395,7 @@ class World:
             state=path / "run",
             sensors=path / "sensors.csv",
             steps=STEPS.model_dump(),
-            source={"kind": "mqtt", "time_unit": "us", **source},
+            source={"kind": "mqtt", "time_unit": "us"} | source,
         )
         self.table = read_sensors(path / "sensors.csv")
         self.clock = ManualClock()
@@ -593,6 +593,7 @@ def test_an_edge_on_a_topic_goes_on_where_it_was(tmp_path):
     world.feed.inbox.put(Begun({0: 0}, frozenset()))
     append(edge, 4)
     world.log.client("a-1").crash()
+    edge.publisher.spool.close()
     before = steps(world)
     append(None, 3)
     edge = world.edge("kafka/plant")
@@ -623,6 +624,7 @@ def test_a_restarted_edge_skips_what_is_over_and_windows_are_whole_at_once(tmp_p
     world.feed.inbox.put(Begun({0: 0}, frozenset()))
     world.run(edge, 4)
     world.log.client("a-1").crash()
+    edge.publisher.spool.close()
     before = steps(world)
     world.clock.advance(10)
     edge = world.edge("kafka/plant")
@@ -651,6 +653,7 @@ def test_of_another_sources_position_only_the_step_counts(tmp_path):
     world.run(edge, 4)
     last = edge.publisher.last_step
     world.log.client("a-1").crash()
+    edge.publisher.spool.close()
     edge = world.edge("kafka/other")
     assert world.feed.resume is None
     world.run(edge, 4)
@@ -658,4 +661,62 @@ def test_of_another_sources_position_only_the_step_counts(tmp_path):
     assert last is not None
     assert min(batch.step for _, batch in world.batches() if batch.incarnation == edge.incarnation) > last
     assert len(found) == 2 * len(set(found))
+    edge.close()
+
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.mark.parametrize("jump_us", [-HOUR_US, -3_000_000, 3_000_000, HOUR_US])
+def test_a_clock_that_jumps_costs_no_step_names_none_twice_and_is_said(tmp_path, jump_us):
+    world = World(tmp_path)
+    edge = world.edge()
+    world.run(edge, 5)
+    first = steps(world)[0]
+    world.clock.skew_us = jump_us
+    world.run(edge, 5)
+    ready, reason = edge.ready()
+    assert ready
+    assert reason == f"the clock has jumped by {jump_us / 1e6:+.1f} s: steps go on as before it"
+    world.clock.skew_us = 0
+    world.run(edge, 5)
+    assert edge.ready() == (True, "")
+    assert edge._counts.clock_jumps._value.get() >= 2
+    found = [batch.step for _, batch in world.batches()]
+    assert len(found) == 2 * len(set(found))
+    assert steps(world) == list(range(first, (world.clock.now_us() - DISORDER_US) // SLIDE_US + 1))
+    edge.close()
+
+
+def test_an_edge_whose_clock_was_wrong_from_its_start_goes_on_at_the_true_time_when_it_is_set_right(tmp_path):
+    world = World(tmp_path)
+    world.clock.skew_us = HOUR_US
+    edge = world.edge()
+    world.run(edge, 5)
+    wrong = steps(world)
+    world.clock.skew_us = 0
+    world.run(edge, 5)
+    right = sorted(set(steps(world)) - set(wrong))
+    assert right == list(range(right[0], (world.clock.now_us() - DISORDER_US) // SLIDE_US + 1))
+    assert len(right) * SLIDE_US > 5e6 - WINDOW_US - 1e6
+    assert edge.ready() == (True, "")
+    found = [batch.step for _, batch in world.batches()]
+    assert len(found) == 2 * len(set(found))
+    world.clock.skew_us = -HOUR_US  # slow from now on, and the log says that this is wrong
+    world.run(edge, 2)
+    assert edge.publisher.last_step is not None
+    assert edge.publisher.last_step > right[-1]
+    edge.close()
+
+
+def test_readings_are_stamped_by_the_edges_clock_while_the_wall_clock_is_off(tmp_path):
+    world = World(tmp_path, kind="lines", lines={"listen": "127.0.0.1:0"})
+    logger = structlog.stdlib.get_logger("test")
+    edge = Edge(world.settings, "a", world.log.client("a"), world.clock, logger)
+    world.run(edge, 3)
+    world.clock.skew_us = -HOUR_US
+    world.run(edge, 1)
+    source = edge._source
+    assert isinstance(source, LiveSource)
+    assert source._inbox.now_us() == world.clock.now_us() + HOUR_US
     edge.close()

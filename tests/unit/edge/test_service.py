@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,13 +14,23 @@ import numpy as np
 import pytest
 import structlog
 
+from services.edge.owner import ReplacedError
 from services.edge.service import Edge
 from services.edge.source import SourceError
-from services.edge.spool import Item
+from services.edge.spool import RETRY_S, Item
 from services.runtime.clock import ManualClock
 from services.runtime.columns import floats, pack_sensors, sensors
-from services.runtime.log import DEAD_LETTERS, PLAN, TUPLES, LogError
-from services.runtime.messages import VERSION, DeadLetter, HelperRequest, LogRecord, Placement, Plan, TupleBatch
+from services.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, LogError
+from services.runtime.messages import (
+    VERSION,
+    DeadLetter,
+    Heartbeat,
+    HelperRequest,
+    LogRecord,
+    Placement,
+    Plan,
+    TupleBatch,
+)
 from services.runtime.sensors import SensorsError, place, read_sensors
 from services.runtime.settings import Settings
 from services.runtime.testing import MemoryLog, Network
@@ -42,7 +55,7 @@ class World:
         self.source = source
         self.clock = ManualClock()
         self.log = MemoryLog(
-            self.clock, {TUPLES: SLOTS, PLAN: 1, DEAD_LETTERS: 1}, network=network, rng=random.Random(3)
+            self.clock, {TUPLES: SLOTS, PLAN: 1, DEAD_LETTERS: 1, HEARTBEATS: 1}, network=network, rng=random.Random(3)
         )
         self.logger = structlog.stdlib.get_logger("test")
         self.edges: list[Edge] = []
@@ -516,3 +529,76 @@ def test_a_pause_is_taken_for_absence(make):
     after = [step for step in steps_of(batches) if step > before[-1]]
     assert after[0] - before[-1] >= (60 + WINDOW) // SLIDE
     assert edge._source.skipped_rows >= 59
+
+
+def test_a_full_disk_costs_no_step_and_is_said(make, monkeypatch):
+    world = make().write()
+    world.place()
+    edge = world.edge("a")
+    world.run(4)
+    before = len(steps_of(world.batches()))
+
+    def full(path: Path, *args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        patched.setattr(Path, "open", full)
+        world.log.stop()
+        world.run(2)
+        ready, reason = edge.ready()
+        assert ready
+        assert "position cannot be written: No space left on device" in reason
+        assert "spool is kept in memory alone: No space left on device" in reason
+        assert edge._counts._disk._value.get() == 1
+        world.log.start()
+        world.run(1)
+    world.run(6)
+    assert edge.done
+    world.clock.advance(RETRY_S)
+    edge.step()
+    assert edge.ready() == (True, "")
+    assert edge._counts._disk._value.get() == 0
+    world.check(world.batches())
+    steps = steps_of(world.batches())
+    assert steps == list(range(steps[0], steps[0] + len(steps)))
+    assert len(steps) > before
+
+
+def beat(edge: str, incarnation: int, sequence: int, **fields: Any) -> bytes:
+    return Heartbeat(
+        version=VERSION, node=edge, role="edge", incarnation=incarnation, sequence=sequence, pid=7, **fields
+    ).SerializeToString()
+
+
+def test_an_edge_ends_when_a_newer_process_of_its_name_lives_elsewhere(make):
+    world = make().write()
+    world.place()
+    edge = world.edge("a")
+    own = edge.incarnation
+    harmless = [
+        beat("a", own, 1),
+        beat("a", own - 1, 9),
+        beat("a", own + 1, 1, leaving=True),
+        beat("a", own + 1, 2, leaving=True),
+        beat("a", own + 1, 5),
+        beat("a", own + 1, 5),  # a repetition is no sign of life
+        b"\xff",
+    ]
+    for number in range(600):
+        world.log.append(HEARTBEATS, 0, b"b", beat("b", own + 5, number))
+    for _ in range(400):
+        for value in harmless:
+            world.log.append(HEARTBEATS, 0, b"a", value)
+        world.clock.advance(0.05)
+        edge.step()
+    found = ""
+    for number in range(400):
+        world.log.append(HEARTBEATS, 0, b"a", beat("a", own + 1, 6 + number))
+        try:
+            world.clock.advance(0.05)
+            edge.step()
+        except ReplacedError as error:
+            found = str(error)
+            break
+    assert re.search(f"edge 'a': a newer process has taken over: .*incarnation {own + 1}; this one .* ends", found)

@@ -229,10 +229,13 @@ class Record:
 
 
 def test_a_record_becomes_an_item_with_its_keys_sensor(kafka):
-    item = kafka._message(Record(b"1.5", b"s0"))
+    item = kafka._message(Record(b"1.5", b"s0"), Inbox(1))
     assert (item.sensor, item.payload, item.partition, item.offset) == ("s0", b"1.5", 3, 7)
     assert item.arrived_us == 1_700_000_000_123_000
-    assert kafka._message(Record(None, b"\xff")).sensor is None
-    assert kafka._message(Record(b"x" * 70_000)).fault == ("too-long", "found 70000 bytes, expected 65536 at most")
+    assert kafka._message(Record(None, b"\xff"), Inbox(1)).sensor is None
+    assert kafka._message(Record(b"x" * 70_000), Inbox(1)).fault == (
+        "too-long",
+        "found 70000 bytes, expected 65536 at most",
+    )
     kafka._new_from = {3: 8}
-    assert [kafka._message(Record(b"1", offset=offset)).again for offset in (7, 8)] == [True, False]
+    assert [kafka._message(Record(b"1", offset=offset), Inbox(1)).again for offset in (7, 8)] == [True, False]

@@ -7,8 +7,8 @@ import pytest
 
 from services.gateway.calibrator import EVERY_STEPS
 from services.gateway.slot import Slot
-from services.runtime.columns import floats, octets
-from services.runtime.messages import EXACT, LogRecord, Recovered
+from services.runtime.columns import floats, octets, pack_floats, pack_sensors
+from services.runtime.messages import EXACT, LogRecord, Recovered, TupleBatch
 from services.runtime.names import NO_NAME
 from services.runtime.settings import Recovery, Settings
 from services.standby import actions as act
@@ -184,6 +184,27 @@ def test_readings_that_come_late_are_truths() -> None:
     owner.late("e1", step, {0: 0.5, 2: 0.5})  # was there in time: nothing was estimated
     owner.late("e2", step - 3, {3: 0.5})
     assert calibrator.truths.sum() == before + 1
+
+
+def test_a_truth_counts_once_however_often_and_by_whomever_it_is_told() -> None:
+    owner = Owner(1.0)
+    owner.run(5)
+    owner.run(1, dead="e2")
+    owner.run(2)
+    step = owner.step - 3
+    calibrator = owner.primary.calibrator
+    assert calibrator is not None
+    before = calibrator.truths.sum()
+    batch = TupleBatch(edge="e2", step=step, sensor=pack_sensors([3]), value=pack_floats([0.5]))
+    stranger = TupleBatch(edge="e1", step=step, sensor=pack_sensors([3]), value=pack_floats([1e6]))
+    silent = TupleBatch(edge="e2", step=step, sensor=pack_sensors([3]), value=pack_floats([np.nan]))
+    for late in (stranger, silent):
+        calibrator.late(late)
+        assert calibrator.truths.sum() == before
+    for value in (0.5, 0.5, 1e6):  # the same batch again, and one of the same step with another value
+        batch.value = pack_floats([value])
+        calibrator.late(batch)
+        assert calibrator.truths.sum() == before + 1
 
 
 def test_a_new_model_and_new_settings_end_what_was_measured() -> None:
