@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +32,7 @@ from spark.layout import Layout, LayoutError, make_layout, rate_of, same
 from spark.progress import describe, show
 from spark.queries import span_steps
 from spark.stall import Stall
+from spark.standing import Standing
 from spark.state import KEPT, CoreState, StateError, Store
 from spark.tasks import MERGE, BatchContext, JobContext
 from spark.windows import specs_of
@@ -42,52 +42,6 @@ Answer = TypeVar("Answer")
 
 class StoppedError(Exception):
     """The job was asked to stop; the batch has not begun."""
-
-
-@dataclass
-class Standing:
-    """Where the job stands after a batch.
-
-    Attributes:
-        batch: the batch; -1 = before the first.
-        marks: by slot.
-        delivered: by group of the layout.
-        totals: counts since the checkpoint was empty.
-        carried: rows that wait for the frontier.
-    """
-
-    batch: int = -1
-    marks: dict[int, Mark] = field(default_factory=dict)
-    delivered: list[int] = field(default_factory=list)
-    silent_s: dict[int, float] = field(default_factory=dict)
-    layout: int = 0
-    totals: dict[str, int] = field(default_factory=dict)
-    carried: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what `of` reads."""
-        return {
-            "batch": self.batch,
-            "marks": {str(slot): mark for slot, mark in self.marks.items()},
-            "delivered": self.delivered,
-            "silent_s": {str(slot): seconds for slot, seconds in self.silent_s.items()},
-            "layout": self.layout,
-            "totals": self.totals,
-            "carried": self.carried,
-        }
-
-    @staticmethod
-    def of(fields: dict[str, Any]) -> Standing:
-        """Read from JSON."""
-        return Standing(
-            batch=fields["batch"],
-            marks={int(slot): Mark.of(mark) for slot, mark in fields["marks"].items()},
-            delivered=list(fields["delivered"]),
-            silent_s={int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()},
-            layout=fields["layout"],
-            totals=dict(fields["totals"]),
-            carried=fields.get("carried", 0),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,17 +376,6 @@ class Job:
         self._store.remove(f"driver/after-{batch - KEPT}")
         if layout > KEPT:
             self._store.remove(f"layouts/{layout - KEPT}")
-
-
-def query_id(checkpoint: Path) -> str:
-    """Return the id that Spark gave the query of a checkpoint; empty = the checkpoint is new."""
-    path = checkpoint / "metadata"
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path}: Spark's checkpoint is damaged: {error}; empty the checkpoint") from error
 
 
 def _count(came: Counters, sent: dict[str, int]) -> None:

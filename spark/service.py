@@ -21,10 +21,13 @@ from services.runtime.messages import Heartbeat
 from services.runtime.settings import ConfigError, Settings
 from spark.acknowledge import NODE
 from spark.action import warm
+from spark.checkpoint import Checkpoint, query_id
 from spark.files import FilesThread
-from spark.job import Job, Standing, StoppedError, query_id
+from spark.frontier import Mark
+from spark.job import Job, StoppedError
 from spark.progress import Stages
 from spark.session import source, start_session
+from spark.standing import Standing
 from spark.state import StateError, Store
 
 _POLL_S = 0.2
@@ -157,22 +160,44 @@ def check_offsets(log: KafkaLog, standing: Standing) -> None:
 
 
 def begin(store: Store, settings: Settings) -> Standing:
-    """Find where the job stands; state of another query (an emptied checkpoint) is cleared away."""
-    found = query_id(settings.spark.checkpoint)
-    owner = store.find("query.json")
-    mine = owner is not None and store.read_json("query.json")["id"] == found
-    if not mine:
-        if found and (settings.spark.checkpoint / "commits").exists() and any(_batches(settings, "commits")):
+    """Find where the job stands: after the last batch that is whole.
+
+    Files that are not whole are set aside (spark/checkpoint.py), and Spark's logs end with that batch afterwards. Where
+    no batch is whole any more, all is set aside and the job starts anew. State of another query (an emptied checkpoint)
+    is cleared away.
+
+    Raises:
+        StateError: the state is missing, which no power cut explains: whoever took it away may bring it back.
+    """
+    cores = settings.spark.cores
+    checkpoint = Checkpoint(settings.spark.checkpoint, settings.kafka.prefix + RECOVERED)
+    checkpoint.mend_logs()
+    owner = checkpoint.mend_owner(store)
+    found = query_id(checkpoint.root)
+    if owner != found or not (found or checkpoint.damaged):
+        if found and checkpoint.batches("commits"):
             raise StateError(f"{store.root}: state is missing; restore it, or empty the checkpoint to start anew")
         store.clear()
-        store.prepare(settings.spark.cores)
+        store.prepare(cores)
         return Standing()
-    last = max(_batches(settings, "commits"), default=-1)
+    last = checkpoint.mend_state(store, cores)
     if last < 0:
+        committed = max(checkpoint.batches("commits"), default=-1)
+        if checkpoint.damaged:
+            structlog.get_logger("tsunagi.spark").error(
+                "no batch of the checkpoint is whole; starting anew from what recovered keeps",
+                committed=committed,
+            )
+            checkpoint.start_anew(store)
+            store.prepare(cores)
+        elif committed >= 0:
+            store.check(f"driver/after-{committed}")
+            for core in range(cores):
+                store.check(f"core-{core}/state-{committed}")
         return Standing()
     standing = Standing.of(store.read_json(f"driver/after-{last}"))
-    for core in range(settings.spark.cores):
-        store.check(f"core-{core}/state-{last}")
+    slots = range(settings.slots.count)
+    checkpoint.set_back(last, {slot: standing.marks.get(slot, Mark()).read_to for slot in slots})
     return standing
 
 
@@ -244,8 +269,3 @@ def _watch(query: StreamingQuery, job: Job, stop: StopFlag, files: FilesThread |
         if job.failure is not None:
             raise job.failure from None
         raise
-
-
-def _batches(settings: Settings, kind: str) -> list[int]:
-    path = settings.spark.checkpoint / kind
-    return [int(item.name) for item in path.glob("*") if item.name.isdigit()] if path.exists() else []

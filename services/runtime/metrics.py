@@ -199,6 +199,10 @@ SPARK_LATENCY_S = Histogram(
     "From the log's append of a step's last input to its block in results; the newest blocks of each batch.",
     buckets=_LATENCY_BUCKETS_S,
 )
+SPARK_SET_ASIDE = Counter(
+    "tsunagi_spark_set_aside_files",
+    "Files of the checkpoint set aside at a start: not whole, of another version, or after the last whole batch.",
+)
 SPARK_CARRIED = Gauge("tsunagi_spark_carried_rows", "Rows that wait for the frontier.")
 SPARK_UNGROUPED = Gauge("tsunagi_spark_ungrouped_sensors", "Sensors without a group, which make up unknown_group.")
 FRONTIER_HELD_BY = Gauge(
@@ -380,6 +384,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SPARK_TABLE_CHANGES,
         SPARK_CORE_ROWS,
         SPARK_CARRIED,
+        SPARK_SET_ASIDE,
         SPARK_UNGROUPED,
         SPARK_STAGE_S,
         SPARK_INPUT_AGE_S,

@@ -12,9 +12,9 @@ from services.runtime.kafka import KafkaLog
 from services.runtime.log import RECOVERED, LogError, OffsetLostError, Position
 from services.runtime.settings import Aggregate, ConfigError, Kafka, Query, Settings, Spark
 from spark.frontier import Mark
-from spark.job import Standing
 from spark.service import CheckpointError, begin, check_offsets, check_topics, run
 from spark.session import session_options
+from spark.standing import Standing
 from spark.state import StateError, Store
 from tests.spark.world import FIRST_STEP, World, write_records, write_table
 
