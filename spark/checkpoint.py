@@ -112,7 +112,7 @@ class Checkpoint:
             raise StateError(f"{path}: damaged ({why}) and cannot be moved to {target}: {error.strerror}") from error
         self.damaged.append(str(name))
         metrics.SPARK_SET_ASIDE.inc()
-        self._logger.warning("set aside: not whole", file=str(name), found=why, now=str(target))
+        self._logger.warning("set aside", file=str(name), found=why, now=str(target))
 
     def set_back(self, batch: int, positions: Mapping[int, int], *, anew: bool = False) -> None:
         """Make Spark's logs end with a batch, so that the next one begins at the given offsets.
@@ -138,12 +138,12 @@ class Checkpoint:
         if not (commits / str(batch)).exists():
             self._write(commits / str(batch), f"{_LOG_VERSION}\n{_PLAIN_COMMIT}")
 
-    def start_anew(self, store: Store) -> None:
+    def start_anew(self, store: Store, why: str = "no batch is whole") -> None:
         """Set everything aside: nothing in it can be gone on from."""
         self._aside = None  # directories of the same names may stand there
         for path in [*self.root.glob("*"), *store.root.glob("*")]:
             if path.name not in (ASIDE, "lock", store.root.name):
-                self.set_aside(path, "no batch is whole")
+                self.set_aside(path, why)
 
     def _write(self, path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)

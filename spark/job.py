@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +28,7 @@ from spark.action import act, named, ordered
 from spark.balance import Balancer, first_order
 from spark.blocks import Counters
 from spark.frontier import NEVER, Mark, Waiting
+from spark.identity import LogChangedError, Look, result_ends, written_faults
 from spark.layout import Layout, LayoutError, make_layout, rate_of, same
 from spark.progress import describe, show
 from spark.queries import span_steps
@@ -85,6 +86,7 @@ class Job:
         self._query = query
         self._placements = PlacementReader(log)
         self._ends = log.reader()
+        self._reader = log.reader()
         self._acknowledger = Acknowledger(log)
         self._balancer = Balancer(settings.spark.order, settings.spark.rebalance_s)
         self._logger = structlog.get_logger("tsunagi.spark")
@@ -126,6 +128,7 @@ class Job:
         self._acknowledger.close()
         self._placements.close()
         self._ends.close()
+        self._reader.close()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run one batch.
@@ -154,6 +157,7 @@ class Job:
         decision = self._decide(batch, before, began_s)
         self._began_s = began_s
         decided_s = time.monotonic()
+        look = Look(self._reader, before.marks)
         context = BatchContext(
             query=self._id,
             batch=batch,
@@ -165,11 +169,16 @@ class Job:
             dropped=decision.dropped,
         )
         merge = bool(decision.layout.cut.any())
-        reports = act(frame, self._context, context, merge=merge)
+        try:
+            reports = act(frame, self._context, context, merge=merge)
+        finally:
+            look.join()
         acted_s = time.monotonic()
-        self.standing = self._after(batch, before, decision, reports)
+        ends = self._check(look, before, reports)
+        after = self._after(batch, before, decision, reports)
+        self.standing = replace(after, topic_ids=before.topic_ids, ends=ends, faults=before.faults)
         self._store.write_json(f"driver/after-{batch}", self.standing.as_json())
-        self._acknowledger.write(self.standing.marks)
+        self._acknowledger.write(self.standing.marks, before.topic_ids.get(RECOVERED, ""))
         self._clean(batch, decision.layout.serial)
         ended_s = time.monotonic()
         metrics.SPARK_BATCH_S.observe(ended_s - began_s)
@@ -188,10 +197,26 @@ class Job:
 
     def _before(self, batch: int) -> Standing:
         if batch == 0:
-            return Standing()
+            return self.standing if self.standing.batch < 0 else Standing(topic_ids=self.standing.topic_ids)
         if self.standing.batch == batch - 1:
             return self.standing
         return Standing.of(self._store.read_json(f"driver/after-{batch - 1}"))
+
+    def _check(self, look: Look, before: Standing, reports: list[dict[str, Any]]) -> dict[int, int]:
+        """Make sure that the batch was of the log that was read before; return where `results` ends now.
+
+        Raises:
+            LogChangedError: it was not, or what was written is not there any more.
+        """
+        expected = dict(before.ends)
+        for report in reports:
+            for partition, count in report["sent_to"].items():
+                expected[int(partition)] = expected.get(int(partition), 0) + count
+        ends = self._patiently(lambda: result_ends(self._ends, expected))
+        faults = self._patiently(look.faults) + written_faults(ends, expected)
+        if faults:
+            raise LogChangedError("; ".join(map(str, faults)))
+        return ends
 
     def _decide(self, batch: int, before: Standing, now_s: float) -> Decision:
         """Decide, or find what was decided for this batch when it ran before."""

@@ -18,6 +18,9 @@ class Standing:
         delivered: by group of the layout.
         totals: counts since the checkpoint was empty.
         carried: rows that wait for the frontier.
+        topic_ids: by topic, the id that its cluster gave it (`Log.topic_id`); what the positions belong to.
+        ends: by partition of `results`, where it ended after the batch.
+        faults: in words, where the log was found not to be the one that was read; until the checkpoint is emptied.
     """
 
     batch: int = -1
@@ -27,6 +30,9 @@ class Standing:
     layout: int = 0
     totals: dict[str, int] = field(default_factory=dict)
     carried: int = 0
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Return what `of` reads."""
@@ -38,6 +44,9 @@ class Standing:
             "layout": self.layout,
             "totals": self.totals,
             "carried": self.carried,
+            "topic_ids": self.topic_ids,
+            "ends": {str(partition): end for partition, end in self.ends.items()},
+            "faults": self.faults,
         }
 
     @staticmethod
@@ -51,4 +60,7 @@ class Standing:
             layout=fields["layout"],
             totals=dict(fields["totals"]),
             carried=fields.get("carried", 0),
+            topic_ids=dict(fields.get("topic_ids", {})),
+            ends={int(partition): int(end) for partition, end in fields.get("ends", {}).items()},
+            faults=list(fields.get("faults", [])),
         )
