@@ -11,8 +11,8 @@ from spark.frontier import Mark
 NODE = "spark"
 
 
-def level0(slot: int, mark: Mark) -> tuple[bytes, bytes]:
-    """Return (key, value) of the acknowledgement of everything up to a mark."""
+def level0(slot: int, mark: Mark, topic_id: str = "") -> tuple[bytes, bytes]:
+    """Return (key, value) of the acknowledgement of everything up to a mark in the topic of that id."""
     ack = Ack(
         version=VERSION,
         level0=Level0Ack(
@@ -23,6 +23,8 @@ def level0(slot: int, mark: Mark) -> tuple[bytes, bytes]:
             offset=mark.read_to,
             last_offset=mark.last_offset,
             last_index=mark.last_index,
+            topic_id=topic_id,
+            digest=mark.digest,
         ),
     )
     return f"{slot}/level0/{NODE}".encode(), ack.SerializeToString()
@@ -35,14 +37,14 @@ class Acknowledger:
         self._producer: Producer = log.producer(durable=True)
         self._errors: list[LogError] = []
 
-    def write(self, marks: Mapping[int, Mark]) -> None:
+    def write(self, marks: Mapping[int, Mark], topic_id: str = "") -> None:
         """Acknowledge the slots' marks.
 
         Raises:
             LogError: an earlier acknowledgement was refused.
         """
         for slot, mark in sorted(marks.items()):
-            key, value = level0(slot, mark)
+            key, value = level0(slot, mark, topic_id)
             try:
                 self._producer.send(ACKS, 0, key, value, self._delivered)
             except BufferError:

@@ -14,7 +14,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from services.runtime.columns import F64, U8, U32, sensors
-from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
+from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
+from services.runtime.marks import digest_of
 from services.runtime.messages import VERSION, DeadLetter, Late, Recovered
 from services.runtime.names import Name, pack_key, unpack_key
 from spark.blocks import Block, Counters, Rows
@@ -77,6 +78,7 @@ class SlotDecoder:
         self._newest_delivered = int(self._delivered[held].max(initial=NEVER))
         self._kept: list[Recovered] = []
         self._now_us = time.time_ns() // 1000
+        self._newest: Arrived | None = None
         self.bytes = 0
 
     def add(self, record: Arrived) -> None:
@@ -86,6 +88,7 @@ class SlotDecoder:
             self.counters.repeats += 1
             return
         self.mark = self.mark._replace(read_to=record.offset + 1)
+        self._newest = record
         try:
             message = self._read(record)
             if message is not None:
@@ -96,6 +99,9 @@ class SlotDecoder:
     def blocks(self) -> list[Block]:
         """Return what was taken since the last call, one block for every core (each needs the mark)."""
         kept, self._kept, self.bytes = self._kept, [], 0
+        if self._newest is not None:
+            _, offset, key, value, at_us = self._newest
+            self.mark = self.mark._replace(digest=digest_of(Record(RECOVERED, self.slot, offset, at_us, key, value)))
         lengths = [len(message.quality) for message in kept]
         steps = np.array([message.step for message in kept], dtype=np.int64)
         rows = Rows(

@@ -29,6 +29,7 @@ class Mark(NamedTuple):
         epoch: the greatest seen.
         read_to: the next offset of `recovered` to read.
         past: generations that were replaced; their records are repeats.
+        digest: of the record before `read_to` (`marks.digest_of`), 0 = not known.
     """
 
     generation: int = 0
@@ -38,12 +39,13 @@ class Mark(NamedTuple):
     epoch: int = 0
     read_to: int = 0
     past: tuple[int, ...] = ()
+    digest: int = 0
 
     @staticmethod
     def of(fields: list[Any]) -> Mark:
-        """Read from JSON."""
-        generation, last_offset, last_index, step, epoch, read_to, past = fields
-        return Mark(generation, last_offset, last_index, step, epoch, read_to, tuple(past))
+        """Read from JSON; what was written before there were digests has none."""
+        generation, last_offset, last_index, step, epoch, read_to, past, *digest = fields
+        return Mark(generation, last_offset, last_index, step, epoch, read_to, tuple(past), *digest)
 
 
 def frontiers(held: Flags, last_step: Ints, counted: Flags) -> Ints:

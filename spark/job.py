@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,10 +28,12 @@ from spark.action import act, named, ordered
 from spark.balance import Balancer, first_order
 from spark.blocks import Counters
 from spark.frontier import NEVER, Mark, Waiting
+from spark.identity import LogChangedError, Look, result_ends, written_faults
 from spark.layout import Layout, LayoutError, make_layout, rate_of, same
 from spark.progress import describe, show
 from spark.queries import span_steps
 from spark.stall import Stall
+from spark.standing import Standing
 from spark.state import KEPT, CoreState, StateError, Store
 from spark.tasks import MERGE, BatchContext, JobContext
 from spark.windows import specs_of
@@ -42,52 +43,6 @@ Answer = TypeVar("Answer")
 
 class StoppedError(Exception):
     """The job was asked to stop; the batch has not begun."""
-
-
-@dataclass
-class Standing:
-    """Where the job stands after a batch.
-
-    Attributes:
-        batch: the batch; -1 = before the first.
-        marks: by slot.
-        delivered: by group of the layout.
-        totals: counts since the checkpoint was empty.
-        carried: rows that wait for the frontier.
-    """
-
-    batch: int = -1
-    marks: dict[int, Mark] = field(default_factory=dict)
-    delivered: list[int] = field(default_factory=list)
-    silent_s: dict[int, float] = field(default_factory=dict)
-    layout: int = 0
-    totals: dict[str, int] = field(default_factory=dict)
-    carried: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what `of` reads."""
-        return {
-            "batch": self.batch,
-            "marks": {str(slot): mark for slot, mark in self.marks.items()},
-            "delivered": self.delivered,
-            "silent_s": {str(slot): seconds for slot, seconds in self.silent_s.items()},
-            "layout": self.layout,
-            "totals": self.totals,
-            "carried": self.carried,
-        }
-
-    @staticmethod
-    def of(fields: dict[str, Any]) -> Standing:
-        """Read from JSON."""
-        return Standing(
-            batch=fields["batch"],
-            marks={int(slot): Mark.of(mark) for slot, mark in fields["marks"].items()},
-            delivered=list(fields["delivered"]),
-            silent_s={int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()},
-            layout=fields["layout"],
-            totals=dict(fields["totals"]),
-            carried=fields.get("carried", 0),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +86,7 @@ class Job:
         self._query = query
         self._placements = PlacementReader(log)
         self._ends = log.reader()
+        self._reader = log.reader()
         self._acknowledger = Acknowledger(log)
         self._balancer = Balancer(settings.spark.order, settings.spark.rebalance_s)
         self._logger = structlog.get_logger("tsunagi.spark")
@@ -172,6 +128,7 @@ class Job:
         self._acknowledger.close()
         self._placements.close()
         self._ends.close()
+        self._reader.close()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run one batch.
@@ -200,6 +157,7 @@ class Job:
         decision = self._decide(batch, before, began_s)
         self._began_s = began_s
         decided_s = time.monotonic()
+        look = Look(self._reader, before.marks)
         context = BatchContext(
             query=self._id,
             batch=batch,
@@ -211,11 +169,16 @@ class Job:
             dropped=decision.dropped,
         )
         merge = bool(decision.layout.cut.any())
-        reports = act(frame, self._context, context, merge=merge)
+        try:
+            reports = act(frame, self._context, context, merge=merge)
+        finally:
+            look.join()
         acted_s = time.monotonic()
-        self.standing = self._after(batch, before, decision, reports)
+        ends = self._check(look, before, reports)
+        after = self._after(batch, before, decision, reports)
+        self.standing = replace(after, topic_ids=before.topic_ids, ends=ends, faults=before.faults)
         self._store.write_json(f"driver/after-{batch}", self.standing.as_json())
-        self._acknowledger.write(self.standing.marks)
+        self._acknowledger.write(self.standing.marks, before.topic_ids.get(RECOVERED, ""))
         self._clean(batch, decision.layout.serial)
         ended_s = time.monotonic()
         metrics.SPARK_BATCH_S.observe(ended_s - began_s)
@@ -234,10 +197,26 @@ class Job:
 
     def _before(self, batch: int) -> Standing:
         if batch == 0:
-            return Standing()
+            return self.standing if self.standing.batch < 0 else Standing(topic_ids=self.standing.topic_ids)
         if self.standing.batch == batch - 1:
             return self.standing
         return Standing.of(self._store.read_json(f"driver/after-{batch - 1}"))
+
+    def _check(self, look: Look, before: Standing, reports: list[dict[str, Any]]) -> dict[int, int]:
+        """Make sure that the batch was of the log that was read before; return where `results` ends now.
+
+        Raises:
+            LogChangedError: it was not, or what was written is not there any more.
+        """
+        expected = dict(before.ends)
+        for report in reports:
+            for partition, count in report["sent_to"].items():
+                expected[int(partition)] = expected.get(int(partition), 0) + count
+        ends = self._patiently(lambda: result_ends(self._ends, expected))
+        faults = self._patiently(look.faults) + written_faults(ends, expected)
+        if faults:
+            raise LogChangedError("; ".join(map(str, faults)))
+        return ends
 
     def _decide(self, batch: int, before: Standing, now_s: float) -> Decision:
         """Decide, or find what was decided for this batch when it ran before."""
@@ -422,17 +401,6 @@ class Job:
         self._store.remove(f"driver/after-{batch - KEPT}")
         if layout > KEPT:
             self._store.remove(f"layouts/{layout - KEPT}")
-
-
-def query_id(checkpoint: Path) -> str:
-    """Return the id that Spark gave the query of a checkpoint; empty = the checkpoint is new."""
-    path = checkpoint / "metadata"
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path}: Spark's checkpoint is damaged: {error}; empty the checkpoint") from error
 
 
 def _count(came: Counters, sent: dict[str, int]) -> None:

@@ -10,6 +10,7 @@ import structlog
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from services.runtime import metrics
 from services.runtime.auth import authenticated
 from services.runtime.health import HealthServer
 from services.runtime.heartbeat import Heartbeats
@@ -21,10 +22,14 @@ from services.runtime.messages import Heartbeat
 from services.runtime.settings import ConfigError, Settings
 from spark.acknowledge import NODE
 from spark.action import warm
+from spark.checkpoint import Checkpoint, query_id
 from spark.files import FilesThread
-from spark.job import Job, Standing, StoppedError, query_id
+from spark.frontier import Mark
+from spark.identity import reconcile
+from spark.job import Job, StoppedError
 from spark.progress import Stages
 from spark.session import source, start_session
+from spark.standing import Standing
 from spark.state import StateError, Store
 
 _POLL_S = 0.2
@@ -39,7 +44,7 @@ def run(settings: Settings) -> int:
 
     Raises:
         ConfigError, SensorsError, LayoutError: what was configured cannot be used.
-        LogError: the broker does not answer, a topic is missing or too narrow, or retention passed the checkpoint.
+        LogError: the broker does not answer, or a topic is missing or too narrow.
         StateError: the checkpoint is in use, damaged or cannot be written.
     """
     logger = configure("spark", level=settings.log_level, node=NODE)
@@ -49,10 +54,6 @@ def run(settings: Settings) -> int:
     if settings.query.mode == "tuples":
         return stand_aside(settings, signed, logger)
     store = Store(settings.spark.checkpoint)
-    state = {"ready": False, "reason": "starting"}
-
-    def ready() -> tuple[bool, str]:
-        return bool(state["ready"]), str(state["reason"])
 
     with StopFlag() as stop:
         check_topics(log, settings)
@@ -63,35 +64,74 @@ def run(settings: Settings) -> int:
         except (OSError, StateError) as error:
             raise CheckpointError(f"[spark] checkpoint = {settings.spark.checkpoint}: {error}") from error
         with lock:
-            standing = begin(store, settings)
-            check_offsets(log, standing)
-            health = HealthServer(settings.metrics.host, settings.metrics.port, ready)
-            job = Job(settings, signed, store, stop.is_set, lambda: query_id(settings.spark.checkpoint))
-            job.standing = standing
-
-            def fill(beat: Heartbeat) -> None:
-                beat.step = max((mark.step for mark in job.standing.marks.values()), default=0)
-                beat.spark.CopyFrom(job.beat)
-
-            beats = Heartbeats(signed, NODE, "spark", settings.standby.heartbeat_s, fill)
-            beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
-            beats.start()
-            files: FilesThread | None = None
-            try:
-                logger.info("starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch)
-                job.placed()  # what cannot be used is said before Spark starts
-                if settings.results.files:
-                    files = FilesThread(signed, settings)
-                _run_query(settings, job, stop, state, files)
-                beats.leaving = True
-            finally:
-                if files is not None:
-                    files.close()
-                beats.close()
-                job.close()
-                health.close()
-    logger.info("stopped", batch=job.standing.batch)
+            failure: Exception | None = None
+            while not stop.is_set():
+                standing = resume(store, settings, log, failure)
+                try:
+                    _serve(settings, signed, store, standing, stop)
+                    break
+                except (OffsetLostError, StreamingQueryException) as error:
+                    logger.warning("the query ended; comparing its positions with the log", error=str(error))
+                    failure = error
     return 0
+
+
+def resume(store: Store, settings: Settings, log: Log, failure: Exception | None) -> Standing:
+    """Find where the job stands, and where it goes on if the log is not the one that it has read.
+
+    Args:
+        failure: what ended the query before.
+
+    Raises:
+        Exception: that failure, if nothing is wrong with the log.
+    """
+    cores = settings.spark.cores
+    checkpoint = Checkpoint(settings.spark.checkpoint, settings.kafka.prefix + RECOVERED)
+    standing, faults = reconcile(log, store, checkpoint, begin(store, settings), cores)
+    if failure is not None and not faults:
+        raise failure
+    for fault in faults:
+        metrics.SPARK_LOG_FAULTS.labels(fault.topic).inc()
+        structlog.get_logger("tsunagi.spark").error(
+            "not the log that the job knows", topic=fault.topic, partition=fault.partition, found=fault.reason
+        )
+    return standing
+
+
+def _serve(settings: Settings, log: Log, store: Store, standing: Standing, stop: StopFlag) -> None:
+    """Run the query, with heartbeats and files, until it ends or is to end."""
+    logger = structlog.get_logger("tsunagi.spark")
+    state: dict[str, object] = {"ready": False, "reason": "starting"}
+    job = Job(settings, log, store, stop.is_set, lambda: query_id(settings.spark.checkpoint))
+    job.standing = standing
+
+    def ready() -> tuple[bool, str]:
+        return bool(state["ready"]), "; ".join(filter(None, [str(state["reason"]), *job.standing.faults[-1:]]))
+
+    def fill(beat: Heartbeat) -> None:
+        beat.step = max((mark.step for mark in job.standing.marks.values()), default=0)
+        beat.spark.CopyFrom(job.beat)
+        beat.spark.fault = "".join(job.standing.faults[-1:])
+
+    health = HealthServer(settings.metrics.host, settings.metrics.port, ready)
+    beats = Heartbeats(log, NODE, "spark", settings.standby.heartbeat_s, fill)
+    beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
+    beats.start()
+    files: FilesThread | None = None
+    try:
+        logger.info("starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch)
+        job.placed()  # what cannot be used is said before Spark starts
+        if settings.results.files:
+            files = FilesThread(log, settings)
+        _run_query(settings, job, stop, state, files)
+        beats.leaving = True
+    finally:
+        if files is not None:
+            files.close()
+        beats.close()
+        job.close()
+        health.close()
+    logger.info("stopped", batch=job.standing.batch)
 
 
 def stand_aside(settings: Settings, log: Log, logger: structlog.stdlib.BoundLogger) -> int:
@@ -136,43 +176,45 @@ def check_topics(log: KafkaLog, settings: Settings, *, wait_s: float = _TOPICS_S
             )
 
 
-def check_offsets(log: KafkaLog, standing: Standing) -> None:
-    """Check that `recovered` still holds what comes next.
+def begin(store: Store, settings: Settings) -> Standing:
+    """Find where the job stands: after the last batch that is whole.
+
+    Files that are not whole are set aside (spark/checkpoint.py), and Spark's logs end with that batch afterwards. Where
+    no batch is whole any more, all is set aside and the job starts anew. State of another query (an emptied checkpoint)
+    is cleared away.
 
     Raises:
-        OffsetLostError: it does not.
+        StateError: the state is missing, which no power cut explains: whoever took it away may bring it back.
     """
-    reader = log.reader()
-    try:
-        for slot, mark in sorted(standing.marks.items()):
-            first, end = reader.range(RECOVERED, slot)
-            if not first <= mark.read_to <= end:
-                why = "retention has passed the checkpoint" if mark.read_to < first else "the topic was made anew"
-                raise OffsetLostError(
-                    f"{RECOVERED}/{slot}: the checkpoint goes on at offset {mark.read_to}, the log has {first}..{end}: "
-                    f"{why}; empty the checkpoint to start from what there is"
-                )
-    finally:
-        reader.close()
-
-
-def begin(store: Store, settings: Settings) -> Standing:
-    """Find where the job stands; state of another query (an emptied checkpoint) is cleared away."""
-    found = query_id(settings.spark.checkpoint)
-    owner = store.find("query.json")
-    mine = owner is not None and store.read_json("query.json")["id"] == found
-    if not mine:
-        if found and (settings.spark.checkpoint / "commits").exists() and any(_batches(settings, "commits")):
+    cores = settings.spark.cores
+    checkpoint = Checkpoint(settings.spark.checkpoint, settings.kafka.prefix + RECOVERED)
+    checkpoint.mend_logs()
+    owner = checkpoint.mend_owner(store)
+    found = query_id(checkpoint.root)
+    if owner != found or not (found or checkpoint.damaged):
+        if found and checkpoint.batches("commits"):
             raise StateError(f"{store.root}: state is missing; restore it, or empty the checkpoint to start anew")
         store.clear()
-        store.prepare(settings.spark.cores)
+        store.prepare(cores)
         return Standing()
-    last = max(_batches(settings, "commits"), default=-1)
+    last = checkpoint.mend_state(store, cores)
     if last < 0:
+        committed = max(checkpoint.batches("commits"), default=-1)
+        if checkpoint.damaged:
+            structlog.get_logger("tsunagi.spark").error(
+                "no batch of the checkpoint is whole; starting anew from what recovered keeps",
+                committed=committed,
+            )
+            checkpoint.start_anew(store)
+            store.prepare(cores)
+        elif committed >= 0:
+            store.check(f"driver/after-{committed}")
+            for core in range(cores):
+                store.check(f"core-{core}/state-{committed}")
         return Standing()
     standing = Standing.of(store.read_json(f"driver/after-{last}"))
-    for core in range(settings.spark.cores):
-        store.check(f"core-{core}/state-{last}")
+    slots = range(settings.slots.count)
+    checkpoint.set_back(last, {slot: standing.marks.get(slot, Mark()).read_to for slot in slots})
     return standing
 
 
@@ -244,8 +286,3 @@ def _watch(query: StreamingQuery, job: Job, stop: StopFlag, files: FilesThread |
         if job.failure is not None:
             raise job.failure from None
         raise
-
-
-def _batches(settings: Settings, kind: str) -> list[int]:
-    path = settings.spark.checkpoint / kind
-    return [int(item.name) for item in path.glob("*") if item.name.isdigit()] if path.exists() else []

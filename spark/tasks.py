@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -247,7 +248,7 @@ def order_core(
         cut_window = layout.cut[layout.group_of[windows.sums["sensor"]]]
         part, window_part = dump_part(cut), dump_windows(windows.take(cut_window))
         windows = windows.take(~cut_window)
-    sent = _send(job, layout, ordered, windows, core + 1 if layout.order == "none" else 0, watch)
+    sent, sent_to = _send(job, layout, ordered, windows, core + 1 if layout.order == "none" else 0, watch)
     keep = advanced.keep
     if gathered is not None:
         minute = advanced.state.minute
@@ -273,6 +274,7 @@ def order_core(
         "taken": len(advanced.ordered.rows),
         "carried": len(advanced.state.rows),
         "bytes": sent,
+        "sent_to": sent_to,
         "appended_us": ordered.appended_us.tolist()[-_TIMES:],
         "sent_us": time.time_ns() // 1000,
         "cpu_s": time.thread_time() - cpu_s,
@@ -293,12 +295,13 @@ def merge_core(job: JobContext, context: BatchContext, parts: Sequence[tuple[int
     ordered = merge_parts([load_part(part) for _, part, _ in parts], layout)
     windows = merge_windows([load_windows(part) for _, _, part in parts], layout)
     watch.lap("compute_s")
-    sent = _send(job, layout, ordered, windows, 0, watch)
+    sent, sent_to = _send(job, layout, ordered, windows, 0, watch)
     return {
         "core": MERGE,
         "blocks": len(ordered),
         "rows": len(ordered.rows),
         "bytes": sent,
+        "sent_to": sent_to,
         "appended_us": ordered.appended_us.tolist()[-_TIMES:],
         "sent_us": time.time_ns() // 1000,
         "cpu_s": time.thread_time() - cpu_s,
@@ -306,18 +309,22 @@ def merge_core(job: JobContext, context: BatchContext, parts: Sequence[tuple[int
     }
 
 
-def _send(job: JobContext, layout: Layout, ordered: Ordered, windows: Windows, part: int, watch: Stopwatch) -> int:
-    """Send blocks, each to its group's partition (a part to its core's); return the bytes sent."""
+def _send(
+    job: JobContext, layout: Layout, ordered: Ordered, windows: Windows, part: int, watch: Stopwatch
+) -> tuple[int, Counter[int]]:
+    """Send blocks, each to its group's partition (a part to its core's); return the bytes, and records by partition."""
+    sent, sent_to = 0, Counter[int]()
     if not len(ordered):
-        return 0
-    sent = 0
+        return sent, sent_to
     with _Sending(job.kafka) as out:
         for group, key, value in _encoded(job, layout, ordered, windows, part):
-            out.send(RESULTS, part - 1 if part else int(layout.home[group]), key, value)
+            partition = part - 1 if part else int(layout.home[group])
+            out.send(RESULTS, partition, key, value)
             sent += len(value)
+            sent_to[partition] += 1
         watch.lap("serialise_s")
     watch.lap("send_s")
-    return sent
+    return sent, sent_to
 
 
 def _encoded(job: JobContext, layout: Layout, ordered: Ordered, windows: Windows, part: int) -> Iterator[Encoded]:

@@ -109,6 +109,7 @@ def _spark(fleet: Fleet, settings: Settings) -> dict[str, Any]:
         "carried": beat.carried,
         "order": beat.order,
         "cut": beat.cut,
+        "fault": beat.fault,
     }
 
 
@@ -142,6 +143,8 @@ def spark_line(job: Mapping[str, Any]) -> str:
         text += f"; waiting for slot {', '.join(map(str, job['held_by']))}"
     if job["left_behind"]:
         text += f"; left behind: slot {', '.join(map(str, job['left_behind']))}"
+    if job["fault"]:
+        text += f"; not the log that it knew: {job['fault']}"
     return text
 
 

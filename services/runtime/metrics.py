@@ -205,6 +205,15 @@ SPARK_LATENCY_S = Histogram(
     "From the log's append of a step's last input to its block in results; the newest blocks of each batch.",
     buckets=_LATENCY_BUCKETS_S,
 )
+SPARK_SET_ASIDE = Counter(
+    "tsunagi_spark_set_aside_files",
+    "Files of the checkpoint set aside at a start: not whole, of another version, or after the last whole batch.",
+)
+SPARK_LOG_FAULTS = Counter(
+    "tsunagi_spark_log_faults",
+    "Partitions found not to be what they were: made anew, without their end, or deleted before they were read.",
+    ["topic"],
+)
 SPARK_CARRIED = Gauge("tsunagi_spark_carried_rows", "Rows that wait for the frontier.")
 SPARK_UNGROUPED = Gauge("tsunagi_spark_ungrouped_sensors", "Sensors without a group, which make up unknown_group.")
 FRONTIER_HELD_BY = Gauge(
@@ -388,6 +397,8 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SPARK_TABLE_CHANGES,
         SPARK_CORE_ROWS,
         SPARK_CARRIED,
+        SPARK_SET_ASIDE,
+        SPARK_LOG_FAULTS,
         SPARK_UNGROUPED,
         SPARK_STAGE_S,
         SPARK_INPUT_AGE_S,

@@ -9,12 +9,15 @@ import pytest
 from deploy.kafka.broker import Broker
 from deploy.kafka.checks import free_port
 from services.runtime.kafka import KafkaLog
-from services.runtime.log import RECOVERED, LogError, OffsetLostError, Position
+from services.runtime.log import RECOVERED, LogError, Position
+from services.runtime.marks import digest_of, record_before
 from services.runtime.settings import Aggregate, ConfigError, Kafka, Query, Settings, Spark
+from spark.checkpoint import Checkpoint
 from spark.frontier import Mark
-from spark.job import Standing
-from spark.service import CheckpointError, begin, check_offsets, check_topics, run
+from spark.identity import reconcile
+from spark.service import CheckpointError, begin, check_topics, run
 from spark.session import session_options
+from spark.standing import Standing
 from spark.state import StateError, Store
 from tests.spark.world import FIRST_STEP, World, write_records, write_table
 
@@ -51,12 +54,26 @@ def test_retention_past_the_checkpoint_and_a_topic_made_anew(broker: Broker, tmp
 
     world = World(settings, read_sensors(settings.sensors))
     write_records(log, [(1, *world.record(1, FIRST_STEP + step)) for step in range(10)])
-    check_offsets(log, Standing(marks={1: Mark(read_to=4)}))
+    store = Store(settings.spark.checkpoint)
+    store.prepare(2)
+    checkpoint = Checkpoint(settings.spark.checkpoint, "retention.recovered")
+
+    def faults(read_to: int, digest: int = 0, topic_id: str = "") -> list[str]:
+        standing = Standing(
+            batch=3, marks={1: Mark(read_to=read_to, digest=digest)}, topic_ids={RECOVERED: topic_id}, layout=1
+        )
+        return [str(fault) for fault in reconcile(log, store, checkpoint, standing, 2)[1]]
+
+    record = record_before(log.reader(), Position(RECOVERED, 1, 8))
+    assert record is not None
+    mine = log.topic_id(RECOVERED)
+    assert faults(4) == faults(8, digest_of(record), mine) == []
     log.delete_records([Position(RECOVERED, 1, 6)])
-    with pytest.raises(OffsetLostError, match=r"recovered/1: .* offset 4, the log has 6..10: retention has passed"):
-        check_offsets(log, Standing(marks={1: Mark(read_to=4)}))
-    with pytest.raises(OffsetLostError, match="made anew"):
-        check_offsets(log, Standing(marks={1: Mark(read_to=11)}))
+    assert faults(4) == ["recovered/1: retention took the records 4..6 before they were read"]
+    assert checkpoint.positions(3) == {0: 0, 1: 6}
+    assert faults(11) == ["recovered/1: the log lost its end: it ends at 10, and was read up to 11"]
+    assert "grew again" in faults(8, digest_of(record) ^ 1, mine)[0]
+    assert [fault[:12] for fault in faults(8, topic_id="another")] == ["recovered/0:", "recovered/1:"]
 
 
 def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
@@ -78,10 +95,7 @@ def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
         begin(store, settings)
     for core in range(2):
         store.write(f"core-{core}/state-7", b"")
-    assert begin(store, settings).marks[0].step == 5
-    (checkpoint / "metadata").write_text("{")
-    with pytest.raises(StateError, match="Spark's checkpoint is damaged"):
-        begin(store, settings)
+    assert begin(store, settings) == Standing(), "what is there, and is not whole, is started from all the same"
 
 
 def test_missing_jars_are_named(broker: Broker, tmp_path: Path) -> None:

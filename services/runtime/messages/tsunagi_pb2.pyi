@@ -269,7 +269,7 @@ class Ack(_message.Message):
     def __init__(self, version: _Optional[int] = ..., level0: _Optional[_Union[Level0Ack, _Mapping]] = ..., level1: _Optional[_Union[Level1Ack, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class Level0Ack(_message.Message):
-    __slots__ = ("slot", "node", "epoch", "generation", "offset", "last_offset", "last_index")
+    __slots__ = ("slot", "node", "epoch", "generation", "offset", "last_offset", "last_index", "topic_id", "digest")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +277,8 @@ class Level0Ack(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     slot: int
     node: str
     epoch: int
@@ -284,7 +286,9 @@ class Level0Ack(_message.Message):
     offset: int
     last_offset: int
     last_index: int
-    def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ...) -> None: ...
+    topic_id: str
+    digest: int
+    def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., topic_id: _Optional[str] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class Level1Ack(_message.Message):
     __slots__ = ("slot", "node", "epoch", "generation", "offset", "context_offset", "last_offset", "last_index", "context_bytes", "appended_us")
@@ -429,7 +433,7 @@ class Heartbeat(_message.Message):
     def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class SparkBeat(_message.Message):
-    __slots__ = ("batch", "batch_us", "latency_us", "frontier", "newest", "held_by", "left_behind", "carried", "order", "cut")
+    __slots__ = ("batch", "batch_us", "latency_us", "frontier", "newest", "held_by", "left_behind", "carried", "order", "cut", "fault")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     BATCH_US_FIELD_NUMBER: _ClassVar[int]
     LATENCY_US_FIELD_NUMBER: _ClassVar[int]
@@ -440,6 +444,7 @@ class SparkBeat(_message.Message):
     CARRIED_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     batch: int
     batch_us: int
     latency_us: int
@@ -450,7 +455,8 @@ class SparkBeat(_message.Message):
     carried: int
     order: str
     cut: int
-    def __init__(self, batch: _Optional[int] = ..., batch_us: _Optional[int] = ..., latency_us: _Optional[int] = ..., frontier: _Optional[int] = ..., newest: _Optional[int] = ..., held_by: _Optional[_Iterable[int]] = ..., left_behind: _Optional[_Iterable[int]] = ..., carried: _Optional[int] = ..., order: _Optional[str] = ..., cut: _Optional[int] = ...) -> None: ...
+    fault: str
+    def __init__(self, batch: _Optional[int] = ..., batch_us: _Optional[int] = ..., latency_us: _Optional[int] = ..., frontier: _Optional[int] = ..., newest: _Optional[int] = ..., held_by: _Optional[_Iterable[int]] = ..., left_behind: _Optional[_Iterable[int]] = ..., carried: _Optional[int] = ..., order: _Optional[str] = ..., cut: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
     __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us")

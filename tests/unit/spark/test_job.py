@@ -18,8 +18,9 @@ from spark.action import named
 from spark.balance import Balancer
 from spark.blocks import Rows
 from spark.frontier import Mark
-from spark.job import Decision, Job, Standing
+from spark.job import Decision, Job
 from spark.layout import LayoutError
+from spark.standing import Standing
 from spark.state import CoreState, StateError, Store
 from tests.spark.world import World, write_table
 
