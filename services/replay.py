@@ -31,6 +31,8 @@ from services.runtime.settings import Settings
 
 TOLERANCE_SD = 1e-6
 _NEVER = math.inf
+_BACK = (1 << 63) - 1
+_OUT_AGAIN_US = 2_000_000
 _SHOWN = 10
 
 
@@ -98,9 +100,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
         if message is None:
             continue  # one dead letter, no output
         body = message.WhichOneof("body")
-        buried = quarantined.get(record.offset, -1) > record.offset
-        if buried and (config is None or body not in ("batch", "edge_out", "punctuation")):
-            continue  # the same
+        buried = quarantined.get(record.offset, -1) > record.offset and body != "ownership"
         index = int(buried)  # its dead letter comes first
         batches: list[tuple[TupleBatch, int]] = []
         if body == "ownership":
@@ -121,6 +121,8 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             continue
         else:
             serial = message.serial
+        if buried and (config is None or body not in ("batch", "edge_out", "punctuation")):
+            continue  # one dead letter, no output
         if body == "settings":
             before, config = config, SlotConfig.parse(message.settings.text)
             if before is not None and chain is not None and config.same_but_bounds(before):
@@ -137,7 +139,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
                     edge["last"], edge["out"] = (_recount(edge[what], before, config) for what in ("last", "out"))
             cursor = min(first_step, claimed_us // config.slide_us + 1) if before is None else cursor
             for name in config.edges:
-                edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER})
+                edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER, "out_us": -math.inf})
             batches, waiting = waiting, []
         elif body == "model":
             change = message.model
@@ -160,8 +162,12 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
                 helped = dict(zip(ids, message.helpers.edge, strict=True))
                 chain.set_helpers(ids, message.helpers.name, cursor - 1)
         elif body == "edge_out" and message.edge_out.edge in edges:
-            edge = edges[message.edge_out.edge]
-            edge["out"] = max(message.edge_out.from_step, edge["last"] + 1)
+            edge, from_step = edges[message.edge_out.edge], message.edge_out.from_step
+            if from_step == _BACK:
+                edge["out"] = _NEVER
+            elif edge["out"] < _NEVER or not 0 <= record.appended_us - edge["out_us"] < _OUT_AGAIN_US:
+                edge["out_us"] = record.appended_us if edge["out"] == _NEVER else edge["out_us"]
+                edge["out"] = max(from_step, edge["last"] + 1)
         elif body == "punctuation":
             punctuated = max(punctuated, message.punctuation.step)
         if config is None or chain is None:

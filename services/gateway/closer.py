@@ -5,8 +5,10 @@ Its decisions become control records, and take effect for everyone, the owner in
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from services.gateway.steps import NEVER, NOT_YET, StepBook
 from services.runtime.messages import EdgeOut, Punctuation
@@ -21,12 +23,15 @@ DRAIN_SHARE = 0.1
 REPEAT_S = 0.5
 """A control record that has not come back by then is written again."""
 
+ASK_S = 1.0
+"""Verdicts that put one edge out are so far apart at least, and those that take it back: one that has not come back, or
+was void since it came too soon after the last (`OUT_AGAIN_US`), is written again by then."""
+
 
 @dataclass(slots=True)
 class _Heard:
     at: float
     step: int
-    leaving: bool = False
 
 
 class Closer:
@@ -38,7 +43,8 @@ class Closer:
         self._heard: dict[str, _Heard] = {}
         self._gap_from: float | None = None
         self._hold_until = now
-        self._asked: dict[str, tuple[int, float]] = {}
+        self._left: dict[str, tuple[int, int]] = {}  # edge -> (incarnation, its last step), as its heartbeat said
+        self._asked: dict[tuple[str, bool], float] = {}  # (edge, back) -> when a verdict on it was written last
         self._cursor = 0
         self._cursor_at = now
         self._asked_step = 0
@@ -46,25 +52,28 @@ class Closer:
 
     def on_batch(self, edge: str, step: int, now: float) -> None:
         """Take note of a batch read from the log, in time or late."""
-        heard = self._heard.get(edge)
-        if heard is not None and heard.leaving and step <= heard.step:
-            heard.at = now  # one of its last, on its way when it left
-        else:
-            self._heard[edge] = _Heard(now, step)
+        self._heard[edge] = _Heard(now, step)
 
-    def on_leaving(self, edge: str, step: int, now: float) -> None:
-        """Take note that an edge has stopped in good order after this step."""
-        self._heard[edge] = _Heard(now, step, leaving=True)
+    def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
+        """Take note that a process of an edge has stopped in good order after this step."""
+        self._left[edge] = max((incarnation, step), self._left.get(edge, (0, NOT_YET)))
+
+    def _has_left(self, book: StepBook, name: str) -> bool:
+        """Return whether an edge has stopped: what its batches say since, or a newer process's, is believed before."""
+        incarnation, step = self._left.get(name, (-1, NOT_YET))
+        edge = book.edges[name]
+        return edge.incarnation <= incarnation and edge.last_step <= step
 
     def decide(
-        self, book: StepBook, now: float, *, connected: bool, lost: Collection[str] = ()
+        self, book: StepBook, now: float, *, connected: bool, lost: Mapping[str, float] = MappingProxyType({})
     ) -> list[EdgeOut | Punctuation]:
         """Return the control records to write now (their epoch is the caller's to fill in).
 
         Args:
             connected: the owner's own heartbeats come back. While they do not, the edges' batches may be stuck as well,
                 and nobody is judged; afterwards the edges get the time to reconnect and to drain their spools.
-            lost: edges whose heartbeats have stopped: they are known to be gone, whenever the owner took over.
+            lost: edges whose heartbeats have stopped, and when the next should have come. They are known to be gone,
+                whenever the owner took over; but one whose batches came after that has lost its heartbeats alone.
         """
         if not connected:
             if self._gap_from is None:
@@ -85,7 +94,8 @@ class Closer:
             heard = self._heard.get(name)
             last_at = self._since if heard is None else max(heard.at, self._since)
             silent = now - last_at > patience_s
-            gone = name in lost or (heard is not None and heard.leaving and heard.step < book.cursor)
+            gone = name in lost and (heard is None or heard.at <= lost[name])
+            gone = gone or (self._has_left(book, name) and self._left[name][1] < book.cursor)
             # An edge whose clock is slow talks, but of steps long over; within the allowed skew it is waited for.
             behind = (
                 heard is not None
@@ -95,7 +105,7 @@ class Closer:
             )
             if silent or gone or behind:
                 from_step = max(book.cursor, book.edges[name].last_step + 1)
-                if self._may_ask(name, from_step, now):
+                if self._may_ask(name, now, back=False):
                     decisions.append(EdgeOut(edge=name, from_step=from_step))
         decisions += self._take_back(book, now, patience_s)
         if not waiting and not others_done:
@@ -125,17 +135,16 @@ class Closer:
         decisions: list[EdgeOut | Punctuation] = []
         for name, edge in book.edges.items():
             heard = self._heard.get(name)
-            if edge.out_from == NEVER or heard is None or heard.leaving or now - heard.at > patience_s:
+            if edge.out_from == NEVER or heard is None or now - heard.at > patience_s or self._has_left(book, name):
                 continue
-            if heard.step + self._steps.max_skew_steps >= book.cursor and self._may_ask(name, NEVER, now):
+            if heard.step + self._steps.max_skew_steps >= book.cursor and self._may_ask(name, now, back=True):
                 decisions.append(EdgeOut(edge=name, from_step=NEVER))
         return decisions
 
-    def _may_ask(self, name: str, from_step: int, now: float) -> bool:
-        asked_step, asked_at = self._asked.get(name, (-1, 0.0))
-        if asked_step == from_step and now - asked_at <= REPEAT_S:
+    def _may_ask(self, name: str, now: float, *, back: bool) -> bool:
+        if now - self._asked.get((name, back), -math.inf) < ASK_S:
             return False
-        self._asked[name] = (from_step, now)
+        self._asked[name, back] = now
         return True
 
     def _all_silent(self, book: StepBook, now: float) -> list[EdgeOut | Punctuation]:

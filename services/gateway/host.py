@@ -6,6 +6,7 @@ All thought is in `services.standby.replica`; here its actions are carried out, 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import secrets
 import time
@@ -123,6 +124,8 @@ class Host:
         self.table = table
         self.replicas: dict[int, Replica] = {}
         self.incarnation = time.time_ns()
+        # Of control records. An epoch is one process's, so the clock need not be right; its claim begins the count.
+        self._serials = itertools.count(self.incarnation)
         self._clock = clock
         self._pace = None if limit is None else Pace(limit)
         self._logger = logger
@@ -291,11 +294,11 @@ class Host:
         now = self._clock.monotonic()
         if record.topic == HEARTBEATS:
             beat = read_message(Heartbeat, record, self._logger)
-            if beat is not None:
-                self.detector.on_heartbeat(beat, now)
-                if beat.role == "edge" and beat.leaving:
-                    for replica in self.replicas.values():
-                        replica.on_leaving(beat.node, beat.step, now)
+            if beat is None or not self.detector.on_heartbeat(beat, now):
+                return
+            if beat.role == "edge" and beat.leaving:
+                for replica in self.replicas.values():
+                    replica.on_leaving(beat.node, beat.incarnation, beat.step)
         elif record.topic == ACKS:
             ack = read_message(Ack, record, self._logger)
             if ack is not None:
@@ -412,6 +415,7 @@ class Host:
             case act.Unfollow():
                 self._main.remove(TUPLES, slot)
             case act.Append(record):
+                record.serial = next(self._serials)
                 with contextlib.suppress(BufferError):  # it may get lost: the replica asks again
                     self._control.send(TUPLES, slot, b"!" + self.node.encode(), record.SerializeToString())
                     self._control.poll()

@@ -205,9 +205,10 @@ class Slot:
         return outputs, len(records)
 
     def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
-        if record.offset in self.register.quarantined:
-            return self._quarantined(record, parsed)
         message, reason, kind = parsed
+        # What decides ownership is never passed over: epochs would run backwards for whoever goes on from here.
+        if record.offset in self.register.quarantined and kind != "ownership":
+            return self._quarantined(record, parsed)
         if message is None:
             return [self._dead(record, 0, reason, detail=kind)]
         before = self.register.copy() if kind == "model" else None
@@ -226,7 +227,7 @@ class Slot:
             if self.chain is not None and getattr(message, kind).model == self.base_sha256:
                 self._judge(self.chain, kind, message)
         elif kind == "edge_out" and self.book is not None:
-            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step)
+            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step, record.appended_us)
         elif kind == "punctuation" and self.book is not None:
             self.book.punctuate(message.punctuation.step)
         self._close(record, outputs)
@@ -303,6 +304,8 @@ class Slot:
         """
         outputs = [self._dead(record, 0, "quarantined", "two owners died on this record")]
         message, _, kind = parsed
+        # A control record's number counts, though the record does not: the same one again must be void as well.
+        counts = message is not None and self.register.read(record.offset, message)
         if message is None or self.book is None or self.chain is None:
             return outputs
         if kind == "batch":
@@ -313,9 +316,9 @@ class Slot:
                 ),
                 record.appended_us,
             )
-        elif kind == "edge_out" and self.register.read(record.offset, message):
-            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step)
-        elif kind == "punctuation" and self.register.read(record.offset, message):
+        elif kind == "edge_out" and counts:
+            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step, record.appended_us)
+        elif kind == "punctuation" and counts:
             self.book.punctuate(message.punctuation.step)
         for closed in self.book.close():
             outputs += [
@@ -411,6 +414,7 @@ class Slot:
                         incarnation=state.incarnation,
                         last_step=recount(state.last_step, *units),
                         out_from=recount(state.out_from, *units),
+                        out_us=state.out_us,
                     )
                     for state in before.edge_states()
                 ],

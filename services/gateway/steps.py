@@ -18,6 +18,10 @@ from services.runtime.messages import EdgeState, TupleBatch
 NEVER = (1 << 63) - 1
 """`out_from` of an edge that is waited for."""
 
+OUT_AGAIN_US = 2_000_000
+"""An edge is put out once in such a time of the log, at most; it comes back by any batch in time. So its state changes
+once a second in the mean, whoever contradicts whom, and no two deciders can fill the log with their verdicts."""
+
 NOT_YET = -(1 << 62)
 """`last_step` of an edge that has delivered nothing."""
 
@@ -29,6 +33,7 @@ class Edge:
     incarnation: int = 0
     last_step: int = NOT_YET
     out_from: int = NEVER
+    out_us: int = 0  # when the log had it put out last, microseconds; 0 = never
 
     def awaited(self, step: int) -> bool:
         """Return whether a step waits for this edge."""
@@ -38,7 +43,13 @@ class Edge:
 def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
     """Return what the log has said of edges, for a context."""
     return [
-        EdgeState(edge=name, incarnation=edge.incarnation, last_step=edge.last_step, out_from=edge.out_from)
+        EdgeState(
+            edge=name,
+            incarnation=edge.incarnation,
+            last_step=edge.last_step,
+            out_from=edge.out_from,
+            out_us=edge.out_us,
+        )
         for name, edge in sorted(edges.items())
     ]
 
@@ -47,7 +58,7 @@ def restore_edges(edges: dict[str, Edge], states: Iterable[EdgeState]) -> None:
     """Take over what a context says of edges that are still there."""
     for state in states:
         if state.edge in edges:
-            edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from)
+            edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from, state.out_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +157,20 @@ class StepBook:
             self._lent.setdefault(batch.step, {}).setdefault(batch.edge, batch)
         return ""
 
-    def edge_out(self, name: str, from_step: int) -> None:
-        """Do not wait for an edge from this step on."""
+    def edge_out(self, name: str, from_step: int, appended_us: int) -> None:
+        """Do not wait for an edge from this step on; void if it was put out less than `OUT_AGAIN_US` ago.
+
+        Args:
+            appended_us: when the log appended what says so, microseconds.
+        """
         edge = self.edges.get(name)
-        if edge is not None:
-            edge.out_from = max(from_step, edge.last_step + 1)
+        if edge is None:
+            return
+        if edge.out_from == NEVER != from_step:
+            if edge.out_us and 0 <= appended_us - edge.out_us < OUT_AGAIN_US:
+                return
+            edge.out_us = appended_us
+        edge.out_from = max(from_step, edge.last_step + 1)
 
     def punctuate(self, step: int) -> None:
         """Let steps up to this one close."""

@@ -147,7 +147,7 @@ class TupleBook:
 
     # ---- nothing waits, so these have nothing to say
 
-    def edge_out(self, name: str, from_step: int) -> None:
+    def edge_out(self, name: str, from_step: int, appended_us: int) -> None:
         """Pass over an EdgeOut: nobody is waited for."""
 
     def punctuate(self, step: int) -> None:

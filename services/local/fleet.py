@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from services.runtime.auth import forgery
+from services.runtime.heartbeat import Heard
 from services.runtime.log import ACKS, HEARTBEATS, Log, Position
 from services.runtime.messages import Ack, Heartbeat, SlotBeat
 
@@ -42,6 +43,7 @@ class Fleet:
         self._reader = log.reader()
         self.beats: dict[str, Beat] = {}
         self.acks: dict[tuple[int, str, str], Ack] = {}
+        self._heard = Heard()
         first, end = self._reader.range(HEARTBEATS, 0)
         self._next, self._end = (end if first == end else first), end
         self._reader.assign(
@@ -62,7 +64,7 @@ class Fleet:
                     if record.topic == HEARTBEATS:
                         self._next = record.offset + 1
                         beat = Heartbeat.FromString(record.value or b"")
-                        if not forgery(record, beat):
+                        if not forgery(record, beat) and self._heard.news(beat):
                             self.beats[beat.node] = Beat(beat, record.appended_us)
                     elif record.value:
                         ack = Ack.FromString(record.value)

@@ -21,6 +21,8 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from google.protobuf.message import DecodeError
+
 from services.runtime.keys import CONTROL, EDGE, Keys, derive, held_keys
 from services.runtime.log import (
     ACKS,
@@ -48,7 +50,7 @@ MAX_NAME_BYTES = 256
 _MAC_TAG = b"\xa2\x06\x10"  # field 100, 16 bytes long (proto/tsunagi.proto)
 _SUFFIX_BYTES = len(_MAC_TAG) + MAC_BYTES
 _SERIAL = struct.Struct("<BQ")
-_SERIAL_TAG = 0x71  # field 14, fixed64
+_SERIAL_TAG = 0x71  # field 14, fixed64, of LogRecord and Plan
 _NUMBER = struct.Struct("<I")
 _NO_KEY = 0xFFFFFFFF
 _CONTROL_KEY = b"!"
@@ -134,7 +136,8 @@ class _SigningProducer:
         return self._producer.send_run(topic, partition, pairs, delivered)
 
     def _signed(self, topic: str, partition: int, key: bytes | None, value: bytes) -> bytes:
-        if topic == TUPLES and key is not None and key.startswith(_CONTROL_KEY):
+        control = topic == TUPLES and key is not None and key.startswith(_CONTROL_KEY)
+        if (control or topic == PLAN) and _unnumbered(LogRecord if control else Plan, value):
             value += _SERIAL.pack(_SERIAL_TAG, next(self._serials))
         return sign(self._key, self._prefix, topic, partition, key, value)
 
@@ -146,6 +149,14 @@ class _SigningProducer:
 
     def close(self) -> None:
         self._producer.close()
+
+
+def _unnumbered(kind: type[LogRecord | Plan], value: bytes) -> bool:
+    """Return whether a record lacks the number by which a repeat of it is told."""
+    try:
+        return not kind.FromString(value).serial
+    except DecodeError:
+        return False  # whoever reads it refuses it
 
 
 def sign(secret: bytes, prefix: str, topic: str, partition: int, key: bytes | None, body: bytes) -> bytes:

@@ -17,6 +17,28 @@ from services.runtime.messages import VERSION, Heartbeat
 
 Fill = Callable[[Heartbeat], None]
 
+KEPT = 16
+"""Processes of one name that are remembered, so that nothing of a former one is heard twice."""
+
+
+class Heard:
+    """Tells a heartbeat from a repeat of one: each process numbers its own.
+
+    Without it whoever appends a dead process's last word again could speak for the living one of the same name.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, dict[int, int]] = {}  # node -> incarnation -> sequence; heard last stands last
+
+    def news(self, beat: Heartbeat) -> bool:
+        """Take in a heartbeat in log order; return whether its process has said nothing newer before."""
+        known = self._last.setdefault(beat.node, {})
+        last = known.pop(beat.incarnation, 0)
+        known[beat.incarnation] = max(beat.sequence, last)
+        if len(known) > KEPT:
+            del known[next(iter(known))]
+        return not 0 < beat.sequence <= last  # without a number: of a release before there were any
+
 
 class Heartbeats:
     """Sends a heartbeat every `interval_s` until closed.

@@ -12,7 +12,7 @@ from structlog.stdlib import BoundLogger
 
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
-from services.runtime.heartbeat import Heartbeats
+from services.runtime.heartbeat import Heard, Heartbeats
 from services.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
 from services.runtime.reading import read_message
@@ -56,6 +56,7 @@ class Scaler:
         self._placement: Placement | None = None
         self._led = True
         incarnation = time.time_ns()
+        self._heard = Heard()
         self.detector = Detector(NODE, incarnation, settings.standby.heartbeat_s)
         self.heartbeats = Heartbeats(
             log, NODE, "scaler", settings.standby.heartbeat_s, lambda _beat: None, incarnation=incarnation
@@ -142,7 +143,7 @@ class Scaler:
     def _dispatch(self, record: Record) -> None:
         if record.topic == HEARTBEATS:
             beat = read_message(Heartbeat, record, self._logger)
-            if beat is not None:
+            if beat is not None and self._heard.news(beat):
                 self.outside.on_heartbeat(beat, record, old=record.offset < self._beats_end)
                 if record.offset >= self._beats_end:
                     now = self._clock.monotonic()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.runtime.heartbeat import Heard
 from services.runtime.messages import Heartbeat, SlotBeat
 
 SETTLE_S = 1.0
@@ -55,6 +56,7 @@ class Detector:
         self._first_at: float | None = None  # when anybody's was heard: ours should have come back soon after
         self._own_count = 0
         self._hold_until = 0.0
+        self._heard = Heard()
         self._nodes: dict[str, _Seen] = {}
         self._beats: dict[str, Heartbeat] = {}
         self._slots: dict[tuple[str, int], _Seen] = {}
@@ -63,8 +65,10 @@ class Detector:
         self._behind: dict[int, tuple[str, int, float]] = {}  # slot -> (owner, its position, behind the end since)
         self.gaps = 0
 
-    def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
-        """Take in one heartbeat as read from the log."""
+    def on_heartbeat(self, beat: Heartbeat, now: float) -> bool:
+        """Take in one heartbeat as read from the log; return False if it is no sign of life: a repeat, or late."""
+        if not self._heard.news(beat):
+            return False
         if beat.node == self._node and beat.incarnation == self._incarnation:
             before = self._first_at if self._own_last is None else self._own_last
             if before is not None and now - before > GAP_INTERVALS * self._interval_s:
@@ -72,15 +76,12 @@ class Detector:
                 self._hold_until = now + SETTLE_S
             self._own_last = now
             self._own_count += 1
-            return
+            return True
         if self._first_at is None:
             self._first_at = now
         known = self._nodes.get(beat.node)
         if known is not None and beat.incarnation < known.incarnation and now - known.at < REPLACED_S:
-            return  # a late one of a process that has been replaced (or, later, one whose clock was set back)
-        last = self._beats.get(beat.node)
-        if last is not None and beat.incarnation == last.incarnation and 0 < beat.sequence <= last.sequence:
-            return  # heard before: somebody sends it again, and it is no sign of life
+            return False  # a late one of a process that has been replaced (or, later, one whose clock was set back)
         self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
         self._beats[beat.node] = beat
         for slot_beat in beat.slots:
@@ -91,6 +92,7 @@ class Detector:
                 self._slots[beat.node, slot_beat.slot] = _Seen(now, self._own_count, slot_beat, beat.incarnation)
                 if role == "primary":  # one being promoted names the old owner's epoch, and announces nothing
                     self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=True)
+        return True
 
     def _note_announced(self, beat: SlotBeat, process: tuple[str, int], *, owner: bool) -> None:
         """Keep what a process has announced, and drop it when that process has survived."""

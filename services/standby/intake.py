@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from services.gateway.slot import Parsed, parse
 from services.runtime.log import Record
-from services.runtime.messages import Level1Ack
+from services.runtime.messages import Context, Level1Ack
 from services.standby.costs import Place
 from services.standby.ownership import Register
 
@@ -128,6 +128,15 @@ class Intake:
         self.scan = register.copy()
         self.backlog.clear()
         self.next = position
+
+    def contradicts(self, context: Context) -> bool:
+        """Return whether a context of what has not been read yet names an older epoch than what was read."""
+        same = context.generation == self.scan.generation
+        return same and context.offset >= self.next and context.epoch < self.scan.epoch
+
+    def claims(self, offset: int) -> bool:
+        """Return whether the record at this offset, read and not processed, decides who owns the slot."""
+        return any(record.offset == offset and kind == "ownership" for record, (_, _, kind) in self.backlog)
 
     def on_level1(self, ack: Level1Ack) -> None:
         """Take in a Level-1-Ack: the greatest of the newest epoch counts."""

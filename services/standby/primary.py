@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -123,9 +124,9 @@ class Primary:
         """Take note of a batch that was processed."""
         self._closer.on_batch(batch.edge, batch.step, now)
 
-    def on_leaving(self, edge: str, step: int, now: float) -> None:
-        """An edge has stopped in good order after this step."""
-        self._closer.on_leaving(edge, step, now)
+    def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
+        """A process of an edge has stopped in good order after this step."""
+        self._closer.on_leaving(edge, incarnation, step)
 
     @property
     def saving(self) -> bool:
@@ -158,7 +159,7 @@ class Primary:
         now: float,
         *,
         connected: bool,
-        lost: Collection[str] = (),
+        lost: Mapping[str, float] = MappingProxyType({}),
         silent: Callable[[str], bool] = lambda _edge: False,
     ) -> list[act.Action]:
         """Write what only the owner may: settings, model, edges out, steps moved on. Call it only when caught up.

@@ -332,9 +332,12 @@ class Replica:
         return self._ask(now, act.ReadContext(place))
 
     def on_context(self, context: Context | None, first: int, now: float) -> list[act.Action]:
-        """Answer to `ReadContext`; None = there is none at that place any more."""
+        """Answer to `ReadContext`; None = there is none at that place any more.
+
+        One that says less of who owns the slot than the log before it is none: epochs do not run backwards.
+        """
         self._asked = None
-        if context is None:
+        if context is None or self.intake.contradicts(context):
             self.intake.level1 = None
             return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
         slot = Slot(self.slot_id, self._load_model, self.work.announce)
@@ -397,7 +400,8 @@ class Replica:
         if self.stage is not Stage.TAIL or promotion is None:
             return []
         self._tail = name if generation == self.scan.generation else NO_NAME
-        if promotion.proven and promotion.suspects is not None and self._tail.offset < promotion.suspects[0]:
+        suspects = promotion.suspects if promotion.proven else None
+        if suspects is not None and self._tail.offset < suspects[0] and not self.intake.claims(suspects[0]):
             return self._bury(promotion, now)
         return self._become_primary(promotion, now)
 
@@ -453,10 +457,10 @@ class Replica:
         if self.stage is Stage.WATCH:
             self.batching.costs.on_processed(now, seconds, records)
 
-    def on_leaving(self, edge: str, step: int, now: float) -> None:
-        """An edge has stopped in good order."""
+    def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
+        """A process of an edge has stopped in good order after this step."""
         if self.primary is not None:
-            self.primary.on_leaving(edge, step, now)
+            self.primary.on_leaving(edge, incarnation, step)
 
     # ---- standby -----------------------------------------------------------------------------------------------
 
@@ -743,17 +747,21 @@ class Replica:
             todo += self._announce(promotion, now)  # at once: each turn that one record takes is silence
         if not self.intake.backlog:
             self.busy = None
+            if self.slot.register.epoch != self._term:
+                # Nothing it decides would count. A process that starts anew goes on from what the log says.
+                return [act.End(f"its state says epoch {self.slot.register.epoch}, but it owns it since {self._term}")]
             connected = self._detector.connected(now)
             lost, silent = self._lost_edges(now), lambda edge: self._silent(edge, now)
             todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
         todo += primary.acknowledge(self.slot, self.scan, now)
         return todo
 
-    def _lost_edges(self, now: float) -> list[str]:
-        """Return the edges that the open step waits for and whose heartbeats have stopped."""
+    def _lost_edges(self, now: float) -> dict[str, float]:
+        """Return `lost` of `Closer.decide`, of the edges that the open step waits for."""
         book = self.slot.book
         waiting = [] if book is None else book.awaited(book.cursor)
-        return [edge for edge in waiting if self._silent(edge, now)]
+        due_s = TOLD_INTERVALS * self._settings.standby.heartbeat_s  # by then another should have come
+        return {edge: now - self._detector.age(edge, now) + due_s for edge in waiting if self._silent(edge, now)}
 
     def _silent(self, edge: str, now: float) -> bool:
         return self._detector.lost(edge, self._settings.standby.detect_s, now)

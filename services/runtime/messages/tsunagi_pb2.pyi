@@ -366,16 +366,18 @@ class Context(_message.Message):
     def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., model_sha256: _Optional[str] = ..., cursor: _Optional[int] = ..., punctuated: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., operators: _Optional[_Mapping[str, bytes]] = ..., quarantined: _Optional[_Iterable[int]] = ..., serial: _Optional[int] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., refit_of: _Optional[str] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class EdgeState(_message.Message):
-    __slots__ = ("edge", "incarnation", "last_step", "out_from")
+    __slots__ = ("edge", "incarnation", "last_step", "out_from", "out_us")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_FIELD_NUMBER: _ClassVar[int]
     OUT_FROM_FIELD_NUMBER: _ClassVar[int]
+    OUT_US_FIELD_NUMBER: _ClassVar[int]
     edge: str
     incarnation: int
     last_step: int
     out_from: int
-    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., last_step: _Optional[int] = ..., out_from: _Optional[int] = ...) -> None: ...
+    out_us: int
+    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., last_step: _Optional[int] = ..., out_from: _Optional[int] = ..., out_us: _Optional[int] = ...) -> None: ...
 
 class Arrays(_message.Message):
     __slots__ = ("array",)
@@ -499,7 +501,7 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
@@ -507,6 +509,7 @@ class Plan(_message.Message):
     TARGET_FIELD_NUMBER: _ClassVar[int]
     RECOVERY_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     assignment: Assignment
@@ -515,8 +518,9 @@ class Plan(_message.Message):
     target: StandbyTarget
     recovery: RecoveryTarget
     workers: Workers
+    serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("slot", "owner", "secondary", "serial", "reason")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
-from services.gateway.closer import DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
+import pytest
+
+from services.gateway.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, Closer
 from services.gateway.steps import NEVER, StepBook
 from services.runtime.messages import EdgeOut, Punctuation
 from services.runtime.settings import Steps
@@ -25,6 +28,7 @@ class Owner:
         self.book = StepBook(make_config(slide_us=STEPS.slide_us, max_skew_steps=STEPS.max_skew_steps), FIRST)
         self.closer = Closer(STEPS, self.now)
         self.connected = True
+        self.lost: dict[str, float] = {}
         self.deaf = False
         self.decided: list[tuple[float, EdgeOut | Punctuation]] = []
         self.closed: list[int] = []
@@ -42,12 +46,12 @@ class Owner:
 
     def tick(self) -> None:
         self.now = round(self.now + TICK_S, 6)
-        for decision in self.closer.decide(self.book, self.now, connected=self.connected):
+        for decision in self.closer.decide(self.book, self.now, connected=self.connected, lost=self.lost):
             self.decided.append((round(self.now - self._began, 3), decision))
             if self.deaf:
                 continue
             if isinstance(decision, EdgeOut):
-                self.book.edge_out(decision.edge, decision.from_step)
+                self.book.edge_out(decision.edge, decision.from_step, round(self.now * 1e6))
             else:
                 self.book.punctuate(decision.step)
             self.closed += [item.step for item in self.book.close()]
@@ -110,7 +114,7 @@ def test_an_edge_that_comes_back_is_waited_for_again() -> None:
 
 def test_an_edge_that_leaves_in_good_order_is_out_at_once() -> None:
     owner = settled()
-    owner.closer.on_leaving("e3", owner.step, owner.now)
+    owner.closer.on_leaving("e3", 1, owner.step)
     left_at = owner.step
     owner.run(SLIDE_S, LEFT)
     owner.tick()
@@ -119,7 +123,7 @@ def test_an_edge_that_leaves_in_good_order_is_out_at_once() -> None:
 
 def test_batches_on_their_way_when_it_left_are_still_waited_for() -> None:
     owner = settled()
-    owner.closer.on_leaving("e3", owner.step + 2, owner.now)
+    owner.closer.on_leaving("e3", 1, owner.step + 2)
     owner.run(2 * SLIDE_S, LEFT)
     assert owner.outs == []
     owner.deliver("e3", owner.step - 1)
@@ -131,7 +135,7 @@ def test_batches_on_their_way_when_it_left_are_still_waited_for() -> None:
 
 def test_a_new_process_of_an_edge_that_left_is_waited_for() -> None:
     owner = settled()
-    owner.closer.on_leaving("e3", owner.step, owner.now)
+    owner.closer.on_leaving("e3", 1, owner.step)
     owner.deliver("e3", owner.step + 1)
     owner.run(1.0, ALL)
     assert owner.outs == []
@@ -232,7 +236,7 @@ def test_a_slot_that_no_edge_has_ever_fed_stands_still() -> None:
 def test_what_does_not_come_back_is_written_again() -> None:
     owner = settled()
     owner.deaf = True
-    owner.run(PATIENCE_S + 2 * REPEAT_S + 0.2, LEFT)
+    owner.run(PATIENCE_S + 2 * ASK_S + 0.2, LEFT)
     assert len(owner.outs) == 3
     assert len({(edge, from_step) for _, edge, from_step in owner.outs}) == 1
 
@@ -256,5 +260,47 @@ def test_an_edge_whose_heartbeats_stopped_is_out_at_once_whenever_the_owner_took
     steps = Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5)
     closer = Closer(steps, now=100.0)
     assert closer.decide(book, 100.01, connected=True) == []
-    decisions = closer.decide(book, 100.02, connected=True, lost=[gone])
+    decisions = closer.decide(book, 100.02, connected=True, lost={gone: 100.0})
     assert decisions == [EdgeOut(edge=gone, from_step=FIRST)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_last_word_said_again_does_nothing_to_an_edge_that_lives(seed: int) -> None:
+    """Words of former processes, and of this one's past, in any order and at any time, to a new owner as well."""
+    draw = random.Random(seed)
+    owner = settled()
+    words = [(incarnation, owner.step - draw.randrange(3, 50)) for incarnation in (0, 0, 1)]
+    for _ in range(60):
+        owner.closer.on_leaving("e3", *draw.choice(words))
+        if draw.random() < 0.1:
+            owner.closer = Closer(STEPS, owner.now)
+        owner.run(draw.choice((TICK_S, 2 * TICK_S)), ALL)
+    assert owner.decided == []
+
+
+def test_batches_of_an_edge_whose_heartbeats_stay_away_show_that_it_lives() -> None:
+    owner = settled()
+    heartbeats_due = owner.now
+    for _ in range(200):
+        owner.lost = {"e3": heartbeats_due}
+        owner.run(TICK_S, ALL)
+    assert [edge for _, edge, _ in owner.outs] == ["e3", "e3"]  # none had come yet since the last heartbeat was due
+    assert owner.book.edges["e3"].out_from == NEVER
+    owner.run(PATIENCE_S + 2 * TICK_S, LEFT)  # by its data alone, then
+    assert len(owner.outs) == 3
+    assert owner.book.edges["e3"].out_from < NEVER
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_verdicts_on_an_edge_are_a_second_apart_whatever_contradicts_whom(seed: int) -> None:
+    draw = random.Random(seed)
+    owner = settled()
+    for _ in range(300):
+        owner.lost = draw.choice(({}, {"e3": owner.now + 1.0}))
+        if draw.random() < 0.3:
+            owner.closer.on_leaving("e3", draw.randrange(3), owner.step - draw.randrange(4))
+        owner.run(TICK_S, draw.choice((ALL, LEFT, {"e1": 0, "e2": 0, "e3": -1})))
+    out = [at for at, _, from_step in owner.outs if from_step != NEVER]
+    back = [at for at, _, from_step in owner.outs if from_step == NEVER]
+    assert len(out) > 2
+    assert all(later - earlier > ASK_S - 1e-6 for times in (out, back) for earlier, later in pairwise(times))

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
 from services.gateway.slot import MAX_DETAIL, MAX_LETTER_BYTES, MAX_LETTER_KEY_BYTES, Slot
-from services.gateway.steps import StepBook
+from services.gateway.steps import OUT_AGAIN_US, StepBook
 from services.replay import recompute
 from services.runtime.columns import floats, pack_floats, pack_sensors, sensors
 from services.runtime.keys import CONTROL, EDGE
@@ -174,10 +174,11 @@ def test_an_edge_out_appended_again_in_its_epoch_is_void_also_after_a_restore() 
         assert one.book is not None
         assert one.book.awaited(FIRST + 2) == list(EDGES)
         assert one.register.void == 1
-    # Without a serial, as when nobody signs, it counts: the rule is what holds it back.
+    # Without a number it counts, some time later: the number is what holds it back.
     unsigned = Slot(SLOT, load)
     play(unsigned, writer.records)
-    play(unsigned, [replace(writer.records[4], offset=unsigned.position)])
+    again_us = writer.records[4].appended_us + OUT_AGAIN_US
+    play(unsigned, [replace(writer.records[4], offset=unsigned.position, appended_us=again_us)])
     assert unsigned.book is not None
     assert unsigned.book.awaited(FIRST + 2) == list(EDGES[:2])
 

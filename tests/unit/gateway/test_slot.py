@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
-from services.gateway.slot import MAX_LETTER_BYTES, Slot
+from services.gateway.slot import MAX_LETTER_BYTES, Slot, parse
 from services.gateway.steps import NOT_YET
 from services.recovery.model import Model, ModelError
 from services.runtime.columns import floats, octets, sensors
@@ -18,9 +21,13 @@ from services.runtime.messages import (
     Late,
     LogRecord,
     ModelChange,
+    Ownership,
+    Punctuation,
+    Quarantine,
     Recovered,
 )
 from services.runtime.names import NO_NAME, Name
+from services.standby.intake import Intake
 from tests.unit.gateway.small_slot import (
     EDGES,
     FIRST,
@@ -156,6 +163,43 @@ def test_what_waited_in_a_step_that_a_quarantined_record_closes_is_set_aside_wit
     assert [name for _, name, _ in outputs] == [Name(last.offset, index) for index in range(len(EDGES) + 1)]
     assert LogRecord.FromString(aside[1].value).batch.edge == EDGES[0]
     assert slot.cursor == FIRST + 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ownership_is_the_same_whatever_is_quarantined_and_repeated(seed: int) -> None:
+    """Whoever has read on to the end, and whoever has processed up to there, say the same of epochs and numbers."""
+    draw = random.Random(seed)
+    writer = owned(make_config())
+    epoch = 1
+    for number in range(60):
+        kind = draw.randrange(7)
+        serial = 1000 * epoch + number
+        body: dict[str, Any] = {"punctuation": Punctuation(epoch=epoch, step=FIRST + number)}
+        if kind == 0:
+            epoch += 1
+            body = {"ownership": Ownership(epoch=epoch, node=f"n{epoch}", generation=GENERATION)}
+        elif kind == 1:
+            body = {"quarantine": Quarantine(epoch=epoch, offset=max(2, len(writer.records) + draw.randint(-5, 9)))}
+        elif kind == 2:
+            writer.batch("e1", FIRST + number)
+            continue
+        elif kind > 4:
+            again = draw.choice(writer.records)
+            writer.raw(again.value)
+            continue
+        writer.add(serial=serial, **body)
+    intake = Intake(1.0)
+    intake.take_in(writer.records)
+    slot = Slot(SLOT, load)
+    slot.register.quarantined |= intake.scan.quarantined  # as a replica tells it
+    buried = [letter.offset for letter in letters(play(slot, writer.records)) if letter.reason == "quarantined"]
+    for field in ("epoch", "owner", "at", "serial", "void"):
+        assert getattr(slot.register, field) == getattr(intake.scan, field), field
+    claims = {record.offset for record in writer.records if parse(record)[2] == "ownership"}
+    assert not claims & set(buried)
+    restored = Slot(SLOT, load)
+    restored.restore(slot.context())
+    assert (restored.register.epoch, restored.register.serial) == (intake.scan.epoch, intake.scan.serial)
 
 
 def test_a_quarantine_behind_its_record_has_no_effect() -> None:

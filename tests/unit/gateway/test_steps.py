@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.steps import NEVER, ClosedStep, StepBook
+from services.gateway.steps import NEVER, OUT_AGAIN_US, ClosedStep, StepBook
 from services.runtime.columns import pack_sensors
 from tests.unit.gateway.small_slot import EDGES, FIRST, SENSORS, SLIDE_US, batch, make_config
 
@@ -41,7 +44,7 @@ def test_an_edge_that_is_ahead_speaks_for_the_steps_it_left_out() -> None:
 
 def test_values_of_edges_that_did_not_deliver_are_nan() -> None:
     book = make()
-    book.edge_out("e2", FIRST)
+    book.edge_out("e2", FIRST, LATER_US)
     for edge in ("e1", "e3"):
         book.accept(batch(edge, FIRST), LATER_US)
     (closed,) = book.close()
@@ -95,7 +98,7 @@ def test_duplicates_late_ones_and_those_of_replaced_incarnations() -> None:
 def test_an_edge_is_out_from_its_step_on_and_a_batch_for_an_open_step_takes_it_back() -> None:
     book = make(max_skew_steps=1)
     deliver(book, "e1", "e2", step=FIRST + 1)
-    book.edge_out("e3", FIRST)
+    book.edge_out("e3", FIRST, LATER_US)
     assert [closed.step for closed in book.close()] == [FIRST, FIRST + 1]
     assert deliver(book, "e1", "e2", step=FIRST + 2) == [FIRST + 2]
     assert deliver(book, "e3", step=FIRST + 4) == []
@@ -106,14 +109,14 @@ def test_an_edge_is_out_from_its_step_on_and_a_batch_for_an_open_step_takes_it_b
 def test_an_edge_is_never_out_before_what_it_has_delivered() -> None:
     book = make()
     deliver(book, "e1", step=FIRST + 3)
-    book.edge_out("e1", FIRST)
+    book.edge_out("e1", FIRST, LATER_US)
     assert book.edges["e1"].out_from == FIRST + 4
-    book.edge_out("nobody", FIRST)
+    book.edge_out("nobody", FIRST, LATER_US)
 
 
 def test_a_batch_for_a_closed_step_does_not_take_its_edge_back() -> None:
     book = make()
-    book.edge_out("e3", FIRST)
+    book.edge_out("e3", FIRST, LATER_US)
     deliver(book, "e1", "e2")
     assert book.accept(batch("e3", FIRST), LATER_US) == "closed"
     assert book.edges["e3"].out_from == FIRST
@@ -122,7 +125,7 @@ def test_a_batch_for_a_closed_step_does_not_take_its_edge_back() -> None:
 def test_when_all_are_out_punctuation_moves_the_steps_on() -> None:
     book = make()
     for edge in EDGES:
-        book.edge_out(edge, FIRST)
+        book.edge_out(edge, FIRST, LATER_US)
     assert book.close() == []
     book.punctuate(FIRST + 1)
     book.punctuate(FIRST)  # an older one takes nothing back
@@ -141,7 +144,7 @@ def test_a_gap_longer_than_allowed_is_passed_over() -> None:
     book = make(max_gap_steps=5)
     deliver(book, *EDGES)
     for edge in EDGES:
-        book.edge_out(edge, FIRST)
+        book.edge_out(edge, FIRST, LATER_US)
     assert deliver(book, "e1", step=FIRST + 7) == [FIRST + 7]
     assert book.skipped == 6
     assert deliver(book, "e1", step=FIRST + 13) == list(range(FIRST + 8, FIRST + 14))
@@ -159,7 +162,7 @@ def test_a_slot_begins_with_its_first_batch_less_what_clocks_may_differ() -> Non
 def test_a_context_goes_on_where_it_was_taken() -> None:
     book = make()
     deliver(book, "e1", step=FIRST + 1)
-    book.edge_out("e2", FIRST + 1)
+    book.edge_out("e2", FIRST + 1, LATER_US)
     other = StepBook(book.config, book.cursor, book.punctuated)
     other.restore(book.edge_states(), book.open_batches())
     for copy in (book, other):
@@ -200,3 +203,39 @@ def test_any_interleaving_of_the_edges_gives_the_same_steps_and_every_value_once
             edge = next(edge for edge, mine in SENSORS.items() if sensor in mine)
             assert np.isnan(item.values[place]) == (item.step not in steps[edge])
             assert np.isnan(item.values[place]) or item.values[place] == item.step
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_edge_goes_out_once_in_two_seconds_of_the_log_however_often_somebody_says_so(seed: int) -> None:
+    """Two deciders contradict each other at every turn: one puts the edge out, the other takes it back."""
+    draw = random.Random(seed)
+    book = make()
+    log_us, step, seconds = LATER_US, FIRST, 40
+    changes: list[tuple[int, bool]] = []  # (when, whether out)
+    while log_us < LATER_US + seconds * 1_000_000:
+        log_us += draw.randrange(200_000)
+        before = book.edges["e2"].out_from
+        if draw.random() < 0.5:
+            step += 1
+            book.accept(batch("e2", step), log_us)
+        else:
+            book.edge_out("e2", draw.choice((FIRST, step + 1, NEVER)), log_us)
+        after = book.edges["e2"].out_from
+        if (before == NEVER) != (after == NEVER):
+            changes.append((log_us, after != NEVER))
+        if draw.random() < 0.1:  # a new owner goes on from a context
+            states, waiting = book.edge_states(), book.open_batches()
+            book = make()
+            book.restore(states, waiting)
+    outs = [at for at, out in changes if out]
+    assert 5 < len(outs) <= seconds // 2 + 1
+    assert all(later - earlier >= OUT_AGAIN_US for earlier, later in pairwise(outs))
+    assert len(changes) <= seconds + 2
+
+
+def test_an_edge_can_be_put_out_whatever_becomes_of_the_log_s_clock() -> None:
+    book = make()
+    book.edge_out("e2", FIRST, LATER_US)
+    assert book.accept(batch("e2", FIRST), LATER_US) == ""
+    book.edge_out("e2", FIRST + 1, LATER_US - 1)  # set back by as little as it may be
+    assert book.edges["e2"].out_from == FIRST + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -228,6 +229,27 @@ def test_a_heartbeat_sent_again_is_no_sign_of_life() -> None:
     assert detector.age("other", 12.0) == 0.0
     detector.on_heartbeat(Heartbeat(node="other", role="worker", incarnation=6, sequence=1), 13.0)
     assert detector.age("other", 13.0) == 0.0
+
+
+def test_nothing_of_a_former_process_is_heard_twice_however_long_the_node_is_silent() -> None:
+    detector = Detector("me", 1, 0.1)
+    words = [Heartbeat(node="other", role="worker", incarnation=5, sequence=number) for number in range(1, 30)]
+    words += [Heartbeat(node="other", role="worker", incarnation=6, sequence=number) for number in range(1, 10)]
+    assert all(detector.on_heartbeat(beat, 10.0) for beat in words)
+    random.Random(1).shuffle(words)
+    for number, beat in enumerate(words):
+        assert not detector.on_heartbeat(beat, 20.0 + number)
+    assert detector.age("other", 60.0) == 50.0
+    back = Heartbeat(node="other", role="worker", incarnation=4, sequence=1)  # its clock was set back meanwhile
+    assert detector.on_heartbeat(back, 60.0)
+
+
+def test_our_own_heartbeat_sent_again_tells_nothing() -> None:
+    detector = Detector("me", 1, 0.1)
+    own = Heartbeat(node="me", role="worker", incarnation=1, sequence=1)
+    detector.on_heartbeat(own, 10.0)
+    assert not detector.on_heartbeat(own, 20.0)
+    assert not detector.connected(20.0)
 
 
 def stuck_after(watch: Watch, seconds: float, end: int, **part: Any) -> bool:

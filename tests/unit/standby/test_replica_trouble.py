@@ -10,6 +10,7 @@ import pytest
 from services.gateway.steps import StepBook
 from services.recovery.model import Model, ModelError
 from services.runtime.messages import Heartbeat, LogRecord, ModelChange, SlotBeat, TupleBatch
+from services.standby import actions as act
 from services.standby.replica import DIFFERS_PATIENCE, Stage
 from tests.unit.gateway.small_slot import FIRST, MODEL, SLOT, batch
 from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, make, pair, steps
@@ -175,20 +176,14 @@ class Killed(Exception):  # noqa: N818 - the fault itself
 
 def doomed(node: Node, offset: int) -> Node:
     """Make a node die on the record at this offset, as on a bug in its code."""
-    replica = node.replica
+    replica, apply, turn = node.replica, node.replica._apply, node.turn
 
-    def arm() -> None:
-        slot, apply = replica.slot, replica.slot.apply
+    def apply_or_die(limit: int, upto: int) -> object:
+        if replica.intake.backlog[0][0].offset == offset and offset not in replica.slot.register.quarantined:
+            raise Killed
+        return apply(limit, upto)
 
-        def apply_or_die(record: object, parsed: object = None) -> object:
-            if record.offset == offset and offset not in slot.register.quarantined:  # type: ignore[attr-defined]
-                raise Killed
-            return apply(record, parsed)  # type: ignore[arg-type]
-
-        slot.apply = apply_or_die  # type: ignore[assignment,method-assign]
-
-    arm()
-    turn = node.turn
+    replica._apply = apply_or_die  # type: ignore[assignment,method-assign]
 
     def turn_or_die() -> None:
         try:
@@ -219,6 +214,35 @@ def test_after_two_announced_deaths_on_one_record_the_third_buries_it(cluster: C
         (beat.busy_offset, beat.busy_until) for node in nodes for beat in node.announced if beat.busy_until > 0
     ]
     assert (bad, bad + 1) in announced
+
+
+def test_what_decides_ownership_is_not_buried_whoever_dies_on_it(cluster: Cluster) -> None:
+    """A quiet slot: a claim is all that waits when two owners in a row die of something else."""
+    pair(cluster)
+    feed(cluster, 3)
+    cluster.run(0.5)
+    bad = cluster.end
+    for name in ("n3", "n4"):
+        doomed(Node(cluster, name), bad)
+    for node in cluster.nodes[1::-1]:
+        node.die() if node.stage() is Stage.OWN else doomed(node, bad)
+    cluster.run(6.0)
+    assert LogRecord.FromString(cluster.records[bad].value or b"").WhichOneof("body") == "ownership"
+    assert cluster.nodes == []  # they died one after the other,
+    last = Node(cluster, "n5")
+    cluster.run(3.0)
+    assert not last.replica.slot.register.quarantined
+    assert last.stage() is Stage.OWN
+    assert last.replica.slot.register.epoch == last.replica.scan.epoch == 5
+    feed(cluster, 3)
+    assert steps(cluster) == list(range(FIRST, FIRST + 6))
+
+
+def test_an_owner_whose_state_is_of_another_epoch_ends(cluster: Cluster) -> None:
+    n1, _ = pair(cluster)
+    n1.replica.slot.register.epoch = 0
+    ended = [action for action in n1.replica.step(cluster.now, cluster.now_us) if isinstance(action, act.End)]
+    assert [action.detail for action in ended] == ["its state says epoch 0, but it owns it since 1"]
 
 
 def test_a_record_that_kills_is_buried_though_the_plan_wishes_all_along_that_the_slot_moves(cluster: Cluster) -> None:
