@@ -205,12 +205,14 @@ def score(delivery: Delivery, world: World) -> Scored:
     return Scored(where, off, delivery.bound[rows][where], int(starts.sum()))
 
 
+def too_few_hold(coverage: float, outages: int, delta: float) -> bool:
+    """Return whether fewer bounds hold than chance explains, if each outage of a sensor counts as one value."""
+    return coverage < delta - COVERAGE_SLACK and bool(bdtr(coverage * outages, outages, delta) < CHANCE)
+
+
 def _check_bounds(delivery: Delivery, world: World, findings: Findings) -> None:
     scored = score(delivery, world)
-    if scored.coverage is None or scored.coverage >= world.delta - COVERAGE_SLACK:
-        return
-    # As if each outage of a sensor were one value: would so few hold by chance, if the promise were kept?
-    if bdtr(scored.coverage * scored.outages, scored.outages, world.delta) < CHANCE:
+    if scored.coverage is not None and too_few_hold(scored.coverage, scored.outages, world.delta):
         findings.wrong["bounds"] += 1
         findings.problem(
             f"bounds hold for {scored.coverage:.1%} of {len(scored.off)} values in {scored.outages} outages of a "
