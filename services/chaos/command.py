@@ -71,7 +71,7 @@ def run_chaos(settings: Settings, config: Path | None, options: Options, tell: C
         driver = _driver(settings, config, options, tell)
         stack.callback(driver.close)
         log = tool_log(settings, "chaos")
-        watch = Watch(log, values=values)
+        watch = Watch(log, values=values, grace_s=settings.steps.grace_s, delta=settings.recovery.delta)
         stack.callback(watch.close)
         runner = Runner(driver, watch, tell, patience_s=options.patience_s, every_s=options.every_s, out=out)
         return runner.run(plans, seed=options.seed, asked=options.count)

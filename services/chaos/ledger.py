@@ -8,6 +8,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from services.chaos.blocks import BlockBook
+from services.chaos.causes import Cause, Judge
 from services.chaos.outputs import KEPT, OutputBook
 from services.chaos.readings import ReadingBook
 from services.chaos.roles import Roles
@@ -17,8 +18,8 @@ from services.chaos.tally import Tally
 from services.demo.evidence import Output, read_batch, read_blocks, read_outputs
 from services.runtime.auth import forgery
 from services.runtime.columns import Sensors, sensors
-from services.runtime.log import DEAD_LETTERS, HEARTBEATS, LATE, RECOVERED, RESULTS, TUPLES, Record
-from services.runtime.messages import VERSION, DeadLetter, Heartbeat, Late, LogRecord
+from services.runtime.log import DEAD_LETTERS, HEARTBEATS, LATE, PLAN, RECOVERED, RESULTS, TUPLES, Record
+from services.runtime.messages import VERSION, DeadLetter, Heartbeat, Late, LogRecord, Plan
 
 
 class Ledger:
@@ -28,6 +29,7 @@ class Ledger:
         placement: uint32[n], slot by sensor.
         values: whether a measured row must have the very value of its reading.
         kept: outputs of a slot that are kept to compare repeats with.
+        grace_s, delta: as [steps] and [recovery] say.
 
     Attributes:
         base: the step from which rows and readings are judged; -1 = not yet.
@@ -36,8 +38,18 @@ class Ledger:
         edge_slots: which slots each edge feeds.
     """
 
-    def __init__(self, slots: int, placement: Sensors, *, values: bool = True, kept: int = KEPT) -> None:
+    def __init__(
+        self,
+        slots: int,
+        placement: Sensors,
+        *,
+        values: bool = True,
+        kept: int = KEPT,
+        grace_s: float = 0.5,
+        delta: float = 0.9,
+    ) -> None:
         self.tally = Tally()
+        self.judge = Judge(self.tally, round(grace_s * 1e6), delta)
         self.roles = Roles(slots, self.tally)
         self.times = {slot: SlotTimes() for slot in range(slots)}
         self.rows = RowBook(slots, self.tally)
@@ -62,6 +74,10 @@ class Ledger:
                 beat = Heartbeat.FromString(record.value or b"")
                 if not forgery(record, beat):
                     self.roles.take_beat(beat, record.appended_us)
+            elif record.topic == PLAN:
+                plan = Plan.FromString(record.value or b"")
+                if not forgery(record, plan) and plan.WhichOneof("body") == "assignment":
+                    self.roles.take_assignment(plan.assignment)
             elif record.topic == LATE:
                 self._on_late(Late.FromString(record.value or b""))
             elif record.topic == DEAD_LETTERS:
@@ -78,6 +94,16 @@ class Ledger:
         self.rows.begin(self.base)
         for book in self.readings.values():
             book.begin(self.base)
+        self.roles.take_changes()
+
+    def after(self, cause: Cause) -> None:
+        """Judge what happened since the last call, in which this was done."""
+        self.judge.cause(cause)
+        for before, owner in self.roles.take_changes():
+            self.judge.changed(before, owner)
+        tuples = sum(book.readings for book in self.readings.values())
+        for book in self.readings.values():
+            self.judge.refused(book.take_refused(), self.step_us, tuples)
 
     def advance(self) -> None:
         """Compare what both sides have passed; call it after each read."""
@@ -121,6 +147,9 @@ class Ledger:
             "batches": sum(book.batches for book in books),
             "readings": sum(book.readings for book in books),
             "aside": sum(book.aside for book in books),
+            "slow": self.judge.slow,
+            "bounds": self.judge.bounds,
+            "bounds_held": self.judge.held,
             "steps": self.rows.compared,
             "rows": self.rows.rows,
             "repeats": self.tally.repeats,
@@ -175,11 +204,11 @@ class Ledger:
         if late.reason == "frontier":
             self.rows.left_behind(late.recovered.step, np.asarray(sensors(late.recovered.sensor)))
         elif late.slot in self.readings:
-            self.readings[late.slot].set_aside(late.offset)
+            self.readings[late.slot].set_aside(late.offset, LATE)
 
     def _on_dead(self, letter: DeadLetter) -> None:
         if letter.topic.endswith(TUPLES) and letter.partition in self.readings:
-            self.readings[letter.partition].set_aside(letter.offset)
+            self.readings[letter.partition].set_aside(letter.offset, DEAD_LETTERS)
 
 
 __all__ = ["Ledger"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from services.chaos.causes import Refused
 from services.chaos.outputs import measured
 from services.chaos.tally import Tally
 from services.demo.evidence import Batch, Output
@@ -57,7 +58,8 @@ class ReadingBook:
         self._claimed: dict[int, Batch] = {}
         self._steps: OrderedDict[int, _Step] = OrderedDict()
         self._unjudged: deque[int] = deque()
-        self._asides: OrderedDict[int, None] = OrderedDict()
+        self._asides: OrderedDict[int, str] = OrderedDict()  # offset -> topic
+        self._refused: list[tuple[Batch, str]] = []
         self.batches = 0
         self.readings = 0
         self.aside = 0
@@ -82,7 +84,7 @@ class ReadingBook:
         if self._base is not None:
             self._count(batch)
         if batch.offset in self._asides:
-            self.aside += self._base is not None
+            self._refuse(batch, self._asides[batch.offset])
             return
         self._pending[batch.offset] = batch
         self._waiting.setdefault(batch.step, []).append(batch.offset)
@@ -93,25 +95,40 @@ class ReadingBook:
         """The log was read up to this offset (records that are no batches have none to take in)."""
         self._read_to = max(self._read_to, offset)
 
-    def set_aside(self, offset: int) -> None:
+    def set_aside(self, offset: int, topic: str) -> None:
         """A batch stands in `late` or `dead-letters`; saying so again (a takeover repeats it) changes nothing."""
         if offset in self._asides:
             return
-        self._asides[offset] = None
+        self._asides[offset] = topic
         if len(self._asides) > _ASIDES:
             self._asides.popitem(last=False)
         batch = self._pending.get(offset)
         if batch is not None:
-            self.aside += self._base is not None
+            self._refuse(batch, topic)
             self._forget(offset, batch.step)
             return
         batch = self._claimed.pop(offset, None)
         if batch is not None:
-            self.aside += 1
+            self._refuse(batch, topic)
             step = self._steps.get(batch.step)
             if step is not None:
                 step.claims = {sensor: by for sensor, by in step.claims.items() if by != offset}
                 self._claim(batch.step)
+
+    def _refuse(self, batch: Batch, topic: str) -> None:
+        if self._base is None:
+            return
+        self.aside += 1
+        if len(batch.sensor):
+            self._refused.append((batch, topic))
+
+    def take_refused(self) -> list[Refused]:
+        """Return, once, the batches with readings that were set aside, in log order."""
+        found, self._refused = sorted(self._refused, key=lambda item: item[0].offset), []
+        steps = self._steps
+        return [
+            Refused(batch, topic, steps[batch.step].output if batch.step in steps else None) for batch, topic in found
+        ]
 
     def close(self, output: Output) -> None:
         """Take in a step's first output."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from services.chaos.tally import Tally
 from services.demo.evidence import Owner
-from services.runtime.messages import Heartbeat, Ownership
+from services.runtime.messages import Assignment, Heartbeat, Ownership
+from services.standby.wish import MOVE
 
 FRESH_US = 2_000_000
 """A node whose last heartbeat is older counts as gone."""
@@ -56,9 +57,16 @@ class Roles:
         self._ready: dict[tuple[int, str], _Ready] = {}
         self._doubtful: set[tuple[int, int, str]] = set()
         self._accused: set[tuple[int, int, str]] = set()
+        self._changes: list[tuple[Owner, Owner]] = []
+        self._moves: set[tuple[int, str]] = set()
         self.beats: dict[str, Beat] = {}
 
     # ---- records
+
+    def take_assignment(self, assignment: Assignment) -> None:
+        """Take in what the scaler plans: a move is a change of owner that is asked for, once."""
+        if assignment.reason == MOVE:
+            self._moves.add((assignment.slot, assignment.owner))
 
     def take_ownership(self, slot: int, offset: int, appended_us: int, claim: Ownership) -> bool:
         """Take in an Ownership record, in log order; return whether it counts."""
@@ -111,6 +119,13 @@ class Roles:
         """Return the terms that began after that time."""
         return [owner for owner in self._slots[slot].terms.values() if owner.appended_us > from_us]
 
+    def take_changes(self) -> list[tuple[Owner, Owner]]:
+        """Return, once, the changes of owner that no plan had asked for, each as (the owner before, the new one)."""
+        found, self._changes = self._changes, []
+        unplanned = [(before, owner) for before, owner in found if (owner.slot, owner.node) not in self._moves]
+        self._moves -= {(owner.slot, owner.node) for _, owner in found}
+        return unplanned
+
     def owned_by(self, node: str) -> list[int]:
         """Return the slots that a node owns."""
         return [slot for slot in self._slots if (owner := self.owner(slot)) is not None and owner.node == node]
@@ -137,17 +152,24 @@ class Roles:
         }
 
     def missing(self, now_us: int) -> list[str]:
-        """Return which slots have no owner that says so too, or no ready secondary."""
+        """Return which slots have no owner that says so too, another that says so, or no ready secondary."""
         found = []
+        workers = self.fresh("worker", now_us)
+        claims = [(node, part) for node, beat in workers.items() for part in beat.slots if part.role == "primary"]
         for slot in self._slots:
             owner = self.owner(slot)
             if owner is None:
                 found.append(f"slot {slot} has no known owner")
                 continue
-            beat = self.fresh("worker", now_us).get(owner.node)
-            parts = [] if beat is None else [part for part in beat.slots if part.slot == slot]
-            if not any(part.role == "primary" and part.epoch == owner.epoch for part in parts):
+            acting = [(node, part.epoch) for node, part in claims if part.slot == slot]
+            if (owner.node, owner.epoch) not in acting:
                 found.append(f"slot {slot}: {owner.node}, its owner, is not at work")
+            found += [
+                f"slot {slot}: {node} acts as its owner of epoch {epoch}, "
+                f"and the log names {owner.node}, epoch {owner.epoch}"
+                for node, epoch in acting
+                if (node, epoch) != (owner.node, owner.epoch)
+            ]
             if not self.secondary(slot, now_us):
                 found.append(f"slot {slot} has no ready secondary")
         return found
@@ -163,6 +185,9 @@ class Roles:
 
     def _enter(self, slot: int, owner: Owner) -> None:
         state = self._slots[slot]
+        before = state.terms.get(owner.epoch - 1)
+        if before is not None:
+            self._changes.append((before, owner))
         state.epoch = owner.epoch
         state.terms[owner.epoch] = owner
         if len(state.terms) > _TERMS:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TextIO
 
+from services.chaos.causes import Cause
 from services.chaos.plan import Round
 from services.chaos.report import HEADER, Outcome, summary
 from services.chaos.silence import Takeover
@@ -116,6 +117,7 @@ class Runner:
         self._pump(into_step_s(plan.phase, ledger.step_us, _now_us()))
         if plan.target in ("gateway", "secondary"):
             node, as_role, slots = self._choose(plan)
+        owned, from_us = frozenset(ledger.roles.owned_by(node)), _now_us()
         try:
             at_us = self._beside(lambda: self._driver.apply(plan, node))
             self._pump(plan.seconds)
@@ -130,6 +132,7 @@ class Runner:
         beat = ledger.roles.beats.get(node)
         if former is not None and beat is not None and beat.message.incarnation != former.message.incarnation:
             outcome.back_as = ledger.roles.role_of(node) if beat.message.role == "worker" else ""
+        ledger.after(Cause(node, plan.target == "kafka", owned, from_us, now_us))
         outcome.found = ledger.tally.since(before)
         return outcome
 
@@ -280,6 +283,7 @@ class Runner:
             f"{found['ok']} of {found['asked']} rounds ok (seed {found['seed']}): lost {found['lost']}, duplicated "
             f"{found['duplicated']}, inverted {found['inverted']}, wrong {sum(found['wrong'].values())}; judged "
             f"{judged['readings']} readings in {judged['batches']} batches ({judged['aside']} set aside), "
+            f"{judged['bounds_held']} of {judged['bounds']} bounds hold where the truth came later, "
             f"{judged['rows']} rows of {judged['steps']} steps, {judged['repeats']} repeats dropped by name"
         )
         for kind, figures in found["kinds"].items():

@@ -23,27 +23,27 @@ from services.runtime.log import (
 _READ_RECORDS = 2000
 _MOST_READS = 50
 # How far back each topic is begun: batches of steps that are still open, and what was set aside of them.
-_BACK = {TUPLES: 500, RECOVERED: 3, RESULTS: 100, LATE: 2000, DEAD_LETTERS: 2000, HEARTBEATS: 100}
+_BACK = {TUPLES: 500, RECOVERED: 3, RESULTS: 100, LATE: 2000, DEAD_LETTERS: 2000, HEARTBEATS: 100, PLAN: 0}
 
 
 class Watch:
     """Reads on when told to.
 
     Args:
-        values: see `Ledger`.
+        values, grace_s, delta: see `Ledger`.
 
     Raises:
         LogError: the broker does not answer, has no topics of ours, or no placement on `plan`.
     """
 
-    def __init__(self, log: Log, *, values: bool = True) -> None:
+    def __init__(self, log: Log, *, values: bool = True, grace_s: float = 0.5, delta: float = 0.9) -> None:
         self.slots = log.partitions(TUPLES)
         if self.slots == 0:
             raise LogError(
                 f"no topic {TUPLES} on this broker; does the system run, and is [kafka] servers its address?"
             )
         placement = read_placement(read_partition(log, PLAN, 0))
-        self.ledger = Ledger(self.slots, placement, values=values)
+        self.ledger = Ledger(self.slots, placement, values=values, grace_s=grace_s, delta=delta)
         self._reader = log.reader()
         ends = log.reader()
         positions = []

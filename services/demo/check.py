@@ -12,8 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.demo.delivery import Delivery, deliver
-from services.demo.evidence import Batch, Collected, Kill, Output, SlotLog, read_asides, read_outputs, read_slot_log
+from services.demo.evidence import (
+    Aside,
+    Batch,
+    Collected,
+    Kill,
+    Output,
+    SlotLog,
+    read_asides,
+    read_outputs,
+    read_slot_log,
+)
 from services.demo.findings import Findings, Mask, World, close
+from services.demo.promises import check_promises
 from services.demo.sources import check_sources
 from services.demo.truth import queries
 from services.runtime.names import NO_NAME, Name
@@ -47,11 +58,13 @@ def check(collected: Collected, world: World) -> Checked:
     }
     delivery = deliver(collected.results, world, findings)
     _check_steps(delivery, world, findings)
-    gone = _check_tuples(logs, collected, delivery, findings)
+    asides = {(aside.slot, aside.offset): aside for aside in read_asides(collected.late, collected.dead_letters)}
+    gone = _check_tuples(logs, asides, delivery, findings)
     gone |= _check_estimates(logs, outputs, delivery, collected, world, findings)
     findings.lost += int(gone.sum())
     _check_queries(delivery, world, findings)
     _check_kills(logs, collected.kills, world, findings)
+    check_promises(logs, outputs, asides, delivery, collected, world, findings)
     return Checked(findings, logs, outputs, delivery)
 
 
@@ -115,24 +128,24 @@ def _check_steps(delivery: Delivery, world: World, findings: Findings) -> None:
             )
 
 
-def _check_tuples(logs: Mapping[int, SlotLog], collected: Collected, delivery: Delivery, findings: Findings) -> Mask:
+def _check_tuples(
+    logs: Mapping[int, SlotLog], asides: Mapping[tuple[int, int], Aside], delivery: Delivery, findings: Findings
+) -> Mask:
     """(b): every tuple of the log stands in exactly one place: a result with its value, `late` or `dead-letters`.
 
     Returns:
         bool[steps, n], the tuples that stand nowhere.
     """
-    asides = read_asides(collected.late, collected.dead_letters)
-    places = {(aside.slot, aside.offset): aside for aside in asides}
     claimed = np.zeros(delivery.present.shape, dtype=bool)
     gone = np.zeros(delivery.present.shape, dtype=bool)
     refused: list[Batch] = []
     for slot, slot_log in logs.items():
         for offset in slot_log.unreadable:
-            if (slot, offset) not in places:
+            if (slot, offset) not in asides:
                 findings.wrong["unreadable"] += 1
                 findings.problem(f"tuples/{slot}, offset {offset}: not readable, and not in dead-letters")
         for batch in slot_log.batches:
-            aside = places.get((slot, batch.offset))
+            aside = asides.get((slot, batch.offset))
             if aside is not None:
                 refused.append(batch)
                 findings.late += len(batch.sensor) if aside.topic == "late" else 0

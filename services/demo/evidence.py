@@ -72,6 +72,7 @@ class Collected:
         tuples, recovered, results: whole topics by partition.
         placement: uint32[n], slot by sensor id.
         notes: log lines of the services with `event`, as they wrote them (takeovers).
+        ended_us: from then on the services were stopped in good order; 0 = they were not.
     """
 
     tuples: Mapping[int, Sequence[Record]]
@@ -84,6 +85,31 @@ class Collected:
     outages: Sequence[Outage] = ()
     reads: Sequence[Read] = ()
     notes: Sequence[Mapping[str, Any]] = ()
+    ended_us: int = 0
+
+    def kill_of(self, before: Owner, owner: Owner) -> Kill | None:
+        """Return the kill that ended the term before `owner`; None = there was none."""
+        fitting = [
+            kill
+            for kill in self.kills
+            if kill.what == "owner"
+            and kill.node == before.node
+            and before.appended_us <= kill.at_us <= owner.appended_us
+        ]
+        return fitting[-1] if fitting else None
+
+    def cause(self, before: Owner, owner: Owner) -> str:
+        """Return why a slot changed its owner: kill | end; "" = nothing that was done to it."""
+        if self.kill_of(before, owner) is not None:
+            return "kill"
+        return "end" if 0 < self.ended_us <= owner.appended_us else ""
+
+    def note(self, owner: Owner) -> Mapping[str, Any]:
+        """Return what a new owner noted of its takeover; empty = nothing."""
+        for note in self.notes:
+            if note.get("event") == "takeover" and (note.get("slot"), note.get("epoch")) == (owner.slot, owner.epoch):
+                return note
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

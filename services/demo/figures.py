@@ -10,10 +10,12 @@ import numpy as np
 
 from services.demo.check import Checked
 from services.demo.delivery import Delivery
-from services.demo.evidence import Collected, Kill, Output, Owner, Read
+from services.demo.evidence import Collected, Output, Read
 from services.demo.findings import World
+from services.demo.promises import score
 from services.demo.truth import Truth
 from services.runtime.columns import Floats
+from services.runtime.messages import BOUNDED
 
 BEFORE_S = 1.0
 AFTER_S = 4.0
@@ -22,22 +24,22 @@ AFTER_S = 4.0
 def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[str, float | int | None]:
     """Return the error of the estimated values against the CSV's own windows.
 
-    `rmse` is in the sensors' units, `nrmse` in each one's standard deviation, `coverage` the share of bounds that hold.
+    `rmse` is in the sensors' units, `nrmse` in each one's standard deviation, `coverage` the share of bounds that hold,
+    `outages` the stretches of one sensor in which the values lie.
     """
     first = world.truth.first_step - delivery.first_step
-    rows = slice(first, first + len(world.truth.values))
-    scored = delivery.estimated[rows] & ~np.isnan(world.truth.values)
-    off = np.abs(delivery.mean[rows] - world.truth.values)[scored]
-    unit = np.broadcast_to(world.scale, scored.shape)[scored]
-    count = int(scored.sum())
-    bound = delivery.bound[rows][scored]
+    scored = score(delivery, world)
+    off = scored.off
+    unit = np.broadcast_to(world.scale, scored.where.shape)[scored.where]
+    quality = delivery.quality[first : first + len(scored.where)][scored.where]
     return {
-        "values": count,
+        "values": len(off),
+        "outages": scored.outages,
         "rmse": _root_mean_square(off),
         "nrmse": _root_mean_square(off[unit > 0] / unit[unit > 0]),
-        "coverage": float((off <= bound).mean()) if count else None,
+        "coverage": scored.coverage,
         "delta": delta,
-        "bounded": int((delivery.quality[rows][scored] == 1).sum()),
+        "bounded": int((quality == BOUNDED).sum()),
     }
 
 
@@ -50,8 +52,8 @@ def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dic
     found = []
     for slot, slot_log in sorted(checked.logs.items()):
         for before, owner in zip(slot_log.owners, slot_log.owners[1:], strict=False):
-            kill = _kill_of(before, owner, collected.kills)
-            note = _note(slot, owner, collected.notes)
+            kill = collected.kill_of(before, owner)
+            note = collected.note(owner)
             from_us = (kill.at_us if kill is not None else owner.appended_us) - round(BEFORE_S * 1e6)
             silence = silence_s(
                 checked.outputs.get(slot, ()), from_us, owner.appended_us + round(AFTER_S * 1e6), slide_us
@@ -62,7 +64,8 @@ def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dic
                     "epoch": owner.epoch,
                     "from": before.node,
                     "to": owner.node,
-                    "cause": "planned" if kill is None else "kill",
+                    "cause": collected.cause(before, owner) or "none",
+                    "reason": note.get("reason"),
                     "at_us": owner.appended_us,
                     "detect_s": note.get("detect_s"),
                     "promote_s": note.get("promote_s"),
@@ -71,22 +74,6 @@ def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dic
                 }
             )
     return found
-
-
-def _kill_of(before: Owner, owner: Owner, kills: Sequence[Kill]) -> Kill | None:
-    fitting = [
-        kill
-        for kill in kills
-        if kill.what == "owner" and kill.node == before.node and before.appended_us <= kill.at_us <= owner.appended_us
-    ]
-    return fitting[-1] if fitting else None
-
-
-def _note(slot: int, owner: Owner, notes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    for note in notes:
-        if note.get("event") == "takeover" and note.get("slot") == slot and note.get("epoch") == owner.epoch:
-            return note
-    return {}
 
 
 def silence_s(outputs: Sequence[Output], from_us: int, to_us: int, slide_us: int) -> float | None:

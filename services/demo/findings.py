@@ -28,6 +28,9 @@ class World:
         unknown_group: group of sensors that name none.
         restart_us: how long the process of a restarted edge may take until it reads its source.
         scale: float64[n], each sensor's standard deviation over the rows judged, its unit in NRMSE.
+        delta: probability with which a bound must hold.
+        undisturbed: nothing but the run's own kills and outages disturbed it: late batches, dead letters, changes of
+            owner and bounds are judged too.
     """
 
     table: SensorTable
@@ -38,10 +41,16 @@ class World:
     unknown_group: str = "ungrouped"
     restart_us: int = 10_000_000
     scale: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    delta: float = 0.9
+    undisturbed: bool = True
 
     def group(self, sensor: int) -> str:
         """Return a sensor's group, its SPK."""
         return self.table.sensors[sensor].group or self.unknown_group
+
+    def back_us(self, started_us: int) -> int:
+        """Return when an edge whose process was started at that time (0 = never) must have whole windows again."""
+        return (started_us or 1 << 62) + self.restart_us + self.steps.window_us + self.steps.slide_us
 
 
 @dataclass(slots=True)
@@ -52,6 +61,7 @@ class Findings:
         tuples_in: tuples in the slots' logs, repeats included.
         rows_out: rows of the results for the CSV's steps, after de-duplication; rows_outside: before and after those.
         late, dead: tuples that went to `late` and `dead-letters`.
+        slow: tuples of `late` that came into the log after their steps had waited for them as long as they must.
         wrong: everything that is neither lost, doubled nor out of order, by kind.
     """
 
@@ -65,6 +75,7 @@ class Findings:
     not_sent: list[dict[str, object]] = field(default_factory=list)
     late: int = 0
     dead: int = 0
+    slow: int = 0
     repeats: int = 0
     problems: list[str] = field(default_factory=list)
 

@@ -59,6 +59,7 @@ def judge(collected: Collected, world: World, settings: Settings) -> Judged:
         "problems": findings.problems,
         "repeats_dropped": findings.repeats,
         "late": findings.late,
+        "slow": findings.slow,
         "dead_letters": findings.dead,
         "not_sent": findings.not_sent,
         "kills": [asdict(kill) | {"in_flight": in_flight(kill, world.steps.slide_us)} for kill in collected.kills],
@@ -103,7 +104,7 @@ def summary(report: Mapping[str, Any]) -> str:
         ("lost", report["lost"], ""),
         ("duplicates", report["duplicates"], ""),
         ("out of order", sum(report["inversions"].values()), f"in {len(report['inversions'])} groups"),
-        ("late", report["late"], f"dead letters: {report['dead_letters']}"),
+        ("late", report["late"], f"slow: {report['slow']}, dead letters: {report['dead_letters']}"),
         ("never sent", sum(int(item["tuples"]) for item in report["not_sent"]), "the edge was dead"),
         ("recovered", recovered["values"], f"NRMSE {_number(recovered['nrmse'])}, {bounds}"),
         ("replayed", sum(item["compared"] for item in replays), f"{sum(i['differing'] for i in replays)} differ"),
@@ -122,7 +123,8 @@ def summary(report: Mapping[str, Any]) -> str:
 def _takeover(item: Mapping[str, Any]) -> str:
     times = ("detect_s", "detected in"), ("promote_s", "promoted in"), ("catch_up_s", "caught up in")
     parts = ", ".join(f"{word} {_number(item[key])} s" for key, word in times)
-    who = f"slot {item['slot']}: {item['from']} -> {item['to']} (epoch {item['epoch']})"
+    why = item["reason"] or item["cause"]
+    who = f"slot {item['slot']}: {item['from']} -> {item['to']} (epoch {item['epoch']}, {why})"
     return f"{who}: silent for {_number(item['silence_s'])} s; {parts}"
 
 

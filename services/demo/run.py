@@ -135,9 +135,10 @@ def run(plan: Plan) -> int:
             settings, system, inputs.table, clock, Schedule(FIT_SHARE, plan.seed), truth.last_step, stage.say
         )
         stage.say("stopping")
+        ended_us = time.time_ns() // 1000
         system.stop(broker=False)
         stage.say("reading the topics")
-        collected = _collect(settings, noted)
+        collected = _collect(settings, noted, ended_us)
         stage.say("checking")
         world = _world(inputs, settings, truth, Model.load(model))
         judged = judge(collected, world, settings)
@@ -226,7 +227,7 @@ def _interruptible() -> Iterator[None]:
 # ---- afterwards ----------------------------------------------------------------------------------------------------
 
 
-def _collect(settings: Settings, noted: Noted) -> Collected:
+def _collect(settings: Settings, noted: Noted, ended_us: int) -> Collected:
     source = tool_log(settings, "checker")
     topics = {
         topic: read_topic(source, topic)
@@ -243,6 +244,7 @@ def _collect(settings: Settings, noted: Noted) -> Collected:
         outages=noted.outages,
         reads=noted.reads,
         notes=list(processes.logged(settings.state, "takeover")),
+        ended_us=ended_us,
     )
 
 
@@ -259,4 +261,5 @@ def _world(inputs: Inputs, settings: Settings, truth: Truth, model: Model) -> Wo
         range_us=round(settings.query.range_s * 1e6),
         unknown_group=settings.spark.unknown_group,
         scale=scale,
+        delta=settings.recovery.delta,
     )

@@ -57,10 +57,10 @@ def _account_missing(
     world: World,
     findings: Findings,
 ) -> None:
-    slide_us, window_us = world.steps.slide_us, world.steps.window_us
+    slide_us = world.steps.slide_us
     for outage in (item for item in collected.outages if item.edge == edge):
         # Its last windows may have ended just before the kill; the first ones after it need a window of new readings.
-        until_us = (outage.to_us or 1 << 62) + world.restart_us + window_us + slide_us
+        until_us = world.back_us(outage.to_us)
         inside = [step for step in missing if outage.from_us - slide_us <= step * slide_us <= until_us]
         if inside:
             tuples = int(sum((~np.isnan(world.truth.row(step)[ids])).sum() for step in inside))

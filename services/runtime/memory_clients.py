@@ -308,6 +308,7 @@ class MemoryReader:
     def __init__(self, log: MemoryLog, client_id: str) -> None:
         self._log = log
         self._next: dict[tuple[str, int], int] = {}
+        self._stored: dict[tuple[str, int], Partition] = {}  # of all that it was ever given
         self._lag_s = log.draw(log.network.fetch_s)
         self._turn = 0
         self._gone = False
@@ -320,7 +321,7 @@ class MemoryReader:
 
     def add(self, position: Position) -> None:
         end = self.range(position.topic, position.partition)[1] if position.offset < 0 else position.offset
-        self._log.stored(position.topic, position.partition)
+        self._stored[position.topic, position.partition] = self._log.stored(position.topic, position.partition)
         self._next[position.topic, position.partition] = end
 
     def remove(self, topic: str, partition: int) -> None:
@@ -338,9 +339,9 @@ class MemoryReader:
             self._turn += 1
             begin = self._turn % len(places) if places else 0
             # It starts at another partition each time, so that none starves the others.
-            for place, begun in itertools.chain(places[begin:], places[:begin]):
-                stored = self._log.stored(*place)
-                end = stored.end
+            for place, begun in places[begin:] + places[:begin]:
+                stored = self._stored[place]
+                end = stored.first + len(stored.records)
                 if begun == end:
                     continue
                 if not stored.first <= begun < end:

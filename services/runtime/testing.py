@@ -222,11 +222,12 @@ class MemoryLog(MemoryClient):
 
     def settle(self) -> None:
         """Append all that has arrived by now, in the order of arrival."""
-        if not self._heap:
+        heap = self._heap
+        if not heap:
             return
-        now_s = self.now_s()
-        while self._heap and self._heap[0][0] <= now_s:
-            due_s, _, _, lane, ticket = heapq.heappop(self._heap)
+        now_s = self._clock.monotonic()
+        while heap and heap[0][0] <= now_s:
+            due_s, _, _, lane, ticket = heapq.heappop(heap)
             if lane.ticket == ticket:
                 self.take(lane, due_s)
                 self.schedule(lane)

@@ -217,6 +217,7 @@ def _world(rig: Rig, last_step: int) -> World:
         unknown_group=settings.spark.unknown_group,
         restart_us=0,
         scale=scale,
+        undisturbed=False,  # the tests disturb in many ways and judge that themselves, and others use the machine
     )
 
 

@@ -6,6 +6,7 @@ A failing schedule is printed with its seed and what happened in it; `--seed SEE
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -45,8 +46,20 @@ def run_seed(seed: int) -> str:
 
 
 def run_batch(seeds: list[int]) -> list[tuple[int, str]]:
-    """Run some schedules; return (seed, what is wrong) of each."""
-    return [(seed, run_seed(seed)) for seed in seeds]
+    """Run some schedules; return (seed, what is wrong) of each.
+
+    A schedule makes hundreds of thousands of small objects that live to its end: looking for cycles among them while it
+    runs finds none, and takes a tenth of the time.
+    """
+    found = []
+    for seed in seeds:
+        gc.disable()
+        try:
+            found.append((seed, run_seed(seed)))
+        finally:
+            gc.enable()
+        gc.collect()
+    return found
 
 
 def submit(pool: ProcessPoolExecutor, seeds: Iterable[int]) -> list[Future[list[tuple[int, str]]]]:

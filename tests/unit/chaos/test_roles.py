@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from services.chaos.roles import Roles
 from services.chaos.tally import Tally
 from services.runtime.messages import Heartbeat, Ownership, SlotBeat
@@ -125,3 +127,16 @@ def test_role_of():
     assert found.role_of("gw-1") == "idle"
     found.take_beat(beat("gw-1", "standby", 1), S)
     assert found.role_of("gw-1") == "slot 0: standby"
+
+
+@pytest.mark.parametrize(("node", "epoch", "well"), [("sec-1", 2, True), ("gw-1", 1, False), ("sec-1", 3, False)])
+def test_who_acts_as_the_owner_is_held_against_the_log(node: str, epoch: int, well: bool) -> None:
+    found = roles()
+    own(found, 1, "gw-1", S)
+    own(found, 2, "sec-1", 2 * S)
+    found.take_beat(beat("sec-1", "primary", 2), 3 * S)
+    found.take_beat(beat("idle-1", "standby", 2), 3 * S)
+    assert found.missing(4 * S) == []
+    found.take_beat(beat(node, "primary", epoch), 3 * S)
+    assert any(f"{node} acts as its owner of epoch {epoch}" in text for text in found.missing(4 * S)) != well
+    assert found.missing(4 * S) == [] or not well

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,11 @@ ORIGIN_US = 1_700_000_000_000_000
 STEPS = Steps(interval_s=0.1, window=10, slide=2)
 DELAY_US = 5_000
 DEAD = ("edge-2", 8, 16)  # its steps 8..15 of the stream were never sent
-LATE_STEP = 20  # edge-1's batch of slot 1 came too late
+LATE_STEP = 1  # edge-1's batch of slot 1 came too late: it had just started
 TAKEOVER_STEP = 12  # slot 0 has a new owner from here on; it repeats the output before
 RANGE_US = 2_000_000
 Rows = dict[int, tuple[float, float, int]]
+IsLate = Callable[[str, int, int], bool]
 
 
 @dataclass(slots=True)
@@ -93,8 +95,18 @@ def write_inputs(directory: Path) -> tuple[Path, Path]:
     return data, sensors
 
 
-def make(directory: Path) -> SmallWorld:
-    """Make the run."""
+def just_started(edge: str, slot: int, number: int) -> bool:
+    """Return whether an edge's batch for a slot and step comes too late: usually one, of an edge that just started."""
+    return edge == "edge-1" and slot == 1 and number == LATE_STEP
+
+
+def make(directory: Path, *, late: IsLate = just_started, late_us: int = 2_000) -> SmallWorld:
+    """Make the run.
+
+    Args:
+        late: see `just_started`.
+        late_us: how long after the step's output such a batch comes.
+    """
     data, sensors = write_inputs(directory)
     table = read_sensors(sensors)
     readings = read_readings(data, table, origin_us=ORIGIN_US, interval_us=INTERVAL_US)
@@ -108,7 +120,7 @@ def make(directory: Path) -> SmallWorld:
         restart_us=300_000,
         scale=np.nanstd(truth.values, axis=0),
     )
-    built = _Builder(table, truth)
+    built = _Builder(table, truth, late, late_us)
     for step in range(truth.first_step, truth.last_step + 1):
         built.step(step)
     at_us = built.takeover_us
@@ -143,8 +155,8 @@ def make(directory: Path) -> SmallWorld:
 class _Builder:
     """Writes the run step by step, as plainly as can be."""
 
-    def __init__(self, table: SensorTable, truth: Truth) -> None:
-        self.table, self.truth = table, truth
+    def __init__(self, table: SensorTable, truth: Truth, late: IsLate, late_us: int) -> None:
+        self.table, self.truth, self.is_late, self.late_us = table, truth, late, late_us
         self.tuples: dict[int, list[Record]] = defaultdict(list)
         self.recovered: dict[int, list[Record]] = defaultdict(list)
         self.results: dict[int, list[Record]] = defaultdict(list)
@@ -176,11 +188,15 @@ class _Builder:
         values = self.truth.row(step)
         rows: Rows = {}
         offset = -1
+        too_late = []
         for edge in self.table.edges:
             mine = [s.id for s in self.table.of_edge(edge) if s.id % 2 == slot and not np.isnan(values[s.id])]
             dead = edge == DEAD[0] and DEAD[1] <= number < DEAD[2]
-            late = edge == "edge-1" and slot == 1 and number == LATE_STEP
-            if not dead and not late:
+            if dead:
+                continue
+            if self.is_late(edge, slot, number):
+                too_late.append((edge, mine))
+            else:
                 offset = self._batch(slot, edge, step, mine, now_us)
                 rows.update({sensor: (float(values[sensor]), 0.0, EXACT) for sensor in mine})
         for sensor in range(8):
@@ -201,12 +217,11 @@ class _Builder:
         )
         key = pack_key(GENERATION, slot, Name(offset, 0))
         self._append(self.recovered[slot], "recovered", slot, key, message.SerializeToString(), now_us + 1_000)
-        if slot == 1 and number == LATE_STEP:
-            mine = [s.id for s in self.table.of_edge("edge-1") if s.id % 2 == 1]
-            offset = self._batch(slot, "edge-1", step, mine, now_us + 2_000)
+        for edge, mine in too_late:
+            offset = self._batch(slot, edge, step, mine, now_us + self.late_us)
             letter = Late(version=VERSION, slot=slot, offset=offset, reason="closed")
             key = pack_key(GENERATION, slot, Name(offset, 0))
-            self._append(self.late, "late", 0, key, letter.SerializeToString(), now_us + 2_500)
+            self._append(self.late, "late", 0, key, letter.SerializeToString(), now_us + self.late_us + 500)
         return rows
 
     def _batch(self, slot: int, edge: str, step: int, ids: list[int], now_us: int) -> int:

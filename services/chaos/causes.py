@@ -1,0 +1,149 @@
+"""What was done to the system, and what must not have happened without it. Pure.
+
+A slot changes its owner only if that owner, or the broker, was disturbed, or if the plan had asked for it. A batch is
+set aside only if its edge, its slot's owner or the broker was disturbed. A batch that was set aside after its step was
+closed holds the truth about values that were estimated, and bounds are counted against it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.chaos.tally import Tally
+from services.demo.evidence import Batch, Output, Owner
+from services.demo.promises import SLOW_SHARE, too_few_hold
+from services.runtime.log import LATE
+from services.runtime.messages import BOUNDED, UNBOUNDED
+
+AFTER_US = 2_000_000
+"""So long after all was well again a disturbance may still be the cause: an edge is taken back a little later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A disturbance, from just before it was set until all was well again.
+
+    Attributes:
+        node: who was disturbed; broker: it was the broker, and with it everybody.
+        owned: the slots that the node owned then.
+    """
+
+    node: str
+    broker: bool
+    owned: frozenset[int]
+    from_us: int
+    to_us: int
+
+    def explains(self, time_us: int, nodes: Iterable[str], slot: int | None = None) -> bool:
+        """Return whether it may be the cause of what befell one of these nodes, or a slot, at that time."""
+        inside = self.from_us <= time_us <= self.to_us + AFTER_US
+        return inside and (self.broker or self.node in nodes or slot in self.owned)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A batch with readings that was set aside, into which topic, and what came out for its step (None = not known)."""
+
+    batch: Batch
+    topic: str
+    output: Output | None
+
+
+class Judge:
+    """Compares what happened with what was done.
+
+    Args:
+        patience_us: how long after its time a step waits for a batch, besides its own length.
+        delta: probability with which a bound must hold.
+
+    Attributes:
+        bounds: estimated values whose truth came later; held: those within their bounds; outages: stretches of one
+            sensor in which they lie.
+        slow: tuples that came into the log too late for their steps, though nothing was done to their edges.
+    """
+
+    def __init__(self, tally: Tally, patience_us: int, delta: float) -> None:
+        self._tally = tally
+        self._patience_us = patience_us
+        self._delta = delta
+        self._causes: list[Cause] = []
+        self._slow_until: dict[tuple[int, str], int] = {}
+        self._scored: dict[int, int] = {}  # sensor -> its newest step with a truth
+        self._accused: set[str] = set()
+        self.bounds = self.held = self.outages = self.slow = 0
+
+    def cause(self, cause: Cause) -> None:
+        """Note what was done."""
+        self._causes.append(cause)
+
+    def changed(self, before: Owner, owner: Owner) -> None:
+        """Judge a change of owner that no plan had asked for."""
+        if any(cause.explains(owner.appended_us, [before.node]) for cause in self._causes):
+            return
+        self._tally.amiss(
+            "owner changes",
+            f"slot {owner.slot}: {before.node} -> {owner.node} (epoch {owner.epoch}) at {owner.appended_us}, and "
+            "nothing was done to the owner",
+        )
+
+    def refused(self, items: Iterable[Refused], step_us: int, tuples: int) -> None:
+        """Judge batches that were set aside, in log order.
+
+        Args:
+            step_us: length of a step.
+            tuples: how many were handed over in all so far.
+        """
+        unexplained: Counter[tuple[str, str, int]] = Counter()
+        for item in items:
+            batch = item.batch
+            if item.topic == LATE and item.output is not None:
+                self._score(batch, item.output)
+            if not self._explained(item, batch.step * step_us, step_us):
+                unexplained[item.topic, batch.edge, batch.slot] += len(batch.sensor)
+        for (topic, edge, slot), count in unexplained.items():
+            self._tally.amiss(topic, f"slot {slot}: {count} tuples of {edge}, which lived, went to {topic}", count)
+        if self.slow > SLOW_SHARE * tuples:
+            self._once("slow", f"{self.slow} of {tuples} tuples came too late for their steps from edges that lived")
+        if self.bounds and too_few_hold(self.held / self.bounds, self.outages, self._delta):
+            self._once(
+                "bounds",
+                f"{self.held} of {self.bounds} bounds hold, in {self.outages} outages of a sensor; promised "
+                f"{self._delta:.0%}",
+            )
+
+    def _explained(self, item: Refused, time_us: int, step_us: int) -> bool:
+        batch = item.batch
+        if any(cause.explains(time_us + step_us, [batch.edge], batch.slot) for cause in self._causes):
+            return True
+        if item.topic != LATE:
+            return False
+        key, patience_us = (batch.slot, batch.edge), step_us + self._patience_us
+        if batch.appended_us > time_us + patience_us:
+            self._slow_until[key] = batch.appended_us + patience_us
+        if time_us > self._slow_until.get(key, -1):
+            return False
+        self.slow += len(batch.sensor)
+        return True
+
+    def _score(self, batch: Batch, output: Output) -> None:
+        """Hold the estimates of a step against the readings that came after it."""
+        places = {int(sensor): place for place, sensor in enumerate(output.sensor.tolist())}
+        estimated = np.isin(output.quality, (BOUNDED, UNBOUNDED))
+        for sensor, value in zip(batch.sensor.tolist(), batch.value.tolist(), strict=True):
+            place = places.get(sensor)
+            last = self._scored.get(sensor, -2)
+            if place is None or not estimated[place] or batch.step <= last:
+                continue
+            self.bounds += 1
+            self.held += abs(float(output.mean[place]) - value) <= float(output.bound[place])
+            self.outages += batch.step != last + 1
+            self._scored[sensor] = batch.step
+
+    def _once(self, kind: str, text: str) -> None:
+        if kind not in self._accused:
+            self._accused.add(kind)
+            self._tally.amiss(kind, text)

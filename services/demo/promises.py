@@ -1,0 +1,220 @@
+"""What a run keeps beyond its rows.
+
+No batch of a living edge is refused, no owner is replaced without a cause, every output carries the term in which its
+input stands, and bounds hold as often as promised.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import bdtr
+
+from services.demo.delivery import Delivery
+from services.demo.evidence import Aside, Batch, Collected, Output, SlotLog
+from services.demo.findings import Findings, Mask, World
+from services.runtime.columns import Floats
+
+COVERAGE_SLACK = 0.05
+"""Bounds may hold this much less often than promised."""
+
+CHANCE = 0.01
+"""And what is below that counts only if chance alone would bring it less often than this."""
+
+SLOW_SHARE = 0.02
+"""Share of all tuples that may reach the log after their step has waited for them as long as it must.
+
+Of a demo's stream that is what is on its way in one second, in which a busy machine did nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Steps in which an edge's batches may be late, by event time."""
+
+    from_us: int
+    to_us: int
+
+    def holds(self, time_us: int) -> bool:
+        return self.from_us <= time_us <= self.to_us
+
+
+def check_promises(
+    logs: Mapping[int, SlotLog],
+    outputs: Mapping[int, Sequence[Output]],
+    asides: Mapping[tuple[int, int], Aside],
+    delivery: Delivery,
+    collected: Collected,
+    world: World,
+    findings: Findings,
+) -> None:
+    """Judge late batches, dead letters, owners, terms and bounds.
+
+    Args:
+        asides: what stands in `late` and `dead-letters`, by slot and offset.
+    """
+    _check_terms(logs, outputs, findings)
+    if world.undisturbed:
+        _check_asides(logs, asides, collected, world, findings)
+        _check_owners(logs, collected, findings)
+        _check_bounds(delivery, world, findings)
+
+
+# ---- owners ----------------------------------------------------------------------------------------------------------
+
+
+def _check_terms(logs: Mapping[int, SlotLog], outputs: Mapping[int, Sequence[Output]], findings: Findings) -> None:
+    """An output carries the epoch that its slot's log had come to where the input stands that caused it."""
+    for slot, slot_outputs in outputs.items():
+        owners = logs[slot].owners if slot in logs else []
+        starts = np.array([owner.offset for owner in owners], dtype=np.int64)
+        for output in slot_outputs:
+            epoch = int(np.searchsorted(starts, output.name.offset, side="right"))
+            if output.epoch != epoch:
+                findings.wrong["epoch"] += 1
+                findings.problem(
+                    f"recovered/{slot}, name {tuple(output.name)}: of epoch {output.epoch}, and its input stands in "
+                    f"epoch {epoch}"
+                )
+
+
+def _check_owners(logs: Mapping[int, SlotLog], collected: Collected, findings: Findings) -> None:
+    """A slot changes its owner only when the owner was killed, or when the run was over."""
+    for slot, slot_log in sorted(logs.items()):
+        for before, owner in pairwise(slot_log.owners):
+            if collected.cause(before, owner):
+                continue
+            findings.wrong["owner changes"] += 1
+            reason = collected.note(owner).get("reason", "reason not known")
+            findings.problem(
+                f"slot {slot}: {before.node} -> {owner.node} (epoch {owner.epoch}, {reason}) at {owner.appended_us}, "
+                "and nobody had killed the owner"
+            )
+
+
+# ---- late and dead ---------------------------------------------------------------------------------------------------
+
+
+def _check_asides(
+    logs: Mapping[int, SlotLog],
+    asides: Mapping[tuple[int, int], Aside],
+    collected: Collected,
+    world: World,
+    findings: Findings,
+) -> None:
+    """Whatever a living edge hands over in time is used.
+
+    A batch may be late if its edge was down then or had just started, or if it came into the log after its step had
+    waited for it as long as it must: that is the machine's doing, and may be so for few.
+    """
+    slow = 0
+    for slot, slot_log in logs.items():
+        for edge, batches in _refused(slot, slot_log, asides, findings).items():
+            spans = list(_spans(edge, logs, collected, world))
+            slow_until_us = 0
+            for batch in batches:
+                time_us = batch.step * world.steps.slide_us
+                if any(span.holds(time_us) for span in spans):
+                    continue
+                if batch.appended_us > time_us + _patience_us(world):
+                    slow_until_us = batch.appended_us + _patience_us(world)
+                if time_us <= slow_until_us:  # those after it, too, until the edge has been taken back
+                    slow += len(batch.sensor)
+                    continue
+                findings.wrong["late"] += len(batch.sensor)
+                findings.problem(
+                    f"tuples/{slot}, offset {batch.offset} ({edge}, step {batch.step}): refused as late, and it had "
+                    f"come {(batch.appended_us - time_us) / 1e6:.3f} s after its time from an edge that lived"
+                )
+    findings.slow = slow
+    if slow > SLOW_SHARE * findings.tuples_in:
+        findings.wrong["slow"] += slow
+        findings.problem(f"{slow} of {findings.tuples_in} tuples came too late for their steps from edges that lived")
+
+
+def _refused(
+    slot: int, slot_log: SlotLog, asides: Mapping[tuple[int, int], Aside], findings: Findings
+) -> dict[str, list[Batch]]:
+    """Return the late batches with readings by edge, in log order; nothing is a reason for a dead letter."""
+    late: dict[str, list[Batch]] = {}
+    reasons: Counter[str] = Counter()
+    for batch in slot_log.batches:
+        aside = asides.get((slot, batch.offset))
+        if aside is None or not len(batch.sensor):
+            continue
+        if aside.topic == "late":
+            late.setdefault(batch.edge, []).append(batch)
+        else:
+            reasons[aside.reason] += len(batch.sensor)
+    for reason, tuples in reasons.items():
+        findings.wrong["dead letters"] += tuples
+        findings.problem(f"tuples/{slot}: {tuples} tuples of edges went to dead-letters, {reason}")
+    return late
+
+
+def _spans(edge: str, logs: Mapping[int, SlotLog], collected: Collected, world: World) -> Iterator[_Span]:
+    """Yield the times in which an edge's batches may be late: while it starts, and around its outages."""
+    began_us = min(
+        (batch.appended_us for slot_log in logs.values() for batch in slot_log.batches if batch.edge == edge), default=0
+    )
+    yield _Span(0, began_us + _patience_us(world))
+    for outage in collected.outages:
+        if outage.edge == edge:
+            yield _Span(outage.from_us - world.steps.slide_us, world.back_us(outage.to_us) + _patience_us(world))
+
+
+def _patience_us(world: World) -> int:
+    """Return how long after its time a step may have to wait for a batch."""
+    return round(world.steps.grace_s * 1e6) + world.steps.slide_us
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The estimated values whose truth is known.
+
+    Attributes:
+        where: bool[steps of the CSV, n].
+        off: float64[values], the error; bound: float64[values], the half width promised.
+        outages: stretches of one sensor's estimated steps: the values of one are not independent.
+    """
+
+    where: Mask
+    off: Floats
+    bound: Floats
+    outages: int
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of bounds that hold; None = nothing was estimated."""
+        return float((self.off <= self.bound).mean()) if len(self.off) else None
+
+
+def score(delivery: Delivery, world: World) -> Scored:
+    """Compare the estimated values with the CSV's own windows."""
+    first = world.truth.first_step - delivery.first_step
+    rows = slice(first, first + len(world.truth.values))
+    where = delivery.estimated[rows] & ~np.isnan(world.truth.values)
+    off = np.abs(delivery.mean[rows] - world.truth.values)[where]
+    starts = np.diff(where.astype(np.int8), axis=0, prepend=0) > 0
+    return Scored(where, off, delivery.bound[rows][where], int(starts.sum()))
+
+
+def too_few_hold(coverage: float, outages: int, delta: float) -> bool:
+    """Return whether fewer bounds hold than chance explains, if each outage of a sensor counts as one value."""
+    return coverage < delta - COVERAGE_SLACK and bool(bdtr(coverage * outages, outages, delta) < CHANCE)
+
+
+def _check_bounds(delivery: Delivery, world: World, findings: Findings) -> None:
+    scored = score(delivery, world)
+    if scored.coverage is not None and too_few_hold(scored.coverage, scored.outages, world.delta):
+        findings.wrong["bounds"] += 1
+        findings.problem(
+            f"bounds hold for {scored.coverage:.1%} of {len(scored.off)} values in {scored.outages} outages of a "
+            f"sensor; promised {world.delta:.0%}"
+        )
