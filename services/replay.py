@@ -32,7 +32,7 @@ from services.runtime.settings import Settings
 TOLERANCE_SD = 1e-6
 _NEVER = math.inf
 _BACK = (1 << 63) - 1
-_OUT_AGAIN_US = 2_000_000
+_OUT_AGAIN_US = 1_000_000
 _SHOWN = 10
 
 

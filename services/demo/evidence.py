@@ -15,6 +15,7 @@ from services.runtime.columns import Bytes, Floats, Sensors, floats, octets, sen
 from services.runtime.log import Record
 from services.runtime.messages import DeadLetter, Late, LogRecord, Plan, Recovered, ResultBlock, TupleBatch
 from services.runtime.names import Name
+from services.runtime.plan import Words
 
 _M = TypeVar("_M", LogRecord, Plan)
 
@@ -292,16 +293,16 @@ def read_asides(late: Iterable[Record], dead_letters: Iterable[Record]) -> list[
 
 
 def read_placement(records: Iterable[Record]) -> Sensors:
-    """Return the placement in force, uint32[n]: the one with the greatest serial.
+    """Return the placement in force, uint32[n].
 
     Raises:
         LogError: there is none.
     """
-    newest, slots = -1, None
+    words, slots = Words(), None
     for record in records:
         plan = _parse(Plan, record)
-        if plan is not None and plan.WhichOneof("body") == "placement" and plan.placement.serial > newest:
-            newest, slots = plan.placement.serial, sensors(plan.placement.slot)
+        if plan is not None and words.take(plan, record.offset) and plan.WhichOneof("body") == "placement":
+            slots = sensors(plan.placement.slot)
     if slots is None:
         raise log.LogError("plan: no placement in it; the scaler has not written one")
     return np.asarray(slots, dtype=np.uint32)

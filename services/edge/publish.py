@@ -11,18 +11,17 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import structlog
-from google.protobuf.message import DecodeError
 
 from services.edge.spool import Item, Spool
 from services.edge.window import Closed
 from services.runtime.clock import Clock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
 from services.runtime.log import PLAN, TUPLES, Log, LogError, Position
-from services.runtime.messages import VERSION, LogRecord, Placement, Plan, TupleBatch
+from services.runtime.messages import VERSION, HelperRequest, LogRecord, Placement, Plan, TupleBatch
+from services.runtime.plan import Words
+from services.runtime.reading import read_message
 from services.runtime.sensors import Sensor, SensorsError, SensorTable
 
-PLACEMENT_KEY = b"placement"
-HELPERS_KEY = b"helpers/"
 _NOWHERE = -1
 _NOBODY = np.zeros(0, dtype=bool)
 _RETRY_S = 1.0
@@ -32,7 +31,7 @@ _MOST_SENT = 2000
 
 
 class PlacementReader:
-    """Follows the placement in `plan`, the one with the greatest serial, and which slots ask for helpers.
+    """Follows the placement in `plan`, and which slots ask for helpers, by the rule of `services.runtime.plan`.
 
     Attributes:
         current: None = none has come yet.
@@ -43,7 +42,7 @@ class PlacementReader:
     def __init__(self, log: Log, table: SensorTable, clock: Clock, logger: structlog.stdlib.BoundLogger) -> None:
         self.current: Placement | None = None
         self.helpers: dict[int, frozenset[int]] = {}
-        self._helpers_epoch: dict[int, int] = {}
+        self._words = Words()
         self.trouble = "the plan has not been read"
         self._reader = log.reader()
         self._table = table
@@ -63,12 +62,14 @@ class PlacementReader:
             return False
         before, asked = self.current, False
         for record in self._reader.read(1000, 0.0):
-            if record.key is None or record.value is None:
+            plan = None if record.value is None else read_message(Plan, record, self._logger)
+            if plan is None or not self._words.take(plan, record.offset):
                 continue
-            if record.key == PLACEMENT_KEY:
-                self._consider(record.value, record.offset)
-            elif record.key.startswith(HELPERS_KEY):
-                asked |= self._hear(record.value, record.offset)
+            kind = plan.WhichOneof("body")
+            if kind == "placement":
+                self._consider(plan.placement)
+            elif kind == "helpers":
+                asked |= self._hear(plan.helpers)
         if self.current is None:
             self.trouble = "no placement in the plan yet"
         return self.current is not before or asked
@@ -91,39 +92,15 @@ class PlacementReader:
         self._reading = True
         return True
 
-    def _parse(self, value: bytes, offset: int, kind: str) -> Plan | None:
-        try:
-            plan = Plan.FromString(value)
-        except DecodeError:
-            self._logger.exception("unreadable plan", kind=kind, offset=offset)
-            return None
-        if plan.version > VERSION or plan.WhichOneof("body") != kind:
-            self._logger.error(
-                "plan of a later version", kind=kind, offset=offset, found=plan.version, expected=VERSION
-            )
-            return None
-        return plan
-
-    def _hear(self, value: bytes, offset: int) -> bool:
-        """Take in who asks for helpers: the newest epoch's last word counts."""
-        plan = self._parse(value, offset, "helpers")
-        if plan is None or plan.helpers.epoch < self._helpers_epoch.get(plan.helpers.slot, 0):
+    def _hear(self, request: HelperRequest) -> bool:
+        """Take in who asks for helpers; return whether that is new."""
+        wanted = frozenset(sensors(request.sensor).tolist())
+        if wanted == self.helpers.get(request.slot, frozenset()):
             return False
-        slot = plan.helpers.slot
-        self._helpers_epoch[slot] = plan.helpers.epoch
-        wanted = frozenset(sensors(plan.helpers.sensor).tolist())
-        if wanted == self.helpers.get(slot, frozenset()):
-            return False
-        self.helpers[slot] = wanted
+        self.helpers[request.slot] = wanted
         return True
 
-    def _consider(self, value: bytes, offset: int) -> None:
-        plan = self._parse(value, offset, "placement")
-        if plan is None:
-            return
-        found = plan.placement
-        if self.current is not None and found.serial <= self.current.serial:
-            return
+    def _consider(self, found: Placement) -> None:
         rows = len(found.slot) // 4
         if rows <= len(self._table) and found.table_sha256 and not self._table.placed(rows, found.table_sha256):
             if self.current is None:

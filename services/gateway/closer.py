@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from services.gateway.steps import NEVER, NOT_YET, StepBook
+from services.gateway.steps import NEVER, NOT_YET, OUT_AGAIN_US, StepBook
 from services.runtime.messages import EdgeOut, Punctuation
 from services.runtime.settings import Steps
 
@@ -24,8 +24,8 @@ REPEAT_S = 0.5
 """A control record that has not come back by then is written again."""
 
 ASK_S = 1.0
-"""Verdicts that put one edge out are so far apart at least, and those that take it back: one that has not come back, or
-was void since it came too soon after the last (`OUT_AGAIN_US`), is written again by then."""
+"""Verdicts that put one edge out are so far apart at least, and those that take it back: one that has not come back by
+then is written again."""
 
 
 @dataclass(slots=True)
@@ -45,6 +45,7 @@ class Closer:
         self._hold_until = now
         self._left: dict[str, tuple[int, int]] = {}  # edge -> (incarnation, its last step), as its heartbeat said
         self._asked: dict[tuple[str, bool], float] = {}  # (edge, back) -> when a verdict on it was written last
+        self._log = 0, now  # the log's time as last heard, and when
         self._cursor = 0
         self._cursor_at = now
         self._asked_step = 0
@@ -65,16 +66,25 @@ class Closer:
         return edge.incarnation <= incarnation and edge.last_step <= step
 
     def decide(
-        self, book: StepBook, now: float, *, connected: bool, lost: Mapping[str, float] = MappingProxyType({})
+        self,
+        book: StepBook,
+        now: float,
+        log_us: int,
+        *,
+        connected: bool,
+        lost: Mapping[str, float] = MappingProxyType({}),
     ) -> list[EdgeOut | Punctuation]:
         """Return the control records to write now (their epoch is the caller's to fill in).
 
         Args:
+            log_us: when the log appended the newest record that was processed, microseconds.
             connected: the owner's own heartbeats come back. While they do not, the edges' batches may be stuck as well,
                 and nobody is judged; afterwards the edges get the time to reconnect and to drain their spools.
             lost: edges whose heartbeats have stopped, and when the next should have come. They are known to be gone,
                 whenever the owner took over; but one whose batches came after that has lost its heartbeats alone.
         """
+        if log_us != self._log[0]:
+            self._log = log_us, now
         if not connected:
             if self._gap_from is None:
                 self._gap_from = now
@@ -105,7 +115,7 @@ class Closer:
             )
             if silent or gone or behind:
                 from_step = max(book.cursor, book.edges[name].last_step + 1)
-                if self._may_ask(name, now, back=False):
+                if self._counts(book.edges[name].out_us, now) and self._may_ask(name, now, back=False):
                     decisions.append(EdgeOut(edge=name, from_step=from_step))
         decisions += self._take_back(book, now, patience_s)
         if not waiting and not others_done:
@@ -140,6 +150,11 @@ class Closer:
             if heard.step + self._steps.max_skew_steps >= book.cursor and self._may_ask(name, now, back=True):
                 decisions.append(EdgeOut(edge=name, from_step=NEVER))
         return decisions
+
+    def _counts(self, out_us: int, now: float) -> bool:
+        """Return whether an EdgeOut would count now, of an edge that was put out last at this time of the log."""
+        log_us = self._log[0] + (now - self._log[1]) * 1e6
+        return not out_us or not 0 <= log_us - out_us < OUT_AGAIN_US
 
     def _may_ask(self, name: str, now: float, *, back: bool) -> bool:
         if now - self._asked.get((name, back), -math.inf) < ASK_S:

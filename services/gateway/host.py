@@ -306,7 +306,7 @@ class Host:
         elif record.topic == PLAN:
             plan = read_message(Plan, record, self._logger)
             if plan is not None:
-                self._on_plan(plan)
+                self._on_plan(plan, record.offset)
 
     def _on_ack(self, ack: Ack, now: float) -> None:
         kind = ack.WhichOneof("body")
@@ -326,8 +326,8 @@ class Host:
         if replica is not None:
             replica.on_ack(ack, now)
 
-    def _on_plan(self, plan: Plan) -> None:
-        if not self._plan.take_in(plan):
+    def _on_plan(self, plan: Plan, offset: int) -> None:
+        if not self._plan.take_in(plan, offset):
             return
         if plan.WhichOneof("body") == "target":
             replica = self.replicas.get(plan.target.slot)
@@ -426,8 +426,9 @@ class Host:
                 self._store_refit(replica, model)
             case act.Request(helpers):
                 with contextlib.suppress(BufferError):
-                    plan = Plan(version=VERSION, helpers=helpers)
-                    self._control.send(PLAN, PARTITION_OF_ONE, f"helpers/{slot}".encode(), plan.SerializeToString())
+                    place = f"helpers/{slot}"
+                    plan = Plan(version=VERSION, helpers=helpers, serial=self._plan.words.next(place))
+                    self._control.send(PLAN, PARTITION_OF_ONE, place.encode(), plan.SerializeToString())
                     self._control.poll()
                 self._logger.info("helpers asked for", slot=slot, sensors=columns.sensors(helpers.sensor).tolist())
             case act.Emit(outputs, generation):

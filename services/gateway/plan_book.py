@@ -11,6 +11,7 @@ from services.gateway.operators import build_chain
 from services.gateway.recovery_target import with_target
 from services.runtime import columns
 from services.runtime.messages import Assignment, HelperRequest, Placement, Plan, RecoveryTarget, StandbyTarget
+from services.runtime.plan import Words
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings, Target
 from services.standby.target import read_target
@@ -26,6 +27,7 @@ class PlanBook:
 
     Attributes:
         placement: where sensors belong; None = nobody has said yet.
+        words: which records are in force.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class PlanBook:
         model_sha256: str = "",
     ) -> None:
         self.placement: Placement | None = None
+        self.words = Words()
         self._settings = settings
         self._node = node
         self._table = table
@@ -51,34 +54,26 @@ class PlanBook:
         self._requests: dict[int, HelperRequest] = {}
         self._recovery: RecoveryTarget | None = None
 
-    def take_in(self, plan: Plan) -> bool:
-        """Take in a record; return whether it says anything new.
+    def take_in(self, plan: Plan, offset: int) -> bool:
+        """Take in a record that stands at this offset; return whether it says anything new.
 
         Raises:
             SensorsError: the placement is of another sensors table.
         """
+        if not self.words.take(plan, offset):
+            return False
         kind = plan.WhichOneof("body")
         if kind == "placement":
-            if self.placement is not None and plan.placement.serial <= self.placement.serial:
-                return False
             self._table.check_placed(len(columns.sensors(plan.placement.slot)), plan.placement.table_sha256)
             self.placement = plan.placement
         elif kind == "assignment":
-            known = self._assignments.get(plan.assignment.slot)
-            if known is not None and known.serial >= plan.assignment.serial:
-                return False
             self._assignments[plan.assignment.slot] = plan.assignment
-        elif kind == "target":  # the last word in the log counts
+        elif kind == "target":
             self._targets[plan.target.slot] = plan.target
         elif kind == "recovery":
             self._recovery = plan.recovery
         elif kind == "helpers":
-            requested = self._requests.get(plan.helpers.slot)
-            if requested is not None and requested.epoch > plan.helpers.epoch:
-                return False
             self._requests[plan.helpers.slot] = plan.helpers
-        else:
-            return False
         return True
 
     def wishes(self) -> Iterator[tuple[Assignment, Wish]]:

@@ -18,9 +18,9 @@ from services.runtime.messages import EdgeState, TupleBatch
 NEVER = (1 << 63) - 1
 """`out_from` of an edge that is waited for."""
 
-OUT_AGAIN_US = 2_000_000
-"""An edge is put out once in such a time of the log, at most; it comes back by any batch in time. So its state changes
-once a second in the mean, whoever contradicts whom, and no two deciders can fill the log with their verdicts."""
+OUT_AGAIN_US = 1_000_000
+"""An edge is put out once in such a time of the log, at most, whoever contradicts whom: two deciders cannot fill the
+log with their verdicts. A batch in time takes it back at once, since nothing of a living edge may be lost by that."""
 
 NOT_YET = -(1 << 62)
 """`last_step` of an edge that has delivered nothing."""

@@ -8,6 +8,7 @@ import structlog
 
 from services.runtime.log import PLAN, Log, LogError, Position, Reader, Record
 from services.runtime.messages import Placement, Plan
+from services.runtime.plan import Words
 from services.runtime.reading import read_message
 
 _READ_S = 0.1
@@ -15,7 +16,7 @@ _CATCH_UP_S = 10.0
 
 
 class PlacementReader:
-    """Follows the placements on `plan`; the one with the greatest serial counts.
+    """Follows the placements on `plan`, by the rule of `services.runtime.plan`.
 
     Args:
         log: the cluster.
@@ -26,6 +27,7 @@ class PlacementReader:
         self._ends: Reader = log.reader()
         self._reader: Reader = log.reader()
         self._next = self._ends.range(PLAN, 0)[0]
+        self._words = Words()
         self._newest: Placement | None = None
         self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.placement")
 
@@ -58,7 +60,7 @@ class PlacementReader:
         plan = None if record.value is None else read_message(Plan, record, self._logger)
         if plan is None or plan.WhichOneof("body") != "placement":
             return
-        if self._newest is None or plan.placement.serial >= self._newest.serial:
+        if self._words.take(plan, record.offset):
             self._newest = plan.placement
 
 

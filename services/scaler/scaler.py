@@ -15,6 +15,7 @@ from services.runtime.clock import Clock
 from services.runtime.heartbeat import Heard, Heartbeats
 from services.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
+from services.runtime.plan import Words
 from services.runtime.reading import read_message
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings
@@ -52,7 +53,7 @@ class Scaler:
         self._clock = clock
         self._logger = logger
         self._fatal: LogError | None = None
-        self._serial = 0
+        self._words = Words()
         self._placement: Placement | None = None
         self._led = True
         incarnation = time.time_ns()
@@ -112,7 +113,7 @@ class Scaler:
             self._plan(now)
             asked = self.elastic.ask(alive, self._clock.now_us() / 1e6)
             if asked is not None:
-                self._write("workers", Plan(version=VERSION, workers=asked))
+                self._write("workers", Plan(version=VERSION, workers=asked, serial=self._words.next("workers")))
         metrics.WORKERS.labels(state="alive").set(len(alive))
         metrics.WORKERS.labels(state="wanted").set(self.elastic.rescale.total(alive))
         metrics.PLAN_SERIAL.set(self.planner.serial)
@@ -157,14 +158,15 @@ class Scaler:
         else:
             plan = read_message(Plan, record, self._logger)
             if plan is not None:
-                self._on_plan(plan)
+                self._on_plan(plan, record.offset)
 
-    def _on_plan(self, plan: Plan) -> None:
+    def _on_plan(self, plan: Plan, offset: int) -> None:
+        if not self._words.take(plan, offset):
+            return
         kind = plan.WhichOneof("body")
         if kind == "assignment":
             self.planner.on_assignment(Assignment.FromString(plan.assignment.SerializeToString()))
-        elif kind == "placement" and plan.placement.serial > self._serial:
-            self._serial = plan.placement.serial
+        elif kind == "placement":
             self._placement = plan.placement
         elif kind == "workers":
             self.elastic.on_workers(plan.workers)
@@ -189,9 +191,8 @@ class Scaler:
                 return
         placed = place_sensors(self._settings, self._table).copy()
         placed[: len(before)] = before
-        self._serial += 1
         placement = Placement(
-            serial=self._serial,
+            serial=self._words.next("placement"),
             slots=self._settings.slots.count,
             slot=columns.pack_sensors(placed),
             table_sha256=self._table.digest(),

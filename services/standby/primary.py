@@ -182,7 +182,7 @@ class Primary:
         todo += self._help(slot, wish, now, silent)
         if slot.book is None or isinstance(slot.book, TupleBook):
             return todo  # without steps nobody is waited for, and nothing waits to be closed
-        for decision in self._closer.decide(slot.book, now, connected=connected, lost=lost):
+        for decision in self._closer.decide(slot.book, now, slot.appended_us, connected=connected, lost=lost):
             decision.epoch = epoch
             if isinstance(decision, EdgeOut):
                 todo.append(act.Append(LogRecord(version=VERSION, edge_out=decision)))

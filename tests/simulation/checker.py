@@ -159,7 +159,7 @@ def _acks(world: World, slot: int, truth: Truth) -> list[str]:
     last: dict[tuple[str, int], int] = {}
     offsets, since_us = _written(world, slot, truth)
     contexts = {record.offset: record for record in world.log.records(topics.CONTEXTS, slot)}
-    for record in world.log.records(topics.ACKS):
+    for record in _once(world, topics.ACKS):
         ack = Ack.FromString(record.value or b"")
         kind = str(ack.WhichOneof("body"))
         body = ack.level0 if kind == "level0" else ack.level1
@@ -176,6 +176,12 @@ def _acks(world: World, slot: int, truth: Truth) -> list[str]:
             if place is None or Context.FromString(place.value or b"").offset != body.offset:
                 wrong.append(f"slot {slot}: the Level-1-Ack up to {body.offset} points to another context")
     return wrong[:5]
+
+
+def _once(world: World, topic: str, partition: int = 0) -> list[Record]:
+    """Return a partition's records without those that somebody appended again."""
+    records: list[Record] = world.log.records(topic, partition)
+    return [record for record in records if (topic, partition, record.offset) not in world.repeats]
 
 
 def _written(world: World, slot: int, truth: Truth) -> tuple[list[int], list[float]]:
@@ -275,7 +281,7 @@ def _edges(world: World, slot: int) -> list[str]:
     wrong = []
     last: dict[tuple[str, int], int] = {}
     arrived: set[tuple[str, int, int]] = set()
-    for record in world.log.records(topics.TUPLES, slot):
+    for record in _once(world, topics.TUPLES, slot):
         batch = LogRecord.FromString(record.value or b"").batch
         if not batch.edge:
             continue

@@ -27,8 +27,10 @@ from services.recovery.store import load_from_store
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
+from services.runtime.heartbeat import Heard
 from services.runtime.log import LogError, Producer
 from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
+from services.runtime.plan import Words
 from services.runtime.sensors import Sensor, SensorTable, place
 from services.runtime.settings import Operator, Query, Recovery, Settings, Slots, Standby, Steps
 from services.runtime.settings import Scaler as ScalerSettings
@@ -117,6 +119,7 @@ class SimEdge:
     producer: Producer | None = None
     beats: Producer | None = None
     beat_at: float = 0.0
+    beats_sent: int = 0
     next_step: int = 0
     incarnation: int = 0
     alive_from: float = 0.0
@@ -163,6 +166,7 @@ class World:
     Attributes:
         struck: nodes and edges that were killed, stopped or cut off; "broker" if it was stopped.
         were_cut: nodes and edges that were cut off, be it a while ago.
+        repeats: (topic, partition, offset) of records that somebody appended again.
     """
 
     def __init__(
@@ -193,6 +197,7 @@ class World:
             recovery=_recovery() if modelled else Recovery(),
         )
         self._asked: dict[int, HelperRequest] = {}
+        self._words = Words()
         self._plan_read = 0
         layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys(
             (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), SLOTS
@@ -230,6 +235,7 @@ class World:
         self._user = self.log.client("user").producer()
         self.broker_up = True
         self.struck: set[str] = set()
+        self.repeats: set[tuple[str, int, int]] = set()
         self.cut: set[str] = set()
         self.were_cut: set[str] = set()
 
@@ -375,21 +381,34 @@ class World:
             edge.next_step += 1
         if self.now - edge.beat_at >= self.settings.standby.heartbeat_s:
             edge.beat_at = self.now
-            beat = Heartbeat(node=edge.name, role="edge", incarnation=edge.incarnation, step=edge.next_step - 1)
-            edge.beats.send(topics.HEARTBEATS, 0, edge.name.encode(), beat.SerializeToString())
-            edge.beats.poll()
+            self._beat(edge)
+
+    def _beat(self, edge: SimEdge, *, leaving: bool = False) -> None:
+        if edge.beats is None:
+            return
+        edge.beats_sent += 1
+        beat = Heartbeat(
+            version=VERSION,
+            node=edge.name,
+            role="edge",
+            incarnation=edge.incarnation,
+            sequence=edge.beats_sent,
+            leaving=leaving,
+            step=edge.next_step - 1,
+        )
+        edge.beats.send(topics.HEARTBEATS, 0, edge.name.encode(), beat.SerializeToString())
+        edge.beats.poll()
 
     def _lent(self, edge: SimEdge) -> dict[int, list[int]]:
         """Return which sensors of an edge other slots have asked for."""
-        plan = self.log.stored(topics.PLAN, 0).records
-        for record in plan[self._plan_read :]:
+        records = self.log.stored(topics.PLAN, 0).records
+        for record in records[self._plan_read :]:
             if not (record.key or b"").startswith(b"helpers/"):
                 continue
-            request = Plan.FromString(record.value or b"").helpers
-            known = self._asked.get(request.slot)
-            if known is None or request.epoch >= known.epoch:
-                self._asked[request.slot] = request
-        self._plan_read = len(plan)
+            plan = Plan.FromString(record.value or b"")
+            if self._words.take(plan, record.offset):
+                self._asked[plan.helpers.slot] = plan.helpers
+        self._plan_read = len(records)
         if not self._asked:
             return {}
         own = {sensor for ids in edge.sensors.values() for sensor in ids}
@@ -464,7 +483,8 @@ class World:
         """Ask for so many workers: nobody starts or stops any, but slots are moved away from the others."""
         self.note(f"rescale to {workers}")
         self.struck.update(self.nodes)  # any of them may be deposed
-        wanted = Plan(version=VERSION, workers=Workers(count={"local": workers}, by="operator"))
+        asked = Workers(count={"local": workers}, by="operator")
+        wanted = Plan(version=VERSION, workers=asked, serial=self._words.next("workers"))
         self._user.send(topics.PLAN, 0, b"workers", wanted.SerializeToString())
 
     def rival(self, seconds: float) -> None:
@@ -508,8 +528,9 @@ class World:
 
     def last_beats(self) -> dict[str, Heartbeat]:
         """Return every node's last heartbeat."""
-        beats = {}
+        beats, heard = {}, Heard()
         for record in self.log.records(topics.HEARTBEATS):
             beat = Heartbeat.FromString(record.value or b"")
-            beats[beat.node] = beat
+            if heard.news(beat):
+                beats[beat.node] = beat
         return beats

@@ -1,3 +1,5 @@
+from itertools import count
+
 import structlog
 
 from services.gateway.operators import Frame, Stateless
@@ -8,6 +10,7 @@ from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings
 
 MADE: list[int] = []
+PLACES = count()
 
 
 class Heavy(Stateless):
@@ -20,8 +23,9 @@ class Heavy(Stateless):
         return (frame,)
 
 
-def plan(**body) -> Plan:
-    return Plan(version=VERSION, **body)
+def plan(**body) -> tuple[Plan, int]:
+    """Return a record and where it stands in the log."""
+    return Plan(version=VERSION, **body), next(PLACES)
 
 
 def test_operators_are_tried_once_and_not_at_every_assignment(tmp_path):
@@ -29,12 +33,12 @@ def test_operators_are_tried_once_and_not_at_every_assignment(tmp_path):
     table = read_sensors(tmp_path / "sensors.csv")
     settings = Settings(query={"operators": [{"use": f"{__name__}:Heavy"}]})
     book = PlanBook(settings, "gw-1", table, structlog.get_logger())
-    book.take_in(plan(placement=Placement(serial=1, slots=2, slot=pack_sensors([0, 1]), table_sha256=table.digest(2))))
+    book.take_in(*plan(placement=Placement(serial=1, slots=2, slot=pack_sensors([0, 1]), table_sha256=table.digest(2))))
     MADE.clear()
     for serial in range(1, 6):
         for slot in (0, 1):
             assigned = Assignment(slot=slot, owner="gw-1", secondary=f"sec-{serial}", serial=serial)
-            assert book.take_in(plan(assignment=assigned))
+            assert book.take_in(*plan(assignment=assigned))
         wishes = {assignment.slot: wish for assignment, wish in book.wishes()}
     assert MADE == [0, 1]
     assert wishes[1].groups == ("right",)
@@ -48,20 +52,20 @@ def test_what_is_asked_of_the_recovery_and_of_helpers_is_in_the_wish(tmp_path):
     (tmp_path / "sensors.csv").write_text("sensor,edge\na,e\nb,e\n", encoding="utf-8")
     table = read_sensors(tmp_path / "sensors.csv")
     book = PlanBook(Settings(recovery={"eps": 0.5}), "gw-1", table, structlog.get_logger())
-    book.take_in(plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0, 0]), table_sha256=table.digest(2))))
-    book.take_in(plan(assignment=Assignment(slot=0, owner="gw-1", serial=1)))
+    book.take_in(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0, 0]), table_sha256=table.digest(2))))
+    book.take_in(*plan(assignment=Assignment(slot=0, owner="gw-1", serial=1)))
     first = wish_of(book)
     assert (first.config.eps, first.config.delta, first.helpers, first.requested) == (0.5, 0.9, 100, ())
-    assert book.take_in(plan(recovery=RecoveryTarget(delta=0.95, helpers=7, unbounded="withhold")))
+    assert book.take_in(*plan(recovery=RecoveryTarget(delta=0.95, helpers=7, unbounded="withhold")))
     asked = wish_of(book)
     assert (asked.config.eps, asked.config.delta, asked.helpers) == (0.5, 0.95, 7)
     assert asked.config.unbounded == "withhold"
     assert asked.config.same_but_bounds(first.config)
     for impossible in ({"delta": 1.5}, {"eps": -1.0}, {"unbounded": "maybe"}):
-        book.take_in(plan(recovery=RecoveryTarget(**impossible)))
+        book.take_in(*plan(recovery=RecoveryTarget(**impossible)))
         assert wish_of(book).config == first.config
-    book.take_in(plan(recovery=RecoveryTarget(as_configured=True)))
+    book.take_in(*plan(recovery=RecoveryTarget(as_configured=True)))
     assert wish_of(book).config == first.config
-    assert book.take_in(plan(helpers=HelperRequest(slot=0, epoch=4, sensor=pack_sensors([3, 9]))))
-    assert not book.take_in(plan(helpers=HelperRequest(slot=0, epoch=3)))
+    assert book.take_in(*plan(helpers=HelperRequest(slot=0, epoch=4, sensor=pack_sensors([3, 9]))))
+    assert not book.take_in(*plan(helpers=HelperRequest(slot=0, epoch=3)))
     assert wish_of(book).requested == (3, 9)

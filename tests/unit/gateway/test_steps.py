@@ -206,7 +206,7 @@ def test_any_interleaving_of_the_edges_gives_the_same_steps_and_every_value_once
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_an_edge_goes_out_once_in_two_seconds_of_the_log_however_often_somebody_says_so(seed: int) -> None:
+def test_an_edge_goes_out_once_a_second_of_the_log_however_often_somebody_says_so(seed: int) -> None:
     """Two deciders contradict each other at every turn: one puts the edge out, the other takes it back."""
     draw = random.Random(seed)
     book = make()
@@ -228,9 +228,8 @@ def test_an_edge_goes_out_once_in_two_seconds_of_the_log_however_often_somebody_
             book = make()
             book.restore(states, waiting)
     outs = [at for at, out in changes if out]
-    assert 5 < len(outs) <= seconds // 2 + 1
+    assert 5 < len(outs) <= seconds + 1
     assert all(later - earlier >= OUT_AGAIN_US for earlier, later in pairwise(outs))
-    assert len(changes) <= seconds + 2
 
 
 def test_an_edge_can_be_put_out_whatever_becomes_of_the_log_s_clock() -> None:
