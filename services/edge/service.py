@@ -62,6 +62,7 @@ class Counts:
         self._step = metrics.EDGE_STEP.labels(edge)
         self._unplaced = metrics.EDGE_UNPLACED.labels(edge)
         self._lent = metrics.EDGE_LENT.labels(edge)
+        self._contradicted = metrics.EDGE_SOURCE_CONTRADICTED.labels(edge)
         self._connected = metrics.EDGE_SOURCE_CONNECTED.labels(edge)
         self._queue = metrics.EDGE_SOURCE_QUEUE.labels(edge)
         self._last: Counter[str] = Counter()
@@ -84,6 +85,7 @@ class Counts:
         """Show the state of the source and of the disk."""
         self._disk.set(bool(disk))
         self._connected.set(not source.trouble)
+        self._contradicted.set(bool(source.fault))
         self._queue.set(source.waiting)
 
     def _since(self, name: str, count: int) -> int:
@@ -167,7 +169,9 @@ class Edge:
         """Return whether steps are being published, and why not; a live source that is away is told of, no more."""
         if self._source is None:
             return False, self._placements.trouble
-        return True, "; ".join(filter(None, (self._source.trouble, self._clock_fault, self._disk_fault)))
+        return True, "; ".join(
+            filter(None, (self._source.trouble, self._source.fault, self._clock_fault, self._disk_fault))
+        )
 
     @property
     def _clock_fault(self) -> str:

@@ -176,6 +176,11 @@ EDGE_STEP = Gauge("tsunagi_edge_step", "The newest step sent.", ["edge"])
 EDGE_SOURCE_CONNECTED = Gauge(
     "tsunagi_edge_source_connected", "1 = the edge's source is there; 0 = it is waited for.", ["edge"]
 )
+EDGE_SOURCE_CONTRADICTED = Gauge(
+    "tsunagi_edge_source_contradicted",
+    "1 = the Kafka topic that the edge reads was made anew or lost its end since the edge read it.",
+    ["edge"],
+)
 EDGE_SOURCE_QUEUE = Gauge(
     "tsunagi_edge_source_queue_readings", "Readings of a live source that have arrived and wait for the loop.", ["edge"]
 )
@@ -374,6 +379,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         EDGE_LENT,
         EDGE_STEP,
         EDGE_SOURCE_CONNECTED,
+        EDGE_SOURCE_CONTRADICTED,
         EDGE_SOURCE_QUEUE,
     ),
     "Spark": (
