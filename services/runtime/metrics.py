@@ -189,6 +189,10 @@ EDGE_SOURCE_QUEUE = Gauge(
 
 SPARK_BATCH_S = Histogram("tsunagi_spark_batch_seconds", "Length of a batch.", buckets=_BATCH_BUCKETS_S)
 SPARK_ROWS = Counter("tsunagi_spark_rows", "Result rows delivered (a row is a reading of a step).")
+SPARK_FILES_CONTRADICTED = Counter(
+    "tsunagi_spark_files_contradicted",
+    "Partitions of results that were not those that the Parquet files are of: made anew, or without their end.",
+)
 SPARK_FILE_ROWS = Counter("tsunagi_spark_file_rows", "Rows written to Parquet files ([results] files).")
 SPARK_MERGED_ROWS = Counter("tsunagi_spark_merged_rows", "Result rows of groups that are cut over cores and merged.")
 SPARK_NAN_ROWS = Counter(
@@ -391,6 +395,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SPARK_NAN_ROWS,
         SPARK_MERGED_ROWS,
         SPARK_FILE_ROWS,
+        SPARK_FILES_CONTRADICTED,
         SPARK_TABLE_CHANGES,
         SPARK_CORE_ROWS,
         SPARK_CARRIED,
