@@ -601,4 +601,6 @@ def test_an_edge_ends_when_a_newer_process_of_its_name_lives_elsewhere(make):
         except ReplacedError as error:
             found = str(error)
             break
-    assert re.search(f"edge 'a': a newer process has taken over: .*incarnation {own + 1}; this one .* ends", found)
+    assert re.fullmatch(
+        f"edge 'a': a newer process of it has taken over.* pid 7, incarnation {own + 1}; .* {own}", found
+    )
