@@ -177,9 +177,15 @@ class Edge:
     def _clock_fault(self) -> str:
         """What has become of a jump of the wall clock, while steps do not follow it or wait for it."""
         apart_us, last = self._clock.apart_us, self.publisher.last_step
+        if last is None and self._position is not None and self._windows.next_step == self._position.step + 1:
+            last = self._position.step
         if apart_us:
             return f"the clock has jumped by {apart_us / MICROSECONDS:+.1f} s: steps go on as before it"
-        wait_us = 0 if last is None else last * self._settings.slide_us - self._offset_us - self._clock.now_us()
+        wait_us = (
+            0
+            if last is None or self._passing is not None
+            else last * self._settings.slide_us - self._offset_us - self._clock.now_us()
+        )
         if wait_us > self._settings.slide_us:
             return f"the clock was set back: the next step comes in {wait_us / MICROSECONDS:.1f} s"
         return ""

@@ -729,6 +729,29 @@ def test_an_edge_whose_clock_was_wrong_from_its_start_goes_on_at_the_true_time_w
     edge.close()
 
 
+@pytest.mark.parametrize("mode", ["steps", "tuples"])
+def test_a_wait_for_the_next_step_is_said_where_there_are_steps(tmp_path, mode):
+    world = World(tmp_path)
+    world.settings = world.settings.model_copy(update={"query": world.settings.query.model_copy(update={"mode": mode})})
+    world.clock.skew_us = 2_000_000  # within what slots take
+    edge = world.edge()
+    for _ in range(100):
+        world.feed.say("s0", world.clock.now_us())
+        world.run(edge, 0.05)
+    assert edge.ready() == (True, "")
+    assert edge.publisher.last_step is not None
+    world.clock.skew_us = 0
+    world.run(edge, 0.2)
+    said = edge.ready()[1]
+    assert said.startswith("the clock was set back: the next step comes in 1.") if mode == "steps" else said == ""
+    world.run(edge, 5)
+    assert edge.ready() == (True, "")
+    found = [batch.step for _, batch in world.batches()]
+    slots = 2 if mode == "steps" else 1
+    assert len(found) == slots * len(set(found))
+    edge.close()
+
+
 def test_readings_are_stamped_by_the_edges_clock_while_the_wall_clock_is_off(tmp_path):
     world = World(tmp_path, kind="lines", lines={"listen": "127.0.0.1:0"})
     logger = structlog.stdlib.get_logger("test")
