@@ -60,6 +60,7 @@ class CsvSource:
         self.send_after_us = 0
         self.delay_us = 0
         self.trouble = ""
+        self.fault = ""
         self.waiting = 0
         self._file = file
         self._timing = timing

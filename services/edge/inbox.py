@@ -27,6 +27,7 @@ class Message(NamedTuple):
         repeated: it may have been delivered before.
         again: an earlier incarnation has read it.
         fault: (reason, detail) if it is unusable as it came; empty = it is not.
+        digest: of a Kafka record, `services.runtime.marks.digest_of` it.
     """
 
     payload: bytes
@@ -39,6 +40,7 @@ class Message(NamedTuple):
     repeated: bool = False
     again: bool = False
     fault: tuple[str, str] | None = None
+    digest: int = 0
 
 
 class Begun(NamedTuple):
@@ -47,10 +49,14 @@ class Begun(NamedTuple):
     Attributes:
         starts: partition -> offset of the first record that is read.
         behind: those that hold more at present than was read; each is told of by `CaughtUp`.
+        topic_id: that the cluster gave the topic; "" = not known.
+        fault: how the topic contradicts what was read of it before; "" = it does not.
     """
 
     starts: dict[int, int]
     behind: frozenset[int]
+    topic_id: str = ""
+    fault: str = ""
 
 
 class CaughtUp(NamedTuple):

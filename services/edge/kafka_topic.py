@@ -2,6 +2,11 @@
 
 The position is the edge's own, kept beside its steps (services.edge.position), not a consumer group's: the two must
 agree, or a restart would leave windows with holes. A topic that is missing and a cluster that is away are waited for.
+
+An offset is kept with a mark (services.runtime.marks), which is compared whenever reading begins. A topic that was made
+anew is read from its beginning. One that lost its end is read on from its present end; if it has grown past the
+position since, from the position, or after a restart from the oldest reading of the open windows, all as new. Each is a
+fault, which stays.
 """
 
 from __future__ import annotations
@@ -12,15 +17,26 @@ import time
 from typing import Any
 
 import structlog
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka import Message as Record
+from confluent_kafka.admin import AdminClient
 
 from services.edge.decode import TOO_LONG
 from services.edge.inbox import Begun, CaughtUp, Inbox, Message
 from services.edge.mqtt import read_secret
 from services.edge.source import LiveProgress, SourceError
 from services.edge.trouble import Trouble
-from services.runtime.kafka import client_options
+from services.runtime.kafka import KafkaReader, client_options
+from services.runtime.log import LogError, Position
+from services.runtime.log import Record as LogRecord
+from services.runtime.marks import Mark, digest_of, record_before
 from services.runtime.settings import Settings
 
 MAX_BYTES = 65536
@@ -39,6 +55,7 @@ _OPTIONS: dict[str, Any] = {
     "fetch.error.backoff.ms": 100,
     "fetch.wait.max.ms": 100,
 }
+_OF_CONSUMERS = frozenset({*_OPTIONS, "group.id", "error_cb"})
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - its public constants
 _ELSEWHERE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constants
 _client_logger = logging.getLogger("tsunagi.kafka")  # services.runtime.kafka lets few of its lines through
@@ -69,10 +86,16 @@ class KafkaFeed:
         self._thread: threading.Thread | None = None
         self._at: dict[int, int] = {}  # partition -> offset to read next
         self._new_from: dict[int, int] = {}  # partition -> offset from which on nobody has read it before
+        self._marks: dict[int, tuple[int, Mark]] = {}  # partition -> offset, and the mark in front of it
+        self._topic_id = ""
+        self._fault = ""
         self._behind: set[int] = set()
         self._first = True
+        options = self._client_options = self._options(settings, edge)
         try:
-            self._consumer = Consumer(self._options(settings, edge), logger=_client_logger)
+            self._consumer = Consumer(options, logger=_client_logger)
+            shared = {name: value for name, value in options.items() if name not in _OF_CONSUMERS}
+            self._admin = AdminClient(shared, logger=_client_logger)
         except (KafkaException, ValueError, TypeError) as error:
             raise SourceError(f"[source.kafka] options: {error}") from None
 
@@ -97,6 +120,7 @@ class KafkaFeed:
         self._first = False
         self._at = {partition: at.oldest for partition, at in resume.partitions.items()}
         self._new_from = {partition: at.next for partition, at in resume.partitions.items()}
+        self._marks = {partition: (at.next, at.mark) for partition, at in resume.partitions.items()}
 
     def _options(self, settings: Settings, edge: str) -> dict[str, Any]:
         source = settings.source.kafka
@@ -127,6 +151,8 @@ class KafkaFeed:
                     self._follow(inbox)
             except KafkaException as error:
                 self._trouble.note(str(error.args[0]))
+            except LogError as error:
+                self._trouble.note(str(error))
             self._stop.wait(_PAUSE_S)
 
     def _begin(self, inbox: Inbox) -> bool:
@@ -135,10 +161,12 @@ class KafkaFeed:
         if not partitions:
             self._trouble.note("no such topic")
             return False
+        self._topic_id = self._id_of_topic()
         places, starts = [], {}
         for partition in partitions:
             place = TopicPartition(self.topic, partition)
             low, high = self._consumer.get_watermark_offsets(place, timeout=_ASK_S, cached=False)
+            self._compare(partition, low, high)
             offset = self._offset(partition, low, high)
             if not self._first and offset < high:
                 self._behind.add(partition)
@@ -149,7 +177,47 @@ class KafkaFeed:
         self._first = False
         self._trouble.clear()
         self._logger.info("reading the topic", topic=self.topic, offsets=dict(sorted(self._at.items())))
-        return inbox.put(Begun(starts, frozenset(self._behind)))
+        return inbox.put(Begun(starts, frozenset(self._behind), self._topic_id, self._fault))
+
+    def _compare(self, partition: int, low: int, high: int) -> None:
+        """Compare the topic with what was read of it; where they differ, say so, and go on as the module says."""
+        if partition not in self._marks:
+            return
+        offset, mark = self._marks[partition]
+        at = self._at.get(partition, offset)
+        if why := mark.contradicts(Mark(self._topic_id, 0)):
+            self._at[partition], self._new_from[partition] = low, 0
+        elif offset > high and mark.topic_id and self._topic_id:
+            why = f"the log lost its end: it ends at {high}, expected {offset} or more"
+            self._at[partition], self._new_from[partition] = min(at, high), high
+        elif (
+            mark.digest
+            and (found := self._digest_before(partition, offset))
+            and (why := mark.contradicts(Mark("", found)))
+        ):
+            self._new_from[partition] = at
+        if why:
+            self._marks.pop(partition)
+            self._fault = f"partition {partition} of topic {self.topic}, offset {offset}: {why}"
+            self._logger.error("the topic is not the one that was read", partition=partition, offset=offset, detail=why)
+
+    def _digest_before(self, partition: int, offset: int) -> int:
+        """Return the digest of the record before an offset; 0 = the topic does not have it."""
+        reader = KafkaReader(self._client_options, "")
+        try:
+            record = record_before(reader, Position(self.topic, partition, offset))
+        finally:
+            reader.close()
+        return 0 if record is None else digest_of(record)
+
+    def _id_of_topic(self) -> str:
+        """Return the topic's id; "" = the cluster keeps none, or does not tell this user."""
+        try:
+            asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=_ASK_S)
+            found = asked[self.topic].result(timeout=_ASK_S).topic_id
+        except (KafkaException, TimeoutError):
+            return ""
+        return "" if found is None else str(found)
 
     def _offset(self, partition: int, low: int, high: int) -> int:
         wanted = self._at.get(partition)
@@ -177,8 +245,10 @@ class KafkaFeed:
             for record in self._consumer.consume(_MOST, _READ_S):
                 error = record.error()
                 if error is None:
-                    self._at[record.partition() or 0] = (record.offset() or 0) + 1
-                    inbox.put(self._message(record, inbox))
+                    message = self._message(record, inbox)
+                    self._at[message.partition] = message.offset + 1
+                    self._marks[message.partition] = message.offset + 1, Mark(self._topic_id, message.digest)
+                    inbox.put(message)
                 elif error.code() == _END:
                     if record.partition() in self._behind:
                         self._behind.discard(record.partition() or 0)
@@ -192,6 +262,8 @@ class KafkaFeed:
             if now_s - looked_s >= (_ASK_S if self._trouble.text else _LOOK_S):
                 looked_s = now_s
                 if self._partitions() != sorted(self._at):
+                    return
+                if Mark(self._topic_id, 0).contradicts(Mark(self._id_of_topic(), 0)):
                     return
                 self._trouble.clear()
 
@@ -214,11 +286,25 @@ class KafkaFeed:
             offset=offset,
             again=offset < self._new_from.get(partition, 0),
             fault=fault,
+            digest=digest_of(
+                LogRecord(
+                    self.topic,
+                    partition,
+                    offset,
+                    0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000,
+                    _part(record.key()),
+                    _part(record.value()),
+                )
+            ),
         )
 
     def _on_error(self, error: KafkaError) -> None:
         """Called in the thread, from `consume`."""
         self._trouble.note(error.str())
+
+
+def _part(data: str | bytes | None) -> bytes | None:
+    return None if data is None else _octets(data)
 
 
 def _octets(data: str | bytes | None) -> bytes:

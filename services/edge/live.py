@@ -18,6 +18,7 @@ from services.edge.decode import FOREIGN_SENSOR, Decoder, Fault, Reading
 from services.edge.inbox import Begun, Inbox, Message
 from services.edge.source import LiveProgress, Offsets, Origin, Row, Unusable
 from services.edge.window import LATE, Places
+from services.runtime.marks import Mark
 from services.runtime.sensors import Sensor
 from services.runtime.settings import MICROSECONDS, Steps
 from services.runtime.source_settings import Source
@@ -112,6 +113,7 @@ class LiveSource:
         self.refill: list[Row] = []
         self.delay_us = rules.disorder_us
         self.skipped_rows = 0
+        self.fault = ""
         self._feed, self._inbox, self._decoder, self._rules = feed, inbox, decoder, rules
         self._slide_us, self._window_us = steps.slide_us, steps.window_us
         self._names = [sensor.name for sensor in own]
@@ -132,7 +134,10 @@ class LiveSource:
         # Partitions that are not read to their end yet -> the latest event time; None = not known yet which.
         self._behind: dict[int, int] | None = None if self._going_on else {}
         self._recent: dict[int, deque[tuple[int, int]]] = {}  # partition -> (offset, time) handed out, for `progress`
-        self._next: dict[int, int] = {} if resume is None else {key: at.next for key, at in resume.partitions.items()}
+        partitions = {} if resume is None else resume.partitions
+        self._next: dict[int, int] = {key: at.next for key, at in partitions.items()}
+        self._digests = {key: at.mark.digest for key, at in partitions.items()}  # of the record before each of these
+        self._topic_id = next((at.mark.topic_id for at in partitions.values()), "")
         self._seen: set[tuple[int, int, float]] = set()  # of open windows, against deliveries that are repeated
         self._seen_in_order: deque[tuple[int, int, float]] = deque()
         self._last_us = _NEVER_US
@@ -163,7 +168,10 @@ class LiveSource:
             if isinstance(item, Message):
                 self._consider(item, now_us, rows)
             elif isinstance(item, Begun):
+                self._topic_id, self.fault = item.topic_id, item.fault or self.fault
                 for partition, start in item.starts.items():
+                    if start != self._next.get(partition):
+                        self._digests.pop(partition, None)
                     if start < self._next.get(partition, 0):  # the topic was made anew
                         self._recent.pop(partition, None)
                     self._next[partition] = start
@@ -194,7 +202,8 @@ class LiveSource:
             recent = self._recent.get(partition, deque())
             while recent and recent[0][1] <= after_us:
                 recent.popleft()
-            partitions[partition] = Offsets(following, recent[0][0] if recent else following)
+            mark = Mark(self._topic_id, self._digests.get(partition, 0))
+            partitions[partition] = Offsets(following, recent[0][0] if recent else following, mark)
         while self._seen_in_order and self._seen_in_order[0][1] <= after_us:
             self._seen.discard(self._seen_in_order.popleft())
         return LiveProgress(partitions, self.observed_us)
@@ -231,8 +240,9 @@ class LiveSource:
     # ---- readings
 
     def _consider(self, message: Message, now_us: int, rows: list[Row]) -> None:
-        if self._feed.has_positions:
-            self._next[message.partition] = max(message.offset + 1, self._next.get(message.partition, 0))
+        if self._feed.has_positions and message.offset + 1 >= self._next.get(message.partition, 0):
+            self._next[message.partition] = message.offset + 1
+            self._digests[message.partition] = message.digest
         found = self._decoder.decode(message)
         if isinstance(found, Fault):
             if not message.again:

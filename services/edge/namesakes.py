@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from services.edge.owner import ReplacedError
 from services.runtime.clock import Clock
+from services.runtime.heartbeat import Namesake
 from services.runtime.log import HEARTBEATS, Log, LogError, OffsetLostError, Position
 from services.runtime.messages import Heartbeat
 
@@ -30,12 +31,11 @@ class Namesakes:
     def __init__(self, log: Log, edge: str, incarnation: int, clock: Clock, *, verified: bool) -> None:
         self._reader = log.reader() if verified else None
         self._edge = edge
-        self._incarnation = incarnation
+        self._namesake = Namesake(edge, "edge", incarnation, live=True)
         self._clock = clock
         self._until_s: float | None = None  # None = not listening
         self._next_s = clock.monotonic() + PAUSE_S
         self._heard = 0
-        self._newer = (0, 0)  # incarnation and sequence of the newest process heard
 
     def poll(self) -> None:
         """Listen if it is time.
@@ -74,12 +74,7 @@ class Namesakes:
             beat = Heartbeat.FromString(value)
         except DecodeError:
             return
-        if beat.node != self._edge or beat.role != "edge" or beat.leaving or beat.incarnation <= self._incarnation:
-            return
-        if self._newer[0] == beat.incarnation and beat.sequence > self._newer[1] > 0:  # a living one, no repetition
-            where = f"host {beat.metrics_host or '?'}, " if beat.metrics_host else ""
+        if newer := self._namesake.hear(beat):
             raise ReplacedError(
-                f"edge {self._edge!r}: a newer process has taken over: {where}pid {beat.pid}, incarnation "
-                f"{beat.incarnation}; this one (incarnation {self._incarnation}) ends"
+                f"edge {self._edge!r}: a newer process of it has taken over, and this one ends: {newer}"
             )
-        self._newer = max(self._newer, (beat.incarnation, beat.sequence))

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from services.edge.source import LiveProgress, Offsets, Place, Progress, SourceError
+from services.runtime.marks import NO_MARK, Mark
 
-VERSION = 1
+VERSION = 2
+"""Since version 2 an offset is kept with its mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,19 @@ def _progress(table: dict[str, Any]) -> tuple[Progress | LiveProgress, list[int]
     """Return the progress, and every number in it that is a place."""
     observed_us = table["observed_us"]
     if "partitions" in table:
-        partitions = {int(number): Offsets(*pair) for number, pair in table["partitions"].items()}
-        return LiveProgress(partitions, observed_us), [number for pair in partitions.values() for number in pair]
+        partitions = {int(number): _offsets(*found) for number, found in table["partitions"].items()}
+        places = [number for at in partitions.values() for number in (at.next, at.oldest, at.mark.digest)]
+        return LiveProgress(partitions, observed_us), places
     following, oldest = Place(**table["next"]), Place(**table["oldest"])
     places = [number for place in (following, oldest) for number in (place.row, place.line, place.offset)]
     return Progress(following, oldest, observed_us), places
+
+
+def _offsets(following: int, oldest: int, mark: tuple[str, int] = NO_MARK) -> Offsets:
+    topic_id, digest = mark
+    if not isinstance(topic_id, str):
+        raise TypeError(f"found the topic id {topic_id!r}, expected a text")
+    return Offsets(following, oldest, Mark(topic_id, digest))
 
 
 def write_atomically(path: Path, text: str) -> None:

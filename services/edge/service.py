@@ -62,6 +62,7 @@ class Counts:
         self._step = metrics.EDGE_STEP.labels(edge)
         self._unplaced = metrics.EDGE_UNPLACED.labels(edge)
         self._lent = metrics.EDGE_LENT.labels(edge)
+        self._contradicted = metrics.EDGE_SOURCE_CONTRADICTED.labels(edge)
         self._connected = metrics.EDGE_SOURCE_CONNECTED.labels(edge)
         self._queue = metrics.EDGE_SOURCE_QUEUE.labels(edge)
         self._last: Counter[str] = Counter()
@@ -84,6 +85,7 @@ class Counts:
         """Show the state of the source and of the disk."""
         self._disk.set(bool(disk))
         self._connected.set(not source.trouble)
+        self._contradicted.set(bool(source.fault))
         self._queue.set(source.waiting)
 
     def _since(self, name: str, count: int) -> int:
@@ -167,15 +169,23 @@ class Edge:
         """Return whether steps are being published, and why not; a live source that is away is told of, no more."""
         if self._source is None:
             return False, self._placements.trouble
-        return True, "; ".join(filter(None, (self._source.trouble, self._clock_fault, self._disk_fault)))
+        return True, "; ".join(
+            filter(None, (self._source.trouble, self._source.fault, self._clock_fault, self._disk_fault))
+        )
 
     @property
     def _clock_fault(self) -> str:
         """What has become of a jump of the wall clock, while steps do not follow it or wait for it."""
         apart_us, last = self._clock.apart_us, self.publisher.last_step
+        if last is None and self._position is not None and self._windows.next_step == self._position.step + 1:
+            last = self._position.step
         if apart_us:
             return f"the clock has jumped by {apart_us / MICROSECONDS:+.1f} s: steps go on as before it"
-        wait_us = 0 if last is None else last * self._settings.slide_us - self._offset_us - self._clock.now_us()
+        wait_us = (
+            0
+            if last is None or self._passing is not None
+            else last * self._settings.slide_us - self._offset_us - self._clock.now_us()
+        )
         if wait_us > self._settings.slide_us:
             return f"the clock was set back: the next step comes in {wait_us / MICROSECONDS:.1f} s"
         return ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from services.edge.window import Places
 from services.runtime.columns import Floats
+from services.runtime.marks import NO_MARK, Mark
 
 if TYPE_CHECKING:
     from services.edge.position import EdgePosition
@@ -109,10 +110,15 @@ class Progress:
 
 
 class Offsets(NamedTuple):
-    """How far a partition of a Kafka topic has been read; as in `Progress`."""
+    """How far a partition of a Kafka topic has been read; as in `Progress`.
+
+    Attributes:
+        mark: the identity of the topic in front of `next`.
+    """
 
     next: int
     oldest: int
+    mark: Mark = NO_MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,7 @@ class Source(Protocol):
         finished: every row has been handed out or skipped, and every step may be closed that will be.
         skipped_rows: rows whose time was over before they could be read; their readings are not sent.
         trouble: why nothing comes, for people; empty = all is well.
+        fault: how the source contradicted what was kept of it, once it has; empty = it has not.
     """
 
     origin_us: int
@@ -148,6 +155,7 @@ class Source(Protocol):
     send_after_us: int
     delay_us: int
     skipped_rows: int
+    fault: str
 
     @property
     def finished(self) -> bool: ...

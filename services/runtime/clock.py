@@ -43,7 +43,7 @@ class SteadyClock:
 
     Drift of the wall clock is followed. Of a jump the log is asked, whose time `hear` brings: the clock goes where the
     log's time is nearer, on as before or to the wall clock. While nothing has been heard of the log a jump forward is
-    followed, and one back is not.
+    followed, and one back is not. Who never looks follows nothing.
 
     Attributes:
         jumps: jumps of the wall clock.

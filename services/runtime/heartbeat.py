@@ -40,6 +40,34 @@ class Heard:
         return not 0 < beat.sequence <= last  # without a number: of a release before there were any
 
 
+class Namesake:
+    """Tells from heartbeats that a newer process of the same name lives: that one goes on, this one is to end.
+
+    Args:
+        live: whether what is heard was said just now; else it counts only once this process's own heartbeats come back.
+    """
+
+    def __init__(self, node: str, role: str, incarnation: int, *, live: bool = False) -> None:
+        self._name = (node, role)
+        self._incarnation = incarnation
+        self._live = live
+        self._newest = (0, 0)  # incarnation and sequence of the newest process heard
+
+    def hear(self, beat: Heartbeat) -> str:
+        """Take in any heartbeat; return who the newer process is, "" = there is none."""
+        if (beat.node, beat.role) != self._name:
+            return ""
+        self._live |= beat.incarnation == self._incarnation
+        if not self._live or beat.leaving or beat.incarnation <= self._incarnation:
+            return ""
+        incarnation, sequence = self._newest
+        self._newest = max(self._newest, (beat.incarnation, beat.sequence))
+        if beat.incarnation != incarnation or beat.sequence <= sequence:
+            return ""  # the first word of it, or a repetition, which is no sign of life
+        where = f"host {beat.metrics_host}, " if beat.metrics_host else ""
+        return f"{where}pid {beat.pid}, incarnation {beat.incarnation}; this one has {self._incarnation}"
+
+
 class Heartbeats:
     """Sends a heartbeat every `interval_s` until closed.
 

@@ -176,6 +176,11 @@ EDGE_STEP = Gauge("tsunagi_edge_step", "The newest step sent.", ["edge"])
 EDGE_SOURCE_CONNECTED = Gauge(
     "tsunagi_edge_source_connected", "1 = the edge's source is there; 0 = it is waited for.", ["edge"]
 )
+EDGE_SOURCE_CONTRADICTED = Gauge(
+    "tsunagi_edge_source_contradicted",
+    "1 = the Kafka topic that the edge reads was made anew or lost its end since the edge read it.",
+    ["edge"],
+)
 EDGE_SOURCE_QUEUE = Gauge(
     "tsunagi_edge_source_queue_readings", "Readings of a live source that have arrived and wait for the loop.", ["edge"]
 )
@@ -184,6 +189,10 @@ EDGE_SOURCE_QUEUE = Gauge(
 
 SPARK_BATCH_S = Histogram("tsunagi_spark_batch_seconds", "Length of a batch.", buckets=_BATCH_BUCKETS_S)
 SPARK_ROWS = Counter("tsunagi_spark_rows", "Result rows delivered (a row is a reading of a step).")
+SPARK_FILES_CONTRADICTED = Counter(
+    "tsunagi_spark_files_contradicted",
+    "Partitions of results that were not those that the Parquet files are of: made anew, or without their end.",
+)
 SPARK_FILE_ROWS = Counter("tsunagi_spark_file_rows", "Rows written to Parquet files ([results] files).")
 SPARK_MERGED_ROWS = Counter("tsunagi_spark_merged_rows", "Result rows of groups that are cut over cores and merged.")
 SPARK_NAN_ROWS = Counter(
@@ -383,6 +392,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         EDGE_LENT,
         EDGE_STEP,
         EDGE_SOURCE_CONNECTED,
+        EDGE_SOURCE_CONTRADICTED,
         EDGE_SOURCE_QUEUE,
     ),
     "Spark": (
@@ -394,6 +404,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SPARK_NAN_ROWS,
         SPARK_MERGED_ROWS,
         SPARK_FILE_ROWS,
+        SPARK_FILES_CONTRADICTED,
         SPARK_TABLE_CHANGES,
         SPARK_CORE_ROWS,
         SPARK_CARRIED,

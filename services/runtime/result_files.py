@@ -4,6 +4,10 @@ The files are made of the topic, not of batches: a file holds what stands in one
 to another, repeats dropped by name as every reader drops them. Its footer says where the next file begins and what was
 taken last of each group. So whatever the job does again, no row is in the files twice and none is missing; a directory
 that is deleted is written again from what the topic still has.
+
+The footer also keeps the mark of the topic in front of that place (services/runtime/marks.py). If the topic is another
+one by the next start, or has lost its end, it is read from its first record again, and what the files have is dropped
+by name; the files that follow carry the number of such starts in their names, so that they stand behind those before.
 """
 
 from __future__ import annotations
@@ -16,14 +20,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import structlog
 from pyarrow import parquet
 
-from services.runtime.log import RESULTS, Log
+from services.runtime import metrics
+from services.runtime.log import RESULTS, Log, LogError, Position
+from services.runtime.marks import NO_MARK, Mark, digest_of, record_before
 from services.runtime.messages import QUALITY_NAMES
 from services.runtime.results import Block, Last, Results, Run, WindowColumns, name_of
 from services.runtime.sensors import SensorTable
@@ -57,6 +64,21 @@ SCHEMA = pa.schema(
 )
 
 
+class _End(NamedTuple):
+    """Where the files of a partition end, by the last one's footer.
+
+    Attributes:
+        next: offset at which the next file begins, and `mark` of the topic in front of it.
+        last: what was taken last of each run.
+        begun: how often the topic was found to be another one, or to have lost its end.
+    """
+
+    next: int
+    mark: Mark
+    last: dict[Run, Last]
+    begun: int
+
+
 @dataclass(slots=True)
 class _Open:
     """What the next file of a partition will hold."""
@@ -75,6 +97,7 @@ class ResultFiles:
 
     Attributes:
         rows: rows written by this object.
+        faults: how a partition's topic contradicts the files, by partition; it stays.
 
     Raises:
         ConfigError: the directory cannot be written or holds files that are not ours.
@@ -91,6 +114,9 @@ class ResultFiles:
     ) -> None:
         self.directory = Path(settings.results.files)
         self.rows = 0
+        self.faults: dict[int, str] = {}
+        self._log = log
+        self._begun: dict[int, int] = {}
         self._table = table
         self._clock = clock
         self._chunk_us = round(settings.results.files_s * 1e6)
@@ -106,12 +132,18 @@ class ResultFiles:
             raise ConfigError(f"[results] files = {self.directory}: {error.strerror}") from error
         self._home: dict[Run, int] = {}
         self._last: dict[int, dict[Run, Last]] = {}
+        self._asks = log.reader()
         at = {}
         for partition in range(log.partitions(RESULTS)):
             found = sorted(self.directory.glob(f"p{partition}-*.parquet"))
             self._last[partition] = {}
             if found:
-                at[partition], self._last[partition] = _resume(found[-1])
+                end = _resume(found[-1])
+                self._last[partition], self._begun[partition] = end.last, end.begun
+                if fault := self._contradiction(partition, end):
+                    self._note(partition, end.next, fault)
+                else:
+                    at[partition] = end.next
         last = {run: step for runs in self._last.values() for run, step in runs.items()}
         self._home = {run: partition for partition, runs in self._last.items() for run in runs}
         self._results = Results(log, settings, at=at, last=last)
@@ -119,6 +151,7 @@ class ResultFiles:
     def close(self) -> None:
         """Let go of the connections. What no file has yet is read again by the next to come."""
         self._results.close()
+        self._asks.close()
 
     def poll(self, timeout_s: float = 0.1) -> None:
         """Take in what is new, and write the files that are full or overdue.
@@ -132,6 +165,29 @@ class ResultFiles:
         for partition, waiting in list(self._open.items()):
             if now_s - waiting.since_s >= self._overdue_s:
                 self._write(partition, max(block.offset for block in waiting.blocks) + 1)
+
+    def _contradiction(self, partition: int, end: _End) -> str:
+        """Return how the topic is not the one that the files are of; "" = nothing is known against it."""
+        _, ends = self._asks.range(RESULTS, partition)
+        found = self._mark(partition, end.next)
+        if not (why := end.mark.contradicts(found)) and ends < end.next:
+            why = f"the log lost its end: it ends at {ends}, expected {end.next} or more"
+        return why
+
+    def _mark(self, partition: int, offset: int) -> Mark:
+        record = record_before(self._asks, Position(RESULTS, partition, offset))
+        return Mark(self._log.topic_id(RESULTS), 0 if record is None else digest_of(record))
+
+    def _note(self, partition: int, offset: int, why: str) -> None:
+        self.faults[partition] = why
+        self._begun[partition] += 1
+        metrics.SPARK_FILES_CONTRADICTED.inc()
+        structlog.get_logger("tsunagi.results").error(
+            "the topic is not the one that the files are of: it is read again, what they have is dropped by name",
+            partition=partition,
+            offset=offset,
+            detail=why,
+        )
 
     def _take(self, block: Block) -> None:
         run = (block.query, block.group, block.part, block.parts)
@@ -155,9 +211,21 @@ class ResultFiles:
         for block in blocks:
             newest = int(block.sensor[-1]) if self._results.by_rows and len(block) else -1
             last[block.query, block.group, block.part, block.parts] = Last(block.step, newest)
-        footer = {"version": VERSION, "next": next_offset, "last": [[*run, *place] for run, place in last.items()]}
+        try:
+            mark = self._mark(partition, next_offset)
+        except LogError:  # the file is not held up for it
+            mark = NO_MARK
+        begun = self._begun.get(partition, 0)
+        footer = {
+            "version": VERSION,
+            "next": next_offset,
+            "mark": mark,
+            "last": [[*run, *place] for run, place in last.items()],
+            "begun": begun,
+        }
         table = to_table(blocks, self._table()).replace_schema_metadata({_META: json.dumps(footer).encode()})
-        path = self.directory / f"p{partition}-{blocks[0].offset:020d}.parquet"
+        again = f"r{begun:04d}-" if begun else ""  # sorts behind the names before it
+        path = self.directory / f"p{partition}-{again}{blocks[0].offset:020d}.parquet"
         temporary = path.with_name(f".{path.stem}.new")  # a name that no glob of the files matches
         try:
             parquet.write_table(table, temporary, compression="zstd")
@@ -226,7 +294,7 @@ def _repeated(words: Sequence[str], lengths: Sequence[int]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(places), pa.array(found.tolist(), pa.string()))
 
 
-def _resume(path: Path) -> tuple[int, dict[Run, Last]]:
+def _resume(path: Path) -> _End:
     """Read from a file where the next one begins, and what was taken last."""
     try:
         footer = json.loads((parquet.read_schema(path).metadata or {})[_META])
@@ -234,4 +302,5 @@ def _resume(path: Path) -> tuple[int, dict[Run, Last]]:
         raise ConfigError(f"[results] files: {path}: not a file of Tsunagi's results: {error}") from None
     if footer["version"] > VERSION:
         raise ConfigError(f"[results] files: {path}: found version {footer['version']}, expected at most {VERSION}")
-    return footer["next"], {(row[0], row[1], row[2], row[3]): Last(row[4], row[5]) for row in footer["last"]}
+    last = {(row[0], row[1], row[2], row[3]): Last(row[4], row[5]) for row in footer["last"]}
+    return _End(footer["next"], Mark(*footer.get("mark", NO_MARK)), last, footer.get("begun", 0))

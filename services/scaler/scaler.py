@@ -11,7 +11,7 @@ from pathlib import Path
 from structlog.stdlib import BoundLogger
 
 from services.runtime import columns, metrics
-from services.runtime.clock import Clock
+from services.runtime.clock import Clock, SteadyClock
 from services.runtime.heartbeat import Heard, Heartbeats
 from services.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
@@ -66,7 +66,9 @@ class Scaler:
         self.rivals = Rivals(NODE, incarnation, scaler.dead_s)
         self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
         launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
-        now, now_s = clock.monotonic(), clock.now_us() / 1e6
+        # Decisions and paid hours are due by this time: a wall clock that jumps must not hold them up, or hurry them.
+        self._steady = SteadyClock(clock)
+        now, now_s = clock.monotonic(), self._steady.now_us() / 1e6
         self.elastic = Elastic(settings, self.planner, launcher, logger, PATIENCE_S, now, now_s, ponder)
         self._producer = log.producer()
         self.outside = Outside(settings, clock)
@@ -111,7 +113,7 @@ class Scaler:
         if self._leads(now) and self.detector.settled(now):
             self.elastic.turn(alive, now)  # first: where a slot should be is forgotten when it has been taken over
             self._plan(now)
-            asked = self.elastic.ask(alive, self._clock.now_us() / 1e6)
+            asked = self.elastic.ask(alive, self._steady.now_us() / 1e6)
             if asked is not None:
                 self._write("workers", Plan(version=VERSION, workers=asked, serial=self._words.next("workers")))
         metrics.WORKERS.labels(state="alive").set(len(alive))

@@ -18,6 +18,7 @@ from services.edge.sources import LiveOpener
 from services.runtime.clock import ManualClock
 from services.runtime.columns import floats, pack_sensors, sensors
 from services.runtime.log import DEAD_LETTERS, PLAN, TUPLES
+from services.runtime.marks import Mark
 from services.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
 from services.runtime.sensors import Sensor, SensorTable, place, read_sensors
 from services.runtime.settings import Settings, Steps
@@ -664,6 +665,25 @@ def test_of_another_sources_position_only_the_step_counts(tmp_path):
     edge.close()
 
 
+def test_an_offset_is_kept_with_its_mark_and_a_contradiction_stays():
+    kept = Mark("one", 5)
+    rig = Rig("kafka/plant", LiveProgress({0: Offsets(50, 40, kept), 1: Offsets(7, 7, Mark("one", 6))}, START_US))
+    rig.feed.inbox.put(Begun({0: 50, 1: 0}, frozenset(), "one", "partition 1: something"))
+    rig.go(1)
+    found = rig.source.progress(0).partitions
+    assert found == {0: Offsets(50, 50, kept), 1: Offsets(0, 0, Mark("one", 0))}
+    for offset in (48, 49):  # of open windows, read again
+        rig.feed.say("s0", rig.now_us, offset=offset, digest=offset, again=True)
+    rig.go(1)
+    assert rig.source.progress(0).partitions[0].mark == Mark("one", 49)
+    rig.feed.say("s0", rig.now_us, offset=50, digest=123)
+    rig.feed.inbox.put(Begun({0: 51, 1: 0}, frozenset(), "two"))
+    rig.go(1)
+    at = rig.source.progress(0).partitions[0]
+    assert (at.next, at.mark) == (51, Mark("two", 123))
+    assert rig.source.fault == "partition 1: something"
+
+
 HOUR_US = 3_600_000_000
 
 
@@ -706,6 +726,29 @@ def test_an_edge_whose_clock_was_wrong_from_its_start_goes_on_at_the_true_time_w
     world.run(edge, 2)
     assert edge.publisher.last_step is not None
     assert edge.publisher.last_step > right[-1]
+    edge.close()
+
+
+@pytest.mark.parametrize("mode", ["steps", "tuples"])
+def test_a_wait_for_the_next_step_is_said_where_there_are_steps(tmp_path, mode):
+    world = World(tmp_path)
+    world.settings = world.settings.model_copy(update={"query": world.settings.query.model_copy(update={"mode": mode})})
+    world.clock.skew_us = 2_000_000  # within what slots take
+    edge = world.edge()
+    for _ in range(100):
+        world.feed.say("s0", world.clock.now_us())
+        world.run(edge, 0.05)
+    assert edge.ready() == (True, "")
+    assert edge.publisher.last_step is not None
+    world.clock.skew_us = 0
+    world.run(edge, 0.2)
+    said = edge.ready()[1]
+    assert said.startswith("the clock was set back: the next step comes in 1.") if mode == "steps" else said == ""
+    world.run(edge, 5)
+    assert edge.ready() == (True, "")
+    found = [batch.step for _, batch in world.batches()]
+    slots = 2 if mode == "steps" else 1
+    assert len(found) == slots * len(set(found))
     edge.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from services.edge.position import EdgePosition, PositionFile, shared_origin
 from services.edge.source import LiveProgress, Offsets, Place, Progress, SourceError
+from services.runtime.marks import Mark
 
 POSITION = EdgePosition(
     edge="e1",
@@ -37,7 +38,7 @@ def test_what_was_saved_is_loaded(tmp_path):
 
 def test_a_live_sources_position_is_loaded(tmp_path):
     file = PositionFile(tmp_path, "e1")
-    for partitions in ({}, {0: Offsets(7, 5), 11: Offsets(0, 0)}):
+    for partitions in ({}, {0: Offsets(7, 5, Mark("topic", 2**64 - 1)), 11: Offsets(0, 0)}):
         live = replace(POSITION, source="kafka/plant", header_sha256="", progress=LiveProgress(partitions, 3))
         file.save(live)
         assert file.load() == live
@@ -72,8 +73,14 @@ def damage(change: Callable[[dict[str, Any]], object]) -> str:
         (damage(lambda table: table["progress"].update(partitions={"0": [5, -1]})), "expected whole numbers"),
         (damage(lambda table: table["progress"].update(partitions={"0": [5, "4"]})), "expected whole numbers"),
         (damage(lambda table: table["progress"].update(partitions={"x": [5, 4]})), "damaged .ValueError"),
+        (damage(lambda table: table["progress"].update(partitions={"0": [5, 4, 7]})), "damaged .TypeError"),
+        (damage(lambda table: table["progress"].update(partitions={"0": [5, 4, [7, 7]]})), "damaged .TypeError"),
+        (
+            damage(lambda table: table["progress"].update(partitions={"0": [5, 4, ["t", "7"]]})),
+            "expected whole numbers",
+        ),
         (damage(lambda table: table.update(step=1.5)), "expected whole numbers"),
-        (damage(lambda table: table.update(version=2)), "found version 2, expected at most 1"),
+        (damage(lambda table: table.update(version=3)), "found version 3, expected at most 2"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, text, message):

@@ -6,6 +6,9 @@ import errno
 import os
 import random
 import re
+import socket
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,10 +18,10 @@ import pytest
 import structlog
 
 from services.edge.owner import ReplacedError
-from services.edge.service import Edge
+from services.edge.service import Edge, run
 from services.edge.source import SourceError
 from services.edge.spool import RETRY_S, Item
-from services.runtime.clock import ManualClock
+from services.runtime.clock import ManualClock, SystemClock
 from services.runtime.columns import floats, pack_sensors, sensors
 from services.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, LogError
 from services.runtime.messages import (
@@ -601,4 +604,41 @@ def test_an_edge_ends_when_a_newer_process_of_its_name_lives_elsewhere(make):
         except ReplacedError as error:
             found = str(error)
             break
-    assert re.search(f"edge 'a': a newer process has taken over: .*incarnation {own + 1}; this one .* ends", found)
+    assert re.fullmatch(
+        f"edge 'a': a newer process of it has taken over.* pid 7, incarnation {own + 1}; .* {own}", found
+    )
+
+
+def test_of_two_processes_of_one_edge_the_newer_goes_on_and_the_older_says_why_it_ends(make):
+    world = make(when_behind="send").write()
+    world.place()
+    clock = SystemClock()
+    log = MemoryLog(clock, {TUPLES: SLOTS, PLAN: 1, DEAD_LETTERS: 1, HEARTBEATS: 1})
+    log.append(PLAN, 0, b"placement", world.log.records(PLAN)[0].value)
+    ended: dict[str, object] = {}
+
+    def process(name: str) -> None:
+        try:
+            ended[name] = run(world.settings, "a", log=log.client(name), clock=clock)
+        except ReplacedError as error:
+            ended[name] = error
+
+    threads = [threading.Thread(target=process, args=(name,)) for name in ("older", "newer")]
+    threads[0].start()
+    deadline = time.monotonic() + 30
+    while not log.records(TUPLES) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    threads[1].start()
+    for thread in threads:
+        thread.join(30)
+    assert isinstance(ended["older"], ReplacedError)
+    assert f"host {socket.gethostname()}, pid {os.getpid()}" in str(ended["older"])
+    assert ended["newer"] == 0
+    batches = [(record.partition, LogRecord.FromString(record.value or b"").batch) for record in log.records(TUPLES)]
+    first, second = sorted({batch.incarnation for _, batch in batches})
+    steps = steps_of(batches)
+    assert steps == list(range(steps[0], steps[0] + 25))
+    assert {batch.step for _, batch in batches if batch.incarnation == second}
+    beats = [Heartbeat.FromString(record.value or b"") for record in log.records(HEARTBEATS)]
+    assert {beat.incarnation for beat in beats if beat.leaving} == {second}, "the edge lives on when the older ends"
+    assert first in {beat.incarnation for beat in beats}

@@ -18,6 +18,8 @@ from services.edge.kafka_topic import KafkaFeed
 from services.edge.mqtt import MqttFeed
 from services.edge.source import LiveProgress, Offsets, Opener, SourceError
 from services.edge.sources import LiveOpener, make_opener
+from services.runtime.log import Record as LogRecord
+from services.runtime.marks import Mark, digest_of
 from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings
 
@@ -206,6 +208,50 @@ def test_with_a_position_a_topic_is_read_on_if_it_still_has_it(kafka):
     assert kafka._new_from == {0: 50}
     assert kafka._offset(0, 2, 30) == 2  # made anew: all of it is new
     assert kafka._new_from == {0: 0}
+
+
+def judged(kafka: KafkaFeed, oldest: int, following: int, mark: Mark, low: int, high: int) -> tuple[int, int]:
+    """Where the partition is read from, and from where on records are new."""
+    kafka._go_on(LiveProgress({0: Offsets(following, oldest, mark)}, 1))
+    kafka._compare(0, low, high)
+    return kafka._offset(0, low, high), kafka._new_from[0]
+
+
+MARK = Mark("topic", 77)
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "before", "high", "expected", "said"),
+    [
+        ("topic", 77, 90, (40, 50), ""),  # the same log
+        ("", 77, 90, (40, 50), ""),
+        ("topic", 0, 90, (40, 50), ""),  # compaction took the record: nothing is known
+        ("other", 77, 90, (3, 0), "made anew"),
+        ("other", 0, 45, (3, 0), "made anew"),
+        ("topic", 0, 45, (40, 45), "lost its end: it ends at 45"),
+        ("topic", 0, 35, (35, 35), "lost its end: it ends at 35"),
+        ("topic", 78, 90, (40, 40), "lost its end and grew again"),
+        ("", 78, 90, (40, 40), "lost its end and grew again"),
+        ("", 0, 45, (40, 50), ""),  # without ids ...
+        ("", 0, 30, (3, 0), ""),  # ... what ends before the position was made anew
+    ],
+)
+def test_a_topic_that_is_not_the_one_that_was_read_is_found(kafka, monkeypatch, topic_id, before, high, expected, said):
+    kafka._topic_id = topic_id
+    monkeypatch.setattr(
+        kafka, "_digest_before", lambda partition, offset: before if (partition, offset) == (0, 50) else 0
+    )
+    assert judged(kafka, 40, 50, MARK, 3, high) == expected
+    assert said in kafka._fault
+    assert bool(said) == bool(kafka._fault)
+    kafka._compare(0, 3, high)
+    assert said in kafka._fault, "it stays"
+
+
+def test_a_record_has_the_digest_that_the_log_would_tell(kafka):
+    item = kafka._message(Record(b"1.5", b"s0"), Inbox(1))
+    assert item.digest == digest_of(LogRecord("plant", 3, 7, 1_700_000_000_123_000, b"s0", b"1.5"))
+    assert kafka._message(Record(None, None), Inbox(1)).digest != kafka._message(Record(b"", b""), Inbox(1)).digest
 
 
 class Record:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -159,3 +160,50 @@ def test_only_its_own_leftovers_are_removed(place: Place) -> None:
         path.write_text("x")
     place.open().close()
     assert sorted(place.directory.iterdir()) == sorted(mine)
+
+
+def power_cut(log: MemoryLog) -> None:
+    """The log loses its end, below what the files have."""
+    log.lose_end(RESULTS, 0, 12)
+
+
+def power_cut_and_more(log: MemoryLog) -> None:
+    """It has grown past the old end again by the next look."""
+    log.lose_end(RESULTS, 0, 12)
+    for step in range(10, 25):  # the job writes some blocks again
+        write(log, 0, a_block("g", step, 2))
+
+
+def made_anew(log: MemoryLog) -> None:
+    log.make_anew(RESULTS)
+
+
+def made_anew_and_more(log: MemoryLog) -> None:
+    """It has as many records as the old one had, of later steps and of some that the files have."""
+    log.make_anew(RESULTS)
+    for step in range(15, 45):
+        write(log, 0, a_block("g", step, 2))
+
+
+@pytest.mark.parametrize("change", [power_cut, power_cut_and_more, made_anew, made_anew_and_more])
+def test_a_topic_that_is_not_the_one_of_the_files_is_found_and_costs_no_row(
+    place: Place, change: Callable[[MemoryLog], None]
+) -> None:
+    for step in range(25):
+        write(place.log, 0, a_block("g", step, 2))
+    drain(place.open())
+    assert max(pd.read_parquet(place.directory).step) == 19
+    change(place.log)
+    files = place.open()
+    assert list(files.faults) == [0]
+    drain(files)
+    for step in range(20, 60):
+        write(place.log, 0, a_block("g", step, 2))
+    drain(place.open())
+    for step in range(60, 90):
+        write(place.log, 0, a_block("g", step, 2))
+    files = place.open()
+    assert files.faults == {}
+    drain(files)
+    found = pd.read_parquet(place.directory).step.tolist()
+    assert sorted(found) == [step for step in range(80) for _ in range(2)]

@@ -1,0 +1,58 @@
+"""A worker as a process: of two of one name the newer goes on; models in force are kept in the store."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from services.gateway.host import RENEW_S, Host
+from services.runtime import log as topics
+from services.runtime.clock import ManualClock
+from services.runtime.log import HEARTBEATS, LogError
+from services.runtime.messages import VERSION, Heartbeat
+from services.runtime.sensors import Sensor, SensorTable
+from services.runtime.settings import Settings
+from services.runtime.testing import MemoryLog
+
+_silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[lambda *_: ((), {})])
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.log = MemoryLog(self.clock, dict.fromkeys(topics.TOPICS, 1))
+        self.table = SensorTable((Sensor(0, "a", "edge"),))
+
+    def host(self) -> Host:
+        return Host(Settings(), "gw-1", self.table, self.log.client("gw-1"), self.clock, _silent)
+
+    def beat(self, incarnation: int, sequence: int) -> None:
+        beat = Heartbeat(version=VERSION, node="gw-1", role="worker", incarnation=incarnation, sequence=sequence, pid=7)
+        self.log.append(HEARTBEATS, 0, b"gw-1", beat.SerializeToString())
+
+
+def test_a_worker_ends_when_a_newer_process_of_its_name_lives_and_not_by_what_dead_ones_said() -> None:
+    world = World()
+    for sequence in range(9):
+        world.beat(1 << 62, sequence)  # of one whose clock was fast
+    host = world.host()
+    host.step()
+    world.beat(host.incarnation, 1)
+    world.beat(host.incarnation - 1, 90)
+    world.beat(host.incarnation - 1, 91)
+    world.beat(host.incarnation + 1, 1)
+    host.step()
+    world.beat(host.incarnation + 1, 2)
+    with pytest.raises(LogError, match=rf"node gw-1: a newer process .*pid 7, incarnation {host.incarnation + 1}"):
+        host.step()
+
+
+def test_the_store_hears_every_minute_which_models_are_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    heard: list[list[str]] = []
+    monkeypatch.setattr("services.gateway.host.renew_refits", lambda _, in_force: heard.append(list(in_force)))
+    host = world.host()
+    for _ in range(10):
+        host.step()
+        world.clock.advance(RENEW_S / 5)
+    assert len(heard) == 2
