@@ -222,6 +222,7 @@ class Host:
         Raises:
             LogError: an output could not be written; the process must end.
             OffsetLostError: the log lost records that this node owns or follows.
+            ReplacedError: another process of this node's name began later; this one must end.
         """
         settled = all(replica.waits for replica in self.replicas.values())
         busy = any(replica.intake.backlog for replica in self.replicas.values() if replica.stage is Stage.OWN)
@@ -285,6 +286,7 @@ class Host:
         if record.topic == HEARTBEATS:
             beat = read_message(Heartbeat, record, self._logger)
             if beat is not None:
+                self.heartbeats.heard(beat)
                 self.detector.on_heartbeat(beat, now)
                 if beat.role == "edge" and beat.leaving:
                     for replica in self.replicas.values():
