@@ -198,10 +198,12 @@ def spark_run() -> None:
 @cli.command()
 @click.option("--no-edges", is_flag=True, help="Start all but the edges.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until everything is ready.")
-def up(no_edges: bool, no_wait: bool) -> None:  # noqa: FBT001 - click's flags
+@click.option("--join", is_flag=True, help="The log is of this system, although its state directory does not know it.")
+def up(no_edges: bool, no_wait: bool, join: bool) -> None:  # noqa: FBT001 - click's flags
     """Start broker, topics, scaler, workers, Spark and edges on this machine, and leave them running.
 
-    What runs already stays. A broker that answers at [kafka] servers is used as it is.
+    What runs already stays. A broker that answers at [kafka] servers is used as it is, unless its log
+    is of another system.
     """
     from services.local.up import System
     from services.runtime.sensors import read_sensors
@@ -210,7 +212,7 @@ def up(no_edges: bool, no_wait: bool) -> None:  # noqa: FBT001 - click's flags
     read_sensors(settings.sensors)  # all that is started reads it: what is wrong with it shows before anything runs
     system = System(settings, _config(), click.echo)
     system.start_broker()
-    system.make_topics()
+    system.make_topics(join=join)
     nodes = system.start_workers()
     if not no_wait:
         system.wait_ready(nodes)
@@ -253,11 +255,13 @@ def topics(acls: bool, users: Path | None) -> None:  # noqa: FBT001 - click's fl
 
     Example: tsunagi topics --acls --users /run/secrets
     """
+    from services.local.identity import introduce
     from services.local.topics import make_rights, make_topics
 
     settings = _settings()
     make_topics(settings)
     click.echo("topics: there")
+    introduce(settings)
     make_rights(settings, click.echo, acls=acls, users=users)
 
 

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from deploy.kafka.broker import Broker
 from services.local import processes
 from services.local.fleet import Fleet
+from services.local.identity import admit, claim
 from services.local.processes import Process, ProcessError
 from services.local.topics import make_topics, quiet_log, tool_log
 from services.runtime.kafka import client_options
@@ -89,13 +90,19 @@ class System:
         broker.wait_ready()
         return True
 
-    def make_topics(self) -> None:
-        """Make or check the topics.
+    def make_topics(self, *, join: bool = False) -> None:
+        """Make or check the topics of this system, which is not to be started on another's.
+
+        Args:
+            join: see `services.local.identity.admit`.
 
         Raises:
+            ConfigError: the log is of another system.
             LogError: see `KafkaLog.ensure_topics`.
         """
+        admit(self.settings, join=join)
         make_topics(self.settings)
+        claim(self.settings)
         self.settings = quiet_log(self.settings, "up").with_slots(self.settings)
         self.tell("topics: there")
 

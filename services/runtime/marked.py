@@ -19,6 +19,7 @@ STATE: tuple[str, ...] = (
     "origin",
     "origin.*",
     "system",
+    "system.new",
     "chaos-*.json",
     "chaos-*.tmp",
     "pids/*.json",

@@ -501,7 +501,7 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "serial", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
@@ -509,6 +509,7 @@ class Plan(_message.Message):
     TARGET_FIELD_NUMBER: _ClassVar[int]
     RECOVERY_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -518,9 +519,22 @@ class Plan(_message.Message):
     target: StandbyTarget
     recovery: RecoveryTarget
     workers: Workers
+    system: System
     serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+
+class System(_message.Message):
+    __slots__ = ("id", "prefix", "made_us", "by")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    MADE_US_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    prefix: str
+    made_us: int
+    by: str
+    def __init__(self, id: _Optional[str] = ..., prefix: _Optional[str] = ..., made_us: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("slot", "owner", "secondary", "serial", "reason")
