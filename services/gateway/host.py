@@ -229,7 +229,6 @@ class Host:
         Raises:
             LogError: an output could not be written; the process must end.
             OffsetLostError: the log lost records that this node owns or follows.
-            ReplacedError: another process of this node's name began later; this one must end.
         """
         settled = all(replica.waits for replica in self.replicas.values())
         busy = any(replica.intake.backlog for replica in self.replicas.values() if replica.stage is Stage.OWN)

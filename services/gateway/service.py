@@ -28,7 +28,6 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
     Raises:
         ConfigError, SensorsError, ModelError: what it was given cannot be used.
         LogError: the log is lost for good.
-        ReplacedError: another worker of this name was started later.
     """
     logger = logs.configure(service, level=settings.log_level, node=node)
     table = read_sensors(settings.sensors)

@@ -68,10 +68,6 @@ class Namesake:
         return f"{where}pid {beat.pid}, incarnation {beat.incarnation}; this one has {self._incarnation}"
 
 
-class ReplacedError(ValueError):
-    """Another process of this node's name began later: it goes on, and this one must end. The message names it."""
-
-
 class Heartbeats:
     """Sends a heartbeat every `interval_s` until closed.
 
@@ -94,8 +90,6 @@ class Heartbeats:
         self._interval_s = interval_s
         self._producer: Producer = log.producer(durable=False)
         self._sequence = 0
-        self._came_back = False
-        self._replaced = False
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
@@ -128,33 +122,12 @@ class Heartbeats:
             if wait_s > 0:
                 self._producer.flush(wait_s)
 
-    def heard(self, beat: Heartbeat) -> None:
-        """Take in what anybody said, in log order. Of two processes of one name the one that began later goes on.
-
-        What stood in the log before our first heartbeat came back is of processes that are gone.
-
-        Raises:
-            ReplacedError: somebody else goes by our name, and began later.
-        """
-        if (beat.node, beat.role) != (self.node, self.role):
-            return
-        if beat.incarnation == self.incarnation:
-            self._came_back = True
-        elif self._came_back and beat.incarnation > self.incarnation and not beat.leaving:
-            self._replaced = True
-            place = f", metrics at {beat.metrics_host}:{beat.metrics_port}" if beat.metrics_port else ""
-            raise ReplacedError(
-                f"{self.node}: another {self.role} of this name began later (pid {beat.pid}{place}); that one goes on, "
-                f"and this one (pid {os.getpid()}) ends"
-            )
-
     def close(self) -> None:
-        """Stop; the last heartbeat carries `leaving`. Where another speaks under our name, nothing more is said."""
+        """Stop; the last heartbeat carries `leaving`."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
-        if not self._replaced:
-            self.send(wait_s=1.0)
+        self.send(wait_s=1.0)
         self._producer.close()
 
     def _run(self) -> None:
