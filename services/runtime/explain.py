@@ -73,6 +73,10 @@ def explain(error: BaseException) -> Ending:
 
         return Ending(f"Kafka: {said(error)}", FAILED, known=True)  # type: ignore[arg-type]
     lines = str(error).splitlines()
+    if kind.__module__.partition(".")[0] in {"py4j", "pyspark"} and lines:
+        # Of an error in Java the second line tells which; the rest is where.
+        java = [line.removeprefix(": ") for line in lines[1:2] if line.startswith(": ")]
+        return Ending(f"Spark: {(java or lines)[0]}; look at [spark] master and options", FAILED, known=True)
     told = f"{kind.__name__}: {lines[0]}" if lines else kind.__name__
     return Ending(f"{told} (a fault of Tsunagi; {DEBUG_VARIABLE}=1 shows where)", FAILED, known=False)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from py4j.protocol import Py4JError
 
 from services.cli import cli, main
 from services.runtime import settings
@@ -157,6 +158,11 @@ def test_numbers_of_options_have_two_ends() -> None:
         (ModuleNotFoundError("x", name="pyarrow"), "Python's module pyarrow is not installed here", FAILED),
         (MemoryError(), "too little free memory", FAILED),
         (KafkaException(KafkaError(KafkaError._RESOLVE, "Failed to resolve 'x'")), "Kafka: Failed to resolve", FAILED),
+        (
+            Py4JError("An error occurred while calling x.\n: java.lang.Exception: no\n\tat a"),
+            "Spark: java.lang.Exception: no; look at [spark] master",
+            FAILED,
+        ),
         (KeyError("a"), "KeyError: 'a' (a fault of Tsunagi; TSUNAGI_DEBUG=1 shows where)", FAILED),
     ],
 )
