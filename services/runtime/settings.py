@@ -596,10 +596,21 @@ def load(path: Path | str | None = None) -> Settings:
         lines = []
         for item in error.errors():
             key = ".".join(str(part) for part in item["loc"])
-            found = "" if item["type"] == "missing" else f" (found {item['input']!r:.80})"
+            # Of a whole table the message tells what is wrong; its values may hold a password.
+            shown = item["type"] != "missing" and not isinstance(item["input"], dict) and "password" not in item["loc"]
+            found = f" (found {item['input']!r:.80})" if shown else ""
             hint = "unknown key" if item["type"] == "extra_forbidden" else item["msg"]
-            lines.append(f"{file}: [{key}] {hint}{found}")
+            lines.append(f"{_origin(file, item['loc'])}: [{key}] {hint}{found}")
         raise ConfigError("\n".join(lines)) from None
+
+
+def _origin(file: Path, key: tuple[int | str, ...]) -> str:
+    """Return where a value stands: in an environment variable, which wins, or in the file."""
+    for end in range(len(key), 0, -1):
+        variable = "TSUNAGI_" + "__".join(str(part).upper() for part in key[:end])
+        if variable in os.environ:
+            return f"environment variable {variable}"
+    return str(file)
 
 
 def _refuse_unknown_variables() -> None:
