@@ -5,15 +5,20 @@ What a command needs is imported when it runs, so that `tsunagi --help` is quick
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from services.runtime.explain import debugging, explain
 from services.runtime.naming import node_fault
+from services.runtime.options import DURATION, ROUNDS, SEED, Number, Output
 from services.runtime.threads import one_thread
 from services.scaler.cli import register as register_scaler
 
@@ -43,30 +48,33 @@ def cli(config: str | None) -> None:
 
 
 def main() -> None:
-    """Entry point: errors that have a name become one line on stderr and exit code 2 (bad input) or 1 (the rest)."""
-    one_thread(os.environ)
+    """Entry point: every error becomes one line on stderr, and exit code 2 (bad input), 130 (interrupted) or 1."""
     try:
+        _usual_surroundings()
         code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         code = 130
     except click.ClickException as error:
         error.show()
         code = 2
-    except Exception as error:
-        named = _named(error)
-        if named is None:
-            raise
-        click.echo(f"tsunagi: {error}", err=True)
-        code = named
+    except Exception as error:  # noqa: BLE001 - the outermost place: whatever it was is told in one line
+        if debugging():
+            traceback.print_exc()
+        ending = explain(error)
+        click.echo(f"tsunagi: {ending.text}", err=True)
+        code = ending.code
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _named(error: Exception) -> int | None:
-    """Return the exit code of an error of ours, whose message says it all; None = a traceback is wanted."""
-    ours = type(error).__module__.partition(".")[0] in {"services", "spark", "deploy"}
-    if not ours:
-        return None
-    return 2 if isinstance(error, ValueError) else 1
+def _usual_surroundings() -> None:
+    """Make what surrounds the command what all of it counts on, for the processes that it starts too."""
+    one_thread(os.environ)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show is shown by its number
+            stream.reconfigure(errors="backslashreplace")
+    # Java takes the names of files by the locale, and can open no other; Python has UTF-8 then by itself.
+    if os.environ.get("LC_ALL", os.environ.get("LC_CTYPE", os.environ.get("LANG", ""))) in {"", "C", "POSIX"}:
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def _settings() -> Settings:
@@ -105,7 +113,11 @@ def edge() -> None:
 @edge.command("run")
 @click.option("--edge", "name", required=True, help="The edge's name in the sensors table.")
 @click.option(
-    "--clock-offset", default=0.0, metavar="SECONDS", help="Pretend that this edge's clock is so much fast (tests)."
+    "--clock-offset",
+    default=0.0,
+    type=Number(-1e9, 1e9),
+    metavar="SECONDS",
+    help="Pretend that this edge's clock is so much fast (tests).",
 )
 def edge_run(name: str, clock_offset: float) -> None:
     """Run one edge.
@@ -309,7 +321,7 @@ def standby(
     """
     from services.local.standby import ask
 
-    batch = int(batch_size) if batch_size is not None and batch_size.isdigit() else batch_size
+    batch = int(batch_size) if batch_size is not None and re.fullmatch("[0-9]{1,18}", batch_size) else batch_size
     given = {
         "batch_size": batch,
         "policy": policy,
@@ -347,12 +359,16 @@ def results(
 @cli.command()
 @click.option("--data", type=_FILE, help="A CSV of readings of your own [default: the one that comes with Tsunagi].")
 @click.option(
-    "--edges", default=4, show_default=True, type=click.IntRange(2), help="Edges over which its columns are spread."
+    "--edges",
+    default=4,
+    show_default=True,
+    type=click.IntRange(2, 10_000),
+    help="Edges over which its columns are spread.",
 )
 @click.option("--sensors", type=_FILE, help="A sensors table for it, instead of --edges.")
 @click.option("--model", type=_FILE, help="A fitted model [default: fitted to the first 40 % of the rows].")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("out/demo"), show_default=True)
-@click.option("--seed", default=1, show_default=True, help="Of the times of the faults.")
+@click.option("--seed", default=1, type=SEED, show_default=True, help="Of the times of the faults.")
 def demo(data: Path | None, edges: int, sensors: Path | None, model: Path | None, out: Path, seed: int) -> None:
     """Stream real readings, kill an edge and two gateway workers on the way, and check every row.
 
@@ -370,7 +386,9 @@ def demo(data: Path | None, edges: int, sensors: Path | None, model: Path | None
 
 
 @cli.command()
-@click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Give up after so long.")
+@click.option(
+    "--timeout", default=120.0, type=DURATION, show_default=True, metavar="SECONDS", help="Give up after so long."
+)
 def wait(timeout: float) -> None:
     """Wait until a new ordered result comes out; exit code 1 if none does.
 
@@ -412,11 +430,11 @@ def replay(slots: tuple[int, ...]) -> None:
     metavar="FAULT",
     help="kill | pause | restart | partition | delay | cpu | loss | all; may be given more than once.",
 )
-@click.option("--count", default=1, show_default=True, help="Rounds, one fault each.")
-@click.option("--seed", default=1, show_default=True, help="Of what is hit when, how long and how hard.")
+@click.option("--count", default=1, type=ROUNDS, show_default=True, help="Rounds, one fault each.")
+@click.option("--seed", default=1, type=SEED, show_default=True, help="Of what is hit when, how long and how hard.")
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=Output(),
     help="A JSON object a line for each round, and a summary last.",
 )
 @click.option("--project", default="tsunagi", show_default=True, help="The compose project.")
@@ -427,9 +445,21 @@ def replay(slots: tuple[int, ...]) -> None:
     "--servers", default="", metavar="HOST:PORT", help="The broker's address from here [default: as configured]."
 )
 @click.option(
-    "--patience", default=180.0, show_default=True, metavar="SECONDS", help="How long all may take to be well."
+    "--patience",
+    default=180.0,
+    type=DURATION,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long all may take to be well.",
 )
-@click.option("--every", default=0.0, show_default=True, metavar="SECONDS", help="Rounds begin at least so far apart.")
+@click.option(
+    "--every",
+    default=0.0,
+    type=DURATION,
+    show_default=True,
+    metavar="SECONDS",
+    help="Rounds begin at least so far apart.",
+)
 def chaos(
     targets: tuple[str, ...],
     faults: tuple[str, ...],
@@ -474,7 +504,13 @@ def chaos(
 @cli.command()
 @click.argument("history", type=click.Path(exists=True, path_type=Path))
 @click.option("--sensors", type=_FILE, help="The sensors table [default: the configured one].")
-@click.option("--rows", default=1.0, show_default=True, help="Share of the rows, from the first, to fit to.")
+@click.option(
+    "--rows",
+    default=1.0,
+    type=Number(0, 1, min_open=True),
+    show_default=True,
+    help="Share of the rows, from the first, to fit to.",
+)
 @click.option(
     "--period",
     default="auto",
@@ -485,11 +521,11 @@ def chaos(
 @click.option("--spark/--in-memory", "spark_", default=None, help="Where [default: Spark past 512 MiB of readings].")
 @click.option(
     "--sample",
-    type=click.IntRange(min=12),
+    type=click.IntRange(12, 10**9),
     metavar="STEPS",
     help="Through Spark: last steps that the structure is searched on [default: 256 MiB of them].",
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where the model goes.")
+@click.option("--out", type=Output(), required=True, help="Where the model goes.")
 def fit(
     history: Path,
     sensors: Path | None,
@@ -581,11 +617,13 @@ def recovery_set(eps: float | None, delta: float | None, helpers: int | None, un
     "--eps", callback=_numbers(float), default="0.25,0.5,1", show_default=True, help="Tolerated errors, in sd."
 )
 @click.option("--delta", type=float, help="Probability of the bounds [default: the configured one].")
-@click.option("--fail", default=0.01, show_default=True, help="Probability that an edge fails at a step.")
-@click.option("--steps", default=10, show_default=True, help="Steps for which a failed edge is away.")
-@click.option("--draws", default=30, show_default=True, help="Sets of dead edges to try.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table as CSV as well.")
-@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw it, as PNG or SVG.")
+@click.option(
+    "--fail", default=0.01, type=Number(0, 1), show_default=True, help="Probability that an edge fails at a step."
+)
+@click.option("--steps", default=10, type=ROUNDS, show_default=True, help="Steps for which a failed edge is away.")
+@click.option("--draws", default=30, type=ROUNDS, show_default=True, help="Sets of dead edges to try.")
+@click.option("--out", type=Output(), help="Write the table as CSV as well.")
+@click.option("--picture", type=Output(), help="Draw it, as PNG or SVG.")
 def recovery_explore(
     model_file: Path | None,
     sensors: Path | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import sys
 from pathlib import Path
@@ -38,8 +39,15 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
     """Return the session's options; `[spark] options` has the last word.
 
     Raises:
-        ConfigError: the connector's jars are missing.
+        ConfigError: the connector's jars are missing, or the user has no name.
     """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:  # Hadoop's login ends in a NullPointerException then
+        raise ConfigError(
+            f"user {os.getuid()}: found no entry in the system's table of users, expected one, which Spark's Hadoop "
+            "takes the name from: add it to /etc/passwd, or run as another user"
+        ) from None
     found = sorted(jars.glob("*.jar"))
     if not any(path.name.startswith("spark-sql-kafka") for path in found):
         raise ConfigError(f"no Spark connector in {jars}; run `make setup`")

@@ -22,6 +22,12 @@ class CsvOpener:
         self._settings = settings
         self._position_path = PositionFile(settings.state, edge).path
         self._file = CsvFile(settings.source.path, table, own, repeat=settings.source.repeat)
+        try:
+            self._file.next_row()  # a row that cannot be read, or times of another unit, end the edge before it joins
+        except SourceError:
+            self._file.close()
+            raise
+        self._file.seek(self._file.first)
         self.name = settings.source.path.name
         self.digest = self._file.header_sha256
         self.letters_per_s: float | None = RATE

@@ -34,6 +34,7 @@ from services.edge.mqtt import read_secret
 from services.edge.source import LiveProgress, SourceError
 from services.edge.trouble import Trouble
 from services.runtime.kafka import KafkaReader, client_options
+from services.runtime.kafka_errors import said
 from services.runtime.log import LogError, Position
 from services.runtime.log import Record as LogRecord
 from services.runtime.marks import Mark, digest_of, record_before
@@ -97,7 +98,8 @@ class KafkaFeed:
             shared = {name: value for name, value in options.items() if name not in _OF_CONSUMERS}
             self._admin = AdminClient(shared, logger=_client_logger)
         except (KafkaException, ValueError, TypeError) as error:
-            raise SourceError(f"[source.kafka] options: {error}") from None
+            told = said(error) if isinstance(error, KafkaException) else str(error)
+            raise SourceError(f"[source.kafka] options: {told}") from None
 
     @property
     def trouble(self) -> str:
@@ -150,7 +152,7 @@ class KafkaFeed:
                 if self._begin(inbox):
                     self._follow(inbox)
             except KafkaException as error:
-                self._trouble.note(str(error.args[0]))
+                self._trouble.note(said(error))
             except LogError as error:
                 self._trouble.note(str(error))
             self._stop.wait(_PAUSE_S)
@@ -159,7 +161,6 @@ class KafkaFeed:
         """Find the topic and take its partitions up; False = it is not there."""
         partitions = self._partitions()
         if not partitions:
-            self._trouble.note("no such topic")
             return False
         self._topic_id = self._id_of_topic()
         places, starts = [], {}
@@ -235,8 +236,15 @@ class KafkaFeed:
         return wanted
 
     def _partitions(self) -> list[int]:
+        """Return the topic's partitions; none = it cannot be read, and the trouble says why."""
         found = self._consumer.list_topics(self.topic, timeout=_ASK_S).topics.get(self.topic)
-        return [] if found is None or found.error is not None else sorted(found.partitions)
+        if found is None or (found.error is not None and found.error.code() in _GONE):
+            self._trouble.note("no such topic, says the broker ([source.kafka] topic)")
+        elif found.error is not None:
+            self._trouble.note(said(found.error))
+        else:
+            return sorted(found.partitions)
+        return []
 
     def _follow(self, inbox: Inbox) -> None:
         """Read until the topic's partitions are others than those that are read, or the end."""
@@ -254,10 +262,10 @@ class KafkaFeed:
                         self._behind.discard(record.partition() or 0)
                         inbox.put(CaughtUp(record.partition() or 0))
                 elif error.code() in _GONE or error.code() in _ELSEWHERE:
-                    self._trouble.note(error.str())
+                    self._trouble.note(said(error))
                     return
                 else:
-                    self._trouble.note(error.str())
+                    self._trouble.note(said(error))
             now_s = time.monotonic()
             if now_s - looked_s >= (_ASK_S if self._trouble.text else _LOOK_S):
                 looked_s = now_s
@@ -300,7 +308,7 @@ class KafkaFeed:
 
     def _on_error(self, error: KafkaError) -> None:
         """Called in the thread, from `consume`."""
-        self._trouble.note(error.str())
+        self._trouble.note(said(error))
 
 
 def _part(data: str | bytes | None) -> bytes | None:

@@ -19,7 +19,8 @@ from services.local.fleet import Fleet
 from services.local.identity import admit, claim
 from services.local.processes import Process, ProcessError
 from services.local.topics import make_topics, quiet_log, tool_log
-from services.runtime.kafka import client_options
+from services.runtime.kafka import client_options, make_client
+from services.runtime.kafka_errors import Cause
 from services.runtime.log import RECOVERED, LogError
 from services.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
 from services.runtime.sensors import read_sensors
@@ -77,13 +78,15 @@ class System:
         except OSError as error:
             raise ProcessError(f"state = {self.settings.state}: cannot be made: {error.strerror}") from None
         servers = self.settings.kafka.servers
-        if answers(self.settings):
+        silence = unanswered(self.settings)
+        if not silence:
             self.tell(f"broker: {servers} answers")
             return False
         broker = local_broker(self.settings)
         if broker is None:
             raise ProcessError(
-                f"no broker answers at {servers} ([kafka] servers), and that is not an address of this machine"
+                f"no broker answers at {servers} ([kafka] servers), and that is not an address of this machine: "
+                f"{silence}"
             )
         self.tell(f"broker: starting one at {servers}")
         broker.start()
@@ -270,13 +273,16 @@ def local_broker(settings: Settings) -> Broker | None:
     return Broker(settings.state / "broker", int(port))
 
 
-def answers(settings: Settings, timeout_s: float = 2.0) -> bool:
-    """Return whether a broker answers at the configured servers."""
-    admin = AdminClient(client_options(settings.kafka) | dict(settings.kafka.options) | {"log_level": 0})
+def unanswered(settings: Settings, timeout_s: float = 2.0) -> str:
+    """Return why no broker answers at the configured servers; "" = one does."""
+    cause = Cause()
+    options = client_options(settings.kafka) | dict(settings.kafka.options) | {"log_level": 0, "error_cb": cause}
+    admin = make_client(AdminClient, options)
     try:
-        return bool(admin.list_topics(timeout=timeout_s).brokers)
-    except KafkaException:
-        return False
+        return "" if admin.list_topics(timeout=timeout_s).brokers else "it names no brokers"
+    except KafkaException as error:
+        admin.poll(0)
+        return cause.said(error)
 
 
 def worker_names(settings: Settings) -> list[str]:

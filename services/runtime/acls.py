@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from services.runtime.kafka_errors import said
 from services.runtime.log import (
     ACKS,
     CONTEXTS,
@@ -131,11 +132,11 @@ def apply_acls(admin: AdminClient, settings: Kafka, users: Mapping[str, str], te
             try:
                 future.result(timeout=_TIMEOUT_S)
             except KafkaException as error:
-                raise LogError(f"access control: {_text(binding)}: {error}") from None
+                raise LogError(f"access control: {_text(binding)}: {said(error)}") from None
     except KafkaException as error:
         if error.args[0].code() == KafkaError.SECURITY_DISABLED:
             raise LogError("the broker has no access control (authorizer.class.name)") from None
-        raise LogError(f"access control: {error}") from None
+        raise LogError(f"access control: {said(error)}") from None
     tell(f"access control: {len(missing)} lists made, {len(wanted) - len(missing)} there")
     for binding in sorted(found - wanted, key=_text):
         tell(f"access control: not of the table, and left as it is: {_text(binding)}")
@@ -155,7 +156,7 @@ def set_passwords(admin: AdminClient, passwords: Mapping[str, str]) -> None:
         try:
             future.result(timeout=_TIMEOUT_S)
         except KafkaException as error:
-            raise LogError(f"user {user}: {error}") from None
+            raise LogError(f"user {user}: {said(error)}") from None
 
 
 def _text(binding: AclBinding) -> str:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from structlog.stdlib import BoundLogger
 
 from services.runtime import log as topics
+from services.runtime.kafka_errors import Cause, said
 from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record, Traffic
 from services.runtime.settings import ConfigError, Kafka, Settings
 from services.runtime.topics import Found, differences
@@ -36,7 +37,6 @@ from services.runtime.topics import Found, differences
 # A broker that comes back is found within 0.2 s; the library's own limit of 10 s lets a detector see silence where
 # there is none (DESIGN section 3).
 _COMMON: dict[str, Any] = {
-    "broker.address.family": "v4",
     # While the broker is away every client tries again and again: at 20 ms those of a worker took 10 to 15 % of a core.
     "reconnect.backoff.ms": 100,
     "reconnect.backoff.max.ms": 500,
@@ -106,6 +106,8 @@ _ELECTING = frozenset(
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constant
 
 
+Client = TypeVar("Client")
+
 GAPLESS = "enable.gapless.guarantee"
 
 
@@ -141,7 +143,9 @@ def client_options(settings: Kafka) -> dict[str, Any]:
     Raises:
         ConfigError: a file that they name cannot be read.
     """
-    options: dict[str, Any] = {"bootstrap.servers": settings.servers, **_COMMON}
+    # A name that has an address of either family is asked for that of IPv4: most brokers listen there alone.
+    family = "any" if "[" in settings.servers else "v4"
+    options: dict[str, Any] = {"bootstrap.servers": settings.servers, "broker.address.family": family, **_COMMON}
     if settings.security != "plaintext":
         options["security.protocol"] = PROTOCOLS[settings.security]
     if settings.security.startswith("sasl"):
@@ -155,12 +159,25 @@ def client_options(settings: Kafka) -> dict[str, Any]:
     return options
 
 
+def make_client(kind: Callable[..., Client], options: dict[str, Any]) -> Client:
+    """Make a client of the library.
+
+    Raises:
+        ConfigError: the library does not take the options.
+    """
+    try:
+        return kind(options, logger=_client_logger)
+    except (KafkaException, ValueError, TypeError) as error:
+        told = said(error) if isinstance(error, KafkaException) else str(error)
+        raise ConfigError(f"[kafka]: {told}") from None
+
+
 class KafkaProducer:
     """`services.runtime.log.Producer` on librdkafka."""
 
     def __init__(self, options: dict[str, Any], prefix: str) -> None:
         self.appended_us = 0
-        self._producer = ConfluentProducer(options, logger=_client_logger)
+        self._producer = make_client(ConfluentProducer, options)
         self._prefix = prefix
 
     def send(
@@ -171,7 +188,7 @@ class KafkaProducer:
         try:
             self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
         except KafkaException as error:  # known beforehand: no such topic, no right to it
-            raise LogError(f"{topic}/{partition}: {error}") from error
+            raise LogError(f"{topic}/{partition}: {said(error)}") from error
 
     def send_run(
         self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], delivered: Delivered | None = None
@@ -182,13 +199,13 @@ class KafkaProducer:
         try:
             queued = int(self._producer.produce_batch(self._prefix + topic, messages, partition))
         except KafkaException as error:
-            raise LogError(f"{topic}/{partition}: {error}") from error
+            raise LogError(f"{topic}/{partition}: {said(error)}") from error
         if queued < len(messages):
             # Once the queue is full the library takes none of those behind, so what it took are the first.
             for message in messages:
                 trouble = message.get("_error")
                 if trouble is not None and trouble.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001 - public constant
-                    raise LogError(f"{topic}/{partition}: {trouble}")
+                    raise LogError(f"{topic}/{partition}: {said(trouble)}")
         return queued
 
     def poll(self, timeout_s: float = 0.0) -> int:
@@ -208,7 +225,7 @@ class KafkaProducer:
         offset = message.offset()
         kind, milliseconds = message.timestamp()
         self.appended_us = milliseconds * 1000 if error is None and kind == TIMESTAMP_LOG_APPEND_TIME else 0
-        delivered(None if error is None else LogError(str(error)), -1 if offset is None else offset)
+        delivered(None if error is None else LogError(said(error)), -1 if offset is None else offset)
 
 
 @contextlib.contextmanager
@@ -221,7 +238,7 @@ def _ended() -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise LogError(str(error)) from error
+        raise LogError(said(error)) from error
     except SystemError as error:  # it was raised in a callback
         raise LogError(str(error.__cause__ or error)) from error
 
@@ -240,7 +257,7 @@ class KafkaReader:
         self._options = options
         self._traffic = Traffic()
         self._measured = measured
-        self._consumer = Consumer(options, logger=_client_logger)
+        self._consumer = make_client(Consumer, options)
         self._prefix = prefix
         self._next: dict[tuple[str, int], int] = {}  # what is assigned: the offset of the next record
         self._heard_at = time.monotonic()
@@ -268,7 +285,7 @@ class KafkaReader:
         try:
             messages = self._consumer.consume(max_records, timeout_s)
         except KafkaException as error:
-            raise LogError(str(error)) from error
+            raise LogError(said(error)) from error
         now = time.monotonic()
         if messages:
             self._heard_at = now
@@ -286,7 +303,7 @@ class KafkaReader:
                 if trouble.code() in _LOST:
                     raise OffsetLostError(f"{message.topic()}/{message.partition()}: {trouble.str()}")
                 if trouble.fatal() or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise LogError(str(trouble))
+                    raise LogError(f"{message.topic()}/{message.partition()}: {said(trouble)}")
                 continue  # connection trouble: librdkafka goes on trying
             place = message.topic(), message.partition()
             if place != last:  # they come partition by partition
@@ -312,7 +329,7 @@ class KafkaReader:
                 low, high = self._consumer.get_watermark_offsets(place, timeout=_RANGE_S, cached=False)
             except KafkaException as error:
                 if error.args[0].code() not in _ELECTING or time.monotonic() > deadline:
-                    raise LogError(f"{topic}/{partition}: {error}") from error
+                    raise LogError(f"{topic}/{partition}: {said(error)}") from error
                 self._refresh(place.topic)
                 time.sleep(0.05)
             else:
@@ -399,6 +416,7 @@ class KafkaLog:
         self._settings = settings
         self._client_id = client_id
         self._admin: AdminClient | None = None
+        self._cause = Cause()
 
     def producer(self, *, durable: bool = True, gapless: bool = False) -> KafkaProducer:
         options = _DURABLE | {GAPLESS: gapless} if durable else _SHORT
@@ -416,8 +434,10 @@ class KafkaLog:
         try:
             metadata = self.admin().list_topics(timeout=_ADMIN_S)
         except KafkaException as error:
-            raise LogError(f"broker {self._settings.servers}: {error}") from error
+            raise LogError(f"broker {self._settings.servers}: {self._said(error)}") from error
         found = metadata.topics.get(name)
+        if found is not None and found.error is not None and found.error.code() not in _ELECTING:
+            raise LogError(f"broker {self._settings.servers}: topic {name}: {said(found.error)}")
         return 0 if found is None else len(found.partitions)
 
     def topic_id(self, topic: str) -> str:
@@ -428,7 +448,7 @@ class KafkaLog:
         except KafkaException as error:
             if error.args[0].code() in _ELECTING:
                 return ""
-            raise LogError(f"broker {self._settings.servers}: topic {name}: {error}") from error
+            raise LogError(f"broker {self._settings.servers}: topic {name}: {self._said(error)}") from error
         except TimeoutError as error:
             raise LogError(f"broker {self._settings.servers}: topic {name}: no answer in {_ADMIN_S:.0f} s") from error
         return "" if found.topic_id is None else str(found.topic_id)
@@ -436,8 +456,13 @@ class KafkaLog:
     def admin(self) -> AdminClient:
         """Return the one AdminClient; the reference is kept, or its thread would crash on collection."""
         if self._admin is None:
-            self._admin = AdminClient(self._options({}), logger=_client_logger)
+            self._admin = make_client(AdminClient, self._options({}) | {"error_cb": self._cause})
         return self._admin
+
+    def _said(self, error: KafkaException) -> str:
+        """Return why the broker does not answer, and what to do."""
+        self.admin().poll(0)  # what the client has heard of its connections comes now
+        return self._cause.said(error)
 
     def ensure_topics(self, settings: Settings, needed: Collection[str] = topics.TOPICS) -> None:
         """Make the missing topics, or only check them (`[kafka] topics`), then by every key of the layout.
@@ -460,7 +485,7 @@ class KafkaLog:
             name = self._settings.prefix + topic
             found = there.get(topic)
             if found is None:
-                wrong += [f"topic {name}: missing"] if only_check else []
+                wrong += [f"topic {name}: missing, or [kafka] username may not see it"] if only_check else []
                 continue
             replication = self._settings.replication if only_check else 0
             wrong += [f"topic {name}: {item}" for item in differences(topic, found, partitions, replication, config)]
@@ -479,9 +504,11 @@ class KafkaLog:
         for topic, future in self.admin().create_topics(missing).items():
             try:
                 future.result(timeout=30)
+            except TimeoutError:
+                raise LogError(f"topic {topic}: not made within 30 s") from None
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise LogError(f"topic {topic}: {error}") from error
+                    raise LogError(f"topic {topic}: {said(error)}") from error
 
     def _found(self, names: Collection[str], *, configured: bool) -> dict[str, Found]:
         """Return those topics that are there.
@@ -492,7 +519,7 @@ class KafkaLog:
         try:
             metadata = self.admin().list_topics(timeout=_ADMIN_S).topics
         except KafkaException as error:
-            raise LogError(f"broker {self._settings.servers}: {error}") from error
+            raise LogError(f"broker {self._settings.servers}: {self._said(error)}") from error
         found = {}
         for topic in names:
             partitions = getattr(metadata.get(self._settings.prefix + topic), "partitions", {})
@@ -507,7 +534,7 @@ class KafkaLog:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return None
-            raise LogError(f"topic {self._settings.prefix}{topic}: {error}") from error
+            raise LogError(f"topic {self._settings.prefix}{topic}: {said(error)}") from error
         except TimeoutError as error:
             name = self._settings.prefix + topic
             raise LogError(f"broker {self._settings.servers}: topic {name}: no answer in {_ADMIN_S:.0f} s") from error

@@ -11,9 +11,11 @@ from typing import Self
 
 import structlog
 
+from services.runtime.explain import FAILED, REFUSED, debugging, explain
+
+__all__ = ["DONE", "FAILED", "REFUSED", "StopFlag", "run_service"]
+
 DONE = 0
-FAILED = 1
-REFUSED = 2
 """Exit codes: ended in good order; anything unforeseen; the configuration or the input cannot be used."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -76,20 +78,14 @@ def run_service(main: Callable[[], int | None]) -> int:
     """
     try:
         return main() or DONE
-    except ValueError as error:
-        if not _is_ours(error):
-            structlog.get_logger().exception("failed")
-            return FAILED
-        sys.stderr.write(f"{error}\n")
-        return REFUSED
     except KeyboardInterrupt:
         return DONE
-    except Exception:  # noqa: BLE001 - the last line of defence: whatever it was is logged and becomes an exit code
-        structlog.get_logger().exception("failed")
-        return FAILED
-
-
-def _is_ours(error: ValueError) -> bool:
-    """Return whether the error is a subclass that this project defines: a bare ValueError is a bug, not a bad input."""
-    kind = type(error)
-    return kind is not ValueError and kind.__module__.partition(".")[0] in {"services", "spark", "deploy"}
+    except Exception as error:  # noqa: BLE001 - the last line of defence: whatever it was becomes a line and an exit code
+        ending = explain(error)
+        if ending.code == REFUSED:
+            sys.stderr.write(f"{ending.text}\n")
+        elif ending.known and not debugging():
+            structlog.get_logger().error("failed", error=ending.text, kind=type(error).__name__)
+        else:
+            structlog.get_logger().exception("failed")
+        return ending.code

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from services.runtime.explain import DEBUG_VARIABLE
 from services.runtime.section import (
     Bytes,
     Count,
@@ -544,7 +546,12 @@ class Settings(BaseSettings):
     @field_validator("state", "sensors")
     @classmethod
     def _expand(cls, value: Path) -> Path:
-        return value.expanduser()
+        if "\0" in str(value):
+            raise ValueError("a path has no NUL characters")
+        try:
+            return value.expanduser()
+        except RuntimeError:  # no HOME, and a user without an entry in the system's table
+            raise ValueError("~ stands for no directory here: set HOME, or write the path out") from None
 
     @classmethod
     def settings_customise_sources(
@@ -570,33 +577,51 @@ def load(path: Path | str | None = None) -> Settings:
     """
     named = path if path is not None else os.environ.get(CONFIG_VARIABLE)
     file = Path(named) if named else Path(DEFAULT_CONFIG)
-    if not file.exists():
+    table: dict[str, Any] = {}
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         if named:
-            raise ConfigError(f"{file}: no such configuration file")
-        table: dict[str, Any] = {}
-    else:
-        try:
-            table = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file}: not valid TOML: {error}") from None
+            raise ConfigError(f"{file}: no such configuration file") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: the configuration cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # of the TOML, its encoding, or its numbers
+        raise ConfigError(f"{file}: not valid TOML: {error}") from None
     _refuse_unknown_variables()
     try:
         return Settings(**table)
+    except SettingsError as error:
+        name = re.search(r'field "(\w+)"', str(error))
+        variable = f"TSUNAGI_{name[1].upper()}" if name else "TSUNAGI_..."
+        raise ConfigError(
+            f"environment variables {variable}...: found what is no JSON, expected JSON for lists and tables"
+        ) from None
     except ValidationError as error:
         lines = []
         for item in error.errors():
             key = ".".join(str(part) for part in item["loc"])
-            found = "" if item["type"] == "missing" else f" (found {item['input']!r:.80})"
+            # Of a whole table the message tells what is wrong; its values may hold a password.
+            shown = item["type"] != "missing" and not isinstance(item["input"], dict) and "password" not in item["loc"]
+            found = f" (found {item['input']!r:.80})" if shown else ""
             hint = "unknown key" if item["type"] == "extra_forbidden" else item["msg"]
-            lines.append(f"{file}: [{key}] {hint}{found}")
+            lines.append(f"{_origin(file, item['loc'])}: [{key}] {hint}{found}")
         raise ConfigError("\n".join(lines)) from None
+
+
+def _origin(file: Path, key: tuple[int | str, ...]) -> str:
+    """Return where a value stands: in an environment variable, which wins, or in the file."""
+    for end in range(len(key), 0, -1):
+        variable = "TSUNAGI_" + "__".join(str(part).upper() for part in key[:end])
+        if variable in os.environ:
+            return f"environment variable {variable}"
+    return str(file)
 
 
 def _refuse_unknown_variables() -> None:
     """A mistyped variable would otherwise be ignored in silence."""
     sections = Settings.model_fields
     for variable in os.environ:
-        if not variable.startswith("TSUNAGI_") or variable == CONFIG_VARIABLE:
+        if not variable.startswith("TSUNAGI_") or variable in {CONFIG_VARIABLE, DEBUG_VARIABLE}:
             continue
         section, _, key = variable.removeprefix("TSUNAGI_").lower().partition("__")
         field = sections.get(section)

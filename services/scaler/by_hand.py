@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from services.local.plan import write_plan
@@ -46,7 +47,7 @@ def _read(settings: Settings, workers: int | None, kinds: Sequence[str]) -> dict
     wanted = {} if workers is None else {LOCAL: workers}
     for item in kinds:
         kind, _, number = item.partition("=")
-        if not number.isdigit():
+        if not re.fullmatch("[0-9]{1,5}", number):
             raise ScaleError(f"--type: found {item!r}, expected TYPE=N")
         if kind not in known:
             raise ScaleError(f"--type: found {kind!r}, expected one of {', '.join(sorted(known))} ([scaler.sizes])")

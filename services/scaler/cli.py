@@ -10,10 +10,12 @@ from pathlib import Path
 
 import click
 
+from services.runtime.options import DURATION, Number, Output
+
 POLICY_NAMES = ("lookahead", "elasticstream", "always-on", "threshold", "lag")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OUT = click.Path(dir_okay=False, path_type=Path)
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+_OUT = Output()
+_POSITIVE = Number(1e-3, 1e9)
 
 
 @click.command("run")
@@ -37,7 +39,7 @@ def run() -> None:
 @click.option("--trace", required=True, type=_FILE, help="CSV file: t_s,rate_per_s at even steps.")
 @click.option("--policy", default="lookahead", show_default=True, type=click.Choice(POLICY_NAMES), help="Who decides.")
 @click.option("--billing", default="hourly", show_default=True, type=click.Choice(["hourly", "second"]))
-@click.option("--boot", "boot_s", default=100.0, show_default=True, metavar="S", type=click.FloatRange(min=0))
+@click.option("--boot", "boot_s", default=100.0, show_default=True, metavar="S", type=DURATION)
 @click.option(
     "--slo", "slo_s", default=10.0, show_default=True, metavar="S", type=_POSITIVE, help="Longest delay promised."
 )
@@ -57,7 +59,7 @@ def run() -> None:
     "--slower",
     default=0.0,
     metavar="SHARE",
-    type=click.FloatRange(0, 0.99),
+    type=Number(0, 0.99),
     help="By so much workers are slower than told.",
 )
 @click.option("--csv", "csv_file", type=_OUT, help="CSV file of every decision.")
@@ -110,7 +112,7 @@ def simulate(
 
 
 @click.command("scale")
-@click.option("--workers", type=click.IntRange(1), help="So many local workers, and none of any other type.")
+@click.option("--workers", type=click.IntRange(1, 10_000), help="So many local workers, and none of any other type.")
 @click.option(
     "--type", "kinds", multiple=True, metavar="TYPE=N", help="So many of a type; may be given more than once."
 )
@@ -135,7 +137,7 @@ def scale(workers: int | None, kinds: tuple[str, ...], auto: bool) -> None:  # n
 
 @click.command("capacity")
 @click.option("--type", "kind", default="local", show_default=True, help="The type: a key of [scaler.sizes].")
-@click.option("--seconds", default=10.0, show_default=True, help="How long to measure.")
+@click.option("--seconds", default=10.0, type=_POSITIVE, show_default=True, help="How long to measure.")
 def capacity(kind: str, seconds: float) -> None:
     """Measure how many tuples a second one worker of a type processes, here and with the configured query.
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from services.edge.csv_file import CsvFile, check_csv
+from services.edge.csv_open import CsvOpener
 from services.edge.source import SourceError
 from services.runtime.sensors import Sensor, SensorTable
+from services.runtime.settings import Settings, Source
 
 TABLE = SensorTable((Sensor(0, "a", "e1"), Sensor(1, "b", "e2"), Sensor(2, "c", "e1")))
 
@@ -184,3 +186,10 @@ def test_a_file_without_rows_does_not_repeat(write):
         file = CsvFile(write(header), TABLE, TABLE.of_edge("e1"), repeat=True)
         assert file.next_row() is None
         file.close()
+
+
+def test_times_of_another_unit_end_the_edge_before_it_joins(write, tmp_path):
+    path = write("time,a,b,c\n1700000000000,1,2,3\n")
+    settings = Settings(state=tmp_path, source=Source(path=path))
+    with pytest.raises(SourceError, match="looks like milliseconds, expected seconds since 1970"):
+        CsvOpener(settings, "e1", TABLE, TABLE.of_edge("e1"))

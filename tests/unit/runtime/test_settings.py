@@ -108,6 +108,20 @@ def test_bad_value_is_refused_with_file_key_found_and_expected(tmp_path: Path, t
         assert part in str(caught.value)
 
 
+def test_a_value_of_the_environment_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TSUNAGI_STEPS__INTERVAL_S", "inf")
+    with pytest.raises(
+        ConfigError, match=r"^environment variable TSUNAGI_STEPS__INTERVAL_S: \[steps.interval_s\] .*inf"
+    ):
+        load()
+
+
+def test_a_refused_table_does_not_show_its_password(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="both given") as caught:
+        load(written(tmp_path, '[kafka]\npassword = "hunter2"\npassword_file = "x"\n'))
+    assert "hunter2" not in str(caught.value)
+
+
 def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(written(tmp_path, "[slots]\ncount = 0\n[kafka]\nreplication = -1\n"))

@@ -4,14 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.settings import ConfigError, Kafka
-from spark.session import security_options
+from services.runtime.settings import ConfigError, Kafka, Settings
+from spark.session import security_options, session_options
 
 
 def secured(path: Path, password: str, **changes: object) -> Kafka:
     path.write_text(password)
     kafka = Kafka(security="sasl_tls", username="spark", password_file=str(path), ca_file="/run/secrets/ca.pem")
     return kafka.model_copy(update=changes)
+
+
+def test_a_user_without_a_name_is_refused_before_java_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(ConfigError, match="found no entry in the system's table of users"):
+        session_options(Settings(), tmp_path)
 
 
 def test_without_security_there_is_nothing() -> None:
