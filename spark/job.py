@@ -82,6 +82,7 @@ class Job:
             memory=round(settings.spark.rebalance_s * 1e6 / slide_us),
             specs=specs_of(settings.query.aggregates, settings.steps),
             kafka=settings.kafka,
+            task_bytes=settings.spark.max_bytes // settings.spark.cores,
         )
         self._query = query
         self._placements = PlacementReader(log)

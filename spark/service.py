@@ -27,6 +27,7 @@ from spark.files import FilesThread
 from spark.frontier import Mark
 from spark.identity import reconcile
 from spark.job import Job, StoppedError
+from spark.limit import BatchTooLargeError
 from spark.progress import Stages
 from spark.session import source, start_session
 from spark.standing import Standing
@@ -70,10 +71,29 @@ def run(settings: Settings) -> int:
                 try:
                     _serve(settings, signed, store, standing, stop)
                     break
+                except BatchTooLargeError as error:
+                    settings = with_smaller_batches(settings, store, error)
+                    failure = None
                 except (OffsetLostError, StreamingQueryException) as error:
                     logger.warning("the query ended; comparing its positions with the log", error=str(error))
                     failure = error
     return 0
+
+
+def with_smaller_batches(settings: Settings, store: Store, error: BatchTooLargeError) -> Settings:
+    """Drop the batch that was too large; return the settings with fewer records a batch."""
+    spark = settings.spark
+    records = error.records(spark.max_bytes, spark.max_offsets)
+    structlog.get_logger("tsunagi.spark").warning(
+        "batch too large: the query begins anew with smaller ones",
+        found=str(error),
+        max_bytes=spark.max_bytes,
+        max_offsets=records,
+    )
+    metrics.SPARK_CUT_BATCHES.inc()
+    last = begin(store, settings).batch
+    Checkpoint(spark.checkpoint, settings.kafka.prefix + RECOVERED).drop_planned(store, last)
+    return settings.model_copy(update={"spark": spark.model_copy(update={"max_offsets": records})})
 
 
 def resume(store: Store, settings: Settings, log: Log, failure: Exception | None) -> Standing:

@@ -179,6 +179,10 @@ EDGE_SOURCE_QUEUE = Gauge(
 SPARK_BATCH_S = Histogram("tsunagi_spark_batch_seconds", "Length of a batch.", buckets=_BATCH_BUCKETS_S)
 SPARK_ROWS = Counter("tsunagi_spark_rows", "Result rows delivered (a row is a reading of a step).")
 SPARK_FILE_ROWS = Counter("tsunagi_spark_file_rows", "Rows written to Parquet files ([results] files).")
+RESULT_FILE_FAULTS = Counter(
+    "tsunagi_result_file_faults",
+    "Partitions of results found, at a start, not to be those that the files of [results] files were made of.",
+)
 SPARK_MERGED_ROWS = Counter("tsunagi_spark_merged_rows", "Result rows of groups that are cut over cores and merged.")
 SPARK_NAN_ROWS = Counter(
     "tsunagi_spark_nan_rows", "Rows of recovered whose value is not a number; they pass on as such."
@@ -202,6 +206,10 @@ SPARK_LATENCY_S = Histogram(
 SPARK_SET_ASIDE = Counter(
     "tsunagi_spark_set_aside_files",
     "Files of the checkpoint set aside at a start: not whole, of another version, or after the last whole batch.",
+)
+SPARK_CUT_BATCHES = Counter(
+    "tsunagi_spark_cut_batches",
+    "Batches larger than [spark] max_bytes, which were cut anew, with fewer records.",
 )
 SPARK_LOG_FAULTS = Counter(
     "tsunagi_spark_log_faults",
@@ -386,11 +394,13 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SPARK_NAN_ROWS,
         SPARK_MERGED_ROWS,
         SPARK_FILE_ROWS,
+        RESULT_FILE_FAULTS,
         SPARK_TABLE_CHANGES,
         SPARK_CORE_ROWS,
         SPARK_CARRIED,
         SPARK_SET_ASIDE,
         SPARK_LOG_FAULTS,
+        SPARK_CUT_BATCHES,
         SPARK_UNGROUPED,
         SPARK_STAGE_S,
         SPARK_INPUT_AGE_S,

@@ -1,17 +1,18 @@
 """Results as Parquet files: `[results] files`, a directory that pandas, Polars, DuckDB or Spark read as one table.
 
 The files are made of the topic, not of batches: a file holds what stands in one partition of `results` from one offset
-to another, repeats dropped by name as every reader drops them. Its footer says where the next file begins and what was
-taken last of each group. So whatever the job does again, no row is in the files twice and none is missing; a directory
-that is deleted is written again from what the topic still has.
+to another, repeats dropped by name as every reader drops them. Its footer says where the next file begins, in which log
+(services/runtime/marks.py), and what was taken last of each group. So whatever the job does again, no row is in the
+files twice and none is missing; a directory that is deleted is written again from what the topic still has.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import structlog
 from pyarrow import parquet
 
-from services.runtime.log import RESULTS, Log
+from services.runtime import metrics
+from services.runtime.log import RESULTS, Log, LogError, Position
+from services.runtime.marks import NO_MARK, Mark, digest_of, record_before
 from services.runtime.messages import QUALITY_NAMES
 from services.runtime.results import Block, Last, Results, Run, WindowColumns, name_of
 from services.runtime.sensors import SensorTable
@@ -31,6 +35,12 @@ VERSION = 1
 _META = b"tsunagi"
 _OVERDUE = 2
 """A file is closed after so many times its length of event time, by the clock, if nothing follows."""
+
+_MOST_ROWS = 2_000_000
+"""A file of more rows is closed before its event time is over: they wait in memory, some 100 bytes each."""
+
+_FILE = re.compile(r"p(\d+)(?:\.(\d+))?-(\d+)\.parquet")
+"""Partition, log (none = the first) and first offset: offsets of a topic that was made anew begin again."""
 
 SCHEMA = pa.schema(
     [
@@ -60,6 +70,7 @@ class _Open:
 
     since_s: float
     chunk: int
+    rows: int = 0
     blocks: list[Block] = field(default_factory=list)
 
 
@@ -105,11 +116,28 @@ class ResultFiles:
         self._home: dict[Run, int] = {}
         self._last: dict[int, dict[Run, Last]] = {}
         at = {}
+        self._asker = log.reader()
+        self._topic_id = log.topic_id(RESULTS)
+        self._log: dict[int, int] = {}
+        files = sorted((int(parts[0]), int(parts[1] or 0), int(parts[2]), path) for parts, path in self._files())
+        newest = {partition: (number, path) for partition, number, _, path in files}
         for partition in range(log.partitions(RESULTS)):
-            found = sorted(self.directory.glob(f"p{partition}-*.parquet"))
-            self._last[partition] = {}
+            self._last[partition], self._log[partition] = {}, 0
+            if partition not in newest:
+                continue
+            self._log[partition], path = newest[partition]
+            at[partition], self._last[partition], mark = _resume(path)
+            found = mark.contradicts(self._mark(partition, at[partition])) or self._beyond(partition, at[partition])
             if found:
-                at[partition], self._last[partition] = _resume(found[-1])
+                metrics.RESULT_FILE_FAULTS.inc()
+                structlog.get_logger("tsunagi.results").error(
+                    "not the log that the files are of; going on from its beginning",
+                    partition=partition,
+                    file=str(path),
+                    found=found,
+                )
+                del at[partition]
+                self._log[partition] += 1
         last = {run: step for runs in self._last.values() for run, step in runs.items()}
         self._home = {run: partition for partition, runs in self._last.items() for run in runs}
         self._results = Results(log, settings, at=at, last=last)
@@ -117,6 +145,7 @@ class ResultFiles:
     def close(self) -> None:
         """Let go of the connections. What no file has yet is read again by the next to come."""
         self._results.close()
+        self._asker.close()
 
     def poll(self, timeout_s: float = 0.1) -> None:
         """Take in what is new, and write the files that are full or overdue.
@@ -140,12 +169,13 @@ class ResultFiles:
             )
         chunk = block.event_time_us // self._chunk_us
         waiting = self._open.get(block.partition)
-        if waiting is not None and chunk > waiting.chunk:
+        if waiting is not None and (chunk > waiting.chunk or waiting.rows >= _MOST_ROWS):
             self._write(block.partition, block.offset)
             waiting = None
         if waiting is None:
             waiting = self._open[block.partition] = _Open(self._clock(), chunk)
         waiting.blocks.append(block)
+        waiting.rows += len(block)
 
     def _write(self, partition: int, next_offset: int) -> None:
         blocks = self._open.pop(partition).blocks
@@ -153,9 +183,15 @@ class ResultFiles:
         for block in blocks:
             newest = int(block.sensor[-1]) if self._results.by_rows and len(block) else -1
             last[block.query, block.group, block.part, block.parts] = Last(block.step, newest)
-        footer = {"version": VERSION, "next": next_offset, "last": [[*run, *place] for run, place in last.items()]}
+        footer = {
+            "version": VERSION,
+            "next": next_offset,
+            "mark": self._mark(partition, next_offset),
+            "last": [[*run, *place] for run, place in last.items()],
+        }
         table = to_table(blocks, self._table()).replace_schema_metadata({_META: json.dumps(footer).encode()})
-        path = self.directory / f"p{partition}-{blocks[0].offset:020d}.parquet"
+        log = f".{self._log[partition]}" if self._log[partition] else ""
+        path = self.directory / f"p{partition}{log}-{blocks[0].offset:020d}.parquet"
         temporary = path.with_name(f".{path.stem}.new")  # a name that no glob of the files matches
         try:
             parquet.write_table(table, temporary, compression="zstd")
@@ -165,6 +201,25 @@ class ResultFiles:
         except OSError as error:
             raise ConfigError(f"[results] files: {path}: {error.strerror}") from error
         self.rows += len(table)
+
+    def _files(self) -> Iterator[tuple[tuple[str, ...], Path]]:
+        """Yield the files of results in the directory, with what their names say."""
+        for path in self.directory.glob("p*.parquet"):
+            found = _FILE.fullmatch(path.name)
+            if found is not None:
+                yield found.groups(), path
+
+    def _mark(self, partition: int, offset: int) -> Mark:
+        """Return which log an offset is of, as far as the log can tell now."""
+        try:
+            record = record_before(self._asker, Position(RESULTS, partition, offset))
+        except LogError:
+            record = None
+        return Mark(self._topic_id, 0 if record is None else digest_of(record))
+
+    def _beyond(self, partition: int, offset: int) -> str:
+        end = self._asker.range(RESULTS, partition)[1]
+        return f"the log lost its end: it ends at {end}, and was read up to {offset}" if end < offset else ""
 
 
 def to_table(blocks: Sequence[Block], sensors: SensorTable) -> pa.Table:
@@ -224,12 +279,13 @@ def _repeated(words: Sequence[str], lengths: Sequence[int]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(places), pa.array(found.tolist(), pa.string()))
 
 
-def _resume(path: Path) -> tuple[int, dict[Run, Last]]:
-    """Read from a file where the next one begins, and what was taken last."""
+def _resume(path: Path) -> tuple[int, dict[Run, Last], Mark]:
+    """Read from a file where the next one begins, what was taken last, and which log that is of."""
     try:
         footer = json.loads((parquet.read_schema(path).metadata or {})[_META])
     except (OSError, pa.ArrowInvalid, KeyError, ValueError) as error:
         raise ConfigError(f"[results] files: {path}: not a file of Tsunagi's results: {error}") from None
     if footer["version"] > VERSION:
         raise ConfigError(f"[results] files: {path}: found version {footer['version']}, expected at most {VERSION}")
-    return footer["next"], {(row[0], row[1], row[2], row[3]): Last(row[4], row[5]) for row in footer["last"]}
+    last = {(row[0], row[1], row[2], row[3]): Last(row[4], row[5]) for row in footer["last"]}
+    return footer["next"], last, Mark(*footer.get("mark", NO_MARK))

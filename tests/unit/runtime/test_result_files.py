@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from services.runtime import metrics
 from services.runtime.clock import ManualClock
 from services.runtime.log import RESULTS, OffsetLostError
 from services.runtime.result_files import ResultFiles
@@ -149,3 +150,47 @@ def test_polars_reads_the_same(place: Place) -> None:
     frame = polars.read_parquet(place.directory / "*.parquet")
     assert frame.columns == list(pd.read_parquet(place.directory).columns)
     assert frame["step"].to_list() == [step for step in range(20) for _ in range(3)]
+
+
+@pytest.mark.parametrize("event", ["made anew", "lost its end", "lost its end and grew"])
+def test_files_go_on_with_another_log_and_have_every_row_once(place: Place, event: str) -> None:
+    for step in range(40):
+        write(place.log, 0, a_block("g", step))
+        write(place.log, 1, a_block("h", step))
+    drain(place.open())
+    if event == "made anew":
+        place.log.make_anew(RESULTS)
+    else:
+        place.log.lose_end(RESULTS, 0, 12)
+        place.log._clock.advance(3)  # type: ignore[attr-defined]
+    before = place.digests()
+    for step in range(12 if "lost" in event else 5, 20 if event == "lost its end" else 60):
+        write(place.log, 0, a_block("g", step))
+    faults = metrics.RESULT_FILE_FAULTS._value.get()
+    drain(place.open())
+    assert metrics.RESULT_FILE_FAULTS._value.get() - faults == (2 if event == "made anew" else 1)
+    assert before.items() <= place.digests().items(), "no file is written over"
+    if event != "lost its end":
+        assert any(name.startswith("p0.1-") for name in place.digests())
+    frame = pd.read_parquet(place.directory)
+    rows = frame[frame.group == "g"]
+    assert len(rows) == len(rows.drop_duplicates(["query", "group", "step", "id"]))
+    steps = sorted(set(rows.step))
+    assert steps == list(range(len(steps)))
+    assert len(steps) >= (50 if event != "lost its end" else 30)
+    again = place.digests()
+    drain(place.open())
+    assert place.digests() == again, "and said once"
+
+
+def test_a_file_is_bounded_in_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.runtime.result_files._MOST_ROWS", 6)
+    for _ in range(2):
+        for step in range(9):
+            write(place.log, 0, a_block("g", step, 2))
+    place.now_s = 0.0
+    files = place.open()
+    drain(files)
+    lengths = [len(pd.read_parquet(path)) for path in sorted(place.directory.glob("p0-*.parquet"))]
+    assert lengths
+    assert max(lengths) <= 8
