@@ -220,17 +220,17 @@ def begin(store: Store, settings: Settings) -> Standing:
     last = checkpoint.mend_state(store, cores)
     if last < 0:
         committed = max(checkpoint.batches("commits"), default=-1)
-        if checkpoint.damaged:
-            structlog.get_logger("tsunagi.spark").error(
-                "no batch of the checkpoint is whole; starting anew from what recovered keeps",
-                committed=committed,
-            )
-            checkpoint.start_anew(store)
-            store.prepare(cores)
-        elif committed >= 0:
+        if committed >= 0 and not checkpoint.damaged:
             store.check(f"driver/after-{committed}")
             for core in range(cores):
                 store.check(f"core-{core}/state-{committed}")
+            store.check(f"layouts/{Standing.of(store.read_json(f'driver/after-{committed}')).layout}")
+        if committed >= 0:
+            structlog.get_logger("tsunagi.spark").error(
+                "no batch of the checkpoint is whole; starting anew from what recovered keeps", committed=committed
+            )
+        checkpoint.start_anew(store)  # also what was only planned: the log may have been made anew since
+        store.prepare(cores)
         return Standing()
     standing = Standing.of(store.read_json(f"driver/after-{last}"))
     slots = range(settings.slots.count)

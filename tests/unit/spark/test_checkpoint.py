@@ -206,6 +206,16 @@ def test_a_whole_checkpoint_is_left_alone(place: Place) -> None:
     assert not (place.root / ASIDE).exists()
 
 
+def test_a_first_batch_that_was_only_planned_is_planned_anew(place: Place) -> None:
+    for path in [*place.root.glob("commits/*"), *place.root.glob("offsets/*"), *place.store.root.glob("*/[ars]*-*")]:
+        path.unlink()
+    place.offsets(0)
+    assert begin(place.store, place.settings) == Standing()
+    place.check(Standing())
+    assert (place.root / ASIDE / "1" / "offsets" / "0").exists()
+    assert (place.root / ASIDE / "1" / "sources" / "0" / "0").exists(), "it may be of a topic that is no more"
+
+
 def test_state_that_somebody_took_away_is_asked_for(place: Place) -> None:
     for path in (place.root / "tsunagi" / "driver").glob("after-*"):
         path.unlink()
