@@ -117,7 +117,7 @@ TEARS: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
     "cut": lambda data, choice: data[: choice.randrange(len(data))],
     "zeros": zeros,
     "noise": lambda data, choice: choice.randbytes(len(data)),
-    "version": lambda data, _choice: data.replace(b"v1", b"v9").replace(b'"version": 1', b'"version": 9'),
+    "version": lambda data, _choice: data.replace(b"v1", b"v9").replace(b'"version": 2', b'"version": 9'),
     "missing": lambda _data, _choice: None,
 }
 
