@@ -13,10 +13,13 @@ from services.runtime.log import LogError
 from services.runtime.settings import Settings
 from spark.blocks import SQL
 from spark.layout import LayoutError
+from spark.limit import BatchTooLargeError
 from spark.state import StateError
 from spark.tasks import BATCH, REPORT_SQL, BatchContext, JobContext, decoding, merging, ordering, warming
 
-_NAMED = re.compile(r"^(?:spark|services)\.[\w.]*\b(StateError|LogError|LayoutError): (.*)$", re.MULTILINE)
+_OURS: tuple[type[Exception], ...] = (StateError, LogError, LayoutError, BatchTooLargeError)
+_NAMES = "|".join(kind.__name__ for kind in _OURS)
+_NAMED = re.compile(rf"^(?:spark|services)\.[\w.]*\b({_NAMES}): (.*)$", re.MULTILINE)
 
 
 def ordered(records: DataFrame, job: JobContext, cores: int) -> DataFrame:
@@ -58,5 +61,4 @@ def named(error: Exception) -> Exception:
     found = _NAMED.search(str(error)) if isinstance(error, PySparkException) else None
     if found is None:
         return error
-    kind = {"StateError": StateError, "LogError": LogError, "LayoutError": LayoutError}[found[1]]
-    return kind(found[2])
+    return {kind.__name__: kind for kind in _OURS}[found[1]](found[2])

@@ -138,6 +138,13 @@ class Checkpoint:
         if not (commits / str(batch)).exists():
             self._write(commits / str(batch), f"{_LOG_VERSION}\n{_PLAIN_COMMIT}")
 
+    def drop_planned(self, store: Store, batch: int) -> None:
+        """Set aside what was planned after a batch that is whole, so that Spark cuts the next one anew."""
+        for path in [*_files(self.root / "offsets"), *_visible(store.root / "driver")]:
+            number = path.name.removeprefix("before-")
+            if number.isdecimal() and int(number) > batch:
+                self.set_aside(path, "the batch is cut anew")
+
     def start_anew(self, store: Store, why: str = "no batch is whole") -> None:
         """Set everything aside: nothing in it can be gone on from."""
         self._aside = None  # directories of the same names may stand there

@@ -38,6 +38,8 @@ from spark.state import KEPT, CoreState, StateError, Store
 from spark.tasks import MERGE, BatchContext, JobContext
 from spark.windows import specs_of
 
+_AT_ONCE_S = 0.001
+
 Answer = TypeVar("Answer")
 
 
@@ -82,11 +84,12 @@ class Job:
             memory=round(settings.spark.rebalance_s * 1e6 / slide_us),
             specs=specs_of(settings.query.aggregates, settings.steps),
             kafka=settings.kafka,
+            task_bytes=settings.spark.max_bytes // settings.spark.cores,
         )
         self._query = query
         self._placements = PlacementReader(log)
         self._ends = log.reader()
-        self._reader = log.reader()
+        self._reader = log.reader(wait_s=_AT_ONCE_S)  # an empty request must not be in the way of the next
         self._acknowledger = Acknowledger(log)
         self._balancer = Balancer(settings.spark.order, settings.spark.rebalance_s)
         self._logger = structlog.get_logger("tsunagi.spark")

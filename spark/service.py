@@ -27,6 +27,7 @@ from spark.files import FilesThread
 from spark.frontier import Mark
 from spark.identity import reconcile
 from spark.job import Job, StoppedError
+from spark.limit import BatchTooLargeError
 from spark.progress import Stages
 from spark.session import source, start_session
 from spark.standing import Standing
@@ -70,10 +71,29 @@ def run(settings: Settings) -> int:
                 try:
                     _serve(settings, signed, store, standing, stop)
                     break
+                except BatchTooLargeError as error:
+                    settings = with_smaller_batches(settings, store, error)
+                    failure = None
                 except (OffsetLostError, StreamingQueryException) as error:
                     logger.warning("the query ended; comparing its positions with the log", error=str(error))
                     failure = error
     return 0
+
+
+def with_smaller_batches(settings: Settings, store: Store, error: BatchTooLargeError) -> Settings:
+    """Drop the batch that was too large; return the settings with fewer records a batch."""
+    spark = settings.spark
+    records = error.records(spark.max_bytes, spark.max_offsets)
+    structlog.get_logger("tsunagi.spark").warning(
+        "batch too large: the query begins anew with smaller ones",
+        found=str(error),
+        max_bytes=spark.max_bytes,
+        max_offsets=records,
+    )
+    metrics.SPARK_CUT_BATCHES.inc()
+    last = begin(store, settings).batch
+    Checkpoint(spark.checkpoint, settings.kafka.prefix + RECOVERED).drop_planned(store, last)
+    return settings.model_copy(update={"spark": spark.model_copy(update={"max_offsets": records})})
 
 
 def resume(store: Store, settings: Settings, log: Log, failure: Exception | None) -> Standing:
@@ -200,17 +220,17 @@ def begin(store: Store, settings: Settings) -> Standing:
     last = checkpoint.mend_state(store, cores)
     if last < 0:
         committed = max(checkpoint.batches("commits"), default=-1)
-        if checkpoint.damaged:
-            structlog.get_logger("tsunagi.spark").error(
-                "no batch of the checkpoint is whole; starting anew from what recovered keeps",
-                committed=committed,
-            )
-            checkpoint.start_anew(store)
-            store.prepare(cores)
-        elif committed >= 0:
+        if committed >= 0 and not checkpoint.damaged:
             store.check(f"driver/after-{committed}")
             for core in range(cores):
                 store.check(f"core-{core}/state-{committed}")
+            store.check(f"layouts/{Standing.of(store.read_json(f'driver/after-{committed}')).layout}")
+        if committed >= 0:
+            structlog.get_logger("tsunagi.spark").error(
+                "no batch of the checkpoint is whole; starting anew from what recovered keeps", committed=committed
+            )
+        checkpoint.start_anew(store)  # also what was only planned: the log may have been made anew since
+        store.prepare(cores)
         return Standing()
     standing = Standing.of(store.read_json(f"driver/after-{last}"))
     slots = range(settings.slots.count)

@@ -67,6 +67,7 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.streaming.checkpointFileManagerClass": _COMMIT_MANAGER,
         "spark.sql.streaming.minBatchesToRetain": "4",
         "spark.sql.streaming.metricsEnabled": "false",

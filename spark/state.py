@@ -33,7 +33,9 @@ from spark.layout import Ints
 from spark.queries import Readings
 from spark.windows import PANE, Panes, no_panes
 
-VERSION = 1
+VERSION = 2
+"""Of the files; 2: marks say which log they are of. Files of a later version count as damaged."""
+
 KEPT = 4
 """Batches whose state is kept. Spark runs at most the last one again."""
 

@@ -29,6 +29,7 @@ from spark.decode import Arrived, SlotDecoder
 from spark.encode import Encoded, encode_blocks
 from spark.frontier import Mark
 from spark.layout import Layout
+from spark.limit import ByteCount
 from spark.merge import Ordered, Task, advance, grown, result_blocks
 from spark.moving import GATHERED, gather, settled, touched, within
 from spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
@@ -60,6 +61,7 @@ class JobContext:
     Attributes:
         form: `[results] format`.
         memory, specs: see `merge.Task`.
+        task_bytes: bytes of records that one task reads of a batch at most.
     """
 
     checkpoint: str
@@ -69,6 +71,7 @@ class JobContext:
     memory: int
     specs: tuple[Spec, ...]
     kafka: Kafka
+    task_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,12 @@ def warming(kafka: Kafka) -> Stage:
 def decode_records(
     job: JobContext, context: BatchContext, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Decode Kafka records (key, value, partition, offset, timestamp) into blocks."""
+    """Decode Kafka records (key, value, partition, offset, timestamp) into blocks.
+
+    Raises:
+        BatchTooLargeError: the task's share of the batch is.
+    """
+    count = ByteCount(job.task_bytes)
     layout = _layout(job, context)
     delivered = np.array(context.delivered, dtype=np.int64)
     decoders: dict[int, SlotDecoder] = {}
@@ -192,6 +200,7 @@ def decode_records(
             if decoder is None:
                 mark = context.marks.get(slot, Mark())
                 decoder = decoders[slot] = SlotDecoder(slot, mark, layout, delivered, job.slide_us)
+            count.add(len(key or b"") + len(value or b""), len(decoders))
             decoder.add(Arrived(slot, offset, key, value, at_us))
         for decoder in decoders.values():
             if decoder.bytes > EMIT_BYTES:

@@ -143,7 +143,7 @@ def spark_line(job: Mapping[str, Any]) -> str:
         text += f"; waiting for slot {', '.join(map(str, job['held_by']))}"
     if job["left_behind"]:
         text += f"; left behind: slot {', '.join(map(str, job['left_behind']))}"
-    if job["fault"]:
+    if job.get("fault"):
         text += f"; not the log that it knew: {job['fault']}"
     return text
 

@@ -218,6 +218,10 @@ SPARK_SET_ASIDE = Counter(
     "tsunagi_spark_set_aside_files",
     "Files of the checkpoint set aside at a start: not whole, of another version, or after the last whole batch.",
 )
+SPARK_CUT_BATCHES = Counter(
+    "tsunagi_spark_cut_batches",
+    "Batches larger than [spark] max_bytes, which were cut anew, with fewer records.",
+)
 SPARK_LOG_FAULTS = Counter(
     "tsunagi_spark_log_faults",
     "Partitions found not to be what they were: made anew, without their end, or deleted before they were read.",
@@ -410,6 +414,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         SPARK_CARRIED,
         SPARK_SET_ASIDE,
         SPARK_LOG_FAULTS,
+        SPARK_CUT_BATCHES,
         SPARK_UNGROUPED,
         SPARK_STAGE_S,
         SPARK_INPUT_AGE_S,

@@ -42,6 +42,9 @@ _LEFTOVER = re.compile(r"\.p\d+-\d{20}\.new")
 _OVERDUE = 2
 """A file is closed after so many times its length of event time, by the clock, if nothing follows."""
 
+_MOST_ROWS = 2_000_000
+"""A file of more rows is closed before its event time is over: they wait in memory, some 100 bytes each."""
+
 SCHEMA = pa.schema(
     [
         ("query", pa.dictionary(pa.int32(), pa.string())),
@@ -85,6 +88,7 @@ class _Open:
 
     since_s: float
     chunk: int
+    rows: int = 0
     blocks: list[Block] = field(default_factory=list)
 
 
@@ -198,12 +202,13 @@ class ResultFiles:
             )
         chunk = block.event_time_us // self._chunk_us
         waiting = self._open.get(block.partition)
-        if waiting is not None and chunk > waiting.chunk:
+        if waiting is not None and (chunk > waiting.chunk or waiting.rows >= _MOST_ROWS):
             self._write(block.partition, block.offset)
             waiting = None
         if waiting is None:
             waiting = self._open[block.partition] = _Open(self._clock(), chunk)
         waiting.blocks.append(block)
+        waiting.rows += len(block)
 
     def _write(self, partition: int, next_offset: int) -> None:
         blocks = self._open.pop(partition).blocks

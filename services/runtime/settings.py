@@ -403,6 +403,7 @@ class Spark(Section):
     )
     trigger_s: SecondsOrNone = Field(0.0, description="least time between batches; 0 = as fast as they come")
     max_offsets: Count = Field(20_000, description="records of `recovered` in one batch at most")
+    max_bytes: Bytes = Field(268_435_456, description="bytes of these records in one batch at most")
     wait_s: Seconds = Field(30.0, description="how long the frontier waits for a slot that gives nothing")
     max_carried: Count = Field(
         10_000_000, description="rows that may wait for a lagging slot; beyond it the slot is left behind at once"

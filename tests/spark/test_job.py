@@ -158,8 +158,9 @@ def test_rows_survive_two_kills_and_an_emptied_checkpoint(make_place: Callable[.
     write(0, 40)
     bad = pack_key(GENERATION, 1, Name(10**9, 0))
     write_records(place.log, [(1, bad, b"\xff\xff no record"), (0, b"no name", b"")])
-    driver = place.drive(TSUNAGI_SPARK__MAX_OFFSETS="30")
+    driver = place.drive(TSUNAGI_SPARK__MAX_OFFSETS="60", TSUNAGI_SPARK__MAX_BYTES="4000")
     wait_until(lambda: audience.reached(FIRST_STEP + 5), "first results")
+    assert "batch too large" in driver.log.read_text()
     refused = place.drive()
     assert refused.process.wait(60) != 0
     assert "in use by another driver" in refused.log.read_text()

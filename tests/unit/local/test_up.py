@@ -140,6 +140,7 @@ def test_the_status_table(settings: Settings) -> None:
             "carried": 40,
             "order": "optimised",
             "cut": 1,
+            "fault": "recovered/1: the topic was made anew",
         },
         "nodes": [node],
         "processes": [{"node": "gw-1", "alive": True}, {"node": "spark", "alive": False}],
@@ -157,5 +158,5 @@ def test_the_status_table(settings: Settings) -> None:
     words = " ".join(text.split())
     assert "batch 7 took 0.31 s, results 0.42 s after their input; order optimised (1 groups cut)" in words
     assert "frontier at step 12, 10 s behind the newest slot (40 rows wait); waiting for slot 1" in words
-    assert "left behind: slot 2" in words
+    assert "left behind: slot 2; not the log that it knew: recovered/1: the topic was made anew" in words
     print_status(status | {"spark": {}}, Console(file=output, width=160))

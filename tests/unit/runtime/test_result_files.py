@@ -207,3 +207,16 @@ def test_a_topic_that_is_not_the_one_of_the_files_is_found_and_costs_no_row(
     drain(files)
     found = pd.read_parquet(place.directory).step.tolist()
     assert sorted(found) == [step for step in range(80) for _ in range(2)]
+
+
+def test_a_file_is_bounded_in_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.runtime.result_files._MOST_ROWS", 6)
+    for _ in range(2):
+        for step in range(9):
+            write(place.log, 0, a_block("g", step, 2))
+    place.now_s = 0.0
+    files = place.open()
+    drain(files)
+    lengths = [len(pd.read_parquet(path)) for path in sorted(place.directory.glob("p0-*.parquet"))]
+    assert lengths
+    assert max(lengths) <= 8

@@ -117,7 +117,7 @@ TEARS: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
     "cut": lambda data, choice: data[: choice.randrange(len(data))],
     "zeros": zeros,
     "noise": lambda data, choice: choice.randbytes(len(data)),
-    "version": lambda data, _choice: data.replace(b"v1", b"v9").replace(b'"version": 1', b'"version": 9'),
+    "version": lambda data, _choice: data.replace(b"v1", b"v9").replace(b'"version": 2', b'"version": 9'),
     "missing": lambda _data, _choice: None,
 }
 
@@ -204,6 +204,16 @@ def test_a_whole_checkpoint_is_left_alone(place: Place) -> None:
     assert begin(place.store, place.settings).batch == LAST
     assert {path: path.read_bytes() for path in place.files()} == files
     assert not (place.root / ASIDE).exists()
+
+
+def test_a_first_batch_that_was_only_planned_is_planned_anew(place: Place) -> None:
+    for path in [*place.root.glob("commits/*"), *place.root.glob("offsets/*"), *place.store.root.glob("*/[ars]*-*")]:
+        path.unlink()
+    place.offsets(0)
+    assert begin(place.store, place.settings) == Standing()
+    place.check(Standing())
+    assert (place.root / ASIDE / "1" / "offsets" / "0").exists()
+    assert (place.root / ASIDE / "1" / "sources" / "0" / "0").exists(), "it may be of a topic that is no more"
 
 
 def test_state_that_somebody_took_away_is_asked_for(place: Place) -> None:
