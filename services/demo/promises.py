@@ -111,6 +111,10 @@ def _check_asides(
     waited for it as long as it must: that is the machine's doing, and may be so for few.
     """
     slow = 0
+    written = {(slot, record.offset) for slot, records in collected.tuples.items() for record in records}
+    for slot, offset in sorted(asides.keys() - written):
+        findings.wrong["asides"] += 1
+        findings.problem(f"{asides[slot, offset].topic}: names tuples/{slot}, offset {offset}, where nothing stands")
     for slot, slot_log in logs.items():
         for edge, batches in _refused(slot, slot_log, asides, findings).items():
             spans = list(_spans(edge, logs, collected, world))

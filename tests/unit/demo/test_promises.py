@@ -101,6 +101,27 @@ def test_a_dead_letter_has_no_excuse(tmp_path: Path) -> None:
     assert "damaged" in found.problems[0]
 
 
+@pytest.mark.parametrize("topic", ["late", "dead-letters"])
+def test_what_is_set_aside_must_have_stood_in_the_log(tmp_path: Path, topic: str) -> None:
+    small = small_world.make(tmp_path)
+    end = len(small.tuples[1])
+    late, letter = Late(slot=1, offset=end), DeadLetter(topic="tuples", partition=1, offset=end)
+    if topic == "late":
+        small.late.append(replace(small.late[-1], value=late.SerializeToString()))
+    dead = [] if topic == "late" else [replace(small.late[-1], value=letter.SerializeToString())]
+    found = check(replace(small.collected(), dead_letters=dead), small.world).findings
+    assert found.wrong == {"asides": 1}
+
+
+def test_rows_that_came_too_late_for_their_results_are_no_tuples_set_aside(tmp_path: Path) -> None:
+    small = small_world.make(tmp_path)
+    output = Recovered.FromString(small.recovered[0][-1].value or b"")
+    late = Late(slot=0, offset=output.offset, reason="frontier", recovered=output)
+    small.late.append(replace(small.late[-1], value=late.SerializeToString()))
+    assert findings(small).ok
+    assert findings(small).late == 2
+
+
 # ---- owners
 
 
