@@ -78,6 +78,13 @@ def test_an_edge_that_starts_or_is_back_may_miss_its_first_steps(tmp_path: Path,
     assert found.ok, found.problems
 
 
+@pytest.mark.parametrize(("until", "ok"), [(14, True), (20, False)])
+def test_an_edge_that_is_not_let_in_yet_may_wait_a_while(tmp_path: Path, until: int, ok: bool) -> None:
+    small = small_world.make(tmp_path, late=at_steps("edge-1", 1, *range(until)))
+    small.recovered[1], small.results = [], {}  # (without any edge its outputs have no names to tell)
+    assert ("late" not in findings(small).wrong) == ok
+
+
 def test_another_edges_outage_explains_nothing(tmp_path: Path) -> None:
     assert findings(small_world.make(tmp_path, late=at_steps("edge-1", 1, 16))).wrong["late"] > 0
 
