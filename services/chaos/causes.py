@@ -15,12 +15,18 @@ import numpy as np
 
 from services.chaos.tally import Tally
 from services.demo.evidence import Batch, Output, Owner
-from services.demo.promises import SLOW_SHARE, too_few_hold
+from services.demo.promises import too_few_hold
 from services.runtime.log import LATE
 from services.runtime.messages import BOUNDED, UNBOUNDED
 
 AFTER_US = 2_000_000
 """So long after all was well again a disturbance may still be the cause: an edge is taken back a little later."""
+
+SLOW_SHARE = 0.1
+"""Share of all tuples that may reach the log after their step has waited for them as long as it must.
+
+Whatever starts again after a fault takes the processors from the others on the same machine.
+"""
 
 
 @dataclass(frozen=True, slots=True)

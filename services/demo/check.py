@@ -120,8 +120,8 @@ def _check_steps(delivery: Delivery, world: World, findings: Findings) -> None:
         if missing:
             findings.wrong["missing blocks"] += len(missing)
             findings.problem(f"results: group {group!r}: {len(missing)} steps have no block, first {missing[0]}")
-        holes = 0 if not steps else steps[-1] - steps[0] + 1 - len(steps)
-        if holes > sum(steps[0] < step < steps[-1] for step in missing):
+        holes = steps[-1] - steps[0] + 1 - len(steps) if steps else 0
+        if steps and holes > sum(steps[0] < step < steps[-1] for step in missing):
             findings.wrong["missing blocks"] += holes
             findings.problem(
                 f"results: group {group!r}: {holes} steps between {steps[0]} and {steps[-1]} have no block"

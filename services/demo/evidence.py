@@ -277,10 +277,16 @@ def read_blocks(partition: int, records: Iterable[Record]) -> list[Block]:
 
 
 def read_asides(late: Iterable[Record], dead_letters: Iterable[Record]) -> list[Aside]:
-    """Decode `late` and `dead-letters`; a record that stands there twice (a takeover repeats it) counts once."""
+    """Decode what of `tuples` stands in `late` and `dead-letters`.
+
+    A record that stands there twice (a takeover repeats it) counts once. Rows of `recovered` that came after their step
+    had left (reason "frontier") are no tuples.
+    """
     found: dict[tuple[str, int, int], Aside] = {}
     for record in late:
         message = Late.FromString(record.value or b"")
+        if message.reason == "frontier":
+            continue
         found.setdefault(
             (log.LATE, message.slot, message.offset), Aside(log.LATE, message.slot, message.offset, message.reason)
         )

@@ -25,6 +25,9 @@ COVERAGE_SLACK = 0.05
 CHANCE = 0.01
 """And what is below that counts only if chance alone would bring it less often than this."""
 
+LET_IN_US = 3_000_000
+"""An edge that starts while the others' steps close already may wait so long to be let in."""
+
 SLOW_SHARE = 0.02
 """Share of all tuples that may reach the log after their step has waited for them as long as it must.
 
@@ -111,9 +114,13 @@ def _check_asides(
     waited for it as long as it must: that is the machine's doing, and may be so for few.
     """
     slow = 0
+    written = {(slot, record.offset) for slot, records in collected.tuples.items() for record in records}
+    for slot, offset in sorted(asides.keys() - written):
+        findings.wrong["asides"] += 1
+        findings.problem(f"{asides[slot, offset].topic}: names tuples/{slot}, offset {offset}, where nothing stands")
     for slot, slot_log in logs.items():
         for edge, batches in _refused(slot, slot_log, asides, findings).items():
-            spans = list(_spans(edge, logs, collected, world))
+            spans = list(_spans(edge, slot_log, asides, collected, world))
             slow_until_us = 0
             for batch in batches:
                 time_us = batch.step * world.steps.slide_us
@@ -155,12 +162,15 @@ def _refused(
     return late
 
 
-def _spans(edge: str, logs: Mapping[int, SlotLog], collected: Collected, world: World) -> Iterator[_Span]:
+def _spans(
+    edge: str, slot_log: SlotLog, asides: Mapping[tuple[int, int], Aside], collected: Collected, world: World
+) -> Iterator[_Span]:
     """Yield the times in which an edge's batches may be late: while it starts, and around its outages."""
-    began_us = min(
-        (batch.appended_us for slot_log in logs.values() for batch in slot_log.batches if batch.edge == edge), default=0
-    )
-    yield _Span(0, began_us + _patience_us(world))
+    own = [batch for batch in slot_log.batches if batch.edge == edge and len(batch.sensor)]
+    began_us = own[0].appended_us
+    used = (batch.appended_us for batch in own if (slot_log.slot, batch.offset) not in asides)
+    let_in_us = min(next(used, began_us + LET_IN_US), began_us + LET_IN_US)
+    yield _Span(0, max(let_in_us, began_us + _patience_us(world)))
     for outage in collected.outages:
         if outage.edge == edge:
             yield _Span(outage.from_us - world.steps.slide_us, world.back_us(outage.to_us) + _patience_us(world))

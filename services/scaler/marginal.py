@@ -37,8 +37,10 @@ class Prices:
 
     def __call__(self, capacity: Floats) -> Floats:
         """Return the price in each slot, (slots,)."""
-        multiple = np.clip((capacity - self.shift) / self.unit, self.multiples[0], self.multiples[-1])
-        right = np.clip(np.searchsorted(self.multiples, multiple), 1, len(self.multiples) - 1)
+        # Not by np.clip, which takes longer: this is asked for every block that might be bought.
+        multiple = (capacity - self.shift) / self.unit
+        multiple = np.minimum(np.maximum(multiple, self.multiples[0]), self.multiples[-1])
+        right = np.minimum(np.maximum(np.searchsorted(self.multiples, multiple), 1), len(self.multiples) - 1)
         left = right - 1
         share = (multiple - self.multiples[left]) / (self.multiples[right] - self.multiples[left])
         slot = np.arange(len(capacity))

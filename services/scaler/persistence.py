@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 Floats = NDArray[np.float64]
 
@@ -80,6 +79,8 @@ class Persistence:
         Returns:
             What could be gone by during this slot: `share` is that of before it.
         """
+        from scipy.signal import lfilter  # noqa: PLC0415 - half a second, which a scaler without a policy need not wait
+
         best, share = self._best, self.share
         before, said, paths = self._before, self._forecast, self._paths
         if not len(before):

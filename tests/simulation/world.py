@@ -358,7 +358,7 @@ class World:
             # It goes on with the present, or from its note of where it was, which is a little old.
             noted = max(edge.next_step - self.rng.choice((1, 2)), self.step_now - 20)
             edge.next_step = noted if edge.repeats else self.step_now + 1
-        lent = self._lent(edge)
+        lent = self._lent(edge) if edge.next_step <= self.step_now else {}
         while edge.next_step <= self.step_now:
             step = edge.next_step
             for slot in sorted({*edge.sensors, *lent}):

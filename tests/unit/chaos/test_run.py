@@ -1,10 +1,18 @@
-"""When in a step a fault strikes."""
+"""When in a step a fault strikes; what a run says in the end."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 
+from services.chaos import run
+from services.chaos.plan import Round
 from services.chaos.run import into_step_s
+from services.chaos.targets import Unit
+from services.runtime.log import Record
+from tests.unit.chaos.flow import Flow
 
 STEP_US = 200_000
 
@@ -19,3 +27,52 @@ def test_a_fault_waits_for_its_place_in_a_step(phase: float, now_us: int) -> Non
 
 def test_without_steps_it_strikes_at_once() -> None:
     assert into_step_s(0.5, 0, 123) == 0.0
+
+
+class Fake:
+    """A driver that lets something happen as it sets a fault, and a watch that sees nothing else."""
+
+    def __init__(self, happens: Callable[[Flow], Record | None]) -> None:
+        self.flow = Flow()
+        self.ledger = self.flow.ledger
+        self.slots = 1
+        self._happens = happens
+
+    def units(self) -> list[Unit]:
+        return [Unit("edge-1", "edge"), Unit("gw-1", "gateway")]
+
+    def apply(self, plan: Round, node: str) -> int:
+        self.flow.now_us = time.time_ns() // 1000
+        record = self._happens(self.flow)
+        if record is not None:
+            self.ledger.take(record)
+        return self.flow.now_us
+
+    def undo(self) -> None:
+        pass
+
+    close = undo
+
+    def pump(self, timeout_s: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("target", "happens", "code"),
+    [
+        ("edge", lambda _: None, 0),
+        ("edge", lambda flow: flow.ownership(2, "sec-1"), 1),
+        ("gateway", lambda flow: flow.ownership(2, "sec-1"), 0),
+    ],
+    ids=["nothing", "a change of owner without a cause", "its owner was killed"],
+)
+def test_the_exit_code_tells_of_what_happened_without_a_cause(
+    monkeypatch: pytest.MonkeyPatch, target: str, happens: Callable[[Flow], Record | None], code: int
+) -> None:
+    for name in ("_WARM_S", "SETTLED_S"):
+        monkeypatch.setattr(run, name, 0.0)
+    monkeypatch.setattr(run.Runner, "missing", lambda *_: [])
+    fake, said = Fake(happens), list[str]()
+    runner = run.Runner(fake, fake, said.append)  # type: ignore[arg-type]
+    assert runner.run([Round(1, target, "kill", 0.0, 0.0, 0.0)], seed=1, asked=1) == code
+    assert any("owner changes 1" in line for line in said) == bool(code)

@@ -63,6 +63,13 @@ def test_the_untouched_world_passes(small: SmallWorld) -> None:
     assert sum(int(str(item["tuples"])) for item in found.not_sent) == 32
 
 
+def test_a_run_without_any_result(small: SmallWorld) -> None:
+    small.results.clear()
+    steps = len(small.world.truth.values)
+    assert findings(small).wrong["missing blocks"] == 4 * steps
+    assert findings(small).lost == 8 * steps
+
+
 @pytest.mark.slow
 def test_a_dropped_result(small: SmallWorld) -> None:
     del small.results[0][10]

@@ -78,6 +78,13 @@ def test_an_edge_that_starts_or_is_back_may_miss_its_first_steps(tmp_path: Path,
     assert found.ok, found.problems
 
 
+@pytest.mark.parametrize(("until", "ok"), [(14, True), (20, False)])
+def test_an_edge_that_is_not_let_in_yet_may_wait_a_while(tmp_path: Path, until: int, ok: bool) -> None:
+    small = small_world.make(tmp_path, late=at_steps("edge-1", 1, *range(until)))
+    small.recovered[1], small.results = [], {}  # (without any edge its outputs have no names to tell)
+    assert ("late" not in findings(small).wrong) == ok
+
+
 def test_another_edges_outage_explains_nothing(tmp_path: Path) -> None:
     assert findings(small_world.make(tmp_path, late=at_steps("edge-1", 1, 16))).wrong["late"] > 0
 
@@ -99,6 +106,27 @@ def test_a_dead_letter_has_no_excuse(tmp_path: Path) -> None:
     found = check(collected, small.world).findings
     assert found.wrong == {"dead letters": found.dead}
     assert "damaged" in found.problems[0]
+
+
+@pytest.mark.parametrize("topic", ["late", "dead-letters"])
+def test_what_is_set_aside_must_have_stood_in_the_log(tmp_path: Path, topic: str) -> None:
+    small = small_world.make(tmp_path)
+    end = len(small.tuples[1])
+    late, letter = Late(slot=1, offset=end), DeadLetter(topic="tuples", partition=1, offset=end)
+    if topic == "late":
+        small.late.append(replace(small.late[-1], value=late.SerializeToString()))
+    dead = [] if topic == "late" else [replace(small.late[-1], value=letter.SerializeToString())]
+    found = check(replace(small.collected(), dead_letters=dead), small.world).findings
+    assert found.wrong == {"asides": 1}
+
+
+def test_rows_that_came_too_late_for_their_results_are_no_tuples_set_aside(tmp_path: Path) -> None:
+    small = small_world.make(tmp_path)
+    output = Recovered.FromString(small.recovered[0][-1].value or b"")
+    late = Late(slot=0, offset=output.offset, reason="frontier", recovered=output)
+    small.late.append(replace(small.late[-1], value=late.SerializeToString()))
+    assert findings(small).ok
+    assert findings(small).late == 2
 
 
 # ---- owners
