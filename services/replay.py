@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame, Run, measured_run
@@ -24,8 +23,9 @@ from services.recovery.model import Model
 from services.recovery.store import load_from_store
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, octets, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import RECOVERED, TUPLES, LogError, Record
-from services.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
+from services.runtime.messages import LogRecord, Recovered, TupleBatch
 from services.runtime.names import Name, unpack_key
 from services.runtime.settings import Settings
 
@@ -216,10 +216,10 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
 
 def _message(record: Record) -> LogRecord | None:
     try:
-        message = LogRecord.FromString(record.value or b"")
-    except DecodeError:
+        message = decode(LogRecord, record.value)
+    except UnusableError:
         return None
-    if message.version > VERSION or message.WhichOneof("body") is None or forgery(record, message):
+    if message.WhichOneof("body") is None or forgery(record, message):
         return None
     return message
 
@@ -344,10 +344,10 @@ def _output(record: Record) -> tuple[int, Name, Recovered] | None:
     """Return (generation, name, message); None = no output, but what somebody else wrote there."""
     try:
         generation, _, name = unpack_key(record.key)
-        message = Recovered.FromString(record.value or b"")
-    except (ValueError, DecodeError):
+        message = decode(Recovered, record.value)
+    except ValueError:
         return None
-    return None if message.version > VERSION else (generation, name, message)
+    return generation, name, message
 
 
 def _compare_one(place: str, frame: Frame, found: Recovered, scale: Mapping[int, float], result: Comparison) -> None:

@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import structlog
-from google.protobuf.message import DecodeError
 
 from services.edge.spool import Item, Spool
 from services.edge.window import Closed
 from services.runtime.clock import Clock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import PLAN, TUPLES, Log, LogError, Position
 from services.runtime.messages import VERSION, LogRecord, Placement, Plan, TupleBatch
 from services.runtime.sensors import Sensor, SensorsError, SensorTable
@@ -93,16 +93,13 @@ class PlacementReader:
 
     def _parse(self, value: bytes, offset: int, kind: str) -> Plan | None:
         try:
-            plan = Plan.FromString(value)
-        except DecodeError:
-            self._logger.exception("unreadable plan", kind=kind, offset=offset)
-            return None
-        if plan.version > VERSION or plan.WhichOneof("body") != kind:
-            self._logger.error(
-                "plan of a later version", kind=kind, offset=offset, found=plan.version, expected=VERSION
+            plan = decode(Plan, value)
+        except UnusableError as error:
+            self._logger.error(  # noqa: TRY400 - no bug of ours
+                "unusable plan", kind=kind, offset=offset, reason=error.reason, detail=str(error)
             )
             return None
-        return plan
+        return plan if plan.WhichOneof("body") == kind else None
 
     def _hear(self, value: bytes, offset: int) -> bool:
         """Take in who asks for helpers: the newest epoch's last word counts."""

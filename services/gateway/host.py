@@ -16,7 +16,6 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
 from structlog.stdlib import BoundLogger
 
 from services.gateway.gauges import Gauges
@@ -27,6 +26,7 @@ from services.recovery.model import Model
 from services.recovery.store import load_from_store, publish, publish_refit
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
+from services.runtime.door import decode
 from services.runtime.heartbeat import Heartbeats
 from services.runtime.keys import fingerprint
 from services.runtime.log import (
@@ -578,8 +578,8 @@ def _named(record: Record) -> tuple[int, Name] | None:
     """Return (generation, name) of an output; None = it is none."""
     try:
         generation, slot, name = unpack_key(record.key)
-        message = Recovered.FromString(record.value or b"")
-    except (ValueError, DecodeError):
+        message = decode(Recovered, record.value)
+    except ValueError:
         return None
     named = (message.generation, message.slot, message.offset, message.index)
     return (generation, name) if named == (generation, slot, *name) else None

@@ -13,7 +13,6 @@ from itertools import chain, islice
 from types import MappingProxyType
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
@@ -25,6 +24,7 @@ from services.gateway.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, 
 from services.recovery.model import Model, ModelError
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
 from services.runtime.messages import (
     VERSION,
@@ -93,11 +93,9 @@ Parsed = tuple[LogRecord | None, str, str]
 def parse(record: Record) -> Parsed:
     """Read a record of `tuples`."""
     try:
-        message = LogRecord.FromString(record.value or b"")
-    except DecodeError as error:
-        return None, "unreadable", str(error)
-    if message.version > VERSION:
-        return None, "version", f"found version {message.version}, expected at most {VERSION}"
+        message = decode(LogRecord, record.value)
+    except UnusableError as error:
+        return None, error.reason, str(error)
     kind = message.WhichOneof("body")
     if kind is None:
         return None, "unreadable", "a record without a body"

@@ -18,9 +18,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import RESULTS, Log, LogError, Position, Reader, Record
 from services.runtime.messages import QUALITY_NAMES, VERSION, ResultBlock
 from services.runtime.sensors import SensorTable
@@ -380,21 +380,11 @@ class Results:
 def _parse(value: bytes | None) -> ResultBlock:
     if value is None:
         raise ValueError("no value")
-    try:
-        message = ResultBlock.FromString(value)
-    except DecodeError as error:
-        raise ValueError(f"not a ResultBlock: {error}") from None
-    if not 1 <= message.version <= VERSION:
-        raise ValueError(f"found version {message.version}, expected 1..{VERSION}")
-    count = len(message.quality)
-    for name, width in (("sensor", 4), ("mean", 8), ("sd", 8), ("bound", 8), ("q1", 4), ("q2", 4), ("q3", 8)):
-        found = len(getattr(message, name))
-        if found != count * width:
-            raise ValueError(f"column {name}: found {found} bytes, expected {count * width}")
-    for name in WindowColumns._fields[1:] if message.HasField("window") else ():
-        found = len(getattr(message.window, name))
-        if found != count * 8:
-            raise ValueError(f"column window.{name}: found {found} bytes, expected {count * 8}")
+    message = decode(ResultBlock, value)
+    if message.version == 0:
+        raise UnusableError("unreadable", "no version")
+    if message.HasField("window") and len(message.window.sum) != len(message.mean):
+        raise UnusableError("damaged", f"window: found {len(message.window.sum)} bytes, expected {len(message.mean)}")
     return message
 
 

@@ -161,7 +161,9 @@ class Scaler:
     def _on_plan(self, plan: Plan) -> None:
         kind = plan.WhichOneof("body")
         if kind == "assignment":
-            self.planner.on_assignment(Assignment.FromString(plan.assignment.SerializeToString()))
+            assignment = Assignment()
+            assignment.CopyFrom(plan.assignment)
+            self.planner.on_assignment(assignment)
         elif kind == "placement" and plan.placement.serial > self._serial:
             self._serial = plan.placement.serial
             self._placement = plan.placement
