@@ -134,7 +134,7 @@ class Host:
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
         )
         self._load_model = lru_cache(maxsize=8)(self._load)
-        self._outputs = log.producer(gapless=True)
+        self._outputs = log.producer()
         self._control = log.producer(durable=False)
         self._main = log.reader()
         self._pull = log.reader(wait_s=PULL_WAIT_S, measured=True)
@@ -203,7 +203,8 @@ class Host:
         self.heartbeats.leaving = True
         with contextlib.suppress(LogError):
             self.heartbeats.close()
-        self._outputs.flush(2.0)
+        with contextlib.suppress(LogError):
+            self._outputs.flush(2.0)
         for client in (self._outputs, self._control, self._main, self._pull, self._ask):
             client.close()
 

@@ -29,6 +29,10 @@ def write_plan(settings: Settings, records: Mapping[str, Plan]) -> None:
         for key, plan in records.items():
             producer.send(PLAN, 0, key.encode(), plan.SerializeToString(), delivered)
         left = producer.flush(_SEND_S)
+    except LogError:
+        if failed:  # what the broker said of the record tells more than that the producer has ended
+            raise failed[0] from None
+        raise
     finally:
         producer.close()
     if failed:

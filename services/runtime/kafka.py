@@ -56,8 +56,11 @@ _READER: dict[str, Any] = {
     "enable.partition.eof": False,
     "check.crcs": True,
 }
+GAPLESS = "enable.gapless.guarantee"
 _DURABLE: dict[str, Any] = {
     "enable.idempotence": True,
+    # Always, so that nobody can forget it: readers drop as a repeat what stands behind a later name, for ever.
+    GAPLESS: True,
     "acks": "all",
     "linger.ms": 1,
     "message.timeout.ms": 0,
@@ -102,9 +105,6 @@ _ELECTING = frozenset(
     }
 )
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constant
-
-
-GAPLESS = "enable.gapless.guarantee"
 
 
 class _Sparing(logging.Filter):
@@ -396,9 +396,8 @@ class KafkaLog:
         self._client_id = client_id
         self._admin: AdminClient | None = None
 
-    def producer(self, *, durable: bool = True, gapless: bool = False) -> KafkaProducer:
-        options = _DURABLE | {GAPLESS: gapless} if durable else _SHORT
-        return KafkaProducer(self._options(options), self._settings.prefix)
+    def producer(self, *, durable: bool = True) -> KafkaProducer:
+        return KafkaProducer(self._options(_DURABLE if durable else _SHORT), self._settings.prefix)
 
     def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> KafkaReader:
         own = {

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -92,7 +93,8 @@ class Scaler:
         self.heartbeats.leaving = True
         self.heartbeats.close()
         self.elastic.close()
-        self._producer.flush(2.0)
+        with contextlib.suppress(LogError):
+            self._producer.flush(2.0)
         self._producer.close()
         self._reader.close()
 
