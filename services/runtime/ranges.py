@@ -1,7 +1,7 @@
 """What each field of each record may hold: the one table of it, and whether a message keeps to it.
 
 Whoever can append a record chooses every bit of it. What has passed here can be computed with: no sum of a time and a
-window, no name of an output and no square of a reading leaves the range of its type, and columns fit each other. What a
+window and no name of an output leaves the range of its type, and columns fit each other. What a
 value means (is the sensor this edge's, is the step open) is for those who process it.
 """
 
@@ -28,7 +28,7 @@ NOT_YET = -(1 << 62)
 """Stands for a step where there has been none yet (services/gateway/steps.py)."""
 
 MAX_FLOAT = 1e100
-"""Of a reading and what is computed of it: sums over all sensors of its square are finite."""
+"""Of what a slot computes with as it is: sums over all sensors of its square are finite."""
 
 MAX_NAME = 1024
 MAX_WORD = 64
@@ -83,8 +83,10 @@ NAME, WORD, DETAIL, TEXT, BYTES = Text(MAX_NAME), Text(MAX_WORD), Text(MAX_DETAI
 SHA256 = Text(64)
 F64, U32, U8 = np.dtype("<f8"), np.dtype("<u4"), np.dtype("u1")
 SENSORS, COUNTS, QUALITIES = Column(U32), Column(U32), Column(U8)
-READINGS = Column(F64, MAX_FLOAT)
-SPREADS = Column(F64)  # infinite where nothing is known of a value
+READINGS = Column(
+    F64
+)  # one odd reading must not take with it those of all its edge's sensors: who computes looks at it
+FACTORS = Column(F64, MAX_FLOAT)
 AMOUNT = Real(0.0, 1e15)
 
 RANGES: Mapping[str, Mapping[str, Rule]] = {
@@ -121,7 +123,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
     "SlotSettings": {"epoch": COUNT, "hash": SHA256, "text": TEXT},
     "Quarantine": {"epoch": COUNT, "offset": OFFSET},
     "Punctuation": {"epoch": COUNT, "step": STEP},
-    "Calibrated": {"epoch": COUNT, "model": SHA256, "factor": READINGS},
+    "Calibrated": {"epoch": COUNT, "model": SHA256, "factor": FACTORS},
     "SensorOut": {"epoch": COUNT, "model": SHA256, "sensor": NUMBER, "out": FLAG, "reason": DETAIL},
     "Helpers": {"epoch": COUNT, "model": SHA256, "sensor": SENSORS, "name": NAME, "edge": NAME},
     "Recovered": {
@@ -136,9 +138,9 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "appended_us": TIME,
         "sensor": SENSORS,
         "mean": READINGS,
-        "sd": SPREADS,
+        "sd": READINGS,
         "quality": QUALITIES,
-        "bound": SPREADS,
+        "bound": READINGS,
     },
     "ResultBlock": {
         "version": VERSION,
@@ -148,24 +150,24 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "event_time_us": TIME,
         "appended_us": TIME,
         "sensor": SENSORS,
-        "mean": SPREADS,
-        "sd": SPREADS,
+        "mean": READINGS,
+        "sd": READINGS,
         "quality": QUALITIES,
-        "bound": SPREADS,
+        "bound": READINGS,
         "q1": COUNTS,
         "q2": COUNTS,
-        "q3": SPREADS,
+        "q3": READINGS,
         "part": NUMBER,
         "parts": NUMBER,
         "window": PART,
     },
     "Window": {
         "length_us": LENGTH,
-        "sum": SPREADS,
-        "minimum": SPREADS,
-        "maximum": SPREADS,
-        "sum_sd": SPREADS,
-        "extreme_sd": SPREADS,
+        "sum": READINGS,
+        "minimum": READINGS,
+        "maximum": READINGS,
+        "sum_sd": READINGS,
+        "extreme_sd": READINGS,
     },
     "Ack": {"version": VERSION, "level0": PART, "level1": PART, "mac": MAC},
     "Level0Ack": {
