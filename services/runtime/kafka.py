@@ -168,6 +168,7 @@ class KafkaProducer:
         try:
             self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
         except KafkaException as error:  # known beforehand: no such topic, no right to it
+            self.poll()  # one that has ended says why
             raise LogError(f"{topic}/{partition}: {error}") from error
 
     def send_run(
@@ -179,6 +180,7 @@ class KafkaProducer:
         try:
             queued = int(self._producer.produce_batch(self._prefix + topic, messages, partition))
         except KafkaException as error:
+            self.poll()
             raise LogError(f"{topic}/{partition}: {error}") from error
         if queued < len(messages):
             # Once the queue is full the library takes none of those behind, so what it took are the first.
