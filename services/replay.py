@@ -27,6 +27,7 @@ from services.runtime.door import UnusableError, decode
 from services.runtime.log import RECOVERED, TUPLES, LogError, Record
 from services.runtime.messages import LogRecord, Recovered, TupleBatch
 from services.runtime.names import Name, unpack_key
+from services.runtime.ranges import MAX_TIME_US
 from services.runtime.settings import Settings
 
 TOLERANCE_SD = 1e-6
@@ -219,8 +220,13 @@ def _message(record: Record) -> LogRecord | None:
         message = decode(LogRecord, record.value)
     except UnusableError:
         return None
-    if message.WhichOneof("body") is None or forgery(record, message):
+    if forgery(record, message):
         return None
+    if message.HasField("settings"):
+        try:
+            SlotConfig.parse(message.settings.text)
+        except ValueError:
+            return None
     return message
 
 
@@ -283,7 +289,7 @@ def _helpers(batches: Mapping[str, TupleBatch], edge_of: Mapping[int, str]) -> d
 
 def _recount(step: float, before: SlotConfig, config: SlotConfig) -> float:
     """Return a step's number when steps are counted in another unit."""
-    return step if math.isinf(step) else step * before.slide_us // config.slide_us
+    return step if math.isinf(step) else min(step * before.slide_us // config.slide_us, MAX_TIME_US)
 
 
 def _as_run(batch: TupleBatch) -> Run:

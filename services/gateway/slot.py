@@ -39,6 +39,7 @@ from services.runtime.messages import (
     TupleBatch,
 )
 from services.runtime.names import NO_NAME, Name, pack_key
+from services.runtime.ranges import MAX_TIME_US
 from services.standby.ownership import Register
 
 MAX_LETTER_BYTES = 65_536
@@ -96,17 +97,20 @@ def parse(record: Record) -> Parsed:
         message = decode(LogRecord, record.value)
     except UnusableError as error:
         return None, error.reason, str(error)
-    kind = message.WhichOneof("body")
-    if kind is None:
-        return None, "unreadable", "a record without a body"
+    kind = message.WhichOneof("body") or ""
     if record.signer is not None and (detail := forgery(record, message)):
         return None, "forged", detail
+    if kind == "settings":
+        try:
+            SlotConfig.parse(message.settings.text)
+        except ValueError as error:
+            return None, "damaged", str(error)
     return message, "", kind
 
 
 def recount(step: int, from_us: int, to_us: int) -> int:
     """Return the step that ends where `step` did, or before, when a step is `to_us` long instead of `from_us`."""
-    return step if step in (NOT_YET, NEVER) else step * from_us // to_us
+    return step if step in (NOT_YET, NEVER) else min(step * from_us // to_us, MAX_TIME_US)
 
 
 def make_book(config: SlotConfig, cursor: int, punctuated: int) -> StepBook | TupleBook:

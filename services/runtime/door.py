@@ -9,10 +9,13 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from services.runtime.messages import VERSION
-from services.runtime.ranges import fault
+from services.runtime.messages import VERSION, Ack, LogRecord, Plan
+from services.runtime.ranges import BODY, fault
 
 _M = TypeVar("_M", bound=Message)
+
+
+_ONE_OF_MANY = (LogRecord, Ack, Plan)
 
 
 class UnusableError(ValueError):
@@ -41,6 +44,8 @@ def decode(kind: type[_M], value: bytes | None) -> _M:
     version = getattr(message, "version", VERSION)
     if version > VERSION:
         raise UnusableError("version", f"found version {version}, expected at most {VERSION}")
+    if isinstance(message, _ONE_OF_MANY) and message.WhichOneof(BODY) is None:
+        raise UnusableError("unreadable", "a record without a body")
     if wrong := fault(message):
         raise UnusableError("damaged", wrong)
     return message

@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor
 from services.runtime.columns import pack_floats, pack_sensors
 from services.runtime.door import UnusableError, decode
 from services.runtime.messages import (
+    Ack,
     Array,
     Arrays,
     Calibrated,
@@ -130,11 +131,12 @@ def test_what_stands_for_no_step_passes() -> None:
     assert not fault(Plan(target=StandbyTarget(max_bandwidth=math.inf)))
 
 
-@pytest.mark.parametrize(("value", "reason"), [(b"\xff\xff", "unreadable"), (b"\x08\x02", "version"), (None, "")])
-def test_what_is_no_message(value: bytes | None, reason: str) -> None:
-    if not reason:
-        assert decode(LogRecord, value) == LogRecord()
-        return
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [(b"\xff\xff", "unreadable"), (b"\x08\x02", "version"), (None, "unreadable"), (b"\x08\x01", "unreadable")],
+)
+@pytest.mark.parametrize("kind", [LogRecord, Plan, Ack])
+def test_what_is_no_message(kind: Any, value: bytes | None, reason: str) -> None:
     with pytest.raises(UnusableError) as caught:
-        decode(LogRecord, value)
+        decode(kind, value)
     assert caught.value.reason == reason
