@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame, Run, measured_run
@@ -24,9 +23,11 @@ from services.recovery.model import Model
 from services.recovery.store import load_from_store
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, octets, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import RECOVERED, TUPLES, LogError, Record
-from services.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
+from services.runtime.messages import LogRecord, Recovered, TupleBatch
 from services.runtime.names import Name, unpack_key
+from services.runtime.ranges import MAX_TIME_US
 from services.runtime.settings import Settings
 
 TOLERANCE_SD = 1e-6
@@ -222,11 +223,16 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
 
 def _message(record: Record) -> LogRecord | None:
     try:
-        message = LogRecord.FromString(record.value or b"")
-    except DecodeError:
+        message = decode(LogRecord, record.value)
+    except UnusableError:
         return None
-    if message.version > VERSION or message.WhichOneof("body") is None or forgery(record, message):
+    if forgery(record, message):
         return None
+    if message.HasField("settings"):
+        try:
+            SlotConfig.parse(message.settings.text)
+        except ValueError:
+            return None
     return message
 
 
@@ -289,7 +295,7 @@ def _helpers(batches: Mapping[str, TupleBatch], edge_of: Mapping[int, str]) -> d
 
 def _recount(step: float, before: SlotConfig, config: SlotConfig) -> float:
     """Return a step's number when steps are counted in another unit."""
-    return step if math.isinf(step) else step * before.slide_us // config.slide_us
+    return step if math.isinf(step) else min(step * before.slide_us // config.slide_us, MAX_TIME_US)
 
 
 def _as_run(batch: TupleBatch) -> Run:
@@ -350,10 +356,10 @@ def _output(record: Record) -> tuple[int, Name, Recovered] | None:
     """Return (generation, name, message); None = no output, but what somebody else wrote there."""
     try:
         generation, _, name = unpack_key(record.key)
-        message = Recovered.FromString(record.value or b"")
-    except (ValueError, DecodeError):
+        message = decode(Recovered, record.value)
+    except ValueError:
         return None
-    return None if message.version > VERSION else (generation, name, message)
+    return generation, name, message
 
 
 def _compare_one(place: str, frame: Frame, found: Recovered, scale: Mapping[int, float], result: Comparison) -> None:

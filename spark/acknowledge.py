@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from services.runtime.log import ACKS, Log, LogError, Producer
@@ -34,7 +35,7 @@ class Acknowledger:
     """Writes Level-0-Acks to `acks`. One that is lost does no harm: the next says more."""
 
     def __init__(self, log: Log) -> None:
-        self._producer: Producer = log.producer(durable=True)
+        self._producer: Producer = log.producer()
         self._errors: list[LogError] = []
 
     def write(self, marks: Mapping[int, Mark], topic_id: str = "") -> None:
@@ -55,7 +56,8 @@ class Acknowledger:
 
     def close(self) -> None:
         """Wait a moment for what is queued."""
-        self._producer.flush(1.0)
+        with contextlib.suppress(LogError):
+            self._producer.flush(1.0)
         self._producer.close()
 
     def _delivered(self, error: LogError | None, offset: int) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.runtime.columns import F64, U8, U32, sensors
+from services.runtime.door import UnusableError
+from services.runtime.door import decode as decode_message
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
 from services.runtime.marks import digest_of
 from services.runtime.messages import VERSION, DeadLetter, Late, Recovered
@@ -42,18 +43,6 @@ class Sidelined(NamedTuple):
     topic: str
     key: bytes
     value: bytes
-
-
-class UnusableError(ValueError):
-    """A record cannot be used.
-
-    Attributes:
-        reason: the word that stands in the dead letter.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
 
 
 class SlotDecoder:
@@ -226,21 +215,11 @@ def decode(
 def _parse(value: bytes | None) -> Recovered:
     if value is None:
         raise UnusableError("unreadable", "no value")
-    try:
-        message = Recovered.FromString(value)
-    except DecodeError as error:
-        raise UnusableError("unreadable", f"not a Recovered record: {error}") from None
-    if message.version > VERSION:
-        raise UnusableError("version", f"found version {message.version}, expected at most {VERSION}")
+    message = decode_message(Recovered, value)
     if message.version == 0:
         raise UnusableError("unreadable", "no version")
-    count = len(message.quality)
-    for name, width in (("sensor", 4), ("mean", 8), ("sd", 8), ("bound", 8)):
-        found = len(getattr(message, name))
-        if found != count * width:
-            raise UnusableError("unreadable", f"column {name}: found {found} bytes, expected {count * width}")
     sensor = sensors(message.sensor)
-    if count > 1 and not (sensor[1:] > sensor[:-1]).all():
+    if not (sensor[1:] > sensor[:-1]).all():
         raise UnusableError("unreadable", "column sensor: not ascending")
     return message
 

@@ -30,7 +30,7 @@ class Publisher:
     """Appends records with one producer; any delivery error stops the batch."""
 
     def __init__(self, log: Log) -> None:
-        self._producer: Producer = log.producer(durable=True)
+        self._producer: Producer = log.producer()
         self._errors: list[LogError] = []
         self.bytes = 0
 

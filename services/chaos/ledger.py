@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.chaos.blocks import BlockBook
 from services.chaos.causes import Cause, Judge
@@ -15,11 +14,12 @@ from services.chaos.roles import Roles
 from services.chaos.rows import RowBook
 from services.chaos.silence import SlotTimes
 from services.chaos.tally import Tally
-from services.demo.evidence import Output, read_batch, read_blocks, read_outputs
+from services.demo.evidence import Output, read_batch, read_block, read_output
 from services.runtime.auth import forgery
 from services.runtime.columns import Sensors, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import DEAD_LETTERS, HEARTBEATS, LATE, PLAN, RECOVERED, RESULTS, TUPLES, Record
-from services.runtime.messages import VERSION, DeadLetter, Heartbeat, Late, LogRecord, Plan
+from services.runtime.messages import DeadLetter, Heartbeat, Late, LogRecord, Plan
 
 
 class Ledger:
@@ -67,22 +67,22 @@ class Ledger:
             if record.topic == TUPLES:
                 self._on_log(record)
             elif record.topic == RECOVERED:
-                self._on_output(read_outputs(record.partition, [record])[0])
+                self._on_output(read_output(record.partition, record))
             elif record.topic == RESULTS:
                 self._on_block(record)
             elif record.topic == HEARTBEATS:
-                beat = Heartbeat.FromString(record.value or b"")
+                beat = decode(Heartbeat, record.value)
                 if not forgery(record, beat):
                     self.roles.take_beat(beat, record.appended_us)
             elif record.topic == PLAN:
-                plan = Plan.FromString(record.value or b"")
+                plan = decode(Plan, record.value)
                 if not forgery(record, plan) and plan.WhichOneof("body") == "assignment":
                     self.roles.take_assignment(plan.assignment)
             elif record.topic == LATE:
-                self._on_late(Late.FromString(record.value or b""))
+                self._on_late(decode(Late, record.value))
             elif record.topic == DEAD_LETTERS:
-                self._on_dead(DeadLetter.FromString(record.value or b""))
-        except DecodeError:
+                self._on_dead(decode(DeadLetter, record.value))
+        except UnusableError:
             # (what cannot be read on `tuples` has no readings to lose, and the services put it into dead-letters)
             if record.topic in (RECOVERED, RESULTS):
                 place = f"{record.topic}/{record.partition}, offset {record.offset}"
@@ -166,9 +166,9 @@ class Ledger:
     def _on_log(self, record: Record) -> None:
         slot = record.partition
         self.readings[slot].read_to(record.offset + 1)
-        message = LogRecord.FromString(record.value or b"")
+        message = decode(LogRecord, record.value)
         body = message.WhichOneof("body")
-        if message.version > VERSION or forgery(record, message):
+        if forgery(record, message):
             return  # dead-letters: the services do not use it, and neither do we
         if body == "ownership":
             self.roles.take_ownership(slot, record.offset, record.appended_us, message.ownership)
@@ -191,7 +191,7 @@ class Ledger:
         self.rows.take_output(output)
 
     def _on_block(self, record: Record) -> None:
-        block = read_blocks(record.partition, [record])[0]
+        block = read_block(record.partition, record)
         if block.step:
             self.step_us = block.event_time_us // block.step
             if block.event_time_us != block.step * self.step_us:

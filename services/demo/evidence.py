@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.runtime import log
 from services.runtime.auth import forgery
 from services.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import Record
 from services.runtime.messages import DeadLetter, Late, LogRecord, Plan, Recovered, ResultBlock, TupleBatch
 from services.runtime.names import Name
 from services.runtime.plan import Words
 
 _M = TypeVar("_M", LogRecord, Plan)
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,7 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
     for record in records:
         message = _parse(LogRecord, record)
         body = message.WhichOneof("body") if message is not None else None
-        if message is None or body is None or message.version > 1:
+        if message is None or body is None:
             found.unreadable.append(record.offset)
         elif body == "batch":
             found.batches.append(read_batch(slot, record, message.batch))
@@ -227,53 +230,61 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
 
 
 def read_outputs(slot: int, records: Iterable[Record]) -> list[Output]:
-    """Decode a partition of `recovered`, in the order in which it stands."""
-    outputs = []
-    for record in records:
-        message = Recovered.FromString(record.value or b"")
-        outputs.append(
-            Output(
-                slot,
-                message.generation,
-                Name(message.offset, message.index),
-                message.epoch,
-                message.step,
-                record.appended_us,
-                sensors(message.sensor),
-                floats(message.mean),
-                floats(message.sd),
-                octets(message.quality),
-                floats(message.bound),
-            )
-        )
-    return outputs
+    """Decode a partition of `recovered`, in the order in which it stands; what nobody can use is left out."""
+    return _usable(partial(read_output, slot), records)
+
+
+def read_output(slot: int, record: Record) -> Output:
+    """Decode a record of `recovered`.
+
+    Raises:
+        UnusableError: it is none.
+    """
+    message = decode(Recovered, record.value)
+    return Output(
+        slot,
+        message.generation,
+        Name(message.offset, message.index),
+        message.epoch,
+        message.step,
+        record.appended_us,
+        sensors(message.sensor),
+        floats(message.mean),
+        floats(message.sd),
+        octets(message.quality),
+        floats(message.bound),
+    )
 
 
 def read_blocks(partition: int, records: Iterable[Record]) -> list[Block]:
-    """Decode a partition of `results`, in the order in which it stands."""
-    blocks = []
-    for record in records:
-        message = ResultBlock.FromString(record.value or b"")
-        blocks.append(
-            Block(
-                partition,
-                record.offset,
-                message.query,
-                message.group,
-                message.step,
-                message.event_time_us,
-                message.appended_us,
-                sensors(message.sensor),
-                floats(message.mean),
-                floats(message.sd),
-                octets(message.quality),
-                floats(message.bound),
-                sensors(message.q1),
-                sensors(message.q2),
-                floats(message.q3),
-            )
-        )
-    return blocks
+    """Decode a partition of `results`, in the order in which it stands; what nobody can use is left out."""
+    return _usable(partial(read_block, partition), records)
+
+
+def read_block(partition: int, record: Record) -> Block:
+    """Decode a record of `results`.
+
+    Raises:
+        UnusableError: it is none.
+    """
+    message = decode(ResultBlock, record.value)
+    return Block(
+        partition,
+        record.offset,
+        message.query,
+        message.group,
+        message.step,
+        message.event_time_us,
+        message.appended_us,
+        sensors(message.sensor),
+        floats(message.mean),
+        floats(message.sd),
+        octets(message.quality),
+        floats(message.bound),
+        sensors(message.q1),
+        sensors(message.q2),
+        floats(message.q3),
+    )
 
 
 def read_asides(late: Iterable[Record], dead_letters: Iterable[Record]) -> list[Aside]:
@@ -283,15 +294,13 @@ def read_asides(late: Iterable[Record], dead_letters: Iterable[Record]) -> list[
     had left (reason "frontier") are no tuples.
     """
     found: dict[tuple[str, int, int], Aside] = {}
-    for record in late:
-        message = Late.FromString(record.value or b"")
+    for message in _usable(lambda record: decode(Late, record.value), late):
         if message.reason == "frontier":
             continue
         found.setdefault(
             (log.LATE, message.slot, message.offset), Aside(log.LATE, message.slot, message.offset, message.reason)
         )
-    for record in dead_letters:
-        letter = DeadLetter.FromString(record.value or b"")
+    for letter in _usable(lambda record: decode(DeadLetter, record.value), dead_letters):
         if letter.topic.endswith(log.TUPLES):
             place = (log.DEAD_LETTERS, letter.partition, letter.offset)
             found.setdefault(place, Aside(log.DEAD_LETTERS, letter.partition, letter.offset, letter.reason))
@@ -330,7 +339,15 @@ def read_batch(slot: int, record: Record, batch: TupleBatch) -> Batch:
 
 def _parse(kind: type[_M], record: Record) -> _M | None:
     try:
-        message = kind.FromString(record.value or b"")
-    except DecodeError:
+        message = decode(kind, record.value)
+    except UnusableError:
         return None
     return None if forgery(record, message) else message
+
+
+def _usable(read: Callable[[Record], _R], records: Iterable[Record]) -> list[_R]:
+    found = []
+    for record in records:
+        with contextlib.suppress(UnusableError):
+            found.append(read(record))
+    return found

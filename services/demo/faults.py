@@ -6,12 +6,11 @@ import signal
 import time
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
 from services.demo.evidence import Kill
 from services.local import processes
 from services.local.fleet import Fleet
 from services.runtime.auth import forgery
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import TUPLES, Log, Position
 from services.runtime.messages import LogRecord
 
@@ -47,8 +46,8 @@ class SlotWatch:
         for record in self._reader.read(_READ_RECORDS, timeout_s):
             self.end, self.newest_us = record.offset + 1, record.appended_us
             try:
-                message = LogRecord.FromString(record.value or b"")
-            except DecodeError:
+                message = decode(LogRecord, record.value)
+            except UnusableError:
                 continue
             if forgery(record, message):
                 continue

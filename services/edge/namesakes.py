@@ -6,10 +6,9 @@ whose a heartbeat is, and may not read them (docs/security.md); the slots then r
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
 from services.edge.owner import ReplacedError
 from services.runtime.clock import Clock
+from services.runtime.door import UnusableError, decode
 from services.runtime.heartbeat import Namesake
 from services.runtime.log import HEARTBEATS, Log, LogError, OffsetLostError, Position
 from services.runtime.messages import Heartbeat
@@ -71,8 +70,8 @@ class Namesakes:
 
     def _hear(self, value: bytes) -> None:
         try:
-            beat = Heartbeat.FromString(value)
-        except DecodeError:
+            beat = decode(Heartbeat, value)
+        except UnusableError:
             return
         if newer := self._namesake.hear(beat):
             raise ReplacedError(

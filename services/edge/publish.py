@@ -5,6 +5,7 @@ Slots of other sensors that lost some ask for helpers: while they do, their read
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import partial
 
@@ -243,7 +244,8 @@ class Publisher:
     def close(self, timeout_s: float) -> int:
         """Give the spool some time to drain; return how many records it keeps for the next start."""
         self._drain()
-        self.producer.flush(timeout_s)
+        with contextlib.suppress(LogError):  # it has ended: what it did not deliver is kept below
+            self.producer.flush(timeout_s)
         self.producer.close()
         lost = self.spool.keep(self._clock.monotonic())
         if lost:

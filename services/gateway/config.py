@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 
 from services.runtime.columns import Sensors
+from services.runtime.ranges import MAX_TIME_US
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings
+
+MAX_SENSOR = (1 << 31) - 1
+"""A table with a row for each sensor up to it is in memory."""
 
 FORMAT = 1
 """Raised when the meaning of the log changes, so that two releases never compute one slot differently in silence."""
@@ -106,8 +110,25 @@ class SlotConfig:
             ValueError: it is of another format, or not one at all.
         """
         fields = json.loads(text)
+        if not isinstance(fields, dict):
+            raise ValueError("slot settings: found no JSON object")  # noqa: TRY004 - wrong data, no bug
         if fields.get("format") != FORMAT:
             raise ValueError(f"slot settings: found format {fields.get('format')!r}, expected {FORMAT}")
-        for name in ("sensors", "names", "edges", "operators"):
-            fields[name] = tuple(fields[name])
-        return cls(**fields)
+        try:
+            for name in ("sensors", "names", "edges", "operators"):
+                fields[name] = tuple(fields[name])
+            config = cls(**fields)
+            sound = (
+                len(config.sensors) == len(config.names) == len(config.edges)
+                and all(0 <= sensor <= MAX_SENSOR for sensor in config.sensors)
+                and list(config.sensors) == sorted(set(config.sensors))
+                and all(isinstance(name, str) for name in (*config.names, *config.edges))
+                and 0 < config.slide_us <= MAX_TIME_US
+                and all(0 <= limit <= MAX_TIME_US for limit in (config.max_ahead_us, config.max_skew_steps))
+                and 0 <= config.max_gap_steps <= MAX_TIME_US
+            )
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"slot settings: {error}") from None
+        if not sound:
+            raise ValueError("slot settings: found a length, a name or sensors that cannot be")
+        return config

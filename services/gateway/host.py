@@ -17,7 +17,6 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
 from structlog.stdlib import BoundLogger
 
 from services.gateway.gauges import Gauges
@@ -28,6 +27,7 @@ from services.recovery.model import Model
 from services.recovery.store import load_from_store, publish, publish_refit, renew_refits
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
+from services.runtime.door import decode
 from services.runtime.heartbeat import Heartbeats, Namesake
 from services.runtime.keys import fingerprint
 from services.runtime.log import (
@@ -140,7 +140,7 @@ class Host:
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
         )
         self._load_model = lru_cache(maxsize=8)(self._load)
-        self._outputs = log.producer(gapless=True)
+        self._outputs = log.producer()
         self._control = log.producer(durable=False)
         self._main = log.reader()
         self._pull = log.reader(wait_s=PULL_WAIT_S, measured=True)
@@ -210,7 +210,8 @@ class Host:
         self.heartbeats.leaving = True
         with contextlib.suppress(LogError):
             self.heartbeats.close()
-        self._outputs.flush(2.0)
+        with contextlib.suppress(LogError):
+            self._outputs.flush(2.0)
         for client in (self._outputs, self._control, self._main, self._pull, self._ask):
             client.close()
 
@@ -593,8 +594,8 @@ def _named(record: Record) -> tuple[int, Name] | None:
     """Return (generation, name) of an output; None = it is none."""
     try:
         generation, slot, name = unpack_key(record.key)
-        message = Recovered.FromString(record.value or b"")
-    except (ValueError, DecodeError):
+        message = decode(Recovered, record.value)
+    except ValueError:
         return None
     named = (message.generation, message.slot, message.offset, message.index)
     return (generation, name) if named == (generation, slot, *name) else None

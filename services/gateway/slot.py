@@ -13,7 +13,6 @@ from itertools import chain, islice
 from types import MappingProxyType
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
@@ -25,6 +24,7 @@ from services.gateway.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, 
 from services.recovery.model import Model, ModelError
 from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
 from services.runtime.messages import (
     VERSION,
@@ -39,6 +39,7 @@ from services.runtime.messages import (
     TupleBatch,
 )
 from services.runtime.names import NO_NAME, Name, pack_key
+from services.runtime.ranges import MAX_TIME_US
 from services.standby.ownership import Register
 
 MAX_LETTER_BYTES = 65_536
@@ -93,22 +94,23 @@ Parsed = tuple[LogRecord | None, str, str]
 def parse(record: Record) -> Parsed:
     """Read a record of `tuples`."""
     try:
-        message = LogRecord.FromString(record.value or b"")
-    except DecodeError as error:
-        return None, "unreadable", str(error)
-    if message.version > VERSION:
-        return None, "version", f"found version {message.version}, expected at most {VERSION}"
-    kind = message.WhichOneof("body")
-    if kind is None:
-        return None, "unreadable", "a record without a body"
+        message = decode(LogRecord, record.value)
+    except UnusableError as error:
+        return None, error.reason, str(error)
+    kind = message.WhichOneof("body") or ""
     if record.signer is not None and (detail := forgery(record, message)):
         return None, "forged", detail
+    if kind == "settings":
+        try:
+            SlotConfig.parse(message.settings.text)
+        except ValueError as error:
+            return None, "damaged", str(error)
     return message, "", kind
 
 
 def recount(step: int, from_us: int, to_us: int) -> int:
     """Return the step that ends where `step` did, or before, when a step is `to_us` long instead of `from_us`."""
-    return step if step in (NOT_YET, NEVER) else step * from_us // to_us
+    return step if step in (NOT_YET, NEVER) else min(step * from_us // to_us, MAX_TIME_US)
 
 
 def make_book(config: SlotConfig, cursor: int, punctuated: int) -> StepBook | TupleBook:

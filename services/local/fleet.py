@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
 from services.runtime.auth import forgery
+from services.runtime.door import UnusableError, decode
 from services.runtime.heartbeat import Heard
 from services.runtime.log import ACKS, HEARTBEATS, Log, Position
 from services.runtime.messages import Ack, Heartbeat, SlotBeat
@@ -63,14 +62,14 @@ class Fleet:
                 try:
                     if record.topic == HEARTBEATS:
                         self._next = record.offset + 1
-                        beat = Heartbeat.FromString(record.value or b"")
+                        beat = decode(Heartbeat, record.value)
                         if not forgery(record, beat) and self._heard.news(beat):
                             self.beats[beat.node] = Beat(beat, record.appended_us)
                     elif record.value:
-                        ack = Ack.FromString(record.value)
+                        ack = decode(Ack, record.value)
                         if not forgery(record, ack):
                             self._on_ack(ack)
-                except DecodeError:
+                except UnusableError:
                     continue  # the services count and report it
             records = self._reader.read(_READ_RECORDS, 0.0)
 

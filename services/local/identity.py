@@ -14,11 +14,10 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
 from services.local.plan import write_plan
 from services.local.topics import read_partition, tool_log
 from services.runtime.auth import forgery
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import PLAN, Log, Record
 from services.runtime.messages import VERSION, Plan, System
 from services.runtime.settings import ConfigError, Settings
@@ -75,13 +74,12 @@ def owner(log: Log) -> System | None:
 def first_of(records: list[Record]) -> System | None:
     """Return the first word on whose log it is; what cannot be read, or is forged, is none."""
     for record in records:
-        plan = Plan()
         try:
-            plan.ParseFromString(record.value or b"")
-        except DecodeError:
+            plan = decode(Plan, record.value)
+        except UnusableError:
             continue
         named = plan.WhichOneof("body") == "system" and _ID.fullmatch(plan.system.id)
-        if plan.version <= VERSION and named and not forgery(record, plan):
+        if named and not forgery(record, plan):
             return plan.system
     return None
 

@@ -72,6 +72,10 @@ def _append(source: Log, records: Mapping[str, Plan]) -> dict[str, int]:
         for key, plan in records.items():
             producer.send(PLAN, 0, key.encode(), plan.SerializeToString(), partial(delivered, key))
         left = producer.flush(_SEND_S)
+    except LogError:
+        if failed:  # what the broker said of the record tells more than that the producer has ended
+            raise failed[0] from None
+        raise
     finally:
         producer.close()
     if failed:

@@ -95,8 +95,8 @@ class SignedLog:
         # A later process has greater ones: an epoch is one process's, so the clock need not be right.
         self._serials = itertools.count(time.time_ns())
 
-    def producer(self, *, durable: bool = True, gapless: bool = False) -> Producer:
-        producer = self._log.producer(durable=durable, gapless=gapless)
+    def producer(self, *, durable: bool = True) -> Producer:
+        producer = self._log.producer(durable=durable)
         return _SigningProducer(producer, self._keys.signing(), self._prefix, self._serials)
 
     def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> Reader:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from services.runtime.door import UnusableError, decode
 from services.runtime.messages import Array, Arrays
 
 Floats = npt.NDArray[np.float64]
@@ -59,9 +60,16 @@ def pack_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
 
 
 def unpack_arrays(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
-    """Read named arrays; each is a copy that may be written to."""
-    message = Arrays.FromString(data)
-    return {
-        name: np.frombuffer(array.data, dtype=np.dtype(array.dtype)).reshape(tuple(array.shape)).copy()
-        for name, array in message.array.items()
-    }
+    """Read named arrays; each is a copy that may be written to.
+
+    Raises:
+        UnusableError: these are none.
+    """
+    message = decode(Arrays, data)
+    try:
+        return {
+            name: np.frombuffer(array.data, dtype=np.dtype(array.dtype)).reshape(tuple(array.shape)).copy()
+            for name, array in message.array.items()
+        }
+    except (TypeError, ValueError) as error:  # no such type, or not so many elements
+        raise UnusableError("damaged", str(error)) from None

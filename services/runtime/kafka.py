@@ -58,8 +58,11 @@ _READER: dict[str, Any] = {
     "enable.partition.eof": False,
     "check.crcs": True,
 }
+GAPLESS = "enable.gapless.guarantee"
 _DURABLE: dict[str, Any] = {
     "enable.idempotence": True,
+    # Always, so that nobody can forget it: readers drop as a repeat what stands behind a later name, for ever.
+    GAPLESS: True,
     "acks": "all",
     "linger.ms": 1,
     "message.timeout.ms": 0,
@@ -107,8 +110,6 @@ _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE
 
 
 Client = TypeVar("Client")
-
-GAPLESS = "enable.gapless.guarantee"
 
 
 class _Sparing(logging.Filter):
@@ -188,6 +189,7 @@ class KafkaProducer:
         try:
             self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
         except KafkaException as error:  # known beforehand: no such topic, no right to it
+            self.poll()  # one that has ended says why
             raise LogError(f"{topic}/{partition}: {said(error)}") from error
 
     def send_run(
@@ -199,6 +201,7 @@ class KafkaProducer:
         try:
             queued = int(self._producer.produce_batch(self._prefix + topic, messages, partition))
         except KafkaException as error:
+            self.poll()
             raise LogError(f"{topic}/{partition}: {said(error)}") from error
         if queued < len(messages):
             # Once the queue is full the library takes none of those behind, so what it took are the first.
@@ -418,9 +421,8 @@ class KafkaLog:
         self._admin: AdminClient | None = None
         self._cause = Cause()
 
-    def producer(self, *, durable: bool = True, gapless: bool = False) -> KafkaProducer:
-        options = _DURABLE | {GAPLESS: gapless} if durable else _SHORT
-        return KafkaProducer(self._options(options), self._settings.prefix)
+    def producer(self, *, durable: bool = True) -> KafkaProducer:
+        return KafkaProducer(self._options(_DURABLE if durable else _SHORT), self._settings.prefix)
 
     def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> KafkaReader:
         own = {

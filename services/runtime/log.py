@@ -83,8 +83,8 @@ class Producer(Protocol):
     ) -> int:
         """Queue records (key, value) of one partition in a row; return how many of the first fit into the queue.
 
-        `delivered` is called for the last one, if that was queued. What it says holds for all of them only where the
-        producer is gapless. Many at once cost a third of what each costs alone.
+        `delivered` is called for the last one, if that was queued. What it says holds for all of them where the
+        producer is durable. Many at once cost a third of what each costs alone.
 
         Raises:
             LogError: it is known already that the log will refuse them.
@@ -94,7 +94,7 @@ class Producer(Protocol):
         """Run the callbacks that are due; return how many.
 
         Raises:
-            LogError: a gapless producer has ended; `flush` says so as well.
+            LogError: a durable producer has ended; `flush` says so as well.
         """
 
     def flush(self, timeout_s: float) -> int:
@@ -152,13 +152,14 @@ class Reader(Protocol):
 class Log(Protocol):
     """One cluster."""
 
-    def producer(self, *, durable: bool = True, gapless: bool = False) -> Producer:
+    def producer(self, *, durable: bool = True) -> Producer:
         """Make a producer.
 
         Args:
-            gapless: of a durable one: a record that the log refuses ends it, so that none behind it is written.
-            durable: True: idempotent, never gives up (outputs, tuples). False: gives up after a short time, for what is
-                worthless when late (heartbeats, control records).
+            durable: True: idempotent, never gives up, and gap-free: a record that the log refuses ends it, so that none
+                behind it is written, for readers drop as a repeat what stands behind a later name (outputs, tuples,
+                results, plan). Its owner makes another, and sends again from the refused record on. False: gives up
+                after a short time, for what is worthless when late (heartbeats, control records).
         """
 
     def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> Reader:

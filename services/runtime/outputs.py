@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.runtime.columns import floats, octets, sensors
+from services.runtime.door import decode
 from services.runtime.log import RECOVERED, Log, Record
-from services.runtime.messages import VERSION, Recovered
+from services.runtime.messages import Recovered
 from services.runtime.names import NO_NAME, Name, unpack_key
 from services.runtime.results import Block, Results
 from services.runtime.sensors import SensorTable
@@ -41,12 +41,9 @@ class Outputs(Results):
     def _from_output(self, record: Record, read_us: int) -> Iterator[Block]:
         try:
             generation, _, name = unpack_key(record.key)
-            message = Recovered.FromString(record.value or b"")
-        except (ValueError, DecodeError) as error:
+            message = decode(Recovered, record.value)
+        except ValueError as error:
             self._note(record, str(error))
-            return
-        if message.version > VERSION:
-            self._note(record, f"found version {message.version}, expected at most {VERSION}")
             return
         if name <= self._names.get((record.partition, generation), NO_NAME):
             self._repeat(f"slot {record.partition}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TypeVar
 
-from google.protobuf.message import DecodeError
 from structlog.stdlib import BoundLogger
 
 from services.runtime import metrics
 from services.runtime.auth import forgery
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import Record
-from services.runtime.messages import VERSION, Ack, Context, Heartbeat, Plan
+from services.runtime.messages import Ack, Context, Heartbeat, Plan
 
 FORGED = "forged"
 LINE_S = 5.0
@@ -24,21 +24,17 @@ _said_at: dict[str, float] = {}
 def read_message(kind: type[_M], record: Record, logger: BoundLogger) -> _M | None:
     """Return the record's message; None = it cannot be used.
 
-    That is: not of this kind (`unreadable`), of a later release (`version`), or its author may not say so (`forged`).
+    That is: it does not come through the door (services/runtime/door.py), or its author may not say so (`forged`).
     """
-    reason, detail = "", ""
-    message = kind()
     try:
-        message.ParseFromString(record.value or b"")
-    except DecodeError as error:
-        reason, detail = "unreadable", str(error)
+        message = decode(kind, record.value)
+    except UnusableError as error:
+        reason, detail = error.reason, str(error)
     else:
-        if message.version > VERSION:
-            reason, detail = "version", f"found version {message.version}, expected at most {VERSION}"
-        elif detail := forgery(record, message):
-            reason = FORGED
-    if not reason:
-        return message
+        detail = forgery(record, message)
+        if not detail:
+            return message
+        reason = FORGED
     metrics.DEAD_LETTERS.labels(topic=record.topic, reason=reason).inc()
     if reason == FORGED:
         now = time.monotonic()

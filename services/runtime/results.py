@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +19,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from services.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import RESULTS, Log, LogError, Position, Reader, Record
 from services.runtime.messages import QUALITY_NAMES, VERSION, ResultBlock
+from services.runtime.ranges import MAX_TIME_US
 from services.runtime.sensors import SensorTable
 from services.runtime.settings import Settings
 
@@ -380,21 +382,11 @@ class Results:
 def _parse(value: bytes | None) -> ResultBlock:
     if value is None:
         raise ValueError("no value")
-    try:
-        message = ResultBlock.FromString(value)
-    except DecodeError as error:
-        raise ValueError(f"not a ResultBlock: {error}") from None
-    if not 1 <= message.version <= VERSION:
-        raise ValueError(f"found version {message.version}, expected 1..{VERSION}")
-    count = len(message.quality)
-    for name, width in (("sensor", 4), ("mean", 8), ("sd", 8), ("bound", 8), ("q1", 4), ("q2", 4), ("q3", 8)):
-        found = len(getattr(message, name))
-        if found != count * width:
-            raise ValueError(f"column {name}: found {found} bytes, expected {count * width}")
-    for name in WindowColumns._fields[1:] if message.HasField("window") else ():
-        found = len(getattr(message.window, name))
-        if found != count * 8:
-            raise ValueError(f"column window.{name}: found {found} bytes, expected {count * 8}")
+    message = decode(ResultBlock, value)
+    if message.version == 0:
+        raise UnusableError("unreadable", "no version")
+    if message.HasField("window") and len(message.window.sum) != len(message.mean):
+        raise UnusableError("damaged", f"window: found {len(message.window.sum)} bytes, expected {len(message.mean)}")
     return message
 
 
@@ -405,10 +397,16 @@ def _window(message: ResultBlock) -> WindowColumns | None:
     return WindowColumns(message.window.length_us, *columns)
 
 
+_WHOLE = dict.fromkeys(("id", "q1", "q2", "part", "parts"), 0xFFFFFFFF) | dict.fromkeys(
+    ("step", "time_us", "appended_us", "range_us"), MAX_TIME_US
+)
+"""The greatest of each whole number of a row; the least is 0."""
+
+
 def _parse_row(value: bytes | None) -> dict[str, Any]:
     try:
         row = json.loads(value or b"")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(row, dict):
         raise ValueError("found no JSON object")  # noqa: TRY004 - wrong data, no bug
@@ -428,6 +426,13 @@ def _parse_row(value: bytes | None) -> dict[str, Any]:
             raise ValueError(f"field {name}: found {found}, expected {kind.__name__}")  # noqa: TRY004 - wrong data, no bug
     if not 1 <= row["version"] <= VERSION:
         raise ValueError(f"found version {row['version']}, expected 1..{VERSION}")
+    for name, most in _WHOLE.items():
+        found = row.get(name, 0)
+        if not isinstance(found, int) or not 0 <= found <= most:
+            raise ValueError(f"field {name}: found {str(found)[:64]}, expected 0 to {most}")
+    for name in ("value", "sd", "bound", "q3", *(WindowColumns._fields[1:] if "range_us" in row else ())):
+        if not isinstance(row.get(name), float | int | None) or abs(row.get(name) or 0) > sys.float_info.max:
+            raise ValueError(f"field {name}: found {str(row[name])[:64]}, expected a number or null")
     return row
 
 

@@ -28,8 +28,7 @@ class MemoryClient:
         self._log = log
         self.client_id = client_id
 
-    def producer(self, *, durable: bool = True, gapless: bool = False) -> MemoryProducer:
-        del gapless  # this log refuses no record
+    def producer(self, *, durable: bool = True) -> MemoryProducer:
         made = MemoryProducer(self._log, self.client_id, durable=durable)
         self._log.clients(self.client_id).append(made)
         return made

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -96,7 +97,8 @@ class Scaler:
         self.heartbeats.leaving = True
         self.heartbeats.close()
         self.elastic.close()
-        self._producer.flush(2.0)
+        with contextlib.suppress(LogError):
+            self._producer.flush(2.0)
         self._producer.close()
         self._reader.close()
 
@@ -167,7 +169,9 @@ class Scaler:
             return
         kind = plan.WhichOneof("body")
         if kind == "assignment":
-            self.planner.on_assignment(Assignment.FromString(plan.assignment.SerializeToString()))
+            assignment = Assignment()
+            assignment.CopyFrom(plan.assignment)
+            self.planner.on_assignment(assignment)
         elif kind == "placement":
             self._placement = plan.placement
         elif kind == "workers":

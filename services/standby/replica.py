@@ -348,6 +348,11 @@ class Replica:
             self.fault = str(error)
             self._retry_at = now + 1.0
             return []
+        except (ValueError, TypeError, LookupError) as error:
+            # Whoever wrote it, it is no state of this slot: as good as none. It must not end everybody who comes by.
+            self.intake.level1 = None
+            note = act.Note("unusable context", f"slot {self.slot_id}, before offset {context.offset}: {error}")
+            return [note, *(self._start_reading(first, now) if self._after_context is not Stage.WATCH else [])]
         finally:
             self.work.end()
         self.fault = ""

@@ -197,7 +197,7 @@ def test_records_come_back_in_order_with_offsets_and_append_times(kafka_settings
 def test_a_run_is_written_in_order_and_reported_once(kafka_settings: Kafka) -> None:
     log = KafkaLog(kafka_settings, client_id="test")
     log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=1)))
-    producer = log.producer(gapless=True)
+    producer = log.producer()
     reports: list[tuple[LogError | None, int]] = []
     for begin in (0, 100):
         pairs = [(b"edge", str(value).encode()) for value in range(begin, begin + 100)]
@@ -320,7 +320,7 @@ def test_of_a_run_that_does_not_fit_into_the_queue_the_first_are_taken(own: Brok
     options = {"queue.buffering.max.messages": 10}
     log = KafkaLog(Kafka(servers=own.servers, options=options), client_id="test")
     log.ensure_topics(Settings(slots=Slots(count=1)))
-    producer = log.producer(gapless=True)
+    producer = log.producer()
     pairs = [(b"edge", str(value).encode()) for value in range(25)]
     reports: list[int] = []
     own.kill()
@@ -342,7 +342,7 @@ def test_where_one_record_is_refused_none_behind_it_is_written(own: Broker) -> N
     own.wait_ready()
     log = log_of(own)
     log.ensure_topics(Settings(slots=Slots(count=1)))
-    producer = log.producer(gapless=True)
+    producer = log.producer()
     reports: list[LogError | None] = []
     pairs = [(b"edge", b"1"), (b"edge", bytes(6_000_000)), (b"edge", b"3")]  # the broker takes 5 MB, the client 8 MB
     producer.send_run(TUPLES, 0, pairs[:1], lambda error, _: reports.append(error))

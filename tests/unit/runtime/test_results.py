@@ -138,10 +138,36 @@ def test_unreadable_blocks_are_counted_and_passed(log: MemoryLog, value: bytes |
         assert [block.step for block in results.blocks()] == [1]
         assert results.unreadable_count == 2
         assert [(item.partition, item.offset) for item in results.unreadable] == [(1, 0), (1, 2)]
-        assert "column mean: found 23 bytes, expected 24" in results.unreadable[1].detail
+        assert "mean: found a length of 23" in results.unreadable[1].detail
 
 
-@pytest.mark.parametrize("value", [None, b"{", b"[]", b'{"version": 1}'])
+ROW = {"version": 1, "query": "q", "group": "g", "step": 1, "id": 0, "time_us": 1, "q1": 1, "q2": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        b'{"version": 1}',
+        *(
+            json.dumps(ROW | odd).encode()
+            for odd in (
+                {"time_us": -1},
+                {"time_us": 1 << 60},
+                {"step": 1 << 70},
+                {"id": 1 << 32},
+                {"q1": -1},
+                {"part": "1"},
+                {"value": "x"},
+                {"bound": 10**400},
+                {"range_us": -1},
+            )
+        ),
+    ],
+)
 def test_unreadable_rows_are_counted_and_passed(log: MemoryLog, value: bytes | None) -> None:
     log.append(RESULTS, 0, b"", value)
     write_rows(log, 0, "g", 1, [0])

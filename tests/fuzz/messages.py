@@ -1,0 +1,100 @@
+"""Messages as nobody would write them: every field of every message, at random and at the ends of its type."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from services.runtime.messages import tsunagi_pb2
+
+BITS = {
+    FieldDescriptor.TYPE_INT64: (-(1 << 63), (1 << 63) - 1),
+    FieldDescriptor.TYPE_UINT64: (0, (1 << 64) - 1),
+    FieldDescriptor.TYPE_FIXED64: (0, (1 << 64) - 1),
+    FieldDescriptor.TYPE_UINT32: (0, (1 << 32) - 1),
+    FieldDescriptor.TYPE_ENUM: (0, 3),
+}
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.9, 1e-320, 1e100, -1e200, 1.7e308, math.inf, -math.inf, math.nan)
+TEXTS = ("", "x", "edge-1", "gw-1", "spark", "model", "inf", "\0", "é" * 40, "{}", "[]", "null", "a" * 64, "y" * 3000)
+
+
+def value_of(draw: random.Random, field: FieldDescriptor, depth: int = 0) -> Any:
+    """Return something for a field, be it one of several."""
+    if field.type in BITS:
+        low, high = BITS[field.type]
+        if draw.random() < 0.5:
+            return draw.choice([number for number in (low, high, high - 1, high // 2, 0, 1, 2, -1) if low <= number])
+        return draw.randrange(low, high + 1) >> draw.randrange(64)
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return draw.random() < 0.5
+    if field.type == FieldDescriptor.TYPE_DOUBLE:
+        return draw.choice(FLOATS)
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return draw.choice(TEXTS)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        count = draw.choice((0, 1, 2, 5, 12))
+        kind = draw.randrange(3)
+        if kind == 0:
+            return struct.pack(f"<{count}I", *(draw.randrange(1 << draw.choice((1, 4, 32))) for _ in range(count)))
+        return struct.pack(f"<{count}d", *draw.choices(FLOATS, k=count)) if kind == 1 else draw.randbytes(count)
+    assert field.message_type is not None
+    return message_of(draw, getattr(tsunagi_pb2, field.message_type.name), depth + 1)
+
+
+def set_field(draw: random.Random, message: Message, field: Any, depth: int = 0) -> None:
+    """Give a field of a message another value."""
+    name = field.name
+    entry = field.message_type
+    if entry is not None and entry.GetOptions().map_entry:
+        chosen, key = getattr(message, name), draw.choice(TEXTS)
+        of = entry.fields_by_name["value"]
+        if of.message_type is None:
+            chosen[key] = value_of(draw, of)
+        else:
+            chosen[key].CopyFrom(value_of(draw, of, depth))
+    elif field.is_repeated:
+        if draw.random() < 0.5:
+            message.ClearField(name)
+        getattr(message, name).extend(value_of(draw, field, depth) for _ in range(draw.randrange(4)))
+    elif entry is not None:
+        getattr(message, name).CopyFrom(value_of(draw, field, depth))
+    else:
+        setattr(message, name, value_of(draw, field))
+
+
+def message_of(draw: random.Random, kind: type[Message], depth: int = 0) -> Message:
+    """Return a message of which each field has something, nothing, or one of its type's ends."""
+    message = kind()
+    for field in kind.DESCRIPTOR.fields:
+        if depth < 3 and draw.random() < 0.6 and field.name != "version":
+            set_field(draw, message, field, depth)
+    return message
+
+
+def mutated(draw: random.Random, message: Message) -> None:
+    """Change one field, at any depth of what is there."""
+    while True:
+        parts: list[Message] = []
+        for field, found in message.ListFields():
+            if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+                parts += found if isinstance(found, Sequence) else [found]
+        if parts and draw.random() < 0.8:
+            message = draw.choice(parts)
+            continue
+        set_field(draw, message, draw.choice(message.DESCRIPTOR.fields))
+        return
+
+
+def spoiled(draw: random.Random, value: bytes) -> bytes:
+    """Change some bytes: what comes out may still be a message."""
+    found = bytearray(value)
+    for _ in range(draw.randrange(1, 4)):
+        place = draw.randrange(len(found) + 1)
+        found[place : place + draw.randrange(3)] = draw.randbytes(draw.randrange(3))
+    return bytes(found)

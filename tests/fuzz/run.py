@@ -1,0 +1,182 @@
+"""Records as nobody would write them, against whoever reads: `make fuzz SECONDS=3600`.
+
+A world of the simulator runs while records are appended to all its topics: such as stand there with a field or a few
+bits changed, and such as no service ever writes. Then everything else that reads a log reads what came of it. Nobody
+may die. What fails prints its seed; `--seed SEED --seconds 1` runs it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import sys
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+import structlog
+from google.protobuf.message import DecodeError, Message
+
+from services.chaos.ledger import Ledger
+from services.demo.evidence import read_asides, read_blocks, read_outputs, read_placement, read_slot_log
+from services.demo.faults import SlotWatch
+from services.edge.publish import PlacementReader
+from services.local.fleet import Fleet
+from services.replay import recompute
+from services.runtime import log as topics
+from services.runtime.log import LogError, Record
+from services.runtime.messages import (
+    Ack,
+    Context,
+    DeadLetter,
+    Heartbeat,
+    Late,
+    LogRecord,
+    Placement,
+    Plan,
+    Recovered,
+    ResultBlock,
+)
+from services.runtime.outputs import Outputs
+from services.runtime.results import Results
+from services.runtime.sensors import SensorsError, place
+from spark.decode import Arrived, SlotDecoder
+from spark.frontier import Mark
+from spark.layout import make_layout
+from tests.fuzz.messages import message_of, mutated, spoiled
+from tests.simulation.world import SLOTS, Node, World
+
+KINDS: dict[str, type[Message]] = {
+    topics.TUPLES: LogRecord,
+    topics.RECOVERED: Recovered,
+    topics.RESULTS: ResultBlock,
+    topics.ACKS: Ack,
+    topics.CONTEXTS: Context,
+    topics.HEARTBEATS: Heartbeat,
+    topics.PLAN: Plan,
+    topics.LATE: Late,
+    topics.DEAD_LETTERS: DeadLetter,
+}
+QUIET_S, FUZZED_S = 3.0, 6.0
+EVERY = 1
+"""Turns of the world from one record to the next."""
+
+_silent = structlog.wrap_logger(
+    structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
+)
+
+
+class Watched(World):
+    """A world that notes what its processes die of, and starts them again as a supervisor would."""
+
+    deaths: list[str]
+
+    def _turn(self, node: Node) -> None:
+        try:
+            super()._turn(node)
+        except SensorsError:
+            self._bury(node)  # it says that the placement is of another table than its own, which it cannot judge
+        except Exception:  # noqa: BLE001 - whatever it is, it is a death
+            self.deaths.append(f"{node.name} at {self.now:.2f} s: {traceback.format_exc()}")
+            self._bury(node)
+
+
+def record_like(draw: random.Random, topic: str, there: list[Record]) -> tuple[bytes | None, bytes | None]:
+    """Return (key, value) of a record that somebody might append to a topic in which these stand."""
+    like = draw.choice(there) if there else None
+    key = like.key if like is not None and draw.random() < 0.9 else draw.choice((None, b"", b"!x", draw.randbytes(24)))
+    if like is None or like.value is None or draw.random() < 0.2:
+        message = message_of(draw, KINDS[topic])
+    elif draw.random() < 0.15:
+        return key, spoiled(draw, like.value)
+    else:
+        message = KINDS[topic]()
+        with contextlib.suppress(DecodeError):
+            message.ParseFromString(like.value)
+        for _ in range(draw.randrange(1, 4)):
+            mutated(draw, message)
+    return key, message.SerializeToString()
+
+
+def disturb(world: Watched, draw: random.Random) -> None:
+    """Append one record somewhere."""
+    topic = draw.choice(topics.TOPICS)
+    partition = draw.randrange(world.log.layout[topic])
+    key, value = record_like(draw, topic, world.log.records(topic, partition)[-50:])
+    world.log.append(topic, partition, key, value)
+
+
+def read_all(world: Watched) -> None:
+    """Let everybody read who is not of the simulator's world."""
+    log, settings, table = world.log, world.settings, world.table
+    slot_of = np.asarray(place(table, SLOTS), dtype=np.uint32)
+    for results in (Outputs(log, settings, table), Results(log, settings, table)):
+        for row in results.rows():
+            str(row.time)
+    ledger, fleet = Ledger(SLOTS, slot_of), Fleet(log)
+    fleet.update()
+    placement = Placement(serial=1, slots=SLOTS, slot=slot_of.tobytes(), table_sha256=table.digest())
+    layout = make_layout(table, placement, 2, "ungrouped")
+    with contextlib.suppress(SensorsError):
+        PlacementReader(log, table, world.clock, _silent).poll()
+    with contextlib.suppress(LogError):
+        read_placement(log.records(topics.PLAN, 0))
+    read_asides(log.records(topics.LATE, 0), log.records(topics.DEAD_LETTERS, 0))
+    read_blocks(0, log.records(topics.RESULTS, 0))
+    for slot in range(SLOTS):
+        SlotWatch(log, slot).update()
+        read_slot_log(slot, log.records(topics.TUPLES, slot))
+        outputs = log.records(topics.RECOVERED, slot)
+        read_outputs(slot, outputs)
+        decoder = SlotDecoder(slot, Mark(), layout, np.zeros(0, dtype=np.int64), settings.steps.slide_us)
+        for record in outputs:
+            decoder.add(Arrived(slot, record.offset, record.key, record.value, record.appended_us))
+        decoder.blocks()
+        for _ in recompute(log.records(topics.TUPLES, slot), world.load_model):
+            pass
+    for topic in topics.TOPICS:
+        for partition in range(log.layout[topic]):
+            for record in log.records(topic, partition):
+                ledger.take(record)
+    ledger.finish()
+
+
+def fuzz(seed: int) -> list[str]:
+    """Run one world; return what died in it, and of what."""
+    world, draw = Watched.of_seed(seed), random.Random(seed)
+    assert isinstance(world, Watched)
+    world.deaths = []
+    world.run(QUIET_S)
+    until, turn = world.now + FUZZED_S, 0
+    while world.now < until and not world.deaths:
+        if turn % EVERY == 0:
+            disturb(world, draw)
+        world.run(world.tick_s)
+        turn += 1
+    try:
+        read_all(world)
+    except Exception:  # noqa: BLE001 - as above
+        world.deaths.append(f"a reader: {traceback.format_exc()}")
+    return world.deaths
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fuzz for a while; return 1 if anybody died."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--seed", type=int, default=1)
+    asked: Any = parser.parse_args(arguments)
+    ends, seed, dead = time.monotonic() + asked.seconds, asked.seed, 0
+    while time.monotonic() < ends:
+        for death in fuzz(seed):
+            dead += 1
+            sys.stdout.write(f"seed {seed}: {death}\n")
+        seed += 1
+    sys.stdout.write(f"fuzz: {seed - asked.seed} worlds, {dead} deaths\n")
+    return 1 if dead else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
