@@ -21,8 +21,7 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from google.protobuf.message import DecodeError
-
+from services.runtime.door import UnusableError, decode
 from services.runtime.keys import CONTROL, EDGE, Keys, derive, held_keys
 from services.runtime.log import (
     ACKS,
@@ -154,8 +153,8 @@ class _SigningProducer:
 def _unnumbered(kind: type[LogRecord | Plan], value: bytes) -> bool:
     """Return whether a record lacks the number by which a repeat of it is told."""
     try:
-        return not kind.FromString(value).serial
-    except DecodeError:
+        return not decode(kind, value).serial
+    except UnusableError:
         return False  # whoever reads it refuses it
 
 

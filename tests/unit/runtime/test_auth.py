@@ -18,8 +18,10 @@ from services.runtime.messages import (
     Context,
     EdgeOut,
     Heartbeat,
+    Level0Ack,
     LogRecord,
     Ownership,
+    Placement,
     Plan,
     SlotBeat,
     TupleBatch,
@@ -159,10 +161,17 @@ def test_heartbeats(writer: Keys | None, beat: Heartbeat, *, ok: bool) -> None:
     assert (found is not None) == ok
 
 
-@pytest.mark.parametrize(("topic", "kind"), [(PLAN, Plan), (ACKS, Ack), (CONTEXTS, Context)])
-def test_what_only_control_may_write(topic: str, kind: Any) -> None:
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        (PLAN, Plan(version=VERSION, placement=Placement())),
+        (ACKS, Ack(version=VERSION, level0=Level0Ack())),
+        (CONTEXTS, Context(version=VERSION)),
+    ],
+)
+def test_what_only_control_may_write(topic: str, message: Any) -> None:
     logger = structlog.stdlib.get_logger()
-    value = kind(version=VERSION).SerializeToString()
+    kind, value = type(message), message.SerializeToString()
     labels = {"topic": topic, "reason": "forged"}
     before = REGISTRY.get_sample_value("tsunagi_dead_letters_total", labels) or 0.0
     assert read_message(kind, through(Keys(masters=(MASTER,)), topic, b"k", value), logger) is not None
