@@ -181,7 +181,7 @@ def test_what_only_control_may_write(topic: str, message: Any) -> None:
 
 
 def test_a_flood_of_forged_records_says_one_line() -> None:
-    record = through(None, PLAN, b"placement", Plan(version=VERSION).SerializeToString())
+    record = through(None, PLAN, b"placement", Plan(version=VERSION, placement=Placement()).SerializeToString())
     with structlog.testing.capture_logs() as said:
         for _ in range(100):
             read_message(Plan, record, structlog.stdlib.get_logger())

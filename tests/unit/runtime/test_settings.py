@@ -239,4 +239,5 @@ def test_an_empty_path_is_not_the_working_directory(
     monkeypatch.setenv(f"TSUNAGI_{variable}", value)
     with pytest.raises(ConfigError) as caught:
         load()
-    assert str(caught.value) == f"tsunagi.toml: [{key}] Value error, expected a {kind} (found {value!r})"
+    assert f"environment variable TSUNAGI_{variable}: [{key}]" in str(caught.value)
+    assert f"expected a {kind} (found {value!r})" in str(caught.value)
