@@ -143,6 +143,7 @@ class Host:
         self.heartbeats = Heartbeats(
             log, node, "worker", settings.standby.heartbeat_s, self._fill, incarnation=self.incarnation
         )
+        self._topic_id = log.topic_id(TUPLES)
         self._open()
 
     # ---- start and end -----------------------------------------------------------------------------------------
@@ -339,6 +340,7 @@ class Host:
         replica = Replica(
             slot, self.node, wish, self.settings, self.detector, self._load_model, lambda: secrets.randbits(63), now
         )
+        replica.trust.topic_id = self._topic_id
         if self._pace is not None:
             replica.record_s = self._pace.cost_s(replica.intake.tuples_per_record)
         for (of_slot, _), ack in self._acks.items():
@@ -393,13 +395,19 @@ class Host:
                 if not records:
                     raise LogError(f"{TUPLES}/{slot}: nothing came of {offset}..{upto}")
                 return replica.on_fetched(records, self._clock.monotonic())
-            case act.ReadContext(offset):
-                context = self._read_context(slot, offset)
+            case act.Check(offset):
+                first, end = self._ask.range(TUPLES, slot)
+                found = self._read_range(Position(TUPLES, slot, offset - 1), offset) if first < offset <= end else []
+                if first < offset <= end and not found:
+                    raise LogError(f"{TUPLES}/{slot}: nothing came of {offset - 1}")
+                return replica.on_checked(first, end, found[0] if found else None, self._clock.monotonic())
+            case act.ReadContext(offset, upto):
+                context = self._read_context(slot, offset) if upto is None else self._find_context(slot, offset, upto)
                 first, _ = self._ask.range(TUPLES, slot)
                 return replica.on_context(context, first, self._clock.monotonic())
             case act.ReadTail():
-                generation, name = self._read_tail(slot)
-                return replica.on_tail(generation, name, self._clock.monotonic())
+                generation, name, appended_us = self._read_tail(slot)
+                return replica.on_tail(generation, name, self._clock.monotonic(), appended_us)
             case act.Follow(offset):
                 self._main.add(Position(TUPLES, slot, offset))
             case act.Unfollow():
@@ -436,8 +444,8 @@ class Host:
                 self.heartbeats.send(wait_s=0.2)
             case act.Takeover():
                 self._report(slot, action)
-            case act.Note(event, detail):
-                self._logger.info(event, slot=slot, detail=detail)
+            case act.Note(event, detail, grave):
+                (self._logger.error if grave else self._logger.info)(event, slot=slot, detail=detail)
             case act.End(detail):
                 self._fatal = self._fatal or LogError(f"slot {slot}: {detail}")
         return []
@@ -465,7 +473,25 @@ class Host:
             self._pull.assign([])
         return records if beyond else [record for record in records if record.offset < upto]
 
-    def _read_context(self, slot: int, offset: int) -> Context | None:
+    def _find_context(self, slot: int, place: int | None, upto: int) -> Context | None:
+        """Return the newest context at this place (None = the end) or before it whose position is not beyond `upto`.
+
+        Positions ascend as good as always, so it is found by halving.
+        """
+        first, end = self._ask.range(CONTEXTS, slot)
+        low, high = first, end if place is None else min(end, place + 1)
+        while low < high:
+            middle = (low + high) // 2
+            found = self._read_context(slot, middle)
+            if found is not None and found.offset <= upto:
+                low = middle + 1
+            else:
+                high = middle
+        return self._read_context(slot, low - 1) if low > first else None
+
+    def _read_context(self, slot: int, offset: int | None) -> Context | None:
+        if offset is None:
+            return None
         first, end = self._ask.range(CONTEXTS, slot)
         if not first <= offset < end:
             return None
@@ -474,8 +500,11 @@ class Host:
             raise LogError(f"{CONTEXTS}/{slot}: nothing came of {offset}")
         return read_message(Context, records[0], self._logger)
 
-    def _read_tail(self, slot: int) -> tuple[int, Name]:
-        """Return the last name in `recovered`; what is no output of this slot, but a stranger's, names nothing."""
+    def _read_tail(self, slot: int) -> tuple[int, Name, int]:
+        """Return generation and name of the last output in `recovered`, and when its input was appended.
+
+        What is no output of this slot, but a stranger's, names nothing.
+        """
         first, end = self._ask.range(RECOVERED, slot)
         count = 1
         while end > first:
@@ -488,7 +517,7 @@ class Host:
                 if found is not None:
                     return found
             end, count = begin, MAX_RECORDS
-        return 0, NO_NAME
+        return 0, NO_NAME, 0
 
     def _emit(self, replica: Replica, topic: str, outputs: Sequence[Output], generation: int) -> None:
         """Write outputs of one topic; where they cannot be written the process ends, or they would be missing."""
@@ -574,12 +603,12 @@ def _text(record: LogRecord) -> str:
     return text if len(text) < 200 else text[:200] + "..."
 
 
-def _named(record: Record) -> tuple[int, Name] | None:
-    """Return (generation, name) of an output; None = it is none."""
+def _named(record: Record) -> tuple[int, Name, int] | None:
+    """Return (generation, name, when its input was appended) of an output; None = it is none."""
     try:
         generation, slot, name = unpack_key(record.key)
         message = Recovered.FromString(record.value or b"")
     except (ValueError, DecodeError):
         return None
     named = (message.generation, message.slot, message.offset, message.index)
-    return (generation, name) if named == (generation, slot, *name) else None
+    return (generation, name, message.appended_us) if named == (generation, slot, *name) else None

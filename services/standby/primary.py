@@ -61,11 +61,13 @@ class Primary:
         side_counts: records for other topics, by "topic/reason".
         calibrator: what measures how wide bounds must be; None = nothing is recovered, or not calibrated.
         helping: what chooses sensors of other slots; None = nothing is recovered.
+        topic_id: of `tuples`.
         refitter: what follows the data; None = nothing is recovered, or not refitted.
         level0_offset, level1_offset: where the newest acknowledgements sent stand in `tuples`, -1 = none yet.
     """
 
     def __init__(self, slot: int, node: str, settings: Settings, pending: PendingQueue, tail: Name, now: float) -> None:
+        self.topic_id = ""
         self.pending = pending
         self.pending.last = tail
         self.emitted = 0
@@ -307,7 +309,9 @@ class Primary:
         ):
             return []  # nothing new, or the last one still waits for its outputs: a newer one would wait for ever
         self._context_at = now
-        value = slot.context().SerializeToString()
+        context = slot.context()
+        context.topic_id = self.topic_id
+        value = context.SerializeToString()
         if len(value) > standby.context_bytes:
             return [act.Note("context too large", f"{len(value)} bytes, limit {standby.context_bytes}: not written")]
         self._saving = slot.position, slot.last_name, len(value), slot.appended_us

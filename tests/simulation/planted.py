@@ -51,9 +51,11 @@ _take_in = Intake.take_in
 _send = MemoryProducer.send
 
 
-def _begins_after_its_own(self: Replica, generation: int, name: Name, now: float) -> list[act.Action]:
+def _begins_after_its_own(
+    self: Replica, generation: int, name: Name, now: float, appended_us: int = 0
+) -> list[act.Action]:
     """The new owner takes what it has computed itself for written."""
-    return _on_tail(self, generation, max(name, self.slot.last_name), now)
+    return _on_tail(self, generation, max(name, self.slot.last_name), now, appended_us)
 
 
 def _ownership_without_epoch(self: Register, offset: int, record: LogRecord) -> bool:
@@ -138,8 +140,8 @@ def _always_connected(self: Closer, *args: Any, **options: Any) -> list[Any]:
     return _decide(self, *args, **(options | {"connected": True}))
 
 
-def _jump_without_replay(self: Intake, position: int, register: Register) -> None:
-    _jump(self, position, register)
+def _jump_without_replay(self: Intake, position: int, register: Register, digest: int = 0) -> None:
+    _jump(self, position, register, digest)
     self.next = max(position, self.end)
 
 
