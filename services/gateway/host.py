@@ -61,6 +61,7 @@ from services.runtime.settings import Settings
 from services.standby import actions as act
 from services.standby.costs import Wire
 from services.standby.detector import Detector
+from services.standby.parts import join, split
 from services.standby.replica import Replica, Stage
 from services.standby.wish import MOVE, Wish
 
@@ -76,6 +77,9 @@ STANDBY_SHARE = 0.1
 """Of a worker's time, while its own slots have more than it can take in. Their outputs come first: two workers, each
 the other's standby, that fell behind would have twice the work until they have caught up, and so never would."""
 MAX_RECORDS = 500
+TRIED_CONTEXTS = 200
+"""Records of `contexts` that are looked through for one that is whole, from where it should be."""
+
 PARTITION_OF_ONE = 0
 
 
@@ -433,8 +437,9 @@ class Host:
             case act.SaveContext(value):
                 metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
                 metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
-                done = replica.on_context_saved
-                self._write(CONTEXTS, slot, [(str(slot).encode(), value)], partial(self._reported, CONTEXTS, done))
+                pairs = [(str(slot).encode(), part) for part in split(value, self.settings.standby.context_bytes)]
+                done = partial(_first_of, len(pairs), replica.on_context_saved)
+                self._write(CONTEXTS, slot, pairs, partial(self._reported, CONTEXTS, done))
             case act.SendAck(ack):
                 level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
                 key = f"{slot}/{level}/{self.node}".encode()
@@ -482,16 +487,26 @@ class Host:
         low, high = first, end if place is None else min(end, place + 1)
         while low < high:
             middle = (low + high) // 2
-            found = self._read_context(slot, middle)
+            found = self._read_part(slot, middle)
             if found is not None and found.offset <= upto:
                 low = middle + 1
             else:
                 high = middle
-        return self._read_context(slot, low - 1) if low > first else None
+        for at in range(low - 1, max(first, low - 1 - TRIED_CONTEXTS) - 1, -1):
+            found = self._read_context(slot, at)
+            if found is not None and found.offset <= upto:
+                return found
+        return None
 
     def _read_context(self, slot: int, offset: int | None) -> Context | None:
-        if offset is None:
-            return None
+        """Return the whole context that begins at this place of `contexts`; None = none does."""
+        found = None if offset is None else self._read_part(slot, offset)
+        if offset is None or found is None or found.parts == 0:
+            return found
+        parts = [self._read_part(slot, offset + number) for number in range(found.parts)]
+        return join(part for part in parts if part is not None)
+
+    def _read_part(self, slot: int, offset: int) -> Context | None:
         first, end = self._ask.range(CONTEXTS, slot)
         if not first <= offset < end:
             return None
@@ -596,6 +611,11 @@ class Host:
 
     def _load(self, sha256: str) -> Model:
         return load_from_store(self.settings.recovery.store, sha256)
+
+
+def _first_of(count: int, done: Callable[[int], None], last: int) -> None:
+    """Report the place of the first of so many records in a row, by that of the last."""
+    done(last - count + 1)
 
 
 def _text(record: LogRecord) -> str:

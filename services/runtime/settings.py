@@ -302,9 +302,7 @@ class Standby(Target):
     speculate_s: Positive = Field(0.25, description="silence of the primary after which its secondary does so")
     ack_s: Positive = Field(0.25, description="interval of Level-0- and Level-1-Acks")
     context_s: Positive = Field(1.0, description="least time between two contexts of a slot")
-    context_bytes: Count = Field(
-        262_144, description="a context above this size is not written; the slot replays instead"
-    )
+    context_bytes: Count = Field(262_144, description="a context above this size is written in parts of this size")
     poll_s: Positive = Field(
         0.05, description="how often a secondary asks for the log's end when no heartbeat tells it"
     )

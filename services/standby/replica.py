@@ -444,7 +444,11 @@ class Replica:
         if self.stage is not Stage.TAIL or promotion is None:
             return []
         self._tail = name if generation == self.scan.generation else NO_NAME
-        if self._tail != NO_NAME and not self.intake.caused(name.offset, appended_us):
+        processed = name.offset < self.slot.position
+        if self._tail != NO_NAME and (
+            (processed and appended_us and self.silent.contradicts(name, appended_us))
+            or not self.intake.caused(name.offset, appended_us)
+        ):
             why = f"the last output is named after a record at offset {name.offset} that the log does not hold"
             return self._contradicted(why, name.offset, now)
         if promotion.proven and promotion.suspects is not None and self._tail.offset < promotion.suspects[0]:

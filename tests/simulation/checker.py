@@ -25,6 +25,7 @@ from services.runtime.log import Record
 from services.runtime.messages import Ack, Context, LogRecord, Recovered
 from services.runtime.names import NO_NAME, Name, unpack_key
 from services.standby.ownership import Register
+from services.standby.parts import wholes
 from tests.simulation.world import EDGES, SLOTS, World
 
 SLACK_S = 1.0
@@ -87,13 +88,19 @@ def expected(world: World, slot: int) -> Truth:
     if born is not None:
         records = [record for record in records if record.offset >= born.begin]
         state.begin_at(born.begin, born.at)
-    wanted = {Context.FromString(record.value or b"").offset for record in world.log.records(topics.CONTEXTS, slot)}
+    wanted = {context.offset for _, context in contexts(world, slot)}
     for record in records:
         for output in state.apply(record):
             truth.take(output)
         if state.position in wanted and state.book is not None:
             truth.contexts[state.position] = state.context()
     return truth
+
+
+def contexts(world: World, slot: int) -> list[tuple[int, Context]]:
+    """Return (place, context) of all whole contexts of a slot."""
+    records = world.log.records(topics.CONTEXTS, slot)
+    return list(wholes((record.offset, Context.FromString(record.value or b"")) for record in records))
 
 
 def check(world: World) -> list[str]:
@@ -189,7 +196,7 @@ def _acks(world: World, slot: int, truth: Truth) -> list[str]:
     wrong = []
     last: dict[tuple[str, int], int] = {}
     offsets, since_us = _written(world, slot, truth)
-    contexts = {record.offset: record for record in world.log.records(topics.CONTEXTS, slot)}
+    places = dict(contexts(world, slot))
     for record in world.log.records(topics.ACKS):
         ack = Ack.FromString(record.value or b"")
         kind = str(ack.WhichOneof("body"))
@@ -203,11 +210,11 @@ def _acks(world: World, slot: int, truth: Truth) -> list[str]:
         if below and since_us[below - 1] > record.appended_us:
             wrong.append(f"slot {slot}: {kind} of epoch {body.epoch} up to {body.offset} came before its outputs")
         if kind == "level1":
-            place = contexts.get(ack.level1.context_offset)
+            place = places.get(ack.level1.context_offset)
             gone = world.lost_contexts(slot, ack.level1.context_offset)
             if gone:
                 continue
-            if place is None or Context.FromString(place.value or b"").offset != body.offset:
+            if place is None or place.offset != body.offset:
                 wrong.append(f"slot {slot}: the Level-1-Ack up to {body.offset} points to another context")
     return wrong[:5]
 
@@ -228,8 +235,7 @@ def _written(world: World, slot: int, truth: Truth) -> tuple[list[int], list[flo
 def _contexts(world: World, slot: int, truth: Truth) -> list[str]:
     """Every context that was ever written holds the whole state, whether or not anybody went on from it."""
     wrong = []
-    for record in world.log.records(topics.CONTEXTS, slot):
-        context = Context.FromString(record.value or b"")
+    for _, context in contexts(world, slot):
         if truth.disowned(context.generation, context.offset - 1):
             continue
         wanted = truth.contexts.get(context.offset)

@@ -48,14 +48,14 @@ def wrong(cluster: Cluster) -> list[str]:
 
 def settle(cluster: Cluster, step: int) -> int:
     """Let edges go on until all have seen what there is to be seen; return the next step."""
-    for _ in range(60):
+    for _ in range(45):
         cluster.step(step)
         cluster.run(0.2)
         step += 1
     return step
 
 
-@pytest.mark.parametrize("lost", [1, 2, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("lost", [1, 2, 5, 9])
 @pytest.mark.parametrize("batch", [1, "inf"])
 @pytest.mark.parametrize("contexts", [0.4, 1000.0])
 def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
@@ -75,8 +75,8 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
     assert all(node.replica.unready() == "" for node in others)
 
 
-@pytest.mark.parametrize("lost", [1, 2, 4, 7, 13])
-@pytest.mark.parametrize("grown", [0, 1, 6])
+@pytest.mark.parametrize("lost", [1, 4, 13])
+@pytest.mark.parametrize("grown", [0, 6])
 @pytest.mark.parametrize("contexts", [0.4, 1000.0])
 def test_who_starts_on_a_log_that_lost_its_end_takes_no_context_and_no_name_beyond_it(
     cluster: Cluster, lost: int, grown: int, contexts: float
@@ -154,7 +154,7 @@ def test_a_slot_of_which_retention_has_left_nothing_but_batches_is_begun_anew(cl
     assert f"begins at offset {first}" in owner.replica.scan.declared
     assert wrong(cluster) == []
     steps = [output.body.step for output in cluster.recovered]  # type: ignore[union-attr]
-    assert set(range(FIRST + 4, FIRST + 70)) <= set(steps)
+    assert set(range(FIRST + 4, FIRST + 55)) <= set(steps)
 
 
 def test_a_slot_that_somebody_holds_is_not_begun_anew(cluster: Cluster) -> None:
