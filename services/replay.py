@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,6 +47,20 @@ class Recomputed:
     frame: Frame
 
 
+class Generation(NamedTuple):
+    """A generation of a slot's log: its outputs are those of inputs from `begin` on, until the next one's begin.
+
+    Attributes:
+        at: offset of the Ownership that began it.
+        blank: nothing from before `begin` is known in it.
+    """
+
+    at: int
+    generation: int
+    begin: int
+    blank: bool
+
+
 @dataclass(slots=True)
 class Comparison:
     """What `compare` found.
@@ -54,6 +69,7 @@ class Comparison:
         outputs: outputs computed again; compared: those of them that `recovered` has.
         pending: outputs that `recovered` does not have yet, all after its last one.
         unreadable: records of `recovered` that are no outputs; Spark has put them into dead-letters.
+        disowned: outputs of inputs that the log has lost: a later generation begins before them.
         differences: one line each; `differing` counts all, the first ones are kept.
         largest_sd: the largest difference of a value, in standard deviations of its sensor.
     """
@@ -63,6 +79,7 @@ class Comparison:
     pending: int = 0
     repeats: int = 0
     unreadable: int = 0
+    disowned: int = 0
     differing: int = 0
     largest_sd: float = 0.0
     differences: list[str] = field(default_factory=list)
@@ -85,7 +102,10 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
     """
     kept = list(records)
     quarantined = _quarantined(kept)
-    epoch, serial, generation, first_step, claimed_us = 0, 0, 0, 0, 0
+    begun = generations(kept)
+    born, founded_at = next(((item.begin, item.at) for item in reversed(begun) if item.blank), (0, -1))
+    kept = [record for record in kept if record.offset >= born]
+    epoch, serial, first_step, claimed_us = 0, 0, 0, 0
     config: SlotConfig | None = None
     chain: Chain | None = None
     model: Model | None = None
@@ -101,16 +121,19 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
         if message is None:
             continue  # one dead letter, no output
         body = message.WhichOneof("body")
+        if record.offset < founded_at and body != "batch":
+            continue  # what was decided before that is not known
+        generation = next((item.generation for item in reversed(begun) if item.begin <= record.offset), 0)
         buried = quarantined.get(record.offset, -1) > record.offset and body != "ownership"
         index = int(buried)  # its dead letter comes first
         batches: list[tuple[TupleBatch, int]] = []
         if body == "ownership":
-            if message.ownership.epoch != epoch + 1:
+            claim = message.ownership
+            if record.offset != founded_at and claim.epoch != epoch + 1:
                 continue
             if epoch == 0:
-                generation, first_step = message.ownership.generation, message.ownership.first_step
-                claimed_us = record.appended_us
-            epoch, serial = epoch + 1, message.serial
+                first_step, claimed_us = claim.first_step, record.appended_us
+            epoch, serial = claim.epoch, message.serial
         elif body == "batch":
             batch = message.batch
             if buried:  # it says that its edge has delivered, and no more
@@ -236,6 +259,27 @@ def _message(record: Record) -> LogRecord | None:
     return message
 
 
+def _counts(message: LogRecord, epoch: int) -> bool:
+    """Return whether an Ownership counts where this epoch is the current one."""
+    claim = message.ownership
+    return claim.epoch > epoch if claim.founding.blank else claim.epoch == epoch + 1
+
+
+def generations(records: Iterable[Record]) -> list[Generation]:
+    """Return all generations of a slot's log, in the order in which they were begun."""
+    epoch = 0
+    found: list[Generation] = []
+    for record in records:
+        message = _message(record)
+        if message is None or message.WhichOneof("body") != "ownership" or not _counts(message, epoch):
+            continue
+        claim = message.ownership
+        epoch = claim.epoch
+        if not found or claim.HasField("founding"):
+            found.append(Generation(record.offset, claim.generation, claim.founding.begin, claim.founding.blank))
+    return found
+
+
 def _quarantined(records: Sequence[Record]) -> dict[int, int]:
     """Return quarantined offset -> where its Quarantine stands, by the rule of epochs."""
     epoch, serial = 0, 0
@@ -246,8 +290,8 @@ def _quarantined(records: Sequence[Record]) -> dict[int, int]:
         if message is None or body == "batch":
             continue
         if body == "ownership":
-            if message.ownership.epoch == epoch + 1:
-                epoch, serial = epoch + 1, message.serial
+            if _counts(message, epoch):
+                epoch, serial = message.ownership.epoch, message.serial
         elif getattr(message, str(body)).epoch == epoch and (message.serial > serial or not serial):
             serial = message.serial
             if body == "quarantine":
@@ -313,13 +357,17 @@ def _values(config: SlotConfig, batches: Mapping[str, TupleBatch]) -> Floats:
 
 
 def compare(
-    recomputed: Iterable[Recomputed], recovered: Iterable[Record], scale: Mapping[int, float] | None = None
+    recomputed: Iterable[Recomputed],
+    recovered: Iterable[Record],
+    scale: Mapping[int, float] | None = None,
+    begun: Sequence[Generation] = (),
 ) -> Comparison:
     """Compare what the log says with what stands in `recovered`.
 
     Args:
         recovered: the whole partition, from its first record.
         scale: sensor id -> standard deviation; sensors without one are compared with the unit 1.
+        begun: `generations` of the log; without it there is one.
     """
     result = Comparison()
     expected = {item.name: item for item in recomputed}
@@ -332,6 +380,9 @@ def compare(
             continue
         generation, name, message = found
         place = f"recovered, offset {record.offset}, name {tuple(name)}"
+        if _disowned(generation, name, begun):
+            result.disowned += 1
+            continue
         result.repeats += name in seen
         seen.add(name)
         item = expected.get(name)
@@ -350,6 +401,13 @@ def compare(
         else:
             result.pending += 1
     return result
+
+
+def _disowned(generation: int, name: Name, begun: Sequence[Generation]) -> bool:
+    """Return whether an output is of an input that the log has lost, or of what it held before it was begun anew."""
+    known = [item.generation for item in begun]
+    later = begun[known.index(generation) + 1 :] if generation in known else begun
+    return any(item.blank or (generation in known and item.begin <= name.offset) for item in later)
 
 
 def _output(record: Record) -> tuple[int, Name, Recovered] | None:
@@ -412,7 +470,7 @@ def replay_slots(settings: Settings, slots: Sequence[int], tell: Callable[[str],
         tell(
             f"slot {slot}: {result.outputs} outputs computed again, {result.compared} compared, "
             f"{result.repeats} repeats, {result.pending} not written yet, {result.unreadable} unreadable, "
-            f"{result.differing} differences, "
+            f"{result.disowned} of lost inputs, {result.differing} differences, "
             f"largest difference of a value {result.largest_sd:.2g} standard deviations"
         )
         for line in result.differences:
@@ -435,7 +493,7 @@ def replay_slot(tuples: Sequence[Record], recovered: Sequence[Record], store: Pa
     for model in models:
         by_name = dict(zip(model.names, model.scale.tolist(), strict=True))
         scale.update({sensor: by_name[name] for sensor, name in names.items() if name in by_name})
-    return compare(recomputed, recovered, scale)
+    return compare(recomputed, recovered, scale, generations(tuples))
 
 
 def _sensor_names(tuples: Iterable[Record]) -> Iterator[tuple[int, str]]:

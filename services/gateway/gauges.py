@@ -98,6 +98,9 @@ class Gauges:
             metrics.STEP_CLOSED.labels(slot=slot).set(book.cursor - 1)
             metrics.EDGES_OUT.labels(slot=slot).set(sum(edge.out_from != NEVER for edge in book.edges.values()))
         self._count(metrics.VOID_CONTROL.labels(slot=slot), ("void", slot), replica.slot.register.void)
+        trust = replica.trust
+        self._count(metrics.CONTRADICTIONS.labels(slot=slot), ("contradictions", slot), trust.contradictions)
+        self._count(metrics.GENERATIONS_BEGUN.labels(slot=slot), ("generations", slot), trust.foundings)
         self._count(metrics.STANDBY_PULLS.labels(slot=slot), ("pulls", slot), replica.intake.pulls)
         self._count(metrics.STANDBY_BYTES.labels(slot=slot), ("bytes", slot), replica.intake.read_bytes)
         self._count(metrics.STANDBY_TRIMMED.labels(slot=slot), ("trimmed", slot), replica.intake.trimmed)

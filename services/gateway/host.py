@@ -62,6 +62,7 @@ from services.runtime.settings import Settings
 from services.standby import actions as act
 from services.standby.costs import Wire
 from services.standby.detector import Detector
+from services.standby.parts import join, split
 from services.standby.replica import Replica, Stage
 from services.standby.wish import MOVE, Wish
 
@@ -79,6 +80,9 @@ the other's standby, that fell behind would have twice the work until they have 
 RENEW_S = 60.0
 """The store is told so often, in seconds, which models are in force here, so that it keeps them."""
 MAX_RECORDS = 500
+TRIED_CONTEXTS = 200
+"""Records of `contexts` that are looked through for one that is whole, from where it should be."""
+
 PARTITION_OF_ONE = 0
 
 
@@ -150,6 +154,7 @@ class Host:
         self.heartbeats = Heartbeats(
             log, node, "worker", settings.standby.heartbeat_s, self._fill, incarnation=self.incarnation
         )
+        self._topic_id = log.topic_id(TUPLES)
         self._open()
 
     # ---- start and end -----------------------------------------------------------------------------------------
@@ -353,6 +358,7 @@ class Host:
         replica = Replica(
             slot, self.node, wish, self.settings, self.detector, self._load_model, lambda: secrets.randbits(63), now
         )
+        replica.trust.topic_id = self._topic_id
         if self._pace is not None:
             replica.record_s = self._pace.cost_s(replica.intake.tuples_per_record)
         for (of_slot, _), ack in self._acks.items():
@@ -407,13 +413,19 @@ class Host:
                 if not records:
                     raise LogError(f"{TUPLES}/{slot}: nothing came of {offset}..{upto}")
                 return replica.on_fetched(records, self._clock.monotonic())
-            case act.ReadContext(offset):
-                context = self._read_context(slot, offset)
+            case act.Check(offset):
+                first, end = self._ask.range(TUPLES, slot)
+                found = self._read_range(Position(TUPLES, slot, offset - 1), offset) if first < offset <= end else []
+                if first < offset <= end and not found:
+                    raise LogError(f"{TUPLES}/{slot}: nothing came of {offset - 1}")
+                return replica.on_checked(first, end, found[0] if found else None, self._clock.monotonic())
+            case act.ReadContext(offset, upto):
+                context = self._read_context(slot, offset) if upto is None else self._find_context(slot, offset, upto)
                 first, _ = self._ask.range(TUPLES, slot)
                 return replica.on_context(context, first, self._clock.monotonic())
             case act.ReadTail():
-                generation, name = self._read_tail(slot)
-                return replica.on_tail(generation, name, self._clock.monotonic())
+                generation, name, appended_us = self._read_tail(slot)
+                return replica.on_tail(generation, name, self._clock.monotonic(), appended_us)
             case act.Follow(offset):
                 self._main.add(Position(TUPLES, slot, offset))
             case act.Unfollow():
@@ -441,8 +453,9 @@ class Host:
             case act.SaveContext(value):
                 metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
                 metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
-                done = replica.on_context_saved
-                self._write(CONTEXTS, slot, [(str(slot).encode(), value)], partial(self._reported, CONTEXTS, done))
+                pairs = [(str(slot).encode(), part) for part in split(value, self.settings.standby.context_bytes)]
+                done = partial(_first_of, len(pairs), replica.on_context_saved)
+                self._write(CONTEXTS, slot, pairs, partial(self._reported, CONTEXTS, done))
             case act.SendAck(ack):
                 level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
                 key = f"{slot}/{level}/{self.node}".encode()
@@ -452,8 +465,8 @@ class Host:
                 self.heartbeats.send(wait_s=0.2)
             case act.Takeover():
                 self._report(slot, action)
-            case act.Note(event, detail):
-                self._logger.info(event, slot=slot, detail=detail)
+            case act.Note(event, detail, grave):
+                (self._logger.error if grave else self._logger.info)(event, slot=slot, detail=detail)
             case act.End(detail):
                 self._fatal = self._fatal or LogError(f"slot {slot}: {detail}")
         return []
@@ -481,7 +494,35 @@ class Host:
             self._pull.assign([])
         return records if beyond else [record for record in records if record.offset < upto]
 
-    def _read_context(self, slot: int, offset: int) -> Context | None:
+    def _find_context(self, slot: int, place: int | None, upto: int) -> Context | None:
+        """Return the newest context at this place (None = the end) or before it whose position is not beyond `upto`.
+
+        Positions ascend as good as always, so it is found by halving.
+        """
+        first, end = self._ask.range(CONTEXTS, slot)
+        low, high = first, end if place is None else min(end, place + 1)
+        while low < high:
+            middle = (low + high) // 2
+            found = self._read_part(slot, middle)
+            if found is not None and found.offset <= upto:
+                low = middle + 1
+            else:
+                high = middle
+        for at in range(low - 1, max(first, low - 1 - TRIED_CONTEXTS) - 1, -1):
+            found = self._read_context(slot, at)
+            if found is not None and found.offset <= upto:
+                return found
+        return None
+
+    def _read_context(self, slot: int, offset: int | None) -> Context | None:
+        """Return the whole context that begins at this place of `contexts`; None = none does."""
+        found = None if offset is None else self._read_part(slot, offset)
+        if offset is None or found is None or found.parts == 0:
+            return found
+        parts = [self._read_part(slot, offset + number) for number in range(found.parts)]
+        return join(part for part in parts if part is not None)
+
+    def _read_part(self, slot: int, offset: int) -> Context | None:
         first, end = self._ask.range(CONTEXTS, slot)
         if not first <= offset < end:
             return None
@@ -490,8 +531,11 @@ class Host:
             raise LogError(f"{CONTEXTS}/{slot}: nothing came of {offset}")
         return read_message(Context, records[0], self._logger)
 
-    def _read_tail(self, slot: int) -> tuple[int, Name]:
-        """Return the last name in `recovered`; what is no output of this slot, but a stranger's, names nothing."""
+    def _read_tail(self, slot: int) -> tuple[int, Name, int]:
+        """Return generation and name of the last output in `recovered`, and when its input was appended.
+
+        What is no output of this slot, but a stranger's, names nothing.
+        """
         first, end = self._ask.range(RECOVERED, slot)
         count = 1
         while end > first:
@@ -504,7 +548,7 @@ class Host:
                 if found is not None:
                     return found
             end, count = begin, MAX_RECORDS
-        return 0, NO_NAME
+        return 0, NO_NAME, 0
 
     def _emit(self, replica: Replica, topic: str, outputs: Sequence[Output], generation: int) -> None:
         """Write outputs of one topic; where they cannot be written the process ends, or they would be missing."""
@@ -585,17 +629,22 @@ class Host:
         return load_from_store(self.settings.recovery.store, sha256)
 
 
+def _first_of(count: int, done: Callable[[int], None], last: int) -> None:
+    """Report the place of the first of so many records in a row, by that of the last."""
+    done(last - count + 1)
+
+
 def _text(record: LogRecord) -> str:
     text = str(record).replace("\n", " ")
     return text if len(text) < 200 else text[:200] + "..."
 
 
-def _named(record: Record) -> tuple[int, Name] | None:
-    """Return (generation, name) of an output; None = it is none."""
+def _named(record: Record) -> tuple[int, Name, int] | None:
+    """Return (generation, name, when its input was appended) of an output; None = it is none."""
     try:
         generation, slot, name = unpack_key(record.key)
         message = decode(Recovered, record.value)
     except ValueError:
         return None
     named = (message.generation, message.slot, message.offset, message.index)
-    return (generation, name) if named == (generation, slot, *name) else None
+    return (generation, name, message.appended_us) if named == (generation, slot, *name) else None

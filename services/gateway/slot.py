@@ -26,6 +26,7 @@ from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, sensors
 from services.runtime.door import UnusableError, decode
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
+from services.runtime.marks import digest_of
 from services.runtime.messages import (
     VERSION,
     Context,
@@ -128,13 +129,18 @@ class Slot:
         register: ownership as of `position`.
         model_sha256: the recovery model in force; `refit_of`: the model that it follows the data from, "" = from none.
         helpers: sensors of other slots that the recovery uses.
+        origin: of a state that was made of records alone, the first one's offset; -1 = it was restored.
     """
 
     def __init__(self, slot: int, load_model: LoadModel, announce: Announce = lambda _operations: None) -> None:
         self.slot = slot
         self._announce = announce
         self.position = 0
+        self.origin = 0
         self.appended_us = 0
+        self._before: Record | None = None
+        self._digest = 0
+        self._founded_at = -1
         self.last_name = NO_NAME
         self.register = Register()
         self.config: SlotConfig | None = None
@@ -174,6 +180,7 @@ class Slot:
         """Take in the next record of the log; return what follows from it, in the order of names."""
         outputs = self._outputs(record, parsed or parse(record))
         self.appended_us = record.appended_us
+        self._before = record
         self.position = record.offset + 1  # last: a heartbeat sent meanwhile must not say that the record is survived
         return outputs
 
@@ -202,9 +209,15 @@ class Slot:
             return self.apply(*first), 1
         outputs: list[Output] = []
         self._tuples(records, Batches(messages), outputs, [record.appended_us for record in records])
+        self._before = records[-1]
         self.appended_us = records[-1].appended_us
         self.position = records[-1].offset + 1
         return outputs, len(records)
+
+    def begin_at(self, offset: int, founded_at: int = -1) -> None:
+        """Begin, knowing nothing, with the record at this offset; control records before `founded_at` are void."""
+        self.position = self.origin = offset
+        self._founded_at = founded_at
 
     def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
         message, reason, kind = parsed
@@ -213,13 +226,15 @@ class Slot:
             return self._quarantined(record, parsed)
         if message is None:
             return [self._dead(record, 0, reason, detail=kind)]
+        if record.offset < self._founded_at and kind != "batch":
+            return []
         before = self.register.copy() if kind == "model" else None
         if not self.register.read(record.offset, message):
             return []
         outputs: list[Output] = []
         if kind == "batch":
             self._batch(record, message.batch, outputs)
-        elif kind == "ownership" and self.register.epoch == 1:
+        elif kind == "ownership" and (self.register.epoch == 1 or message.ownership.founding.blank):
             self._claimed_us = record.appended_us
         elif kind == "settings":
             self._settings(record, message.settings, outputs)
@@ -260,6 +275,8 @@ class Slot:
             serial=self.register.serial,
             helpers=self.helpers,
             refit_of=self.refit_of,
+            digest=self._digest if self._before is None else digest_of(self._before),
+            founding=self.register.founding,
         )
 
     def restore(self, context: Context) -> None:
@@ -281,7 +298,9 @@ class Slot:
             settings_hash=context.settings.hash,
             quarantined=set(context.quarantined),
             serial=context.serial,
+            founding=context.founding if context.HasField("founding") else None,
         )
+        self.origin, self._before, self._digest = -1, None, context.digest
         self.settings = context.settings
         self.config = SlotConfig.parse(context.settings.text)
         self.model_sha256, self.refit_of = context.model_sha256, context.refit_of

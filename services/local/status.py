@@ -86,6 +86,7 @@ def _slot(slot: int, fleet: Fleet, ends: Mapping[tuple[str, int], int]) -> dict[
         "secondary_reason": standby[1].reason if standby else "nobody stands by",
         "secondary_lag": max(0, end - standby[1].position) if standby else end,
         "batch_size": standby[1].batch_size if standby else 0,
+        "declared": next((part[1].declared for part in (primary, standby) if part and part[1].declared), ""),
         "recovered_end": ends[RECOVERED, slot],
         "spark_lag": ends[RECOVERED, slot] - max(0, spark),
     }
@@ -161,6 +162,9 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
         others = (item["step"], secondary, item["secondary_lag"], item["batch_size"] or "inf", item["spark_lag"])
         slots.add_row(*(str(cell) for cell in owner + others))
     console.print(slots)
+    for item in status["slots"]:
+        if item["declared"]:
+            console.print(f"[red]slot {item['slot']}[/red]: {item['declared']}")
     if status["spark"]:
         console.print(spark_line(status["spark"]) + "\n")
     alive = {item["node"]: item["alive"] for item in status["processes"]}

@@ -76,6 +76,16 @@ WITHHELD = Counter(
 )
 LATE = Counter("tsunagi_late", "Batches that came too late and went to late.", ["slot", "reason"])
 VOID_CONTROL = Counter("tsunagi_void_control_records", "Control records that did not count at their place.", ["slot"])
+CONTRADICTIONS = Counter(
+    "tsunagi_log_contradictions",
+    "Times that this node found the slot's log to be another one than it, or a context's author, had read.",
+    ["slot"],
+)
+GENERATIONS_BEGUN = Counter(
+    "tsunagi_generations_begun",
+    "Generations that this node has begun because the slot's log lost records; what is lost `tsunagi status` says.",
+    ["slot"],
+)
 LEVEL0_POSITION = Gauge(
     "tsunagi_slot_level0_position", "Offset in tuples up to which the downstream has received every output.", ["slot"]
 )
@@ -351,6 +361,8 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         WITHHELD,
         LATE,
         VOID_CONTROL,
+        CONTRADICTIONS,
+        GENERATIONS_BEGUN,
         LEVEL0_POSITION,
         LEVEL1_POSITION,
         CONTEXTS_WRITTEN,

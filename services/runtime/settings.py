@@ -329,9 +329,7 @@ class Standby(Target):
     speculate_s: Seconds = Field(0.25, description="silence of the primary after which its secondary does so")
     ack_s: Seconds = Field(0.25, description="interval of Level-0- and Level-1-Acks")
     context_s: Seconds = Field(1.0, description="least time between two contexts of a slot")
-    context_bytes: Bytes = Field(
-        262_144, description="a context above this size is not written; the slot replays instead"
-    )
+    context_bytes: Bytes = Field(262_144, description="a context above this size is written in parts of this size")
     poll_s: Seconds = Field(0.05, description="how often a secondary asks for the log's end when no heartbeat tells it")
 
     def target(self, slot: int) -> Target:

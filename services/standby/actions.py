@@ -24,9 +24,13 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Read the context at this offset of `contexts`; answer with `on_context`."""
+    """Read the context at this offset of `contexts`; answer with `on_context`.
 
-    offset: int
+    With `upto`: the newest whole one at the offset (None = the end) or before it whose position is not beyond `upto`.
+    """
+
+    offset: int | None
+    upto: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,13 @@ class ReadTail:
 @dataclass(frozen=True, slots=True)
 class Follow:
     """Read the slot's log from here on and hand over what comes with `on_records`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Read the record before this offset of the slot's log; answer with `on_checked`."""
 
     offset: int
 
@@ -121,10 +132,11 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth a line in the log."""
+    """Something worth a line in the log; what is `grave` somebody should read."""
 
     event: str
     detail: str
+    grave: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +152,7 @@ Action = (
     | ReadContext
     | ReadTail
     | Follow
+    | Check
     | Unfollow
     | Append
     | StoreModel

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from services.gateway.slot import Parsed, parse
 from services.runtime.log import Record
+from services.runtime.marks import digest_of
 from services.runtime.messages import Context, Level1Ack
 from services.standby.costs import Place
 from services.standby.ownership import Register
@@ -20,6 +21,11 @@ RECORD_OVERHEAD_BYTES = 70
 
 WEIGHT = 0.05
 """Of a record in a running mean."""
+
+BREAK_US = 250_000
+"""A log that loses its end is away for longer than this: a broker starts again, or another leads."""
+
+MAX_BREAKS = 4
 
 LEAP_S = 1.0
 """A standby that has so much to process before the resume point takes the context instead."""
@@ -42,6 +48,10 @@ class Intake:
         wait_us: the longest way of a record since it was last asked for, microseconds by both clocks; None = none was
             read.
         level1: the newest Level-1-Ack known: where the state can be had without what stands before.
+        breaks: records between which and the next one the log's times make a jump, and which were read before it: if
+            the log has lost its end and grown again, then there.
+        seen_epoch: the greatest of any claim read, void ones as well.
+        first_us: when the log appended the first batch read, 0 = none yet.
     """
 
     def __init__(self, tuples_per_record: float) -> None:
@@ -51,7 +61,12 @@ class Intake:
         self.first = 0
         self.end = 0
         self.oldest_step: int | None = None
+        self.seen_epoch = 0
+        self.first_us = 0
         self.appended_us = 0
+        self.breaks: deque[Record] = deque(maxlen=MAX_BREAKS)
+        self._newest: Record | None = None
+        self._digest = 0
         self.level1: Level1Ack | None = None
         self.read_bytes = 0
         self.pulled_bytes = 0.0
@@ -76,18 +91,51 @@ class Intake:
             if message is not None and kind == "batch":
                 batch = message.batch
                 tuples += len(batch.value) >> 3
+                self.first_us = self.first_us or record.appended_us
                 if self.scan.epoch == 0:
                     step = batch.step
                     self.oldest_step = step if self.oldest_step is None else min(step, self.oldest_step)
             elif message is not None:
+                if kind == "ownership":
+                    self.seen_epoch = max(self.seen_epoch, message.ownership.epoch)
                 self.scan.read(record.offset, message)
             size += len(record.value or b"")
             count += 1
             backlog.append((record, parsed))
             following = record.offset + 1
         if count:
-            self.next, self.appended_us = following, backlog[-1][0].appended_us
+            first, last = backlog[-count][0], self._newest
+            if last is not None and abs(first.appended_us - last.appended_us) >= BREAK_US:
+                self.breaks.append(last)
+            self._newest = backlog[-1][0]
+            self.next, self.appended_us = following, self._newest.appended_us
             self._measure(count, size, tuples)
+
+    @property
+    def digest(self) -> int:
+        """`digest_of` the record before `next`, 0 = not known."""
+        return self._digest if self._newest is None else digest_of(self._newest)
+
+    def caused(self, offset: int, appended_us: int) -> bool:
+        """Return whether an output may follow from the record at this offset, appended then (0 = not known).
+
+        What was processed before is not kept, and has been compared with the log already.
+        """
+        if offset >= self.next:
+            return False
+        if not appended_us or not self.backlog or offset < self.backlog[0][0].offset:
+            return True
+        found = next((record for record, _ in self.backlog if record.offset == offset), None)
+        return found is not None and found.appended_us == appended_us
+
+    def begin_at(self, offset: int) -> None:
+        """Forget what was read, and read from here on."""
+        self.scan = Register()
+        self.backlog.clear()
+        self.next = offset
+        self.oldest_step, self.first_us = None, 0
+        self._newest, self._digest = None, 0
+        self.breaks.clear()
 
     def on_pulled(self, records: Sequence[Record]) -> None:
         """Count what reading them should have cost on the network."""
@@ -116,8 +164,8 @@ class Intake:
         found, self.pulled_bytes = self.pulled_bytes, 0.0
         return found
 
-    def jump(self, position: int, register: Register) -> None:
-        """Go on from a context; what was read behind it stays."""
+    def jump(self, position: int, register: Register, digest: int = 0) -> None:
+        """Go on from a context; what was read behind it stays. `digest`: of the record before it."""
         self.jumps += 1
         self.pulled_bytes += 0 if self.level1 is None else self.level1.context_bytes
         if position <= self.next:
@@ -128,6 +176,8 @@ class Intake:
         self.scan = register.copy()
         self.backlog.clear()
         self.next = position
+        self._newest, self._digest = None, digest
+        self.breaks.clear()
 
     def contradicts(self, context: Context) -> bool:
         """Return whether a context of what has not been read yet names an older epoch than what was read."""
@@ -139,9 +189,9 @@ class Intake:
         return any(record.offset == offset and kind == "ownership" for record, (_, _, kind) in self.backlog)
 
     def on_level1(self, ack: Level1Ack) -> None:
-        """Take in a Level-1-Ack: the greatest of the newest epoch counts."""
+        """Take in a Level-1-Ack: the greatest of the newest epoch counts, of equal ones the last."""
         known = self.level1
-        if known is None or (ack.epoch, ack.offset) > (known.epoch, known.offset):
+        if known is None or (ack.epoch, ack.offset) >= (known.epoch, known.offset):
             self.level1 = ack
 
     def jump_place(self, first: int, *, blank: bool = False) -> int | None:

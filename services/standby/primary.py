@@ -49,6 +49,10 @@ READ_BACK_S = 1.0
 """A control record that has not come back by then is written again."""
 
 
+STALE_SHARE = 0.25
+"""Of the retention: a slot that is idle for so long writes its context again."""
+
+
 class Primary:
     """Made when a replica becomes the primary, dropped when it reads of its fall.
 
@@ -62,11 +66,13 @@ class Primary:
         side_counts: records for other topics, by "topic/reason".
         calibrator: what measures how wide bounds must be; None = nothing is recovered, or not calibrated.
         helping: what chooses sensors of other slots; None = nothing is recovered.
+        topic_id: of `tuples`.
         refitter: what follows the data; None = nothing is recovered, or not refitted.
         level0_offset, level1_offset: where the newest acknowledgements sent stand in `tuples`, -1 = none yet.
     """
 
     def __init__(self, slot: int, node: str, settings: Settings, pending: PendingQueue, tail: Name, now: float) -> None:
+        self.topic_id = ""
         self.pending = pending
         self.pending.last = tail
         self.emitted = 0
@@ -81,6 +87,8 @@ class Primary:
         self._context_at = now
         self._saving: tuple[int, Name, int, int] | None = None  # on its way: (position, last name, bytes, appended_us)
         self._resume: Level1Ack | None = None  # saved; acknowledged once the outputs before it are
+        self._acknowledged: Level1Ack | None = None
+        self._stale_s = settings.kafka.retention_s * STALE_SHARE
         self.level0_offset = -1
         self.level1_offset = -1
         self._wished_at: dict[str, float] = {}
@@ -294,8 +302,8 @@ class Primary:
                 last_index=self.pending.last.index,
             )
             todo.append(act.SendAck(Ack(version=VERSION, level0=level0)))
-        if self._resume is not None and self.level1_offset < self._resume.offset <= floor:
-            self.level1_offset = self._resume.offset
+        if self._resume is not None and self._resume is not self._acknowledged and self._resume.offset <= floor:
+            self.level1_offset, self._acknowledged = self._resume.offset, self._resume
             todo.append(act.SendAck(Ack(version=VERSION, level1=self._resume)))
         return todo
 
@@ -303,14 +311,14 @@ class Primary:
         standby = self._settings.standby
         if now - self._context_at < standby.context_s or self._saving is not None or slot.book is None:
             return []
-        if self._resume is not None and (
-            slot.position <= self._resume.offset or self.level1_offset < self._resume.offset
-        ):
-            return []  # nothing new, or the last one still waits for its outputs: a newer one would wait for ever
+        if self._resume is not None and self.level1_offset < self._resume.offset:
+            return []  # the last one still waits for its outputs: a newer one would wait for ever
+        if self._resume is not None and slot.position <= self._resume.offset and now - self._context_at < self._stale_s:
+            return []  # nothing new; but what retention deletes must be there again before
         self._context_at = now
-        value = slot.context().SerializeToString()
-        if len(value) > standby.context_bytes:
-            return [act.Note("context too large", f"{len(value)} bytes, limit {standby.context_bytes}: not written")]
+        context = slot.context()
+        context.topic_id = self.topic_id
+        value = context.SerializeToString()
         self._saving = slot.position, slot.last_name, len(value), slot.appended_us
         return [act.SaveContext(value)]
 

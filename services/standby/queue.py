@@ -24,6 +24,7 @@ class SilentQueue:
 
     def __init__(self) -> None:
         self._outputs: deque[Output] = deque()
+        self._trimmed: Output | None = None  # the last one of `recovered`
 
     def __len__(self) -> int:
         return len(self._outputs)
@@ -35,7 +36,22 @@ class SilentQueue:
     def trim(self, offset: int) -> None:
         """Forget the outputs of inputs below `offset`: the downstream has them."""
         while self._outputs and self._outputs[0].name.offset < offset:
-            self._outputs.popleft()
+            output = self._outputs.popleft()
+            if output.topic == RECOVERED:
+                self._trimmed = output
+
+    def contradicts(self, name: Name, appended_us: int) -> bool:
+        """Return whether an output of `recovered` cannot follow from what was processed here.
+
+        Args:
+            name: of an output of a record that was processed.
+            appended_us: when that record was appended, as the output says.
+        """
+        made = [output for output in self._outputs if output.topic == RECOVERED]
+        made[:0] = () if self._trimmed is None else (self._trimmed,)
+        if not made or name < made[0].name:
+            return False
+        return not any(output.name == name and output.appended_us == appended_us for output in made)
 
     def take(self, tail: Name) -> list[Output]:
         """Return, and forget, all that is still to be written when `tail` is the last name in `recovered`.
@@ -53,6 +69,7 @@ class SilentQueue:
     def clear(self) -> None:
         """Forget everything."""
         self._outputs.clear()
+        self._trimmed = None
 
 
 class PendingQueue:

@@ -25,10 +25,12 @@ from itertools import islice, takewhile
 from services.gateway.slot import LoadModel, Output, Slot
 from services.recovery.model import ModelError
 from services.runtime.log import DEAD_LETTERS, Record
+from services.runtime.marks import NO_MARK, Mark, digest_of
 from services.runtime.messages import (
     VERSION,
     Ack,
     Context,
+    Founding,
     Level0Ack,
     LogRecord,
     Ownership,
@@ -48,6 +50,7 @@ from services.standby.promotion import DEATHS, Promotion
 from services.standby.queue import PendingQueue, SilentQueue
 from services.standby.speculation import POLL_S as SPECULATION_POLL_S
 from services.standby.speculation import Speculated, Speculation
+from services.standby.trust import Trust
 from services.standby.wish import Wish
 from services.standby.workload import Workload
 
@@ -75,6 +78,9 @@ COST_PERIOD_S = 1.0
 DIFFERS_PATIENCE = 4.0
 """A secondary whose settings differ from the slot's waits so many times longer: one whose do not comes first."""
 
+
+HELD_S = 3.0
+"""A node that was heard within this time, and said that it holds a slot, may hold it still."""
 
 MOVE_S = 0.1
 MOVE_PATIENCE_S = 5.0
@@ -132,6 +138,7 @@ class Replica:
         self.record_s = 0.0
         self._worked_at = now
         self.busy: tuple[int, int, float] | None = None  # the loop is on (from, announced until, since)
+        self.trust = Trust(now)
         self.batching = Batching(settings.standby, slot)
         self._settings = settings
         self._detector = detector
@@ -199,6 +206,8 @@ class Replica:
             return self.fault
         if self.stage is Stage.START:
             return "building its state"
+        if self.trust.blank:
+            return "neither an owner nor a context is left: a new generation is to begin"
         if self._differs():
             return "its settings differ from those in the slot's log"
         return ""
@@ -238,6 +247,7 @@ class Replica:
             send_us=self.intake.send_s * 1e6 if stage is Stage.OWN else 0.0,
             wait_us=self.intake.take_wait_us() if stage is Stage.OWN else 0,
             taking_up=stage is Stage.OWN and self._promotion is not None,
+            declared=self.trust.contradiction or self.scan.declared,
         )
 
     # ---- the clock ---------------------------------------------------------------------------------------------
@@ -291,11 +301,8 @@ class Replica:
             self.batching.costs.on_asked(now - self._asked)
         self._asked = None
         self.intake.first, self.intake.end = first, end
-        if end < max(self.intake.next, self.slot.position):
-            # Names hold only while offsets do (DESIGN section 2): no outputs on a log that lost its end.
-            self.fault = f"the log ends at {end}, but this node has read up to {self.intake.next}: it lost records"
-            self._retry_at = now + 1.0
-            return []
+        if (short := self._short(end, now)) is not None:
+            return short
         if self.stage is Stage.WATCH:
             if first > self.intake.next and self.intake.jump_place(first) is None:
                 return self._start_reading(first, now)  # what it would need is gone: it must not look ready
@@ -313,7 +320,13 @@ class Replica:
         return self._fetch_to(end, now)
 
     def _start_reading(self, first: int, now: float) -> list[act.Action]:
+        if self._may_search():
+            self._after_context = Stage.START
+            upto = self.intake.end if self.trust.upto is None else min(self.intake.end, self.trust.upto)
+            return self._ask(now, act.ReadContext(self.trust.place, upto))
         if first > self.intake.next:
+            if self.trust.forsaken(now, held=not self._detector.settled(now) or self._held(now)):
+                return self._begin_blank(first, now)
             self.fault = (
                 f"retention has passed the resume point: the log begins at {first}, needed from {self.intake.next}"
             )
@@ -321,10 +334,25 @@ class Replica:
             return []
         self.fault = ""
         if self.stage is Stage.START:
+            if self._checks():
+                self._target = self.intake.next
+                return self._fetch_to(self._target, now)
             self.stage = Stage.WATCH
             self._since = now
             return []
         return self._fetch_to(self._target, now)
+
+    def _short(self, end: int, now: float) -> list[act.Action] | None:
+        """Return what to do if the log ends before what was read or acknowledged of it, else None."""
+        acknowledged = 0 if self.intake.level1 is None else self.intake.level1.offset
+        known = max(self.intake.next, self.slot.position, acknowledged)
+        believed = self.trust.short(now, is_short=end < known)
+        if end >= known:
+            return None
+        # Names hold only while offsets do (DESIGN section 2): no outputs on a log that lost its end.
+        self.fault = f"the log ends at {end}, but records up to {known} were read: it lost records"
+        self._retry_at = now + 1.0
+        return self._contradicted(self.fault, end, now) if believed else self._end_speculation(self.fault)
 
     def _go_on_from(self, place: int, now: float) -> list[act.Action]:
         """Ask for the context at this place, to go on from it in the stage it is asked in."""
@@ -332,12 +360,14 @@ class Replica:
         return self._ask(now, act.ReadContext(place))
 
     def on_context(self, context: Context | None, first: int, now: float) -> list[act.Action]:
-        """Answer to `ReadContext`; None = there is none at that place any more.
+        """Answer to `ReadContext`; None = there is none at that place any more, or another one.
 
         One that says less of who owns the slot than the log before it is none: epochs do not run backwards.
         """
         self._asked = None
-        if context is None or self.intake.contradicts(context):
+        self.intake.first = first
+        if context is None or self.intake.contradicts(context) or not self._fits(context, now):
+            self.trust.searched = self.trust.searched or self.intake.level1 is None
             self.intake.level1 = None
             return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
         slot = Slot(self.slot_id, self._load_model, self.work.announce)
@@ -358,7 +388,8 @@ class Replica:
         self.fault = ""
         self._blocked = False
         self.slot = slot
-        self.intake.jump(slot.position, slot.register)
+        self.intake.jump(slot.position, slot.register, context.digest)
+        self.trust.restored = True
         slot.register.quarantined |= self.scan.quarantined
         self.silent.clear()
         if self._after_context is Stage.WATCH:
@@ -368,8 +399,20 @@ class Replica:
     def on_fetched(self, records: list[Record], now: float) -> list[act.Action]:
         """Answer to `Fetch`."""
         asked, self._asked = self._asked, None
-        self._take_in(records)
+        todo: list[act.Action] | None = None
+        if records and records[0].offset == self.intake.next - 1:
+            todo = self._compare(records[0], self.intake.digest, now)
+            if todo is not None:
+                return todo
+            self.trust.restored = False
         self.intake.on_pulled(records)
+        todo = self._take_in(records, now)
+        if todo is not None:
+            return todo
+        if self.stage is Stage.START:
+            self.stage = Stage.WATCH
+            self._since = now
+            return []
         if self.stage is Stage.WATCH:
             if asked is not None:
                 self.batching.costs.on_pull(now, now - asked, len(records))
@@ -395,8 +438,12 @@ class Replica:
                 return self._become_primary(promotion, now)
         return []
 
-    def on_tail(self, generation: int, name: Name, now: float) -> list[act.Action]:
-        """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty)."""
+    def on_tail(self, generation: int, name: Name, now: float, appended_us: int = 0) -> list[act.Action]:
+        """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty).
+
+        Args:
+            appended_us: when the log appended the record that caused it; 0 = not known.
+        """
         self._asked = None
         speculation, promotion = self._speculation, self._promotion
         if self.stage is Stage.WATCH and speculation is not None:
@@ -405,6 +452,13 @@ class Replica:
         if self.stage is not Stage.TAIL or promotion is None:
             return []
         self._tail = name if generation == self.scan.generation else NO_NAME
+        processed = name.offset < self.slot.position
+        if self._tail != NO_NAME and (
+            (processed and appended_us and self.silent.contradicts(name, appended_us))
+            or not self.intake.caused(name.offset, appended_us)
+        ):
+            why = f"the last output is named after a record at offset {name.offset} that the log does not hold"
+            return self._contradicted(why, name.offset, now)
         suspects = promotion.suspects if promotion.proven else None
         if suspects is not None and self._tail.offset < suspects[0] and not self.intake.claims(suspects[0]):
             return self._bury(promotion, now)
@@ -412,9 +466,12 @@ class Replica:
 
     def on_records(self, records: list[Record], now: float, now_us: int) -> list[act.Action]:
         """What came of following the log."""
-        self._take_in(records)
+        if self.stage is not Stage.OWN:
+            return []
+        if (todo := self._take_in(records, now)) is not None:
+            return todo
         self.intake.on_followed(records, now_us)
-        if self.stage is Stage.OWN and (self.scan.owner != self.node or self.scan.epoch != self._term):
+        if self.scan.owner != self.node or self.scan.epoch != self._term:
             return self._fall(now)  # another node, or a newer process of this node's name
         return []
 
@@ -444,10 +501,17 @@ class Replica:
             old = self._level0
             if old is None or (ack.level0.epoch, ack.level0.offset) > (old.epoch, old.offset):
                 self._level0 = ack.level0
-                self.silent.trim(ack.level0.offset)
+                self._trim()
         elif kind == "level1":
             self._learn(ack.level1.epoch, ack.level1.node, now)
-            self.intake.on_level1(ack.level1)
+            if self.trust.usable(ack.level1.offset, ack.level1.generation):
+                self.intake.on_level1(ack.level1)
+
+    def _trim(self) -> None:
+        """Forget what the downstream has; what it had of the generation before is not what is in the queue."""
+        level0 = self._level0
+        if level0 is not None and (level0.generation == self.scan.generation or level0.epoch > self.scan.epoch):
+            self.silent.trim(level0.offset)
 
     def on_worked(self, seconds: float, records: int, now: float) -> None:
         """The loop has spent this time on records of the slot.
@@ -481,20 +545,26 @@ class Replica:
             if beat is not self._costed:
                 self._costed = beat
                 self.batching.costs.on_owner(beat.record_us / 1e6, beat.send_us / 1e6)
-            # While it speculates nothing may be passed over in silence: what is written has no gaps.
-            if self._speculation is None and (self.spare or self._moving()):
+            self.trust.forgive(now)
+            # While it speculates nothing may be passed over in silence: what is written has no gaps. Of a log that is
+            # not what it was, all that follows from the state found may have to be written again.
+            unsure = bool(self.trust.contradiction) or self.trust.blank
+            if self._speculation is None and not unsure and (self.spare or self._moving()):
                 self._process_silently(self._survived(beat))
         self.batching.decide(now)
         if not self.fault:
             reason, silence = self._suspect(owner, now)
             if reason:
                 return self._begin(reason, silence, now)
-            if self._settings.standby.speculate and (todo := self._speculate(owner, now)):
+            sure = not self.trust.contradiction and not self.trust.blank
+            if sure and self._settings.standby.speculate and (todo := self._speculate(owner, now)):
                 return todo
         elif self._speculation is not None:
             return self._end_speculation(self.fault)
         if not self._detector.connected(now):
             return []
+        if self.intake.breaks and self.trust.due(now):
+            return self._ask(now, act.Check(self.intake.breaks[-1].offset + 1))
         if beat is not None and beat is not self._told and now < self._ask_by and not self.fault:
             self._told = beat
             return self._hear_end(beat, now)
@@ -572,6 +642,8 @@ class Replica:
         wished = wish.owner == self.node and detector.settled(now)
         if not owner and wished:
             return "plan", 0.0
+        if self.trust.contradiction and owner == self.node and detector.settled(now):
+            return "contradiction", 0.0  # it has found it itself, and is the first to know where to begin again
         # Before the first owner, the one whom the plan names is waited for as long as an owner that has gone silent.
         silence = detector.owner_silence(owner or wish.owner, self.slot_id, self._since, now)
         differs = self._differs()
@@ -621,7 +693,7 @@ class Replica:
     def _pull(self, first: int, end: int, now: float) -> list[act.Action]:
         """Read the range when it holds B tuples; what a Level-1-Ack trimmed before is not counted and not read."""
         leap = self.intake.leap_place(self.slot.position, self.record_s)
-        if leap is not None and self._speculation is None:
+        if leap is not None and self._speculation is None and not self.trust.contradiction:
             return self._go_on_from(leap, now)
         if end <= self.intake.next:
             return []
@@ -636,14 +708,18 @@ class Replica:
 
     def _fetch_to(self, end: int, now: float) -> list[act.Action]:
         self._target = end
-        if end <= self.intake.next:
+        checks = self._checks()
+        if end <= self.intake.next and not checks:
             return self.on_fetched([], now) if self.stage is not Stage.WATCH else []
         self.intake.pulls += 1
-        return self._ask(now, act.Fetch(self.intake.next, end))
+        return self._ask(now, act.Fetch(self.intake.next - checks, max(end, self.intake.next)))
 
-    def _take_in(self, records: list[Record]) -> None:
+    def _take_in(self, records: list[Record], now: float) -> list[act.Action] | None:
+        """Take in what was read; return what to do instead of going on if a new generation changes the state."""
+        founding = self.scan.founding
         self.intake.take_in(records)
         self.slot.register.quarantined |= self.scan.quarantined
+        return None if self.scan.founding is founding else self._on_founded(now)
 
     def _process_silently(self, upto: int) -> None:
         """Process what the primary has survived: a record that killed it must not kill its secondary as well."""
@@ -657,8 +733,8 @@ class Replica:
             done += count
             if self.work.heavy:
                 break
-        if done and self._level0 is not None:
-            self.silent.trim(self._level0.offset)
+        if done:
+            self._trim()
 
     def _learn(self, epoch: int, owner: str, now: float) -> None:
         if epoch > self.epoch:
@@ -684,21 +760,34 @@ class Replica:
     def _claim(self, promotion: Promotion, now: float) -> list[act.Action]:
         if self.scan.epoch > promotion.epoch and self.scan.owner != promotion.old_owner:
             return self._give_up(now, f"{self.scan.owner} owns it since epoch {self.scan.epoch}")
-        promotion.claimed, promotion.claimed_at = self.scan.epoch + 1, now
+        if self.trust.blank and self._held(now):
+            return self._begin_again("somebody holds the slot after all", now)
+        if self.intake.breaks:
+            return self._ask(now, act.Check(self.intake.breaks[-1].offset + 1))
+        founding = self._founding()
+        blank = founding is not None and founding.blank
+        epoch = max(self.epoch, self.intake.seen_epoch) if blank else self.scan.epoch
+        generation = 0 if founding is not None else self.scan.generation
+        promotion.claimed, promotion.claimed_at = epoch + 1, now
         promotion.deadline = now + READ_BACK_S
         self.stage = Stage.CLAIM
         claim = Ownership(
             epoch=promotion.claimed,
             node=self.node,
-            generation=self.scan.generation or self._new_generation(),
-            first_step=self._first_step(),
+            generation=generation or self._new_generation(),
+            first_step=self._first_step(blank=blank),
             settings_hash=self.wish.config.hash,
+            founding=founding,
         )
         return [act.Append(LogRecord(version=VERSION, ownership=claim))]
 
-    def _first_step(self) -> int:
-        """The first step of a new slot: the oldest that an edge has sent, unless its clock is far off the log's."""
-        clock_step = (self.intake.appended_us or self._us) // self.wish.config.slide_us + 1
+    def _first_step(self, *, blank: bool) -> int:
+        """The first step of a new slot: the oldest that an edge has sent, unless its clock is far off the log's.
+
+        Of a slot that is begun anew the log has waited, be it for days: its clock is that of the first batch.
+        """
+        since_us = self.intake.first_us if blank and self.intake.first_us else self.intake.appended_us
+        clock_step = (since_us or self._us) // self.wish.config.slide_us + 1
         oldest = self.intake.oldest_step
         reach = self._settings.steps.max_skew_steps + round(10 / self._settings.steps.slide_s)
         if oldest is not None and clock_step - reach <= oldest <= clock_step:
@@ -728,6 +817,7 @@ class Replica:
         self.stage = Stage.OWN  # after its term: a heartbeat may be written at any moment
         self._known_owner = self.node
         self.primary = Primary(self.slot_id, self.node, self._settings, self.pending, self._tail, now)
+        self.primary.topic_id = self.trust.topic_id
         promotion.records = len(self.intake.backlog)
         emit = self.primary.emit(self.silent.take(self._tail), self.scan.generation)
         return [act.Follow(self.intake.next), *emit]
@@ -759,6 +849,8 @@ class Replica:
             lost, silent = self._lost_edges(now), lambda edge: self._silent(edge, now)
             todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
         todo += primary.acknowledge(self.slot, self.scan, now)
+        if self.intake.breaks and self.trust.due(now):
+            todo.append(act.Check(self.intake.breaks[-1].offset + 1))
         return todo
 
     def _lost_edges(self, now: float) -> dict[str, float]:
@@ -842,11 +934,146 @@ class Replica:
         for _ in range(count):
             backlog.popleft()
         self.processed += count
+        if outputs and outputs[0].name.offset < self.scan.began:  # the generation before has written them
+            outputs = [output for output in outputs if output.name.offset >= self.scan.began]
         return outputs, count
 
     def _chunk(self) -> int:
         """Return how many records fit between two looks at the clock."""
         return CHUNK if self.record_s * CHUNK <= CHUNK_S else max(1, int(CHUNK_S / self.record_s))
+
+    # ---- whether the log is the one that was read ---------------------------------------------------------------
+
+    def _checks(self) -> bool:
+        """Return whether the next read begins with the record read last, to compare it."""
+        wanted = self.trust.restored or self.stage is Stage.CLAIM
+        return wanted and self.intake.digest != 0 and self.intake.first < self.intake.next
+
+    def _compare(self, record: Record, digest: int, now: float) -> list[act.Action] | None:
+        """Compare a record with the one read at its place before; return what to do if it is another."""
+        why = Mark("", digest).contradicts(Mark("", digest_of(record)))
+        return self._contradicted(why, record.offset, now) if why else None
+
+    def on_checked(self, first: int, end: int, record: Record | None, now: float) -> list[act.Action]:
+        """Answer to `Check`: the log's (first, end), and the record asked for if it holds it."""
+        self._asked = None
+        self.intake.first = first
+        if (short := self._short(end, now)) is not None:
+            return short
+        self.fault = self.fault if self._blocked else ""
+        read = next((item for item in self.intake.breaks if record is not None and item.offset == record.offset), None)
+        if record is None or read is None:
+            self.intake.breaks.clear()  # retention has passed them
+        else:
+            self.intake.breaks.remove(read)
+            todo = self._compare(record, digest_of(read), now)
+            if todo is not None:
+                return todo
+        return self._claim(self._promotion, now) if self.stage is Stage.SURVEY and self._promotion else []
+
+    def _fits(self, context: Context, now: float) -> bool:
+        """Return whether a context may be of this log, and is the one that was acknowledged."""
+        level1 = self.intake.level1
+        if level1 is not None and level1.offset != context.offset:
+            return False
+        mark = Mark(context.topic_id, 0)
+        if why := mark.contradicts(NO_MARK._replace(topic_id=self.trust.topic_id)):
+            if not self.trust.contradiction:
+                self.trust.contradict(why, 0, context.offset, now)
+            return False
+        return self.trust.usable(context.offset, context.generation)
+
+    def _may_search(self) -> bool:
+        """Return whether an older context may be the place to begin: there is no state, and the newest does not fit."""
+        stateless = self.stage is Stage.START and self.slot.book is None and self.intake.level1 is None
+        return stateless and not self.trust.searched and self.trust.upto is not None
+
+    def _contradicted(self, why: str, upto: int, now: float) -> list[act.Action]:
+        """The log is not the one that this node, or whoever wrote a context, has read: begin again by what is there."""
+        level1 = self.intake.level1
+        lost_to = max(self.intake.next, self._tail.offset + 1, 0 if level1 is None else level1.offset)
+        self.trust.contradict(why, upto, lost_to, now)
+        return self._begin_again(why, now)
+
+    def _begin_again(self, why: str, now: float) -> list[act.Action]:
+        """Forget the state, and build it anew from what the log and `contexts` hold."""
+        todo = self._end_speculation("the state is built anew")
+        if self.stage is Stage.OWN:
+            todo.append(act.Unfollow())
+        self._lost_saves += self.primary is not None and self.primary.saving
+        if self.primary is not None:
+            self.primary.stop(self.slot)
+        self.primary = self._promotion = self.busy = None
+        self._forget_state(self.trust.begin)
+        level1 = self.intake.level1
+        if level1 is not None and not self.trust.usable(level1.offset, level1.generation):
+            self.trust.place, self.intake.level1 = level1.context_offset, None
+        self.trust.renew()
+        self.stage = Stage.START
+        self._retry_at = now
+        return [*todo, act.Note("the state is built anew", why, grave=True)]
+
+    def _forget_state(self, begin: int) -> None:
+        self.slot = Slot(self.slot_id, self._load_model, self.work.announce)
+        self.slot.begin_at(begin)
+        self.intake.begin_at(begin)
+        self.silent.clear()
+        self._tail = NO_NAME
+        self._vetted_epoch = 0
+        self._blocked = False
+        self.fault = ""
+
+    def _begin_blank(self, first: int, now: float) -> list[act.Action]:
+        """Nobody owns the slot, nobody has its state: stand by with what retention has left, and found a generation."""
+        self._promotion = None
+        self.trust.lost_to = max(self.trust.lost_to, first)
+        self.trust.blank = True
+        self._forget_state(first)
+        self.stage = Stage.WATCH
+        self._since = now
+        why = f"the log begins at {first}, there is no context, and nobody holds the slot"
+        return [act.Note("a new generation is to begin", why, grave=True)]
+
+    def _held(self, now: float) -> bool:
+        """Return whether another node owns the slot, or has its state."""
+        return any(
+            part.slot == self.slot_id and part.ready and not beat.leaving
+            for node, beat in self._detector.beats().items()
+            if self._detector.age(node, now) < HELD_S
+            for part in beat.slots
+        )
+
+    def _founding(self) -> Founding | None:
+        """Return what a claim must declare: that the log is not what it was; None = it goes on as it was."""
+        # Epochs are known that the log has never heard of: it is another one.
+        anew = self.scan.epoch == 0 and self._known_epoch > 0
+        if not (self.trust.blank or self.trust.contradiction or anew):
+            return None
+        blank = self.trust.blank or self.scan.epoch == 0
+        begin = self.slot.position
+        lost_from = begin if self._level0 is None or not self.trust.blank else min(self._level0.offset, begin)
+        reason = self.trust.contradiction or "neither an owner nor a context was left"
+        return Founding(begin=begin, blank=blank, lost_from=lost_from, lost_to=self.trust.lost_to, reason=reason)
+
+    def _on_founded(self, now: float) -> list[act.Action] | None:
+        """A new generation begins: a state that goes beyond its first record, or that it does not know, is no use."""
+        founding, at = self.scan.founding, self.scan.founded_at
+        assert founding is not None  # noqa: S101 - the caller has seen it
+        self.trust.founded(founding, self.scan.generation)
+        self.trust.foundings += self.scan.owner == self.node
+        if founding.blank:
+            fits = self.slot.origin == self.slot.position == founding.begin
+            if fits:
+                self.slot.begin_at(founding.begin, at)
+        else:
+            fits = self.slot.position <= founding.begin
+        if not fits:
+            return self._begin_again(self.scan.declared, now)
+        self.silent.clear()
+        level1 = self.intake.level1
+        if level1 is not None and not self.trust.usable(level1.offset, level1.generation):
+            self.intake.level1 = None
+        return None
 
     def _fall(self, now: float) -> list[act.Action]:
         """Another node owns the slot: be its secondary, so that nobody is left unwatched."""

@@ -44,7 +44,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Ri
             "query": {"operators": [{"use": "recover"}, {"use": "tests.e2e.poison:KillOn", "marker": MARKER}]},
             # The played edge is waited for, so that its record is the one that closes its step.
             "steps": {"grace_s": 8.0},
-            "standby": {"context_bytes": 1},
+            "standby": {"context_s": 1e6},
             "scaler": {"workers": 4, "launcher": "local"},
         },
     )

@@ -2,27 +2,30 @@
 
 The log is the truth. Running a slot over its whole log once, in one go, tells which outputs follow from it; what
 stands in `recovered`, with repeats dropped by name as every reader does, must be exactly that. So that the slot does
-not vouch for itself, the plain loop of `tsunagi replay` must say the same.
+not vouch for itself, the plain loop of `tsunagi replay` must say the same. Where the log has lost records a generation
+must say so, and what follows from lost records stands in an earlier one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from services.gateway.frames import Frame
 from services.gateway.packed import Packed
 from services.gateway.slot import Output, Slot, parse
-from services.replay import recompute
+from services.replay import Generation, generations, recompute
 from services.runtime import log as topics
 from services.runtime.columns import Floats, floats
 from services.runtime.log import Record
 from services.runtime.messages import Ack, Context, LogRecord, Recovered
 from services.runtime.names import NO_NAME, Name, unpack_key
 from services.standby.ownership import Register
+from services.standby.parts import wholes
 from tests.simulation.world import EDGES, SLOTS, World
 
 SLACK_S = 1.0
@@ -38,6 +41,7 @@ class Truth:
     """What follows from a slot's log.
 
     Attributes:
+        begun: the generations of the log.
         outputs: (topic, name) -> value.
         frames: what `outputs` holds of `recovered`: (step, mean).
         contexts: position -> the context that a primary must write there, for the positions asked for.
@@ -45,17 +49,28 @@ class Truth:
 
     state: Slot
     scan: Register
+    begun: list[Generation]
     outputs: dict[tuple[str, Name], bytes] = field(default_factory=dict)
     frames: dict[Name, tuple[int, Floats]] = field(default_factory=dict)
     contexts: dict[int, Context] = field(default_factory=dict)
 
     def take(self, output: Output) -> None:
-        value = output.encode(self.state.slot, self.state.register.generation)[1]
+        value = output.encode(self.state.slot, self.generation(output.name.offset))[1]
         self.outputs[output.topic, output.name] = value
         if isinstance(output.body, Frame):
             self.frames[output.name] = output.body.step, output.body.mean
         elif isinstance(output.body, Packed):
             self.frames[output.name] = output.body.step, floats(output.body.mean)
+
+    def generation(self, offset: int) -> int:
+        """Return the generation that what follows from the record at this offset is in."""
+        return next((item.generation for item in reversed(self.begun) if item.begin <= offset), 0)
+
+    def disowned(self, generation: int, offset: int) -> bool:
+        """Return whether what a generation says of the record at this offset is of a record that is lost."""
+        known = [item.generation for item in self.begun]
+        later = self.begun[known.index(generation) + 1 :] if generation in known else self.begun
+        return any(item.blank or item.begin <= offset for item in later)
 
 
 def expected(world: World, slot: int) -> Truth:
@@ -68,14 +83,24 @@ def expected(world: World, slot: int) -> Truth:
             scan.read(record.offset, message)
     state = Slot(slot, world.load_model)
     state.register.quarantined = set(scan.quarantined)
-    truth = Truth(state, scan)
-    wanted = {Context.FromString(record.value or b"").offset for record in world.log.records(topics.CONTEXTS, slot)}
+    truth = Truth(state, scan, generations(records))
+    born = next((item for item in reversed(truth.begun) if item.blank), None)
+    if born is not None:
+        records = [record for record in records if record.offset >= born.begin]
+        state.begin_at(born.begin, born.at)
+    wanted = {context.offset for _, context in contexts(world, slot)}
     for record in records:
         for output in state.apply(record):
             truth.take(output)
         if state.position in wanted and state.book is not None:
             truth.contexts[state.position] = state.context()
     return truth
+
+
+def contexts(world: World, slot: int) -> list[tuple[int, Context]]:
+    """Return (place, context) of all whole contexts of a slot."""
+    records = world.log.records(topics.CONTEXTS, slot)
+    return list(wholes((record.offset, Context.FromString(record.value or b"")) for record in records))
 
 
 def check(world: World) -> list[str]:
@@ -93,6 +118,7 @@ def check(world: World) -> list[str]:
         wrong += _progress(world, slot, truth.state)
         wrong += _queues(world, slot)
         wrong += _edges(world, slot)
+        wrong += _declared(world, slot, truth)
     return wrong
 
 
@@ -111,13 +137,18 @@ def _recovered(world: World, slot: int, truth: Truth) -> list[str]:
     wrong = []
     wanted = [(name, value) for (topic, name), value in truth.outputs.items() if topic == topics.RECOVERED]
     seen: list[tuple[Name, bytes]] = []
-    last = NO_NAME
+    lasts: dict[int, Name] = {}
+    steps: dict[int, list[int]] = defaultdict(list)
     for record in world.log.records(topics.RECOVERED, slot):
-        _, _, name = unpack_key(record.key)
+        generation, _, name = unpack_key(record.key)
         value = record.value or b""
+        steps[generation].append(Recovered.FromString(value).step)
+        if truth.disowned(generation, name.offset):
+            continue
+        last = lasts.get(generation, NO_NAME)
         if name > last:
             seen.append((name, value))
-            last = name
+            lasts[generation] = name
         elif truth.outputs.get((topics.RECOVERED, name)) != value:
             wrong.append(f"slot {slot}: two outputs of one name {name} differ")
     found = {name for name, _ in seen}
@@ -131,9 +162,16 @@ def _recovered(world: World, slot: int, truth: Truth) -> list[str]:
             wrong.append(f"slot {slot}: invented output {name}, step {Recovered.FromString(value).step}")
         elif table[name] != value:
             wrong.append(f"slot {slot}: output {name} differs from what its log says")
-    steps = [Recovered.FromString(value).step for _, value in seen]
-    if world.settings.query.mode == "steps" and steps and steps != list(range(steps[0], steps[0] + len(steps))):
+    own = [Recovered.FromString(value).step for _, value in seen]
+    if world.settings.query.mode == "steps" and own and own != list(range(own[0], own[0] + len(own))):
         wrong.append(f"slot {slot}: steps doubled, left out or out of order")
+    for before, item in pairwise(truth.begun):
+        told = steps.get(before.generation, [])
+        if item.blank or not told or world.settings.query.mode == "tuples":
+            continue
+        hole = set(range(max(told) + 1, min(steps.get(item.generation, [max(told) + 1]))))
+        if hole:
+            wrong.append(f"slot {slot}: {len(hole)} steps that no generation has, first {min(hole)}")
     return wrong[:5]
 
 
@@ -142,8 +180,8 @@ def _side_topics(world: World, slot: int, truth: Truth) -> list[str]:
     for side in (topics.LATE, topics.DEAD_LETTERS):
         found = {}
         for record in world.log.records(side):
-            _, of_slot, name = unpack_key(record.key)
-            if of_slot == slot:
+            generation, of_slot, name = unpack_key(record.key)
+            if of_slot == slot and not truth.disowned(generation, name.offset):
                 found[name] = record.value
         for (topic, name), value in truth.outputs.items():
             if topic == side and found.pop(name, None) != value:
@@ -158,12 +196,12 @@ def _acks(world: World, slot: int, truth: Truth) -> list[str]:
     wrong = []
     last: dict[tuple[str, int], int] = {}
     offsets, since_us = _written(world, slot, truth)
-    contexts = {record.offset: record for record in world.log.records(topics.CONTEXTS, slot)}
+    places = dict(contexts(world, slot))
     for record in _once(world, topics.ACKS):
         ack = Ack.FromString(record.value or b"")
         kind = str(ack.WhichOneof("body"))
         body = ack.level0 if kind == "level0" else ack.level1
-        if body.slot != slot:
+        if body.slot != slot or truth.disowned(body.generation, body.offset - 1):
             continue
         if body.offset < last.get((kind, body.epoch), -1):
             wrong.append(f"slot {slot}: {kind} of epoch {body.epoch} went back to {body.offset}")
@@ -172,8 +210,11 @@ def _acks(world: World, slot: int, truth: Truth) -> list[str]:
         if below and since_us[below - 1] > record.appended_us:
             wrong.append(f"slot {slot}: {kind} of epoch {body.epoch} up to {body.offset} came before its outputs")
         if kind == "level1":
-            place = contexts.get(ack.level1.context_offset)
-            if place is None or Context.FromString(place.value or b"").offset != body.offset:
+            place = places.get(ack.level1.context_offset)
+            gone = world.lost_contexts(slot, ack.level1.context_offset)
+            if gone:
+                continue
+            if place is None or place.offset != body.offset:
                 wrong.append(f"slot {slot}: the Level-1-Ack up to {body.offset} points to another context")
     return wrong[:5]
 
@@ -189,8 +230,8 @@ def _written(world: World, slot: int, truth: Truth) -> tuple[list[int], list[flo
     first: dict[tuple[str, Name], float] = {}
     places: list[Record] = world.log.records(topics.RECOVERED, slot)
     for record in [*places, *world.log.records(topics.LATE), *world.log.records(topics.DEAD_LETTERS)]:
-        _, of_slot, name = unpack_key(record.key)
-        if of_slot == slot:
+        generation, of_slot, name = unpack_key(record.key)
+        if of_slot == slot and not truth.disowned(generation, name.offset):
             first.setdefault((record.topic, name), record.appended_us)
     names = sorted(truth.outputs, key=lambda item: item[1])
     times = accumulate((first.get(item, float("inf")) for item in names), max)
@@ -200,8 +241,9 @@ def _written(world: World, slot: int, truth: Truth) -> tuple[list[int], list[flo
 def _contexts(world: World, slot: int, truth: Truth) -> list[str]:
     """Every context that was ever written holds the whole state, whether or not anybody went on from it."""
     wrong = []
-    for record in world.log.records(topics.CONTEXTS, slot):
-        context = Context.FromString(record.value or b"")
+    for _, context in contexts(world, slot):
+        if truth.disowned(context.generation, context.offset - 1):
+            continue
         wanted = truth.contexts.get(context.offset)
         if wanted is None or _plain(context) != _plain(wanted):
             wrong.append(f"slot {slot}: the context before {context.offset} is not the state there")
@@ -212,25 +254,39 @@ def _plain(context: Context) -> bytes:
     plain = Context()
     plain.CopyFrom(context)
     plain.ClearField("quarantined")  # known from the end of the log here, from what was read there
+    plain.ClearField("topic_id")
     return plain.SerializeToString(deterministic=True)
 
 
 def _no_false_alarm(world: World, slot: int, truth: Truth) -> list[str]:
     """Whoever was not struck is never deposed nor held to be gone: an outage of the broker is nobody's fault."""
     wrong = []
-    if not world.struck.intersection(world.nodes) and truth.scan.epoch != 1:
+    if not world.struck.intersection({*world.nodes, "log"}) and truth.scan.epoch != 1:
         wrong.append(f"slot {slot}: epoch {truth.scan.epoch} although no worker was struck")
     bodies = [message for record in world.log.records(topics.TUPLES, slot) if (message := parse(record)[0]) is not None]
     out = {message.edge_out.edge for message in bodies if message.WhichOneof("body") == "edge_out"}
+    if "log" in world.struck:  # their batches are lost: nobody knows that it was not they
+        return wrong
     blamed = sorted(out - world.struck)
     if blamed:
         wrong.append(f"slot {slot}: {blamed} were not waited for although nothing struck them")
     return wrong
 
 
+def _declared(world: World, slot: int, truth: Truth) -> list[str]:
+    """A generation is begun if the log was struck, and is said by whoever owns the slot; else there is the first."""
+    later = truth.begun[1:] if truth.begun and not truth.begun[0].blank else truth.begun
+    if later and "log" not in world.struck:
+        return [f"slot {slot}: {len(later)} generations were begun although the log lost nothing"]
+    parts = [part for beat in world.last_beats().values() for part in beat.slots if part.slot == slot]
+    if later and not all(part.declared for part in parts if part.role == "primary"):
+        return [f"slot {slot}: the owner does not say that a generation was begun"]
+    return []
+
+
 def _on_time(world: World, slot: int) -> list[str]:
     """While workers and broker live, a step waits for a dead edge no longer than a slide and the grace."""
-    if world.struck.intersection({*world.nodes, "broker"}) or world.settings.query.mode == "tuples":
+    if world.struck.intersection({*world.nodes, "broker", "log"}) or world.settings.query.mode == "tuples":
         return []
     steps = world.settings.steps
     limit_us = (2 * steps.slide_s + steps.grace_s + SLACK_S) * 1e6
@@ -281,6 +337,9 @@ def _edges(world: World, slot: int) -> list[str]:
     wrong = []
     last: dict[tuple[str, int], int] = {}
     arrived: set[tuple[str, int, int]] = set()
+    for record in world.lost[slot]:
+        batch = LogRecord.FromString(record.value or b"").batch
+        arrived.add((batch.edge, batch.incarnation, batch.event_time_us))
     for record in _once(world, topics.TUPLES, slot):
         batch = LogRecord.FromString(record.value or b"").batch
         if not batch.edge:

@@ -33,6 +33,7 @@ from services.standby.primary import Primary
 from services.standby.queue import PendingQueue, SilentQueue
 from services.standby.replica import Replica
 from services.standby.speculation import Speculation
+from services.standby.trust import Trust
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -51,9 +52,11 @@ _take_in = Intake.take_in
 _send = MemoryProducer.send
 
 
-def _begins_after_its_own(self: Replica, generation: int, name: Name, now: float) -> list[act.Action]:
+def _begins_after_its_own(
+    self: Replica, generation: int, name: Name, now: float, appended_us: int = 0
+) -> list[act.Action]:
     """The new owner takes what it has computed itself for written."""
-    return _on_tail(self, generation, max(name, self.slot.last_name), now)
+    return _on_tail(self, generation, max(name, self.slot.last_name), now, appended_us)
 
 
 def _ownership_without_epoch(self: Register, offset: int, record: LogRecord) -> bool:
@@ -138,8 +141,8 @@ def _always_connected(self: Closer, *args: Any, **options: Any) -> list[Any]:
     return _decide(self, *args, **(options | {"connected": True}))
 
 
-def _jump_without_replay(self: Intake, position: int, register: Register) -> None:
-    _jump(self, position, register)
+def _jump_without_replay(self: Intake, position: int, register: Register, digest: int = 0) -> None:
+    _jump(self, position, register, digest)
     self.next = max(position, self.end)
 
 
@@ -231,6 +234,35 @@ def _dropped(self: MemoryProducer, topic: str, partition: int, key: bytes | None
 def _plant(target: type, method: str, bug: Any) -> Plant:
     return partial(patch.object, target, method, bug)
 
+
+def _nothing_wrong(*_: Any) -> None:
+    return None
+
+
+def _not_forsaken(*_: Any, **__: Any) -> bool:
+    return False
+
+
+def _any_tail(self: Replica, generation: int, name: Name, now: float, appended_us: int = 0) -> list[act.Action]:
+    """A name beyond the log's end, or of another record, is believed."""
+    with patch.object(Intake, "caused", lambda *_: True), patch.object(SilentQueue, "contradicts", lambda *_: False):
+        return _on_tail(self, generation, name, now, appended_us)
+
+
+def _same_generation(self: Replica, *args: Any) -> list[act.Action]:
+    with patch.object(self, "_new_generation", lambda: self.scan.generation or 1):
+        return _claim(self, *args)
+
+
+_claim = Replica._claim
+
+PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
+    "records are not compared": _plant(Replica, "_compare", _nothing_wrong),
+    "the last output is taken for one of this log": _plant(Replica, "on_tail", _any_tail),
+    "a new generation keeps its name": _plant(Replica, "_claim", _same_generation),
+    "nobody begins a generation": _plant(Trust, "forsaken", _not_forsaken),
+}
+"""The same, for logs that lose records; `test_lost_log` says which fault finds each."""
 
 PLANTED: dict[str, Plant] = {
     "a new owner begins after the wrong name": _plant(Replica, "on_tail", _begins_after_its_own),

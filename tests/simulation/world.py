@@ -28,7 +28,7 @@ from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
 from services.runtime.heartbeat import Heard
-from services.runtime.log import LogError, Producer
+from services.runtime.log import LogError, Producer, Record
 from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
 from services.runtime.plan import Words
 from services.runtime.sensors import Sensor, SensorTable, place
@@ -164,9 +164,11 @@ class World:
     """One run. `log`, `nodes` and `edges` are there for the checker.
 
     Attributes:
-        struck: nodes and edges that were killed, stopped or cut off; "broker" if it was stopped.
+        struck: nodes and edges that were killed, stopped or cut off; "broker" if it was stopped, "log" if it
+            lost something.
         were_cut: nodes and edges that were cut off, be it a while ago.
         repeats: (topic, partition, offset) of records that somebody appended again.
+        lost: records that the log of a slot has lost.
     """
 
     def __init__(
@@ -238,6 +240,8 @@ class World:
         self.repeats: set[tuple[str, int, int]] = set()
         self.cut: set[str] = set()
         self.were_cut: set[str] = set()
+        self.lost: dict[int, list[Record]] = {slot: [] for slot in range(SLOTS)}
+        self._lost_contexts: dict[int, set[int]] = {slot: set() for slot in range(SLOTS)}
 
     @classmethod
     def of_seed(cls, seed: int) -> World:
@@ -500,6 +504,56 @@ class World:
             self.struck.add("broker")
             self.broker_up = up
             (self.log.start if up else self.log.stop)()
+
+    def lose_end(self, slot: int, count: int, *, topic: str = topics.TUPLES, all_die: bool = False) -> None:
+        """Kill the broker, which loses the last records of a slot in a topic; `all_die`: the workers with it."""
+        self.note(f"power cut: {topic}/{slot} loses {count} records{', all workers die' if all_die else ''}")
+        self.struck.add("log")
+        self.broker(up=False)
+        if all_die:
+            for name in self.nodes:
+                self.kill(name)
+        self.run(0.3)
+        stored = self.log.stored(topic, slot)
+        self._lose(topic, slot, stored.records[-count:])
+        self.log.lose_end(topic, slot, stored.end - count)
+        self.broker(up=True)
+
+    def make_anew(self, topic: str) -> None:
+        """Delete a topic and make it again while the broker is away; nobody is told."""
+        self.note(f"{topic} is made anew")
+        self.struck.add("log")
+        self.broker(up=False)
+        self.run(0.3)
+        for slot in range(SLOTS):
+            self._lose(topic, slot, self.log.records(topic, slot))
+        self.log.make_anew(topic)
+        self.broker(up=True)
+
+    def outlast_retention(self, away_s: float) -> None:
+        """All workers die and come back when what stood in `tuples` and `contexts` by then is gone."""
+        self.note(f"all workers are away for {away_s:.1f} s, longer than the retention")
+        self.struck.add("log")
+        for name, node in self.nodes.items():
+            self.kill(name)
+            node.restart_at = None
+        for slot in range(SLOTS):
+            for topic in (topics.TUPLES, topics.CONTEXTS):
+                self._lose(topic, slot, self.log.records(topic, slot))
+                self.log.truncate(topic, slot, self.log.stored(topic, slot).end)
+        self.run(away_s)
+        for node in self.nodes.values():
+            node.restart_at = self.now
+
+    def _lose(self, topic: str, slot: int, records: list[Record]) -> None:
+        if topic == topics.TUPLES:
+            self.lost[slot] += records
+        elif topic == topics.CONTEXTS:
+            self._lost_contexts[slot].update(record.offset for record in records)
+
+    def lost_contexts(self, slot: int, place: int) -> bool:
+        """Return whether a context at this place of `contexts` was lost; another may stand there."""
+        return place in self._lost_contexts[slot]
 
     def kill_edge(self, number: int, down_s: float, *, repeats: bool = False) -> None:
         """SIGKILL an edge; it comes back, and sends its last steps again if it `repeats` itself."""

@@ -73,18 +73,34 @@ class TupleBatch(_message.Message):
     def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ..., offset: _Optional[int] = ..., helper: _Optional[bytes] = ..., helper_value: _Optional[bytes] = ...) -> None: ...
 
 class Ownership(_message.Message):
-    __slots__ = ("epoch", "node", "generation", "first_step", "settings_hash")
+    __slots__ = ("epoch", "node", "generation", "first_step", "settings_hash", "founding")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_HASH_FIELD_NUMBER: _ClassVar[int]
+    FOUNDING_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     node: str
     generation: int
     first_step: int
     settings_hash: str
-    def __init__(self, epoch: _Optional[int] = ..., node: _Optional[str] = ..., generation: _Optional[int] = ..., first_step: _Optional[int] = ..., settings_hash: _Optional[str] = ...) -> None: ...
+    founding: Founding
+    def __init__(self, epoch: _Optional[int] = ..., node: _Optional[str] = ..., generation: _Optional[int] = ..., first_step: _Optional[int] = ..., settings_hash: _Optional[str] = ..., founding: _Optional[_Union[Founding, _Mapping]] = ...) -> None: ...
+
+class Founding(_message.Message):
+    __slots__ = ("begin", "blank", "lost_from", "lost_to", "reason")
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    BLANK_FIELD_NUMBER: _ClassVar[int]
+    LOST_FROM_FIELD_NUMBER: _ClassVar[int]
+    LOST_TO_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    begin: int
+    blank: bool
+    lost_from: int
+    lost_to: int
+    reason: str
+    def __init__(self, begin: _Optional[int] = ..., blank: _Optional[bool] = ..., lost_from: _Optional[int] = ..., lost_to: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class EdgeOut(_message.Message):
     __slots__ = ("epoch", "edge", "from_step")
@@ -315,7 +331,7 @@ class Level1Ack(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., context_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., context_bytes: _Optional[int] = ..., appended_us: _Optional[int] = ...) -> None: ...
 
 class Context(_message.Message):
-    __slots__ = ("version", "slot", "generation", "epoch", "owner", "offset", "last_offset", "last_index", "settings", "model_sha256", "cursor", "punctuated", "edges", "open", "operators", "quarantined", "serial", "helpers", "refit_of", "mac")
+    __slots__ = ("version", "slot", "generation", "epoch", "owner", "offset", "last_offset", "last_index", "settings", "model_sha256", "cursor", "punctuated", "edges", "open", "operators", "quarantined", "serial", "helpers", "refit_of", "topic_id", "digest", "founding", "part", "parts", "piece", "mac")
     class OperatorsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -342,6 +358,12 @@ class Context(_message.Message):
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     HELPERS_FIELD_NUMBER: _ClassVar[int]
     REFIT_OF_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FOUNDING_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     slot: int
@@ -362,8 +384,14 @@ class Context(_message.Message):
     serial: int
     helpers: Helpers
     refit_of: str
+    topic_id: str
+    digest: int
+    founding: Founding
+    part: int
+    parts: int
+    piece: bytes
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., model_sha256: _Optional[str] = ..., cursor: _Optional[int] = ..., punctuated: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., operators: _Optional[_Mapping[str, bytes]] = ..., quarantined: _Optional[_Iterable[int]] = ..., serial: _Optional[int] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., refit_of: _Optional[str] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., model_sha256: _Optional[str] = ..., cursor: _Optional[int] = ..., punctuated: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., operators: _Optional[_Mapping[str, bytes]] = ..., quarantined: _Optional[_Iterable[int]] = ..., serial: _Optional[int] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., refit_of: _Optional[str] = ..., topic_id: _Optional[str] = ..., digest: _Optional[int] = ..., founding: _Optional[_Union[Founding, _Mapping]] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., piece: _Optional[bytes] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class EdgeState(_message.Message):
     __slots__ = ("edge", "incarnation", "last_step", "out_from", "out_us")
@@ -461,7 +489,7 @@ class SparkBeat(_message.Message):
     def __init__(self, batch: _Optional[int] = ..., batch_us: _Optional[int] = ..., latency_us: _Optional[int] = ..., frontier: _Optional[int] = ..., newest: _Optional[int] = ..., held_by: _Optional[_Iterable[int]] = ..., left_behind: _Optional[_Iterable[int]] = ..., carried: _Optional[int] = ..., order: _Optional[str] = ..., cut: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
-    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us")
+    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us", "declared")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -480,6 +508,7 @@ class SlotBeat(_message.Message):
     SEND_US_FIELD_NUMBER: _ClassVar[int]
     WAIT_US_FIELD_NUMBER: _ClassVar[int]
     BUSY_LIMIT_US_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FIELD_NUMBER: _ClassVar[int]
     slot: int
     role: str
     epoch: int
@@ -498,7 +527,8 @@ class SlotBeat(_message.Message):
     send_us: float
     wait_us: int
     busy_limit_us: int
-    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ...) -> None: ...
+    declared: str
+    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "serial", "mac")

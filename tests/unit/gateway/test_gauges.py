@@ -28,6 +28,7 @@ def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
         primary=primary,
         speculated=Speculated(),
         slot=SimpleNamespace(book=None, chain=None, position=9, register=SimpleNamespace(void=0)),
+        trust=SimpleNamespace(contradictions=0, foundings=0),
         intake=SimpleNamespace(pulls=0, read_bytes=0, trimmed=0),
     )
 

@@ -115,7 +115,7 @@ def test_the_status_table(settings: Settings) -> None:
     slot = {
         "slot": 0, "owner": "gw-1", "epoch": 3, "position": 10, "end": 12, "lag": 2, "step": 5, "secondary": "",
         "batch_size": 0, "secondary_ready": False, "secondary_reason": "nobody stands by", "secondary_lag": 12,
-        "recovered_end": 4, "spark_lag": 1,
+        "recovered_end": 4, "spark_lag": 1, "declared": "generation 7 begins at offset 9",
     }  # fmt: skip
     node = {
         "node": "gw-1",

@@ -7,7 +7,7 @@ from typing import Any
 
 from services.gateway.config import SlotConfig
 from services.gateway.slot import Output
-from services.runtime.log import RECOVERED, TUPLES, LogError, Record
+from services.runtime.log import RECOVERED, TUPLES, LogError, OffsetLostError, Record
 from services.runtime.messages import (
     VERSION,
     Ack,
@@ -51,6 +51,10 @@ class Cluster:
     answers: bool = True
     nodes: list[Node] = field(default_factory=list)
     killer: int = -1
+    gone: int = 0
+    generations: int = 0
+    generation_of: list[int] = field(default_factory=list)  # of each in `recovered`
+    written: int = 0  # the generation of the last outputs
 
     @property
     def now_us(self) -> int:
@@ -59,7 +63,25 @@ class Cluster:
 
     @property
     def end(self) -> int:
-        return len(self.records)
+        return self.records[-1].offset + 1 if self.records else self.gone
+
+    def away(self, lost: int, step: int) -> None:
+        """The broker is killed and loses its last records; it is longer again than before when anybody looks."""
+        self.now += 0.3
+        del self.records[-lost:]
+        for later in range(step, step + 5):
+            self.step(later)
+
+    def read(self, offset: int, upto: int) -> list[Record]:
+        if offset < self.first:
+            raise OffsetLostError(f"the log begins at {self.first}")
+        return [record for record in self.records if offset <= record.offset < upto]
+
+    def forget(self, first: int) -> None:
+        """Retention: nothing stands before this offset any more."""
+        self.gone = self.end
+        self.first = first
+        self.records = [record for record in self.records if record.offset >= first]
 
     def append(self, message: LogRecord) -> int:
         message.version = VERSION
@@ -92,6 +114,10 @@ class Cluster:
             for node in list(self.nodes):
                 node.turn()
 
+    def new_generation(self) -> int:
+        self.generations += 1
+        return GENERATION + self.generations - 1
+
     def tail(self) -> Name:
         return self.recovered[-1].name if self.recovered else NO_NAME
 
@@ -123,13 +149,16 @@ class Node:
         )
         self.detector = Detector(name, incarnation, HEARTBEAT_S)
         wish = Wish(self.config, model, owner, move)
-        self.replica = Replica(SLOT, name, wish, settings, self.detector, load_model, lambda: GENERATION, cluster.now)
+        self.replica = Replica(
+            SLOT, name, wish, settings, self.detector, load_model, cluster.new_generation, cluster.now
+        )
         self.follows: int | None = None
         self.silent = False  # sends no heartbeats
         self.frozen = False  # takes no turns
         self.deaf = False  # hears no heartbeats, not even its own
         self.keeps_outputs = True  # what it emits arrives at once
         self.way: list[Output] = []  # else it waits here,
+        self.way_generations: list[int] = []
         self.saves: list[Context] = []  # and its contexts here
         self.notes: list[str] = []
         self.takeovers: list[act.Takeover] = []
@@ -172,7 +201,7 @@ class Node:
             return
         cluster = self.cluster
         if self.follows is not None and self.follows < cluster.end:
-            records, self.follows = cluster.records[self.follows :], cluster.end
+            records, self.follows = cluster.read(self.follows, cluster.end), cluster.end
             self.carry_out(self.replica.on_records(records, cluster.now, cluster.now_us))
         self.carry_out(self.replica.step(cluster.now, cluster.now_us))
 
@@ -197,12 +226,19 @@ class Node:
                 if self.fails:
                     raise LogError("nothing came")
                 self.fetched.append((offset, upto))
-                return replica.on_fetched(cluster.records[offset:upto], now)
-            case act.ReadContext(offset):
-                found = cluster.contexts[offset] if offset < len(cluster.contexts) else None
+                return replica.on_fetched(cluster.read(offset, upto), now)
+            case act.Check(offset):
+                found_before = cluster.read(offset - 1, offset)[0] if cluster.first < offset <= cluster.end else None
+                return replica.on_checked(cluster.first, cluster.end, found_before, now)
+            case act.ReadContext(offset, upto):
+                fitting = cluster.contexts[: None if offset is None else offset + 1]
+                if upto is not None:
+                    fitting = [context for context in fitting if context.offset <= upto]
+                found = fitting[-1] if fitting and (upto is not None or len(fitting) == (offset or 0) + 1) else None
                 return replica.on_context(found, cluster.first, now)
             case act.ReadTail():
-                return replica.on_tail(GENERATION if cluster.recovered else 0, cluster.tail(), now)
+                last_us = cluster.recovered[-1].appended_us if cluster.recovered else 0
+                return replica.on_tail(cluster.written, cluster.tail(), now, last_us)
             case act.Follow(offset):
                 self.follows = offset
             case act.Unfollow():
@@ -210,7 +246,8 @@ class Node:
             case act.Append(record):
                 if cluster.answers:
                     cluster.append(record)
-            case act.Emit(outputs, _):
+            case act.Emit(outputs, generation):
+                self.way_generations += [generation] * len(outputs)
                 self.way += outputs
                 if self.keeps_outputs:
                     self.deliver()
@@ -241,6 +278,10 @@ class Node:
         """Let what is on its way arrive."""
         arriving, self.way = self.way[:count], [] if count is None else self.way[count:]
         for output in arriving:
+            generation = self.way_generations.pop(0)
+            if output.topic == RECOVERED:
+                self.cluster.written = generation
+                self.cluster.generation_of.append(generation)
             (self.cluster.recovered if output.topic == RECOVERED else self.cluster.side).append(output)
             self.replica.on_delivered((output,))
 

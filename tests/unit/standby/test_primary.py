@@ -134,7 +134,7 @@ def test_while_one_waits_no_newer_context_takes_its_place() -> None:
     assert term.saved is not first
 
 
-def test_a_context_is_written_when_something_is_new_and_it_is_small_enough() -> None:
+def test_a_context_is_written_when_something_is_new_whatever_its_size_and_before_retention_takes_the_last() -> None:
     term = Term()
     term.acks(1.1)
     first = term.saved
@@ -142,10 +142,16 @@ def test_a_context_is_written_when_something_is_new_and_it_is_small_enough() -> 
     term.acks(1.5)
     term.acks(9.0)
     assert term.saved is first
+    retention_s = term.settings.kafka.retention_s
+    term.acks(retention_s / 4 + 2.0)
+    assert term.saved is not first
+    assert term.saved == first
+    term.primary.on_context_saved(1, term.slot.register)
+    acks = term.acks(retention_s / 4 + 3.0)
+    assert [ack.context_offset for ack in acks if isinstance(ack, Level1Ack)] == [1]
     small = Term(context_bytes=10)
     small.acks(1.1)
-    assert small.note == "context too large"
-    assert not small.primary.saving
+    assert small.primary.saving
 
 
 def kinds(actions: list[act.Action]) -> list[str]:

@@ -18,15 +18,18 @@ from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, make
 # ---- what may be missing -------------------------------------------------------------------------------------------
 
 
-def test_a_log_that_lost_its_end_is_not_written_for(cluster: Cluster) -> None:
+def test_a_log_that_lost_its_end_is_not_written_for_before_a_new_generation(cluster: Cluster) -> None:
     n1, n2 = pair(cluster)
     feed(cluster, 3)
     del cluster.records[6:]
     n1.die()
     cluster.run(0.3)
     assert "the log ends at 6" in n2.replica.unready()
-    cluster.run(3.0)
+    cluster.run(0.6)
     assert n2.stage() is Stage.WATCH
+    cluster.run(3.0)
+    assert n2.stage() is Stage.OWN
+    assert "the log ends at 6" in n2.replica.scan.declared
 
 
 def test_it_is_ready_again_when_the_end_was_only_seen_late(cluster: Cluster) -> None:

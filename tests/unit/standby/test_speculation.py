@@ -149,9 +149,12 @@ def test_a_log_that_lost_its_end_ends_it(cluster: Cluster) -> None:
     cluster.run(0.4)
     assert not n2.replica.waits
     del cluster.records[-1]
-    cluster.run(1.3)
+    cluster.run(0.3)
     assert "lost records" in n2.replica.fault
     assert n2.replica.waits
+    cluster.run(4.0)
+    assert "lost records" in n2.replica.scan.declared
+    assert n2.stage() is Stage.OWN
 
 
 def test_side_records_are_written_too(cluster: Cluster) -> None:

@@ -1,0 +1,134 @@
+"""Logs that lose their end on running hosts or with all of them, topics made anew, retention that outlasts all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from services.runtime import log as topics
+from services.runtime.messages import Recovered
+from tests.simulation.checker import check, expected
+from tests.simulation.planted import PLANTED_IN_LOST_LOGS
+from tests.simulation.world import SLOTS, World
+
+SETTLE_S = 8.0
+
+
+def end_lost_by_running_hosts(world: World) -> None:
+    world.lose_end(0, world.rng.randrange(1, 20))
+
+
+def end_lost_with_all(world: World) -> None:
+    world.lose_end(0, world.rng.choice((3, 12, 60)), all_die=True)
+
+
+def end_lost_twice(world: World) -> None:
+    world.lose_end(1, world.rng.randrange(1, 12))
+    world.run(world.rng.uniform(0.1, 4.0))
+    world.lose_end(1, world.rng.randrange(1, 12))
+
+
+def end_lost_and_the_owner_killed(world: World) -> None:
+    world.lose_end(0, world.rng.randrange(1, 20))
+    world.run(world.rng.uniform(2.0, 4.0))
+    world.kill(world.owner(0))
+
+
+def contexts_lost_by_running_hosts(world: World) -> None:
+    world.lose_end(0, 4, topic=topics.CONTEXTS)
+    world.run(3.0)
+    world.kill(world.owner(0))
+
+
+def contexts_lost_with_all(world: World) -> None:
+    world.lose_end(0, 4, topic=topics.CONTEXTS, all_die=True)
+
+
+def log_made_anew_with_all(world: World) -> None:
+    for name in world.nodes:
+        world.kill(name)
+    world.make_anew(topics.TUPLES)
+
+
+def log_made_anew_under_running_hosts(world: World) -> None:
+    world.make_anew(topics.TUPLES)
+
+
+def retention(world: World) -> None:
+    world.outlast_retention(world.rng.uniform(0.0, 20.0))
+
+
+FAULTS = (
+    end_lost_by_running_hosts,
+    end_lost_with_all,
+    end_lost_twice,
+    end_lost_and_the_owner_killed,
+    contexts_lost_by_running_hosts,
+    contexts_lost_with_all,
+    log_made_anew_with_all,
+    log_made_anew_under_running_hosts,
+    retention,
+)
+
+
+def struck(fault: Callable[[World], None], seed: int) -> World:
+    """Run a world that the fault strikes once."""
+    world = World.of_seed(seed)
+    world.run(8.0)
+    fault(world)
+    world.run(SETTLE_S)
+    world.heal_all()
+    world.run(SETTLE_S)
+    return world
+
+
+@pytest.mark.parametrize("seed", [2])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_follows_from_the_log_that_is_there_is_written_and_what_is_lost_is_declared(
+    fault: Callable[[World], None], seed: int
+) -> None:
+    world = struck(fault, seed)
+    assert check(world) == []
+
+
+def test_large_contexts_are_written_in_parts_and_taken_by_who_starts_after_retention() -> None:
+    world = World(2, standby={"batch_size": 20, "context_bytes": 300})
+    world.run(8.0)
+    for slot in range(SLOTS):
+        world.log.truncate(topics.TUPLES, slot, world.log.stored(topics.TUPLES, slot).end - 45)
+    for name in world.nodes:
+        world.kill(name)
+    world.run(6.0)
+    assert all(len(world.log.records(topics.CONTEXTS, slot)) > 20 for slot in range(SLOTS))
+    parts = [part for beat in world.last_beats().values() for part in beat.slots]
+    assert sorted(part.slot for part in parts if part.role == "primary") == list(range(SLOTS))
+    assert not any(part.declared for part in parts)
+    for slot in range(SLOTS):
+        last = Recovered.FromString(world.log.records(topics.RECOVERED, slot)[-1].value or b"")
+        assert world.step_now - last.step < 5
+
+
+@pytest.mark.parametrize("seed", [4])
+def test_all_that_edges_send_after_retention_comes_out(seed: int) -> None:
+    world = struck(retention, seed)
+    for slot in range(SLOTS):
+        generation = expected(world, slot).begun[-1].generation
+        messages = [Recovered.FromString(record.value or b"") for record in world.log.records(topics.RECOVERED, slot)]
+        steps = [message.step for message in messages if message.generation == generation]
+        assert len(steps) > 5 * (2 * SETTLE_S - 3.0)
+
+
+@pytest.mark.parametrize(
+    ("bug", "fault", "seed"),
+    [
+        ("records are not compared", end_lost_by_running_hosts, 2),
+        ("the last output is taken for one of this log", end_lost_with_all, 2),
+        ("a new generation keeps its name", end_lost_with_all, 2),
+        ("nobody begins a generation", retention, 2),
+    ],
+)
+def test_a_planted_bug_is_found(bug: str, fault: Callable[[World], None], seed: int) -> None:
+    with PLANTED_IN_LOST_LOGS[bug]():
+        world = struck(fault, seed)
+    assert check(world) != []
