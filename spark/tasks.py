@@ -394,10 +394,15 @@ class _Sending:
             raise
 
 
-@cache
-def _reader(kafka: Kafka) -> Reader:
+_readers: dict[str, Reader] = {}
+
+
+def _reader(settings: Kafka) -> Reader:
     """Return this process's reader for questions; an empty request of it must not be in the way of the next."""
-    return KafkaLog(kafka, client_id="tsunagi-spark-core").reader(wait_s=_AT_ONCE_S)
+    key = settings.model_dump_json()
+    if key not in _readers:
+        _readers[key] = KafkaLog(settings, client_id="tsunagi-spark-core").reader(wait_s=_AT_ONCE_S)
+    return _readers[key]
 
 
 _layouts: dict[tuple[str, int], Layout] = {}
