@@ -189,7 +189,7 @@ def test_records_of_another_log_are_found_before_anything_is_sent(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task decodes what stands behind its positions in a log that has lost its end and grown past it."""
-    monkeypatch.setattr("spark.tasks.KafkaLog", lambda _settings, client_id: place.log)
+    monkeypatch.setattr("spark.tasks.KafkaLog", lambda _settings, **_: place.log)
     monkeypatch.setattr("spark.tasks._readers", {})
     place.store.write("layouts/1", place.layout.dump())
     marks = dict(place.standing.marks)
