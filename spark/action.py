@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from services.runtime.log import LogError
 from services.runtime.settings import Settings
 from spark.blocks import SQL
+from spark.identity import LogChangedError
 from spark.layout import LayoutError
 from spark.limit import BatchTooLargeError
 from spark.state import StateError
 from spark.tasks import BATCH, REPORT_SQL, BatchContext, JobContext, decoding, merging, ordering, warming
 
-_OURS: tuple[type[Exception], ...] = (StateError, LogError, LayoutError, BatchTooLargeError)
+_OURS: tuple[type[Exception], ...] = (StateError, LogError, LayoutError, BatchTooLargeError, LogChangedError)
 _NAMES = "|".join(kind.__name__ for kind in _OURS)
 _NAMED = re.compile(rf"^(?:spark|services)\.[\w.]*\b({_NAMES}): (.*)$", re.MULTILINE)
 

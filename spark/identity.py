@@ -7,11 +7,8 @@ before that offset tells all. The ids of both topics go with them.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from services.runtime import marks as identity
@@ -66,33 +63,22 @@ def read_faults(reader: Reader, marks: Mapping[int, Mark]) -> list[Fault]:
     return found
 
 
-class Look:
-    """Asks for `read_faults` beside whoever waits for a batch: the answers take some milliseconds a slot."""
+def check_read(reader: Reader, marks: Mapping[int, Mark]) -> None:
+    """Make sure that what was just read stands behind what was read before; wait for the log as long as it takes.
 
-    def __init__(self, reader: Reader, marks: Mapping[int, Mark]) -> None:
-        self._ask = partial(read_faults, reader, marks)
-        self._found: list[Fault] | None = None
-        self._thread = threading.Thread(target=self._run, name="look", daemon=True)
-        self._thread.start()
-
-    def join(self) -> None:
-        """Wait until the reader is free."""
-        self._thread.join()
-
-    def faults(self) -> list[Fault]:
-        """Return what was found, as soon as it is; ask again if the log did not answer.
-
-        Raises:
-            LogError: the log did not answer again.
-        """
-        self.join()
-        if self._found is None:
-            self._found = self._ask()
-        return self._found
-
-    def _run(self) -> None:
-        with contextlib.suppress(LogError):
-            self._found = self._ask()
+    Raises:
+        LogChangedError: it does not.
+    """
+    while True:
+        try:
+            faults = read_faults(reader, marks)
+        except OffsetLostError:
+            raise
+        except LogError:
+            continue
+        if faults:
+            raise LogChangedError("; ".join(map(str, faults)))
+        return
 
 
 def written_faults(ends: Mapping[int, int], expected: Mapping[int, int]) -> list[Fault]:

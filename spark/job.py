@@ -28,7 +28,7 @@ from spark.action import act, named, ordered
 from spark.balance import Balancer, first_order
 from spark.blocks import Counters
 from spark.frontier import NEVER, Mark, Waiting
-from spark.identity import LogChangedError, Look, result_ends, written_faults
+from spark.identity import LogChangedError, result_ends, written_faults
 from spark.layout import Layout, LayoutError, make_layout, rate_of, same
 from spark.progress import describe, show
 from spark.queries import span_steps
@@ -37,8 +37,6 @@ from spark.standing import Standing
 from spark.state import KEPT, CoreState, StateError, Store
 from spark.tasks import MERGE, BatchContext, JobContext
 from spark.windows import specs_of
-
-_AT_ONCE_S = 0.001
 
 Answer = TypeVar("Answer")
 
@@ -89,7 +87,6 @@ class Job:
         self._query = query
         self._placements = PlacementReader(log)
         self._ends = log.reader()
-        self._reader = log.reader(wait_s=_AT_ONCE_S)  # an empty request must not be in the way of the next
         self._acknowledger = Acknowledger(log)
         self._balancer = Balancer(settings.spark.order, settings.spark.rebalance_s)
         self._logger = structlog.get_logger("tsunagi.spark")
@@ -131,7 +128,6 @@ class Job:
         self._acknowledger.close()
         self._placements.close()
         self._ends.close()
-        self._reader.close()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run one batch.
@@ -160,7 +156,6 @@ class Job:
         decision = self._decide(batch, before, began_s)
         self._began_s = began_s
         decided_s = time.monotonic()
-        look = Look(self._reader, before.marks)
         context = BatchContext(
             query=self._id,
             batch=batch,
@@ -172,12 +167,9 @@ class Job:
             dropped=decision.dropped,
         )
         merge = bool(decision.layout.cut.any())
-        try:
-            reports = act(frame, self._context, context, merge=merge)
-        finally:
-            look.join()
+        reports = act(frame, self._context, context, merge=merge)
         acted_s = time.monotonic()
-        ends = self._check(look, before, reports)
+        ends = self._check(before, reports)
         after = self._after(batch, before, decision, reports)
         self.standing = replace(after, topic_ids=before.topic_ids, ends=ends, faults=before.faults)
         self._store.write_json(f"driver/after-{batch}", self.standing.as_json())
@@ -205,18 +197,18 @@ class Job:
             return self.standing
         return Standing.of(self._store.read_json(f"driver/after-{batch - 1}"))
 
-    def _check(self, look: Look, before: Standing, reports: list[dict[str, Any]]) -> dict[int, int]:
-        """Make sure that the batch was of the log that was read before; return where `results` ends now.
+    def _check(self, before: Standing, reports: list[dict[str, Any]]) -> dict[int, int]:
+        """Make sure that what was written is there; return where `results` ends now.
 
         Raises:
-            LogChangedError: it was not, or what was written is not there any more.
+            LogChangedError: it is not.
         """
         expected = dict(before.ends)
         for report in reports:
             for partition, count in report["sent_to"].items():
                 expected[int(partition)] = expected.get(int(partition), 0) + count
         ends = self._patiently(lambda: result_ends(self._ends, expected))
-        faults = self._patiently(look.faults) + written_faults(ends, expected)
+        faults = written_faults(ends, expected)
         if faults:
             raise LogChangedError("; ".join(map(str, faults)))
         return ends

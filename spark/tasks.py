@@ -22,12 +22,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from services.runtime.log import RESULTS
+from services.runtime.kafka import KafkaLog
+from services.runtime.log import RESULTS, Reader
 from services.runtime.settings import Kafka
 from spark.blocks import SCHEMA, Counters, from_arrow, to_arrow
 from spark.decode import Arrived, SlotDecoder
 from spark.encode import Encoded, encode_blocks
 from spark.frontier import Mark
+from spark.identity import check_read
 from spark.layout import Layout
 from spark.limit import ByteCount
 from spark.merge import Ordered, Task, advance, grown, result_blocks
@@ -50,6 +52,8 @@ BATCH = "tsunagi.batch"
 
 _TIMES = 100
 """Of how many blocks a report says when their inputs came."""
+
+_AT_ONCE_S = 0.001
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -187,6 +191,7 @@ def decode_records(
 
     Raises:
         BatchTooLargeError: the task's share of the batch is.
+        LogChangedError: the records are of another log than those that were read before.
     """
     count = ByteCount(job.task_bytes)
     layout = _layout(job, context)
@@ -205,6 +210,10 @@ def decode_records(
         for decoder in decoders.values():
             if decoder.bytes > EMIT_BYTES:
                 yield from to_arrow(decoder.blocks())
+    # Nothing is sent yet, and it would be too late afterwards: readers would drop the right results as repeats.
+    known = {slot: context.marks[slot] for slot in decoders if slot in context.marks}
+    if known:
+        check_read(_reader(job.kafka), known)
     sidelined = [record for decoder in decoders.values() for record in decoder.sidelined]
     if sidelined:
         with _Sending(job.kafka) as out:
@@ -383,6 +392,17 @@ class _Sending:
         except BaseException:
             forget(self._kafka)
             raise
+
+
+_readers: dict[str, Reader] = {}
+
+
+def _reader(settings: Kafka) -> Reader:
+    """Return this process's reader for questions; an empty request of it must not be in the way of the next."""
+    key = settings.model_dump_json()
+    if key not in _readers:
+        _readers[key] = KafkaLog(settings, client_id="tsunagi-spark-core").reader(wait_s=_AT_ONCE_S)
+    return _readers[key]
 
 
 _layouts: dict[tuple[str, int], Layout] = {}

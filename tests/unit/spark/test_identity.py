@@ -11,22 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 
 from services.runtime.clock import ManualClock
 from services.runtime.log import ACKS, PLAN, RECOVERED, RESULTS
 from services.runtime.messages import Ack
-from services.runtime.settings import Settings, Slots, Spark
+from services.runtime.settings import Kafka, Settings, Slots, Spark
 from services.runtime.testing import MemoryLog
 from spark.acknowledge import Acknowledger
+from spark.action import named
 from spark.checkpoint import Checkpoint
 from spark.decode import Arrived, decode
 from spark.frontier import Mark
-from spark.identity import LogChangedError, Look, reconcile
+from spark.identity import LogChangedError, reconcile
 from spark.job import Job
 from spark.service import resume
 from spark.standing import Standing
 from spark.state import Store
+from spark.tasks import BatchContext, JobContext, decode_records
 from tests.spark.world import FIRST_STEP, World, write_table
 from tests.unit.spark.small_job import layout_of
 
@@ -170,19 +174,53 @@ def test_what_older_versions_kept_says_nothing_of_the_log(place: Place) -> None:
     assert place.reconcile() == []
 
 
-def test_a_running_job_ends_the_batch_before_it_counts(place: Place) -> None:
+def test_a_batch_that_lost_results_does_not_count(place: Place) -> None:
     job = Job(place.settings, place.log, place.store, lambda: False, lambda: "q")
     reports: list[dict[str, Any]] = [{"sent_to": {"0": 2}}, {"sent_to": {}}]
     for number in range(2):
         place.log.append(RESULTS, 0, b"", str(number).encode())
-    assert job._check(Look(job._reader, place.standing.marks), place.standing, reports) == {0: READ + 2, 1: READ}
+    assert job._check(place.standing, reports) == {0: READ + 2, 1: READ}
     with pytest.raises(LogChangedError, match=r"results/1: the log lost its end: it ends at 20, .* written to 21"):
-        job._check(Look(job._reader, {}), place.standing, [*reports, {"sent_to": {"1": 1}}])
+        job._check(place.standing, [*reports, {"sent_to": {"1": 1}}])
+    job.close()
+
+
+def test_records_of_another_log_are_found_before_anything_is_sent(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task decodes what stands behind its positions in a log that has lost its end and grown past it."""
+    monkeypatch.setattr("spark.tasks.KafkaLog", lambda _settings, **_: place.log)
+    monkeypatch.setattr("spark.tasks._readers", {})
+    place.store.write("layouts/1", place.layout.dump())
+    marks = dict(place.standing.marks)
+    place.append(0, READ, STEPS - 3)
+
+    def task() -> int:
+        records = [record for record in place.log.records(RECOVERED, 0) if record.offset >= READ]
+        table = pa.table(
+            {
+                "partition": pa.array([0] * len(records), pa.int32()),
+                "offset": pa.array([record.offset for record in records], pa.int64()),
+                "key": pa.array([record.key for record in records], pa.binary()),
+                "value": pa.array([record.value for record in records], pa.binary()),
+                "timestamp": pa.array(np.array([record.appended_us for record in records], "datetime64[us]")),
+            }
+        )
+        job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), Kafka(), 10**9)
+        context = BatchContext("identity", 5, 1, 1, marks, (), frozenset(), frozenset())
+        return sum(batch.num_rows for batch in decode_records(job, context, iter(table.to_batches())))
+
+    assert task() == 2
     place.log.lose_end(RECOVERED, 0, READ - 3)
+    place.log._clock.advance(1)  # type: ignore[attr-defined]
     place.append(0, READ, STEPS)
     with pytest.raises(LogChangedError, match="recovered/0: the log lost its end and grew again"):
-        job._check(Look(job._reader, place.standing.marks), place.standing, reports)
-    job.close()
+        task()
+
+
+def test_a_tasks_finding_is_named() -> None:
+    trace = "Traceback (most recent call last):\nspark.identity.LogChangedError: recovered/0: x\n"
+    assert isinstance(named(PythonException(trace)), LogChangedError)
 
 
 def test_a_failure_that_the_log_explains_is_gone_on_from(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
