@@ -27,6 +27,7 @@ from services.recovery.store import load_from_store
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.log import LogError, Producer
 from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
 from services.runtime.sensors import Sensor, SensorTable, place
@@ -385,7 +386,10 @@ class World:
         for record in plan[self._plan_read :]:
             if not (record.key or b"").startswith(b"helpers/"):
                 continue
-            request = Plan.FromString(record.value or b"").helpers
+            try:
+                request = decode(Plan, record.value).helpers
+            except UnusableError:
+                continue
             known = self._asked.get(request.slot)
             if known is None or request.epoch >= known.epoch:
                 self._asked[request.slot] = request
