@@ -163,8 +163,9 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
         elif body == "edge_out" and message.edge_out.edge in edges:
             edge = edges[message.edge_out.edge]
             edge["out"] = max(message.edge_out.from_step, edge["last"] + 1)
-        elif body == "punctuation":
-            punctuated = max(punctuated, message.punctuation.step)
+        elif body == "punctuation" and config is not None:
+            in_time = (message.punctuation.step - 1) * config.slide_us <= record.appended_us + config.max_ahead_us
+            punctuated = max(punctuated, message.punctuation.step) if in_time else punctuated
         if config is None or chain is None:
             waiting.extend(batches)
             continue
