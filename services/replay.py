@@ -192,8 +192,9 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
             elif edge["out"] < _NEVER or not 0 <= record.appended_us - edge["out_us"] < _OUT_AGAIN_US:
                 edge["out_us"] = record.appended_us if edge["out"] == _NEVER else edge["out_us"]
                 edge["out"] = max(from_step, edge["last"] + 1)
-        elif body == "punctuation":
-            punctuated = max(punctuated, message.punctuation.step)
+        elif body == "punctuation" and config is not None:
+            in_time = (message.punctuation.step - 1) * config.slide_us <= record.appended_us + config.max_ahead_us
+            punctuated = max(punctuated, message.punctuation.step) if in_time else punctuated
         if config is None or chain is None:
             waiting.extend(batches)
             continue

@@ -246,7 +246,7 @@ class Slot:
         elif kind == "edge_out" and self.book is not None:
             self.book.edge_out(message.edge_out.edge, message.edge_out.from_step, record.appended_us)
         elif kind == "punctuation" and self.book is not None:
-            self.book.punctuate(message.punctuation.step)
+            self._punctuate(self.book, record, message.punctuation.step)
         self._close(record, outputs)
         return outputs
 
@@ -340,7 +340,7 @@ class Slot:
         elif kind == "edge_out" and counts:
             self.book.edge_out(message.edge_out.edge, message.edge_out.from_step, record.appended_us)
         elif kind == "punctuation" and counts:
-            self.book.punctuate(message.punctuation.step)
+            self._punctuate(self.book, record, message.punctuation.step)
         for closed in self.book.close():
             outputs += [
                 self._dead_batch(record, len(outputs) + index, batch)
@@ -348,6 +348,12 @@ class Slot:
             ]
             self._emit(record, closed.step, np.full_like(closed.values, np.nan), outputs)
         return outputs
+
+    def _punctuate(self, book: StepBook | TupleBook, record: Record, step: int) -> None:
+        """Let steps close, but none whose time is as far ahead as no batch's may be: there might be no end of them."""
+        config = self.config
+        if config is not None and (step - 1) * config.slide_us <= record.appended_us + config.max_ahead_us:
+            book.punctuate(step)
 
     def _batch(self, record: Record, batch: TupleBatch, outputs: list[Output]) -> None:
         if not isinstance(self.book, TupleBook):

@@ -27,6 +27,7 @@ from services.recovery.store import load_from_store
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
+from services.runtime.door import UnusableError, decode
 from services.runtime.heartbeat import Heard
 from services.runtime.log import LogError, Producer, Record
 from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
@@ -409,7 +410,10 @@ class World:
         for record in records[self._plan_read :]:
             if not (record.key or b"").startswith(b"helpers/"):
                 continue
-            plan = Plan.FromString(record.value or b"")
+            try:
+                plan = decode(Plan, record.value)
+            except UnusableError:
+                continue
             if self._words.take(plan, record.offset):
                 self._asked[plan.helpers.slot] = plan.helpers
         self._plan_read = len(records)

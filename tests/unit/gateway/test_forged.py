@@ -272,6 +272,19 @@ def test_what_an_edge_writes_cannot_make_a_letter_that_the_log_refuses() -> None
     assert all(len(value) < limit for _, _, value in letters)
 
 
+def test_a_punctuation_of_a_time_far_ahead_closes_nothing() -> None:
+    """By it every step up to that time would close, one after the other, for as long as nobody kills the worker."""
+    config = make_config()
+    writer = owned(config)
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+        writer.out(edge, FIRST + 1)
+    writer.punctuation(1 << 50)
+    played = play(Slot(SLOT, load), writer.records)
+    assert [topic for topic, _, _ in played] == [RECOVERED]
+    assert len(list(recompute(writer.records, load))) == 1
+
+
 def test_extremes_of_int64_in_control_records_overflow_nothing() -> None:
     writer = owned(make_config())
     for extreme in (INT64_MAX, INT64_MIN):

@@ -87,7 +87,7 @@ def test_a_record_without_rows_moves_the_slot_on(world: World, decoder: SlotDeco
     [
         ({"version": 2}, "version", "found version 2, expected at most 1"),
         ({"version": 0}, "unreadable", "no version"),
-        ({"mean": b"1234567"}, "unreadable", "column mean: found 7 bytes, expected"),
+        ({"mean": b"1234567"}, "damaged", "mean: found a length of 7, expected"),
         ({"sensor": pack_sensors([2, 0, 1, 1])}, "unreadable", "column"),
         ({"event_time_us": 5}, "unreadable", "found event time 5 us"),
         ({"generation": 4}, "unreadable", "the name in the value"),
