@@ -26,6 +26,7 @@ def run(settings: Settings) -> int:
     Raises:
         ConfigError, SensorsError: what it was given cannot be used.
         LogError: the log is lost for good.
+        ReplacedError: another scaler was started later.
     """
     logger = logs.configure("scaler", level=settings.log_level, node=NODE)
     stop = StopFlag()

@@ -27,6 +27,7 @@ from services.recovery.store import load_from_store
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
+from services.runtime.heartbeat import ReplacedError
 from services.runtime.log import LogError, Producer
 from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
 from services.runtime.sensors import Sensor, SensorTable, place
@@ -297,7 +298,7 @@ class World:
         except Killed:
             self.note(f"{node.name} died between two actions")
             self._bury(node)
-        except LogError as error:
+        except (LogError, ReplacedError) as error:
             self.note(f"{node.name} ended: {error}")
             self._bury(node)
 
