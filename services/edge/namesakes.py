@@ -6,10 +6,9 @@ whose a heartbeat is, and may not read them (docs/security.md); the slots then r
 
 from __future__ import annotations
 
-from services.edge.owner import ReplacedError
 from services.runtime.clock import Clock
 from services.runtime.door import UnusableError, decode
-from services.runtime.heartbeat import Namesake
+from services.runtime.heartbeat import Namesake, ReplacedError
 from services.runtime.log import HEARTBEATS, Log, LogError, OffsetLostError, Position
 from services.runtime.messages import Heartbeat
 

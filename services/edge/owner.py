@@ -22,14 +22,12 @@ from typing import Any, BinaryIO
 
 import structlog
 
+from services.runtime.heartbeat import ReplacedError
+
 WAIT_S = 10.0
 """An edge that ends may wait this long, in seconds, for what its client library still does."""
 _LOOK_S = 0.05
 _ALONE = "alone"
-
-
-class ReplacedError(ValueError):
-    """A newer process of the same edge has taken over; this one ends. The message names the other."""
 
 
 class Owner:

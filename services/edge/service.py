@@ -15,7 +15,6 @@ import structlog
 from services.edge.counts import Counts
 from services.edge.dead_letters import DeadLetters
 from services.edge.namesakes import Namesakes
-from services.edge.owner import ReplacedError
 from services.edge.passing import Passed, Passing
 from services.edge.position import EdgePosition, PositionFile
 from services.edge.publish import PlacementReader, Publisher
@@ -26,7 +25,7 @@ from services.edge.window import EARLY, LATE, Rejected, SlidingWindows
 from services.runtime.auth import authenticated
 from services.runtime.clock import Clock, SteadyClock, SystemClock
 from services.runtime.health import HealthServer
-from services.runtime.heartbeat import Heartbeats
+from services.runtime.heartbeat import Heartbeats, ReplacedError
 from services.runtime.kafka import KafkaLog
 from services.runtime.log import Log
 from services.runtime.logs import configure

@@ -28,7 +28,7 @@ from services.recovery.store import load_from_store, publish, publish_refit, ren
 from services.runtime import columns, metrics
 from services.runtime.clock import Clock
 from services.runtime.door import decode
-from services.runtime.heartbeat import Heartbeats, Namesake
+from services.runtime.heartbeat import Heartbeats
 from services.runtime.keys import fingerprint
 from services.runtime.log import (
     ACKS,
@@ -150,7 +150,6 @@ class Host:
         self._pull = log.reader(wait_s=PULL_WAIT_S, measured=True)
         self._ask = log.reader(measured=True)
         self.detector = Detector(node, self.incarnation, settings.standby.heartbeat_s)
-        self._namesake = Namesake(node, "worker", self.incarnation)
         self.heartbeats = Heartbeats(
             log, node, "worker", settings.standby.heartbeat_s, self._fill, incarnation=self.incarnation
         )
@@ -303,8 +302,7 @@ class Host:
             beat = read_message(Heartbeat, record, self._logger)
             if beat is None or not self.detector.on_heartbeat(beat, now):
                 return
-            if newer := self._namesake.hear(beat):
-                self.fail(f"node {self.node}", LogError(f"a newer process of it has taken over: {newer}"))
+            self.heartbeats.heard(beat)
             if beat.role == "edge" and beat.leaving:
                 for replica in self.replicas.values():
                     replica.on_leaving(beat.node, beat.incarnation, beat.step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.gateway.host import Host
+from services.local.identity import belong
 from services.local.processes import enrol
 from services.runtime import logs
 from services.runtime.acls import needed
@@ -41,6 +42,7 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
     if found is None:
         return 0
     settings = found
+    belong(settings, signed)
     host = Host(settings, node, table, signed, SystemClock(), logger, limit=limit_of(settings, kind))
     health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
     host.heartbeats.metrics_host, host.heartbeats.metrics_port = settings.metrics.advertised, health.port

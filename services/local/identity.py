@@ -104,6 +104,19 @@ def admit(settings: Settings, *, join: bool = False) -> None:
         raise ConfigError(_refusal(settings, found, kept))
 
 
+def belong(settings: Settings, log: Log) -> None:
+    """Check that a service whose state directory is of a system runs on that system's log; others join what is there.
+
+    Raises:
+        ConfigError: the log is of another system.
+        LogError: the log does not answer.
+    """
+    kept = kept_id(settings.state)
+    found = owner(log) if kept else None
+    if found is not None and found.id != kept:
+        raise ConfigError(_refusal(settings, found, kept))
+
+
 def claim(settings: Settings) -> None:
     """Write whose log it is, if nothing says so yet. Of several who do so at once the first in the log is right.
 

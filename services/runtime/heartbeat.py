@@ -40,6 +40,10 @@ class Heard:
         return not 0 < beat.sequence <= last  # without a number: of a release before there were any
 
 
+class ReplacedError(ValueError):
+    """A newer process of the same name has taken over: it goes on, and this one must end. The message names it."""
+
+
 class Namesake:
     """Tells from heartbeats that a newer process of the same name lives: that one goes on, this one is to end.
 
@@ -90,6 +94,8 @@ class Heartbeats:
         self._interval_s = interval_s
         self._producer: Producer = log.producer(durable=False)
         self._sequence = 0
+        self._namesake = Namesake(node, role, self.incarnation)
+        self._replaced = False
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
@@ -122,12 +128,25 @@ class Heartbeats:
             if wait_s > 0:
                 self._producer.flush(wait_s)
 
+    def heard(self, beat: Heartbeat) -> None:
+        """Take in what anybody said, in log order.
+
+        Raises:
+            ReplacedError: a newer process of this name lives.
+        """
+        if newer := self._namesake.hear(beat):
+            self._replaced = True
+            raise ReplacedError(
+                f"{self.node}: another {self.role} of this name began later, and this one ends: {newer}"
+            )
+
     def close(self) -> None:
-        """Stop; the last heartbeat carries `leaving`."""
+        """Stop; the last heartbeat carries `leaving`. Where another speaks under this name, nothing more is said."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
-        self.send(wait_s=1.0)
+        if not self._replaced:
+            self.send(wait_s=1.0)
         self._producer.close()
 
     def _run(self) -> None:

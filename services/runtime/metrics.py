@@ -256,7 +256,7 @@ FRONTIER_STALL_S = Gauge(
 WORKERS = Gauge("tsunagi_scaler_workers", "Workers that the scaler knows, by state.", ["state"])
 LAUNCHES = Counter("tsunagi_scaler_launches", "Workers that the scaler has started.")
 PLAN_SERIAL = Gauge("tsunagi_scaler_plan_serial", "Serial number of the newest assignment.")
-LEADS = Gauge("tsunagi_scaler_leads", "1 = this scaler acts; 0 = it listens, or another one runs by mistake.")
+LEADS = Gauge("tsunagi_scaler_leads", "1 = this scaler acts; 0 = it listens, or one that was started later acts.")
 WORKERS_OF_TYPE = Gauge(
     "tsunagi_scaler_workers_of_type", "Workers of a type: wanted | have | retiring.", ["type", "state"]
 )

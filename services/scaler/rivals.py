@@ -1,7 +1,8 @@
-"""Of several scalers that run by mistake one acts: the one that was started first, as long as it is heard.
+"""Of several scalers that run by mistake one acts: the one that was started last.
 
-It is a courtesy, not a lock: should two act at once (a network that is cut and heals), the plan's serial numbers let
-the first writer of each wish win, and the slots' logs alone say who owns what.
+The others end when they hear of it (`services.runtime.heartbeat.Heartbeats.heard`). It is a courtesy, not a lock:
+should two act at once (a network that is cut and heals), the plan's serial numbers let the first writer of each wish
+win, and the slots' logs alone say who owns what.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from services.runtime.messages import Heartbeat
 
 LISTEN_S = 1.0
-"""So long a scaler listens for others before it acts."""
+"""So long a scaler listens before it acts: one that was started before it hears of it meanwhile, and ends."""
 
 
 class Rivals:
@@ -45,8 +46,4 @@ class Rivals:
         self._heard = {other: at for other, at in self._heard.items() if now - at < self._dead_s}
         if self._listens_since is None or now - self._listens_since < LISTEN_S:
             return False
-        return all(other > self._incarnation for other in self._heard)
-
-    def others(self) -> int:
-        """Return how many others were heard lately."""
-        return len(self._heard)
+        return all(other < self._incarnation for other in self._heard)

@@ -1,6 +1,6 @@
 """The scaler on the log: writes the placement once, the first plan, and a new secondary after every takeover.
 
-`plan` says wishes; nothing here is needed for a takeover itself, and a second scaler started by mistake does no harm.
+`plan` says wishes; nothing here is needed for a takeover itself, and a second scaler does no harm: the older ends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Scaler:
         self._fatal: LogError | None = None
         self._words = Words()
         self._placement: Placement | None = None
-        self._led = True
         incarnation = time.time_ns()
         self._heard = Heard()
         self.detector = Detector(NODE, incarnation, settings.standby.heartbeat_s)
@@ -107,12 +106,15 @@ class Scaler:
 
         Raises:
             LogError: a wish could not be written.
+            ReplacedError: another scaler was started later; this one must end.
         """
         for record in self._reader.read(500, READ_S):
             self._dispatch(record)
         now = self._clock.monotonic()
         alive = self.planner.alive(now)
-        if self._leads(now) and self.detector.settled(now):
+        leads = self.rivals.leads(now)
+        metrics.LEADS.set(float(leads))
+        if leads and self.detector.settled(now):
             self.elastic.turn(alive, now)  # first: where a slot should be is forgotten when it has been taken over
             self._plan(now)
             asked = self.elastic.ask(alive, self._steady.now_us() / 1e6)
@@ -125,14 +127,6 @@ class Scaler:
         self._producer.poll()
         if self._fatal is not None:
             raise self._fatal
-
-    def _leads(self, now: float) -> bool:
-        leads = self.rivals.leads(now)
-        if not leads and self.rivals.others() and self._led:
-            self._logger.warning("another scaler was started before this one: it acts, and this one waits")
-        self._led = leads or not self.rivals.others()
-        metrics.LEADS.set(float(leads))
-        return leads
 
     def _plan(self, now: float) -> None:
         for assignment in self.planner.decide(now):
@@ -152,6 +146,7 @@ class Scaler:
                 self.outside.on_heartbeat(beat, record, old=record.offset < self._beats_end)
                 if record.offset >= self._beats_end:
                     now = self._clock.monotonic()
+                    self.heartbeats.heard(beat)
                     self.detector.on_heartbeat(beat, now)
                     self.rivals.on_heartbeat(beat, now)
                     self.elastic.on_heartbeat(beat, now)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from services.local.identity import belong
 from services.runtime import logs
 from services.runtime.acls import needed
 from services.runtime.auth import authenticated
@@ -26,6 +27,7 @@ def run(settings: Settings) -> int:
     Raises:
         ConfigError, SensorsError: what it was given cannot be used.
         LogError: the log is lost for good.
+        ReplacedError: another scaler was started later.
     """
     logger = logs.configure("scaler", level=settings.log_level, node=NODE)
     stop = StopFlag()
@@ -36,6 +38,7 @@ def run(settings: Settings) -> int:
     if found is None:
         return 0
     settings = found
+    belong(settings, signed)
     named = os.environ.get(CONFIG_VARIABLE)
     thoughts = ThreadPoolExecutor(max_workers=1, thread_name_prefix="policy")
     scaler = Scaler(

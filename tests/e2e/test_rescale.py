@@ -87,20 +87,19 @@ def test_a_scaler_that_is_killed_half_way_leaves_no_orphan(rig: Rig) -> None:
 
 
 def test_a_second_scaler_started_by_mistake_does_no_harm(rig: Rig) -> None:
+    scale(rig, {LOCAL: 2})
     before = sorted(workers(rig))
+    first = rig.process("scaler")
     processes.start(rig.settings, rig.config, "scaler-2", "scaler", ["scaler", "run"])
     try:
-        rig.wait(
-            lambda: any("another scaler" in line.get("event", "") for line in rig.lines("scaler-2")),
-            "the second scaler's word that it waits",
-        )
+        rig.wait(lambda: not processes.alive(first), "the end of the first scaler")
+        said = "\n".join(processes.tail(rig.settings.state, "scaler"))
+        assert "another scaler of this name began later" in said
+        assert f"pid {rig.process('scaler-2').pid}" in said
+        processes.forget(rig.settings.state, "scaler")
         scale(rig, {LOCAL: 3})
         assert len(workers(rig)) == 3
         assert set(before) <= set(workers(rig))
-        assert not any(line.get("event") in ("plan", "launching a worker") for line in rig.lines("scaler-2"))
-        # The first one dies: the second goes on in its place.
-        processes.kill(rig.process("scaler"))
-        processes.forget(rig.settings.state, "scaler")
         scale(rig, {LOCAL: 2})
         assert any(line.get("event") == "stopping a worker" for line in rig.lines("scaler-2"))
     finally:

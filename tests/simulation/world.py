@@ -28,7 +28,7 @@ from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
 from services.runtime.door import UnusableError, decode
-from services.runtime.heartbeat import Heard
+from services.runtime.heartbeat import Heard, ReplacedError
 from services.runtime.log import LogError, Producer, Record
 from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
 from services.runtime.plan import Words
@@ -308,7 +308,7 @@ class World:
         except Killed:
             self.note(f"{node.name} died between two actions")
             self._bury(node)
-        except LogError as error:
+        except (LogError, ReplacedError) as error:
             self.note(f"{node.name} ended: {error}")
             self._bury(node)
 

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import structlog
 
-from services.edge.owner import ReplacedError
 from services.edge.service import Edge, run
 from services.edge.source import SourceError
 from services.edge.spool import RETRY_S, Item
 from services.runtime.clock import ManualClock, SystemClock
 from services.runtime.columns import floats, pack_sensors, sensors
+from services.runtime.heartbeat import ReplacedError
 from services.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, LogError
 from services.runtime.messages import (
     VERSION,

@@ -8,7 +8,8 @@ import structlog
 from services.gateway.host import RENEW_S, Host
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
-from services.runtime.log import HEARTBEATS, LogError
+from services.runtime.heartbeat import ReplacedError
+from services.runtime.log import HEARTBEATS
 from services.runtime.messages import VERSION, Heartbeat
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Settings
@@ -43,8 +44,13 @@ def test_a_worker_ends_when_a_newer_process_of_its_name_lives_and_not_by_what_de
     world.beat(host.incarnation + 1, 1)
     host.step()
     world.beat(host.incarnation + 1, 2)
-    with pytest.raises(LogError, match=rf"node gw-1: a newer process .*pid 7, incarnation {host.incarnation + 1}"):
+    with pytest.raises(
+        ReplacedError, match=rf"gw-1: another worker .* later.*: pid 7, incarnation {host.incarnation + 1}"
+    ):
         host.step()
+    host.close()
+    said = [Heartbeat.FromString(record.value or b"") for record in world.log.records(HEARTBEATS)]
+    assert not any(beat.leaving for beat in said), "whoever reads it would take it for the newer one's"
 
 
 def test_the_store_hears_every_minute_which_models_are_in_force(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.local import identity, plan
-from services.local.identity import admit, claim, first_of, introduce, kept_id, owner
+from services.local.identity import admit, belong, claim, first_of, introduce, kept_id, owner
 from services.runtime.clock import ManualClock
 from services.runtime.log import PLAN, TOPICS, Log
 from services.runtime.messages import Placement, Plan, System
@@ -76,6 +76,20 @@ def test_another_is_refused_and_told_whose_log_it_is_and_what_to_do(log: MemoryL
     claim(second)
     assert kept_id(second.state) == kept_id(first.state)
     assert written(log) == 1
+
+
+def test_a_service_joins_what_is_there_unless_its_state_directory_is_of_another_system(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    first, second, nowhere = at(tmp_path / "a"), at(tmp_path / "b"), at(tmp_path / "c")
+    identity.keep(second.state, str(uuid.uuid4()))
+    belong(second, log)  # nobody's yet
+    claim(first)
+    belong(first, log)
+    belong(nowhere, log)
+    assert not nowhere.state.exists()
+    with pytest.raises(ConfigError, match=f"is of the system {kept_id(second.state)}"):
+        belong(second, log)
 
 
 def test_a_system_that_has_a_log_of_its_own_is_refused_too(log: MemoryLog, tmp_path: Path) -> None:
