@@ -300,9 +300,11 @@ class Host:
         now = self._clock.monotonic()
         if record.topic == HEARTBEATS:
             beat = read_message(Heartbeat, record, self._logger)
-            if beat is None or not self.detector.on_heartbeat(beat, now):
+            if beat is None:
                 return
             self.heartbeats.heard(beat)
+            if not self.detector.on_heartbeat(beat, now):
+                return
             if beat.role == "edge" and beat.leaving:
                 for replica in self.replicas.values():
                     replica.on_leaving(beat.node, beat.incarnation, beat.step)

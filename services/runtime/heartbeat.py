@@ -55,19 +55,19 @@ class Namesake:
         self._name = (node, role)
         self._incarnation = incarnation
         self._live = live
-        self._newest = (0, 0)  # incarnation and sequence of the newest process heard
+        self._heard = Heard()
+        self._newest = 0  # incarnation of the newest process heard
 
     def hear(self, beat: Heartbeat) -> str:
         """Take in any heartbeat; return who the newer process is, "" = there is none."""
-        if (beat.node, beat.role) != self._name:
+        if (beat.node, beat.role) != self._name or not self._heard.news(beat):
             return ""
         self._live |= beat.incarnation == self._incarnation
         if not self._live or beat.leaving or beat.incarnation <= self._incarnation:
             return ""
-        incarnation, sequence = self._newest
-        self._newest = max(self._newest, (beat.incarnation, beat.sequence))
-        if beat.incarnation != incarnation or beat.sequence <= sequence:
-            return ""  # the first word of it, or a repetition, which is no sign of life
+        before, self._newest = self._newest, max(self._newest, beat.incarnation)
+        if beat.incarnation != before:
+            return ""  # the first word of it, which may have been said long ago
         where = f"host {beat.metrics_host}, " if beat.metrics_host else ""
         return f"{where}pid {beat.pid}, incarnation {beat.incarnation}; this one has {self._incarnation}"
 
