@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from spark.blocks import SQL
 from spark.law import Costs as Law
 from spark.layout import Layout, Order
 from spark.session import start_session
+from tests.bench.outcome import fresh
 from tests.bench.psort.day import Day
 from tests.bench.psort.stages import PART_SQL, Plan, merging, ordering, splitting
 
@@ -121,8 +121,7 @@ def run(spark: SparkSession, day: Day, arrangement: Arrangement, work: Path, *, 
         RuntimeError: (when checked) rows are lost, doubled or out of order.
     """
     reports = work / "reports"
-    shutil.rmtree(reports, ignore_errors=True)
-    reports.mkdir(parents=True)
+    fresh(reports)
     layout = arrangement.layout
     plan = Plan(day, layout, reports, check)
     frame = (

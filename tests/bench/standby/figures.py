@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 
 from deploy.kafka.broker import Broker
 from tests.bench.findings import EQUAL, Curves, Findings, Panel, say
+from tests.bench.outcome import fresh
 from tests.bench.standby.trial import Outcome, Trial, run
 
 BATCHES = (1, *range(50, 501, 50))
@@ -407,8 +407,7 @@ def main() -> int:
     options = parser.parse_args()
     options.out = options.out.resolve()
     for left in ("work", "kafka"):
-        shutil.rmtree(options.out / left, ignore_errors=True)
-    options.out.mkdir(parents=True, exist_ok=True)
+        fresh(options.out / left)
     broker = Broker(options.out / "kafka", options.port)
     began = time.monotonic()
     bench = Bench(options, broker.servers)
