@@ -48,5 +48,5 @@ def test_a_history_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     scaler = Scaler(
         policy="lookahead", sizes={"small": Size(rate=50.0, price_h=1.0)}, history=str(tmp_path / "none.csv")
     )
-    with pytest.raises(TraceError, match=r"none\.csv: cannot be read"):
+    with pytest.raises(TraceError, match=r"none\.csv: no such file"):
         make_pilot(scaler, 0.0)
