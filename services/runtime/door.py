@@ -15,7 +15,8 @@ from services.runtime.ranges import BODY, fault
 _M = TypeVar("_M", bound=Message)
 
 
-_ONE_OF_MANY = (LogRecord, Ack, Plan)
+_ONE_OF_MANY = frozenset({LogRecord, Ack, Plan})
+"""Of these the body alone has ranges (a test holds it), so it alone is looked at: tuples come by here in numbers."""
 
 
 class UnusableError(ValueError):
@@ -44,8 +45,13 @@ def decode(kind: type[_M], value: bytes | None) -> _M:
     version = getattr(message, "version", VERSION)
     if version > VERSION:
         raise UnusableError("version", f"found version {version}, expected at most {VERSION}")
-    if isinstance(message, _ONE_OF_MANY) and message.WhichOneof(BODY) is None:
-        raise UnusableError("unreadable", "a record without a body")
-    if wrong := fault(message):
+    if kind not in _ONE_OF_MANY:
+        wrong = fault(message)
+    else:
+        body = message.WhichOneof(BODY)
+        if body is None:
+            raise UnusableError("unreadable", "a record without a body")
+        wrong = fault(getattr(message, body)) and fault(message)
+    if wrong:
         raise UnusableError("damaged", wrong)
     return message

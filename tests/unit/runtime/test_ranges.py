@@ -31,7 +31,7 @@ from services.runtime.messages import (
     Workers,
     tsunagi_pb2,
 )
-from services.runtime.ranges import ALIKE, INT64_MAX, MAX_TIME_US, NOT_YET, RANGES, fault
+from services.runtime.ranges import ALIKE, INT64_MAX, MAX_TIME_US, NOT_YET, RANGES, Part, fault
 
 ROOT = Path(__file__).parents[3]
 MESSAGES: dict[str, Descriptor] = dict(tsunagi_pb2.DESCRIPTOR.message_types_by_name)
@@ -48,6 +48,11 @@ def test_every_field_of_every_message_has_a_row() -> None:
 
 def test_an_empty_message_is_within_its_ranges() -> None:
     assert not any(fault(getattr(tsunagi_pb2, name)()) for name in MESSAGES)
+
+
+@pytest.mark.parametrize("name", ["LogRecord", "Ack", "Plan"])
+def test_of_a_record_with_a_body_the_body_alone_has_ranges(name: str) -> None:
+    assert set(RANGES[name].values()) == {Part()}
 
 
 def test_nobody_else_parses_records() -> None:
