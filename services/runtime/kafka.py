@@ -512,13 +512,20 @@ def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     # Only closed segments are deleted: without a segment.ms, a slow log would keep records for days past their time.
     retention_ms = round(settings.kafka.retention_s * 1000)
     segment_ms = min(max(retention_ms // 5, 60_000), 86_400_000)
+    flushed = {"flush.messages": str(settings.kafka.flush_messages)} if settings.kafka.flush_messages else {}
     kept = {
         "retention.ms": str(retention_ms),
         "segment.ms": str(segment_ms),
         "message.timestamp.type": "LogAppendTime",
+        **flushed,
     }
-    compacted = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "segment.ms": "600000"}
-    forever = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
+    compacted = {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "LogAppendTime",
+        "segment.ms": "600000",
+        **flushed,
+    }
+    forever = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime", **flushed}
     short = {"retention.ms": "600000", "segment.ms": "300000", "message.timestamp.type": "LogAppendTime"}
     # Contexts are found by offset, so they age by time; the newest is never older than the slot's last progress, and a
     # slot whose context is gone replays from the beginning of `tuples`.

@@ -39,6 +39,11 @@ class Kafka(Section):
     topics: Literal["create", "check"] = Field("create", description="make missing topics, or only check them")
     replication: Count = Field(1, description="replication factor of topics that we create")
     retention_s: Positive = Field(7 * 86400.0, description="how long tuples, recovered and results are kept")
+    flush_messages: int = Field(
+        0,
+        ge=0,
+        description="records a partition after which the broker flushes it to disk; 0 = it leaves it to the system",
+    )
     max_message_bytes: Count = Field(1_048_576, description="largest record of tuples; for topics that we create")
     security: Literal["plaintext", "tls", "sasl_plaintext", "sasl_tls"] = Field(
         "plaintext", description="plaintext | tls | sasl_plaintext | sasl_tls: encryption, and SASL for who we are"
