@@ -149,7 +149,7 @@ class Checkpoint:
         """Set everything aside: nothing in it can be gone on from."""
         self._aside = None  # directories of the same names may stand there
         for path in [*self.root.glob("*"), *store.root.glob("*")]:
-            if path.name not in (ASIDE, "lock", store.root.name):
+            if path.name not in (ASIDE, MARKER, "lock", store.root.name):
                 self.set_aside(path, why)
 
     def _write(self, path: Path, text: str) -> None:

@@ -580,11 +580,12 @@ def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     # Only closed segments are deleted: without a segment.ms, a slow log would keep records for days past their time.
     retention_ms = round(settings.kafka.retention_s * 1000)
     segment_ms = min(max(retention_ms // 5, 60_000), 86_400_000)
+    flushed = {"flush.messages": str(settings.kafka.flush_messages)} if settings.kafka.flush_messages else {}
     stamped = {"message.timestamp.type": "LogAppendTime"}
     deleted = stamped | {"cleanup.policy": "delete", "retention.bytes": "-1"}
-    kept = deleted | {"retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
-    compacted = stamped | {"cleanup.policy": "compact", "segment.ms": "600000"}
-    forever = deleted | {"retention.ms": "-1"}
+    kept = deleted | flushed | {"retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
+    compacted = stamped | flushed | {"cleanup.policy": "compact", "segment.ms": "600000"}
+    forever = deleted | flushed | {"retention.ms": "-1"}
     short = deleted | {"retention.ms": "600000", "segment.ms": "300000"}
     large = {"max.message.bytes": str(8 << 20)}  # more than producers' message.max.bytes
     # Contexts are found by offset, so they age by time; the newest is never older than the slot's last progress, and a

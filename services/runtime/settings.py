@@ -58,6 +58,9 @@ class Kafka(Section):
         1, description="replication factor of topics that we create"
     )
     retention_s: Seconds = Field(7 * 86400.0, description="how long tuples, recovered and results are kept")
+    flush_messages: Annotated[int, Field(ge=0, le=1_000_000_000)] = Field(
+        0, description="records a partition after which the broker flushes it to disk; 0 = it leaves it to the system"
+    )
     max_message_bytes: Annotated[int, Field(ge=1024, le=1_000_000_000)] = Field(
         1_048_576, description="largest record of tuples; for topics that we create"
     )

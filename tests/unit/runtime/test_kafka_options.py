@@ -70,3 +70,10 @@ def test_what_is_past_its_time_is_soon_in_a_closed_segment() -> None:
     for retention_s, segment_s in ((7 * 86400.0, 86400), (600.0, 120), (60.0, 60)):
         layout = topic_layout(Settings(kafka=Kafka(retention_s=retention_s)))
         assert layout[TUPLES][1]["segment.ms"] == str(segment_s * 1000)
+
+
+def test_the_broker_flushes_if_it_is_asked_to_all_topics_but_heartbeats() -> None:
+    plain, flushed = topic_layout(Settings()), topic_layout(Settings(kafka=Kafka(flush_messages=7)))
+    for topic, (partitions, config) in flushed.items():
+        added = {} if topic == "heartbeats" else {"flush.messages": "7"}
+        assert (partitions, config) == (plain[topic][0], plain[topic][1] | added)
