@@ -17,6 +17,7 @@ import numpy as np
 import structlog
 
 from services.runtime import metrics
+from services.runtime.marked import MARKER
 from spark.layout import Layout
 from spark.standing import Standing
 from spark.state import MINUTE_ROW, CoreState, StateError, Store, write_atomically
