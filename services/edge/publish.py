@@ -105,7 +105,10 @@ class PlacementReader:
     def _hear(self, value: bytes, offset: int) -> bool:
         """Take in who asks for helpers: the newest epoch's last word counts."""
         plan = self._parse(value, offset, "helpers")
-        if plan is None or plan.helpers.epoch < self._helpers_epoch.get(plan.helpers.slot, 0):
+        slots = None if self.current is None else self.current.slots
+        if plan is None or (slots is not None and plan.helpers.slot >= slots):
+            return False  # no such slot: what was sent there would end the edge
+        if plan.helpers.epoch < self._helpers_epoch.get(plan.helpers.slot, 0):
             return False
         slot = plan.helpers.slot
         self._helpers_epoch[slot] = plan.helpers.epoch

@@ -390,6 +390,8 @@ class World:
                 request = decode(Plan, record.value).helpers
             except UnusableError:
                 continue
+            if request.slot >= SLOTS:
+                continue
             known = self._asked.get(request.slot)
             if known is None or request.epoch >= known.epoch:
                 self._asked[request.slot] = request
