@@ -95,6 +95,8 @@ class PlacementReader:
 
     def _hear(self, request: HelperRequest) -> bool:
         """Take in who asks for helpers; return whether that is new."""
+        if self.current is not None and request.slot >= self.current.slots:
+            return False  # no such slot: what was sent there would end the edge
         wanted = frozenset(sensors(request.sensor).tolist())
         if wanted == self.helpers.get(request.slot, frozenset()):
             return False

@@ -20,7 +20,8 @@ class Word(NamedTuple):
     """What a record of `plan` speaks of, and what decides whether it is in force.
 
     Attributes:
-        key: the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT", "recovery", "workers".
+        key: the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT", "recovery", "workers",
+            "system/ID" (of several systems the first in the log is the one: services/local/identity.py).
         epoch: of the slot's owner that writes it; a newer one's word wins. 0 for whoever owns no slot.
     """
 
@@ -42,6 +43,8 @@ def word_of(plan: Plan) -> Word | None:
             return Word(f"target/{plan.target.slot}", 0, plan.serial)
         case "recovery" | "workers" as key:
             return Word(key, 0, plan.serial)
+        case "system":
+            return Word(f"system/{plan.system.id}", 0, plan.serial)
         case _:
             return None
 

@@ -414,7 +414,7 @@ class World:
                 plan = decode(Plan, record.value)
             except UnusableError:
                 continue
-            if self._words.take(plan, record.offset):
+            if plan.helpers.slot < SLOTS and self._words.take(plan, record.offset):
                 self._asked[plan.helpers.slot] = plan.helpers
         self._plan_read = len(records)
         if not self._asked:

@@ -15,13 +15,13 @@ from services.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, TU
 from services.runtime.messages import (
     VERSION,
     Ack,
+    Assignment,
     Context,
     EdgeOut,
     Heartbeat,
     Level0Ack,
     LogRecord,
     Ownership,
-    Placement,
     Plan,
     SlotBeat,
     TupleBatch,
@@ -164,14 +164,14 @@ def test_heartbeats(writer: Keys | None, beat: Heartbeat, *, ok: bool) -> None:
 @pytest.mark.parametrize(
     ("topic", "message"),
     [
-        (PLAN, Plan(version=VERSION, placement=Placement())),
-        (ACKS, Ack(version=VERSION, level0=Level0Ack())),
+        (PLAN, Plan(version=VERSION, assignment=Assignment(slot=1))),
+        (ACKS, Ack(version=VERSION, level0=Level0Ack(slot=1))),
         (CONTEXTS, Context(version=VERSION)),
     ],
 )
 def test_what_only_control_may_write(topic: str, message: Any) -> None:
-    logger = structlog.stdlib.get_logger()
-    kind, value = type(message), message.SerializeToString()
+    logger, kind = structlog.stdlib.get_logger(), type(message)
+    value = message.SerializeToString()
     labels = {"topic": topic, "reason": "forged"}
     before = REGISTRY.get_sample_value("tsunagi_dead_letters_total", labels) or 0.0
     assert read_message(kind, through(Keys(masters=(MASTER,)), topic, b"k", value), logger) is not None
@@ -181,7 +181,8 @@ def test_what_only_control_may_write(topic: str, message: Any) -> None:
 
 
 def test_a_flood_of_forged_records_says_one_line() -> None:
-    record = through(None, PLAN, b"placement", Plan(version=VERSION, placement=Placement()).SerializeToString())
+    plan = Plan(version=VERSION, assignment=Assignment(slot=1))
+    record = through(None, PLAN, b"placement", plan.SerializeToString())
     with structlog.testing.capture_logs() as said:
         for _ in range(100):
             read_message(Plan, record, structlog.stdlib.get_logger())
