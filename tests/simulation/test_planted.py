@@ -43,7 +43,7 @@ SEEDS = {
     "a reader passes a record over": 1,
     "a context lacks the helpers": 3,
     "a context lacks the helpers' readings": 13,
-    "an owner goes by helpers that are not in the log": 3,
+    "an owner goes by helpers that are not in the log": 5,
     "a refit makes the filter forget": 3,
     "a batch that an edge hands over is lost": 2,
 }
