@@ -70,9 +70,9 @@ class World:
         self.slot_of = spread(self.table, self.settings.slots.count)
         self._offset = dict.fromkeys(range(self.settings.slots.count), 0)
 
-    def placement(self) -> bytes:
+    def placement(self, serial: int = 1) -> bytes:
         body = Placement(
-            serial=1,
+            serial=serial,
             slots=self.settings.slots.count,
             slot=pack_sensors(self.slot_of),
             table_sha256=self.table.digest(),

@@ -115,7 +115,7 @@ def test_a_grown_table_is_taken_at_a_batch(place: Place) -> None:
     world = World(place.settings, place.world.table)
     world.slot_of[:8] = place.world.slot_of
     assert len(decide(job, 1, Standing(batch=0, layout=1), 1.0).layout) == 8
-    place.log.append(PLAN, 0, b"placement", world.placement())
+    place.log.append(PLAN, 0, b"placement", world.placement(serial=2))
     grown = decide(job, 2, Standing(batch=1, layout=1), 2.0).layout
     assert (grown.serial, len(grown)) == (2, 10)
     assert decide(place.job(), 3, Standing(batch=2, layout=2), 3.0).layout.serial == 2
