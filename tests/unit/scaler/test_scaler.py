@@ -12,6 +12,7 @@ from services.runtime.clock import ManualClock
 from services.runtime.log import HEARTBEATS
 from services.runtime.messages import Heartbeat, Workers
 from services.runtime.sensors import Sensor, SensorTable
+from services.runtime.settings import Scaler as ScalerSettings
 from services.runtime.settings import Settings
 from services.runtime.testing import MemoryLog
 from services.scaler.scaler import Scaler
@@ -26,7 +27,8 @@ def test_a_clock_that_jumps_neither_holds_decisions_up_nor_hurries_them(
     clock = ManualClock()
     start_s = clock.now_us() / 1e6
     log = MemoryLog(clock, dict.fromkeys(topics.TOPICS, 1))
-    scaler = Scaler(Settings(), SensorTable((Sensor(0, "a", "edge"),)), log, clock, _silent)
+    settings = Settings(scaler=ScalerSettings(launcher="none"))
+    scaler = Scaler(settings, SensorTable((Sensor(0, "a", "edge"),)), log, clock, _silent)
     asked: list[float] = []
 
     def ask(alive: Mapping[str, Heartbeat], now_s: float) -> Workers | None:
