@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
+import signal
 import sys
 import time
 import traceback
@@ -60,6 +61,9 @@ KINDS: dict[str, type[Message]] = {
     topics.DEAD_LETTERS: DeadLetter,
 }
 QUIET_S, FUZZED_S = 3.0, 6.0
+SEEN_S = 10.0
+HANG_S = 60
+"""A world that takes longer, by the clock, counts as a death: somebody waits for what never comes."""
 EVERY = 1
 """Turns of the world from one record to the next."""
 
@@ -155,11 +159,16 @@ def fuzz(seed: int) -> list[str]:
             disturb(world, draw)
         world.run(world.tick_s)
         turn += 1
+    world.clock.advance(SEEN_S)  # else the time that a record takes to a reader would not pass
     try:
         read_all(world)
     except Exception:  # noqa: BLE001 - as above
         world.deaths.append(f"a reader: {traceback.format_exc()}")
     return world.deaths
+
+
+def _hangs(_number: int, _frame: Any) -> None:
+    raise TimeoutError(f"not done after {HANG_S} s")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -169,11 +178,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     asked: Any = parser.parse_args(arguments)
     ends, seed, dead = time.monotonic() + asked.seconds, asked.seed, 0
+    signal.signal(signal.SIGALRM, _hangs)
     while time.monotonic() < ends:
+        signal.alarm(HANG_S)
         for death in fuzz(seed):
             dead += 1
             sys.stdout.write(f"seed {seed}: {death}\n")
         seed += 1
+    signal.alarm(0)
     sys.stdout.write(f"fuzz: {seed - asked.seed} worlds, {dead} deaths\n")
     return 1 if dead else 0
 
