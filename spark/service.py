@@ -10,6 +10,7 @@ import structlog
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from services.local.identity import belong
 from services.runtime import metrics
 from services.runtime.auth import authenticated
 from services.runtime.health import HealthServer
@@ -140,6 +141,7 @@ def _serve(settings: Settings, log: Log, store: Store, standing: Standing, stop:
     files: FilesThread | None = None
     try:
         logger.info("starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch)
+        belong(settings, log)
         job.placed()  # what cannot be used is said before Spark starts
         if settings.results.files:
             files = FilesThread(log, settings)

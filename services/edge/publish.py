@@ -15,6 +15,7 @@ import structlog
 
 from services.edge.spool import Item, Spool
 from services.edge.window import Closed
+from services.local.identity import Membership
 from services.runtime.clock import Clock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
 from services.runtime.log import PLAN, TUPLES, Log, LogError, Position
@@ -38,9 +39,19 @@ class PlacementReader:
         current: None = none has come yet.
         helpers: the sensors that slots want to see beside their own, by slot.
         trouble: why there is none, for people.
+
+    Args:
+        member: hears whose log it is; None = whoever it is of.
     """
 
-    def __init__(self, log: Log, table: SensorTable, clock: Clock, logger: structlog.stdlib.BoundLogger) -> None:
+    def __init__(
+        self,
+        log: Log,
+        table: SensorTable,
+        clock: Clock,
+        logger: structlog.stdlib.BoundLogger,
+        member: Membership | None = None,
+    ) -> None:
         self.current: Placement | None = None
         self.helpers: dict[int, frozenset[int]] = {}
         self._words = Words()
@@ -49,6 +60,7 @@ class PlacementReader:
         self._table = table
         self._clock = clock
         self._logger = logger
+        self._member = member
         self._reading = False
         self._retry_s = 0.0
 
@@ -56,6 +68,7 @@ class PlacementReader:
         """Read what is new in `plan`; return whether the placement changed, or who asks for helpers.
 
         Raises:
+            ConfigError: the log is of another system than this state directory.
             SensorsError: the first placement was made from another sensors table.
             LogError: the plan was truncated or the client failed for good.
         """
@@ -71,6 +84,8 @@ class PlacementReader:
                 self._consider(plan.placement)
             elif kind == "helpers":
                 asked |= self._hear(plan.helpers)
+            elif kind == "system" and self._member is not None:
+                self._member.hear(plan.system)
         if self.current is None:
             self.trouble = "no placement in the plan yet"
         return self.current is not before or asked

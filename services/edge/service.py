@@ -22,6 +22,7 @@ from services.edge.source import UNKNOWN_SENSOR, Opener, Row, Source, SourceErro
 from services.edge.sources import make_opener
 from services.edge.spool import Spool
 from services.edge.window import EARLY, LATE, Rejected, SlidingWindows
+from services.local.identity import Membership
 from services.runtime.auth import authenticated
 from services.runtime.clock import Clock, SteadyClock, SystemClock
 from services.runtime.health import HealthServer
@@ -107,7 +108,7 @@ class Edge:
         self._begun = (0, 0)
         self._skipped = 0
         self._counts = Counts(edge)
-        self._placements = PlacementReader(log, table, clock, logger)
+        self._placements = PlacementReader(log, table, clock, logger, Membership(settings))
         self._namesakes = Namesakes(log, edge, self.incarnation, clock, verified=settings.security.auth == "none")
         self.publisher = Publisher(log, edge, self._own, spool, clock, logger)
         self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger, self._opener.letters_per_s)
@@ -148,6 +149,7 @@ class Edge:
 
         Raises:
             SourceError: the source is malformed from here on.
+            ConfigError: the log is of another system than this edge's state directory.
             LogError: a record cannot be delivered, ever.
             ReplacedError: a newer process of this edge has taken over.
         """

@@ -117,6 +117,27 @@ def belong(settings: Settings, log: Log) -> None:
         raise ConfigError(_refusal(settings, found, kept))
 
 
+class Membership:
+    """The same check, for a service that reads `plan` anyway and begins while the log may not answer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._kept = kept_id(settings.state)
+        self._heard = False
+
+    def hear(self, system: System) -> None:
+        """Take in whose log it is said to be, in log order; the first word counts.
+
+        Raises:
+            ConfigError: the log is of another system.
+        """
+        if self._heard or not _ID.fullmatch(system.id):
+            return
+        self._heard = True
+        if self._kept and system.id != self._kept:
+            raise ConfigError(_refusal(self._settings, system, self._kept))
+
+
 def claim(settings: Settings) -> None:
     """Write whose log it is, if nothing says so yet. Of several who do so at once the first in the log is right.
 

@@ -32,10 +32,11 @@ from services.runtime.messages import (
     LogRecord,
     Placement,
     Plan,
+    System,
     TupleBatch,
 )
 from services.runtime.sensors import SensorsError, place, read_sensors
-from services.runtime.settings import Settings
+from services.runtime.settings import ConfigError, Settings
 from services.runtime.testing import MemoryLog, Network
 
 SLOTS = 2
@@ -642,3 +643,24 @@ def test_of_two_processes_of_one_edge_the_newer_goes_on_and_the_older_says_why_i
     beats = [Heartbeat.FromString(record.value or b"") for record in log.records(HEARTBEATS)]
     assert {beat.incarnation for beat in beats if beat.leaving} == {second}, "the edge lives on when the older ends"
     assert first in {beat.incarnation for beat in beats}
+
+
+@pytest.mark.parametrize("kept", ["", "mine", "another"])
+def test_an_edge_of_one_system_does_not_publish_to_anothers_log(make, kept):
+    ids = {"mine": "0a929205-ac9d-4cbe-85f1-3af74795f7f9", "another": "75f2fedc-26b4-4e09-8c58-71ed484c64e3"}
+    world = make().write()
+    for whose in ("mine", "another"):  # the first word counts
+        plan = Plan(version=VERSION, system=System(id=ids[whose]))
+        world.log.append(PLAN, 0, f"system/{ids[whose]}".encode(), plan.SerializeToString())
+    world.place()
+    if kept:
+        (world.path / "run").mkdir()
+        (world.path / "run" / "system").write_text(ids[kept])
+    edge = world.edge()
+    if kept == "another":
+        with pytest.raises(ConfigError, match=rf"is of another system: {ids['mine']}"):
+            world.run(1.0, edge)
+        assert not world.batches()
+    else:
+        world.run(10.0, edge)
+        assert world.batches()
