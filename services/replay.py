@@ -26,7 +26,7 @@ from services.runtime.auth import forgery
 from services.runtime.columns import Floats, floats, octets, sensors
 from services.runtime.door import UnusableError, decode
 from services.runtime.log import RECOVERED, TUPLES, LogError, Record
-from services.runtime.messages import LogRecord, Recovered, TupleBatch
+from services.runtime.messages import LogRecord, Ownership, Recovered, TupleBatch
 from services.runtime.names import Name, unpack_key
 from services.runtime.ranges import MAX_TIME_US
 from services.runtime.settings import Settings
@@ -260,9 +260,8 @@ def _message(record: Record) -> LogRecord | None:
     return message
 
 
-def _counts(message: LogRecord, epoch: int) -> bool:
+def begins_term(claim: Ownership, epoch: int) -> bool:
     """Return whether an Ownership counts where this epoch is the current one."""
-    claim = message.ownership
     return claim.epoch > epoch if claim.founding.blank else claim.epoch == epoch + 1
 
 
@@ -272,7 +271,7 @@ def generations(records: Iterable[Record]) -> list[Generation]:
     found: list[Generation] = []
     for record in records:
         message = _message(record)
-        if message is None or message.WhichOneof("body") != "ownership" or not _counts(message, epoch):
+        if message is None or message.WhichOneof("body") != "ownership" or not begins_term(message.ownership, epoch):
             continue
         claim = message.ownership
         epoch = claim.epoch
@@ -291,7 +290,7 @@ def _quarantined(records: Sequence[Record]) -> dict[int, int]:
         if message is None or body == "batch":
             continue
         if body == "ownership":
-            if _counts(message, epoch):
+            if begins_term(message.ownership, epoch):
                 epoch, serial = message.ownership.epoch, message.serial
         elif getattr(message, str(body)).epoch == epoch and (message.serial > serial or not serial):
             serial = message.serial

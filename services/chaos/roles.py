@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from services.chaos.tally import Tally
 from services.demo.evidence import Owner
+from services.replay import begins_term
 from services.runtime.messages import Assignment, Heartbeat, Ownership
 from services.standby.wish import MOVE
 
@@ -75,7 +76,7 @@ class Roles:
         if state.epoch == 0 and claim.epoch > 1:
             state.early.append(owner)  # the log is read from the middle, and nobody has said yet which term that is
             return False
-        if claim.epoch != state.epoch + 1:
+        if not begins_term(claim, state.epoch):
             return False
         self._enter(slot, owner)
         return True
@@ -185,7 +186,7 @@ class Roles:
 
     def _enter(self, slot: int, owner: Owner) -> None:
         state = self._slots[slot]
-        before = state.terms.get(owner.epoch - 1)
+        before = state.terms.get(state.epoch)
         if before is not None:
             self._changes.append((before, owner))
         state.epoch = owner.epoch

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from services.replay import begins_term
 from services.runtime import log
 from services.runtime.auth import forgery
 from services.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors
@@ -221,8 +222,8 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
             found.unreadable.append(record.offset)
         elif body == "batch":
             found.batches.append(read_batch(slot, record, message.batch))
-        elif body == "ownership" and message.ownership.epoch == epoch + 1:
-            epoch += 1
+        elif body == "ownership" and begins_term(message.ownership, epoch):
+            epoch = message.ownership.epoch
             found.owners.append(Owner(slot, epoch, message.ownership.node, record.offset, record.appended_us))
         elif body == "model" and message.model.epoch == epoch and message.model.sha256 and found.model_from < 0:
             found.model_from = record.offset

@@ -9,6 +9,7 @@ from pathlib import Path
 from services.demo.evidence import Kill
 from services.local import processes
 from services.local.fleet import Fleet
+from services.replay import begins_term
 from services.runtime.auth import forgery
 from services.runtime.door import UnusableError, decode
 from services.runtime.log import TUPLES, Log, Position
@@ -52,7 +53,7 @@ class SlotWatch:
             if forgery(record, message):
                 continue
             self.batches += message.WhichOneof("body") == "batch"
-            if message.WhichOneof("body") == "ownership" and message.ownership.epoch == self.epoch + 1:
+            if message.WhichOneof("body") == "ownership" and begins_term(message.ownership, self.epoch):
                 self.epoch, self.owner = message.ownership.epoch, message.ownership.node
 
     def catch_up(self) -> None:

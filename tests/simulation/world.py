@@ -24,6 +24,7 @@ import structlog
 from services.gateway.host import Host
 from services.recovery.model import Model
 from services.recovery.store import load_from_store
+from services.replay import begins_term
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
@@ -434,7 +435,7 @@ class World:
         epoch, owner = 0, ""
         for record in self.log.records(topics.TUPLES, slot):
             message = LogRecord.FromString(record.value or b"")
-            if message.WhichOneof("body") == "ownership" and message.ownership.epoch == epoch + 1:
+            if message.WhichOneof("body") == "ownership" and begins_term(message.ownership, epoch):
                 epoch, owner = message.ownership.epoch, message.ownership.node
         return owner
 

@@ -4,7 +4,7 @@ import pytest
 
 from services.chaos.roles import Roles
 from services.chaos.tally import Tally
-from services.runtime.messages import Heartbeat, Ownership, SlotBeat
+from services.runtime.messages import Founding, Heartbeat, Ownership, SlotBeat
 
 S = 1_000_000
 
@@ -31,6 +31,18 @@ def test_the_log_is_the_truth_for_the_owner():
     assert owner is not None
     assert (owner.node, owner.epoch) == ("sec-1", 2)
     assert [term.node for term in found.terms_since(0, 2 * S)] == ["sec-1"]
+
+
+def test_the_owner_that_begins_a_generation_anew_is_known_whatever_its_epoch():
+    found = roles()
+    own(found, 1, "gw-1", S)
+    blank = Ownership(epoch=9, node="gw-2", founding=Founding(blank=True))
+    assert found.take_ownership(0, 20, 2 * S, blank)
+    assert not found.take_ownership(0, 21, 2 * S, blank)
+    owner = found.owner(0)
+    assert owner is not None
+    assert (owner.node, owner.epoch) == ("gw-2", 9)
+    assert [(before.node, after.node) for before, after in found.take_changes()] == [("gw-1", "gw-2")]
 
 
 def test_a_log_read_from_the_middle_is_entered_by_what_the_primary_says():
