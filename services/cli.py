@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -89,10 +89,17 @@ def _config() -> Path | None:
     return Path(named) if named else None
 
 
-def _serve(run: Callable[[], Any]) -> None:
+def _serve(name: str, run: Callable[[Settings], int]) -> None:
     from services.runtime.loop import run_service
 
-    sys.exit(run_service(run))
+    def live() -> int:
+        from services.runtime.deaths import no_vain_starts
+
+        settings = _settings()
+        with no_vain_starts(settings.state, name):
+            return run(settings)
+
+    sys.exit(run_service(live))
 
 
 def _node(_: click.Context, param: click.Parameter, value: str) -> str:
@@ -125,12 +132,12 @@ def edge_run(name: str, clock_offset: float) -> None:
     Example: tsunagi edge run --edge edge-1
     """
 
-    def run() -> int:
+    def run(settings: Settings) -> int:
         from services.edge.service import run as service
 
-        return service(_settings(), name, clock_offset)
+        return service(settings, name, clock_offset)
 
-    _serve(run)
+    _serve(name, run)
 
 
 @cli.group()
@@ -147,12 +154,12 @@ def gateway_run(node: str, kind: str) -> None:
     Example: tsunagi gateway run --node gw-1
     """
 
-    def run() -> int:
+    def run(settings: Settings) -> int:
         from services.gateway.service import run as service
 
-        return service(_settings(), node, kind=kind)
+        return service(settings, node, kind=kind)
 
-    _serve(run)
+    _serve(node, run)
 
 
 @cli.group()
@@ -168,12 +175,12 @@ def secondary_run(node: str) -> None:
     Example: tsunagi secondary run --node sec-1
     """
 
-    def run() -> int:
+    def run(settings: Settings) -> int:
         from services.secondary.service import run as service
 
-        return service(_settings(), node)
+        return service(settings, node)
 
-    _serve(run)
+    _serve(node, run)
 
 
 @cli.group()
@@ -196,12 +203,12 @@ def spark_run() -> None:
     Example: tsunagi spark run
     """
 
-    def run() -> int:
+    def run(settings: Settings) -> int:
         from spark.service import run as service
 
-        return service(_settings())
+        return service(settings)
 
-    _serve(run)
+    _serve("spark", run)
 
 
 # ---- the whole system on this machine ------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ STATE: tuple[str, ...] = (
     "system.new",
     "chaos-*.json",
     "chaos-*.tmp",
+    "deaths/*.json",
     "pids/*.json",
     "pids/*.tmp",
     "logs/*.log",

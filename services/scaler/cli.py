@@ -27,10 +27,13 @@ def run() -> None:
     from services.runtime.loop import run_service
 
     def serve() -> int:
+        from services.runtime.deaths import no_vain_starts
         from services.runtime.settings import load
         from services.scaler.service import run as service
 
-        return service(load())
+        settings = load()
+        with no_vain_starts(settings.state, "scaler"):
+            return service(settings)
 
     sys.exit(run_service(serve))
 
