@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from services.runtime import log as topics
 from services.runtime.messages import VERSION, Plan, Workers
+from services.runtime.plan import Words
 from services.runtime.settings import Scaler, Size
 from services.scaler import elastic, hands, scaler
 from services.scaler.policy import Answer, View
@@ -117,7 +118,10 @@ def small_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[World, L
 
 
 def ask(world: World, **count: int) -> None:
-    plan = Plan(version=VERSION, workers=Workers(count=count, by="operator"))
+    words = Words()
+    for record in world.log.records(topics.PLAN, 0):
+        words.take(Plan.FromString(record.value or b""), record.offset)
+    plan = Plan(version=VERSION, workers=Workers(count=count, by="operator"), serial=words.next("workers"))
     world.log.client("user").producer().send(topics.PLAN, 0, b"workers", plan.SerializeToString())
 
 
