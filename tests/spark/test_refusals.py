@@ -95,6 +95,9 @@ def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
         begin(store, settings)
     for core in range(2):
         store.write(f"core-{core}/state-7", b"")
+    with pytest.raises(StateError, match="layouts/0: state is missing"):
+        begin(store, settings)
+    store.write("layouts/0", b"")
     assert begin(store, settings) == Standing(), "what is there, and is not whole, is started from all the same"
 
 
@@ -114,7 +117,7 @@ def test_a_state_directory_that_cannot_be_used(broker: Broker, tmp_path: Path) -
     settings = settings_of(broker, tmp_path, "stateful.")
     KafkaLog(settings.kafka).ensure_topics(settings)
     (tmp_path / "checkpoint").write_text("a file")
-    with pytest.raises(CheckpointError, match=r"\[spark\] checkpoint = .*checkpoint: .*Not a directory"):
+    with pytest.raises(CheckpointError, match=r"\[spark\] checkpoint = .*checkpoint: .*File exists"):
         run(settings)
 
 
