@@ -171,6 +171,7 @@ class World:
         were_cut: nodes and edges that were cut off, be it a while ago.
         repeats: (topic, partition, offset) of records that somebody appended again.
         lost: records that the log of a slot has lost.
+        ends: processes that gave themselves up, and why.
     """
 
     def __init__(
@@ -239,6 +240,7 @@ class World:
         self._user = self.log.client("user").producer()
         self.broker_up = True
         self.struck: set[str] = set()
+        self.ends: list[str] = []
         self.repeats: set[tuple[str, int, int]] = set()
         self.cut: set[str] = set()
         self.were_cut: set[str] = set()
@@ -311,6 +313,7 @@ class World:
             self._bury(node)
         except (LogError, ReplacedError) as error:
             self.note(f"{node.name} ended: {error}")
+            self.ends.append(f"{node.name} ended: {error}")
             self._bury(node)
 
     def _boot(self, node: Node) -> None:
