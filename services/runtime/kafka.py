@@ -9,8 +9,9 @@ import contextlib
 import json
 import logging
 import os
+import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -212,12 +213,10 @@ class KafkaProducer:
         return queued
 
     def poll(self, timeout_s: float = 0.0) -> int:
-        with _ended():
-            return int(self._producer.poll(timeout_s))
+        return _unless_ended(self._producer.poll, timeout_s)
 
     def flush(self, timeout_s: float) -> int:
-        with _ended():
-            return int(self._producer.flush(timeout_s))
+        return _unless_ended(self._producer.flush, timeout_s)
 
     def close(self) -> None:
         self._producer.purge()
@@ -231,19 +230,23 @@ class KafkaProducer:
         delivered(None if error is None else LogError(said(error)), -1 if offset is None else offset)
 
 
-@contextlib.contextmanager
-def _ended() -> Iterator[None]:
-    """Make a LogError of a fatal error, which the library raises from whatever Python code runs at that moment.
+def _unless_ended(call: Callable[[float], int], timeout_s: float) -> int:
+    """Call the library; make a LogError of a fatal error, which it raises in one of three ways.
 
     Raises:
         LogError: the producer has ended.
     """
     try:
-        yield
+        return int(call(timeout_s))
     except KafkaException as error:
         raise LogError(said(error)) from error
     except SystemError as error:  # it was raised in a callback
         raise LogError(str(error.__cause__ or error)) from error
+    except:
+        found: object = sys.exc_info()[1]
+        if isinstance(found, KafkaError):
+            raise LogError(said(found)) from None
+        raise
 
 
 class KafkaReader:
