@@ -90,7 +90,8 @@ class SlotDecoder:
         kept, self._kept, self.bytes = self._kept, [], 0
         if self._newest is not None:
             _, offset, key, value, at_us = self._newest
-            self.mark = self.mark._replace(digest=digest_of(Record(RECOVERED, self.slot, offset, at_us, key, value)))
+            digest = digest_of(Record(RECOVERED, self.slot, offset, at_us, key, value))
+            self.mark = self.mark._replace(digest=digest, read_us=at_us)
         lengths = [len(message.quality) for message in kept]
         steps = np.array([message.step for message in kept], dtype=np.int64)
         rows = Rows(

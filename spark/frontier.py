@@ -30,6 +30,7 @@ class Mark(NamedTuple):
         read_to: the next offset of `recovered` to read.
         past: generations that were replaced; their records are repeats.
         digest: of the record before `read_to` (`marks.digest_of`), 0 = not known.
+        read_us: when the log appended that record, 0 = not known.
     """
 
     generation: int = 0
@@ -40,12 +41,13 @@ class Mark(NamedTuple):
     read_to: int = 0
     past: tuple[int, ...] = ()
     digest: int = 0
+    read_us: int = 0
 
     @staticmethod
     def of(fields: list[Any]) -> Mark:
         """Read from JSON; what was written before there were digests has none."""
-        generation, last_offset, last_index, step, epoch, read_to, past, *digest = fields
-        return Mark(generation, last_offset, last_index, step, epoch, read_to, tuple(past), *digest)
+        generation, last_offset, last_index, step, epoch, read_to, past, *before = fields
+        return Mark(generation, last_offset, last_index, step, epoch, read_to, tuple(past), *before)
 
 
 def frontiers(held: Flags, last_step: Ints, counted: Flags) -> Ints:

@@ -24,6 +24,7 @@ from pyspark import TaskContext
 
 from services.runtime.kafka import KafkaLog
 from services.runtime.log import RESULTS, Reader
+from services.runtime.marks import BREAK_US
 from services.runtime.settings import Kafka
 from spark.blocks import SCHEMA, Counters, from_arrow, to_arrow
 from spark.decode import Arrived, SlotDecoder
@@ -197,6 +198,7 @@ def decode_records(
     layout = _layout(job, context)
     delivered = np.array(context.delivered, dtype=np.int64)
     decoders: dict[int, SlotDecoder] = {}
+    known: dict[int, Mark] = {}
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
         appended_us = batch.column("timestamp").cast(pa.int64()).to_pylist()
@@ -204,6 +206,9 @@ def decode_records(
             decoder = decoders.get(slot)
             if decoder is None:
                 mark = context.marks.get(slot, Mark())
+                follows = offset <= mark.read_to and 0 <= at_us - mark.read_us < BREAK_US
+                if slot in context.marks and not follows:
+                    known[slot] = mark
                 decoder = decoders[slot] = SlotDecoder(slot, mark, layout, delivered, job.slide_us)
             count.add(len(key or b"") + len(value or b""), len(decoders))
             decoder.add(Arrived(slot, offset, key, value, at_us))
@@ -211,7 +216,6 @@ def decode_records(
             if decoder.bytes > EMIT_BYTES:
                 yield from to_arrow(decoder.blocks())
     # Nothing is sent yet, and it would be too late afterwards: readers would drop the right results as repeats.
-    known = {slot: context.marks[slot] for slot in decoders if slot in context.marks}
     if known:
         check_read(_reader(job.kafka), known)
     sidelined = [record for decoder in decoders.values() for record in decoder.sidelined]

@@ -45,6 +45,10 @@ class Mark(NamedTuple):
         return ""
 
 
+BREAK_US = 250_000
+"""A log that loses its end is away for longer than this: a broker starts again, or another leads. Between two records
+that it appended within this time, in microseconds, it has not lost its end."""
+
 NO_MARK = Mark("", 0)
 """Nothing is known of the log: what was written before marks existed."""
 

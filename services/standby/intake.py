@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from services.gateway.slot import Parsed, parse
 from services.runtime.log import Record
-from services.runtime.marks import digest_of
+from services.runtime.marks import BREAK_US, digest_of
 from services.runtime.messages import Context, Level1Ack
 from services.standby.costs import Place
 from services.standby.ownership import Register
@@ -21,9 +21,6 @@ RECORD_OVERHEAD_BYTES = 70
 
 WEIGHT = 0.05
 """Of a record in a running mean."""
-
-BREAK_US = 250_000
-"""A log that loses its end is away for longer than this: a broker starts again, or another leads."""
 
 MAX_BREAKS = 4
 

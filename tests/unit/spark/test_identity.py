@@ -17,6 +17,7 @@ from pyspark.errors import PythonException
 
 from services.runtime.clock import ManualClock
 from services.runtime.log import ACKS, PLAN, RECOVERED, RESULTS
+from services.runtime.marks import BREAK_US
 from services.runtime.messages import Ack
 from services.runtime.settings import Kafka, Settings, Slots, Spark
 from services.runtime.testing import MemoryLog
@@ -240,3 +241,29 @@ def test_acknowledgements_say_which_log_they_are_of(place: Place) -> None:
     assert [ack.digest for ack in acks] == [place.standing.marks[slot].digest for slot in range(2)]
     assert all(ack.digest for ack in acks)
     acknowledger.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "appended_us", "asked"),
+    [
+        (READ, 1_000_000, False),  # it follows at once on what was read last
+        (READ, 1_000_000 + BREAK_US, True),
+        (READ, 999_999, True),
+        (READ + 1, 1_000_000, True),  # retention, or a loss
+    ],
+)
+def test_the_log_is_asked_only_where_it_may_have_lost_its_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch, first: int, appended_us: int, *, asked: bool
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr("spark.tasks.check_read", lambda _reader, marks: found.extend(marks))
+    monkeypatch.setattr("spark.tasks._reader", lambda _kafka: None)
+    place.store.write("layouts/1", place.layout.dump())
+    key, value = place.written[0][READ]
+    row = {"partition": [0], "offset": [first], "key": [key], "value": [value]}
+    table = pa.table({**row, "timestamp": pa.array(np.array([appended_us], "datetime64[us]"))})
+    job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), Kafka(), 10**9)
+    marks = {0: place.standing.marks[0]._replace(read_us=1_000_000)}
+    context = BatchContext("identity", 5, 1, 1, marks, (), frozenset(), frozenset())
+    list(decode_records(job, context, iter(table.to_batches())))
+    assert found == ([0] if asked else [])
