@@ -15,7 +15,7 @@ import numpy as np
 
 from services.chaos.tally import Tally
 from services.demo.evidence import Batch, Output, Owner
-from services.demo.promises import too_few_hold
+from services.demo.promises import Slow, too_few_hold
 from services.runtime.log import LATE
 from services.runtime.messages import BOUNDED, UNBOUNDED
 
@@ -77,7 +77,7 @@ class Judge:
         self._patience_us = patience_us
         self._delta = delta
         self._causes: list[Cause] = []
-        self._slow_until: dict[tuple[int, str], int] = {}
+        self._slowness = Slow()
         self._scored: dict[int, int] = {}  # sensor -> its newest step with a truth
         self._accused: set[str] = set()
         self.bounds = self.held = self.outages = self.slow = 0
@@ -127,10 +127,7 @@ class Judge:
             return True
         if item.topic != LATE:
             return False
-        key, patience_us = (batch.slot, batch.edge), step_us + self._patience_us
-        if batch.appended_us > time_us + patience_us:
-            self._slow_until[key] = batch.appended_us + patience_us
-        if time_us > self._slow_until.get(key, -1):
+        if not self._slowness.holds(batch, time_us, step_us + self._patience_us):
             return False
         self.slow += len(batch.sensor)
         return True

@@ -45,6 +45,28 @@ class _Span:
         return self.from_us <= time_us <= self.to_us
 
 
+class Slow:
+    """Tells batches that came into the log after their step had waited for them as long as it must.
+
+    That holds for those after such a one, too, until their edge has been taken back.
+    """
+
+    def __init__(self) -> None:
+        self._until_us: dict[tuple[int, str], int] = {}
+
+    def holds(self, batch: Batch, time_us: int, patience_us: int) -> bool:
+        """Take in a batch of a slot and edge, in log order; return whether it is one of these.
+
+        Args:
+            time_us: of its step.
+            patience_us: how long after that a step waits.
+        """
+        key = (batch.slot, batch.edge)
+        if batch.appended_us > time_us + patience_us:
+            self._until_us[key] = batch.appended_us + patience_us
+        return time_us <= self._until_us.get(key, -1)
+
+
 def check_promises(
     logs: Mapping[int, SlotLog],
     outputs: Mapping[int, Sequence[Output]],
@@ -74,8 +96,9 @@ def _check_terms(logs: Mapping[int, SlotLog], outputs: Mapping[int, Sequence[Out
     for slot, slot_outputs in outputs.items():
         owners = logs[slot].owners if slot in logs else []
         starts = np.array([owner.offset for owner in owners], dtype=np.int64)
+        epochs = [0, *(owner.epoch for owner in owners)]
         for output in slot_outputs:
-            epoch = int(np.searchsorted(starts, output.name.offset, side="right"))
+            epoch = epochs[int(np.searchsorted(starts, output.name.offset, side="right"))]
             if output.epoch != epoch:
                 findings.wrong["epoch"] += 1
                 findings.problem(
@@ -113,7 +136,7 @@ def _check_asides(
     A batch may be late if its edge was down then or had just started, or if it came into the log after its step had
     waited for it as long as it must: that is the machine's doing, and may be so for few.
     """
-    slow = 0
+    slow, slowness = 0, Slow()
     written = {(slot, record.offset) for slot, records in collected.tuples.items() for record in records}
     for slot, offset in sorted(asides.keys() - written):
         findings.wrong["asides"] += 1
@@ -121,14 +144,11 @@ def _check_asides(
     for slot, slot_log in logs.items():
         for edge, batches in _refused(slot, slot_log, asides, findings).items():
             spans = list(_spans(edge, slot_log, asides, collected, world))
-            slow_until_us = 0
             for batch in batches:
                 time_us = batch.step * world.steps.slide_us
                 if any(span.holds(time_us) for span in spans):
                     continue
-                if batch.appended_us > time_us + _patience_us(world):
-                    slow_until_us = batch.appended_us + _patience_us(world)
-                if time_us <= slow_until_us:  # those after it, too, until the edge has been taken back
+                if slowness.holds(batch, time_us, _patience_us(world)):
                     slow += len(batch.sensor)
                     continue
                 findings.wrong["late"] += len(batch.sensor)

@@ -10,8 +10,9 @@ import pytest
 
 from services.demo.check import check
 from services.demo.delivery import Delivery
+from services.demo.evidence import Output, Owner, SlotLog
 from services.demo.findings import Findings, World
-from services.demo.promises import _check_bounds, score
+from services.demo.promises import _check_bounds, _check_terms, score
 from services.demo.truth import Truth
 from services.runtime.columns import floats, pack_floats
 from services.runtime.log import Record
@@ -26,6 +27,7 @@ from services.runtime.messages import (
     Recovered,
     ResultBlock,
 )
+from services.runtime.names import Name
 from services.runtime.sensors import Sensor, SensorTable
 from tests.unit.demo import small_world
 from tests.unit.demo.small_world import IsLate, SmallWorld
@@ -240,3 +242,14 @@ def test_without_estimates_no_bound_is_judged() -> None:
     found = Findings()
     _check_bounds(delivery, world, found)
     assert found.ok
+
+
+@pytest.mark.parametrize(("epoch", "well"), [(9, True), (2, False)])
+def test_the_term_of_an_owner_that_began_its_slot_anew_is_the_one_it_claimed(epoch: int, *, well: bool) -> None:
+    owners = [Owner(0, 1, "gw-1", 0, 1), Owner(0, 9, "gw-2", 10, 2)]
+    none = np.empty(0)
+    ids, quality = np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.uint8)
+    output = Output(0, 1, Name(12, 0), epoch, 5, 3, ids, none, none, quality, none)
+    findings = Findings()
+    _check_terms({0: SlotLog(0, owners=owners)}, {0: [output]}, findings)
+    assert findings.wrong["epoch"] == (0 if well else 1)
