@@ -90,16 +90,9 @@ def _config() -> Path | None:
 
 
 def _serve(name: str, run: Callable[[Settings], int]) -> None:
-    from services.runtime.loop import run_service
+    from services.runtime.loop import serve
 
-    def live() -> int:
-        from services.runtime.deaths import no_vain_starts
-
-        settings = _settings()
-        with no_vain_starts(settings.state, name):
-            return run(settings)
-
-    sys.exit(run_service(live))
+    serve(name, run)
 
 
 def _node(_: click.Context, param: click.Parameter, value: str) -> str:

@@ -19,7 +19,7 @@ from spark.standing import Standing
 from spark.state import Store
 
 KEPT_FAULTS = 20
-"""So many faults are kept and shown, the newest of them."""
+"""The number of faults that are kept and shown; older ones go first."""
 
 
 class Fault(NamedTuple):

@@ -34,7 +34,8 @@ from spark.queries import Readings
 from spark.windows import PANE, Panes, no_panes
 
 VERSION = 2
-"""Of the files; 2: marks say which log they are of. Files of a later version count as damaged."""
+"""The version of the state's files. Since version 2 marks say which log they are of. A file of a later version counts
+as damaged."""
 
 KEPT = 4
 """Batches whose state is kept. Spark runs at most the last one again."""

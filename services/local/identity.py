@@ -23,7 +23,6 @@ from services.runtime.messages import VERSION, Plan, System
 from services.runtime.settings import ConfigError, Settings
 
 _ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_LATEST_US = 4_102_444_800_000_000  # the year 2100: what a record says is not trusted to be a time
 _SHOWN = 200
 
 
@@ -111,18 +110,22 @@ def belong(settings: Settings, log: Log) -> None:
         ConfigError: the log is of another system.
         LogError: the log does not answer.
     """
-    kept = kept_id(settings.state)
-    found = owner(log) if kept else None
-    if found is not None and found.id != kept:
-        raise ConfigError(_refusal(settings, found, kept))
+    member = Membership(settings)
+    found = owner(log) if member.kept else None
+    if found is not None:
+        member.hear(found)
 
 
 class Membership:
-    """The same check, for a service that reads `plan` anyway and begins while the log may not answer."""
+    """The same check, for a service that reads `plan` anyway and begins while the log may not answer.
+
+    Attributes:
+        kept: the id that the state directory keeps; "" = it joins whatever is there.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._kept = kept_id(settings.state)
+        self.kept = kept_id(settings.state)
         self._heard = False
 
     def hear(self, system: System) -> None:
@@ -134,8 +137,8 @@ class Membership:
         if self._heard or not _ID.fullmatch(system.id):
             return
         self._heard = True
-        if self._kept and system.id != self._kept:
-            raise ConfigError(_refusal(self._settings, system, self._kept))
+        if self.kept and system.id != self.kept:
+            raise ConfigError(_refusal(self._settings, system, self.kept))
 
 
 def claim(settings: Settings) -> None:
@@ -184,7 +187,7 @@ def _file(state: Path) -> Path:
 
 
 def _refusal(settings: Settings, found: System, kept: str) -> str:
-    made = datetime.fromtimestamp(min(max(found.made_us, 0), _LATEST_US) / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    made = datetime.fromtimestamp(found.made_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     own = f"of the system {kept}" if kept else "of no system yet"
     return (
         f"the log at {settings.kafka.servers} ([kafka] prefix = {settings.kafka.prefix!r}) is of another system: "

@@ -16,7 +16,8 @@ _M = TypeVar("_M", bound=Message)
 
 
 _ONE_OF_MANY = frozenset({LogRecord, Ack, Plan})
-"""Of these the body alone has ranges (a test holds it), so it alone is looked at: tuples come by here in numbers."""
+"""Messages whose body alone has ranges (a test holds it). The body alone is looked at: every tuple comes by here, and
+the envelope would cost as much again."""
 
 
 class UnusableError(ValueError):

@@ -7,13 +7,16 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import structlog
 
 from services.runtime.explain import FAILED, REFUSED, debugging, explain
 
-__all__ = ["DONE", "FAILED", "REFUSED", "StopFlag", "run_service"]
+if TYPE_CHECKING:
+    from services.runtime.settings import Settings
+
+__all__ = ["DONE", "FAILED", "REFUSED", "StopFlag", "run_service", "serve"]
 
 DONE = 0
 """Exit codes: ended in good order; anything unforeseen; the configuration or the input cannot be used."""
@@ -67,6 +70,25 @@ class StopFlag:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self._event.set()
+
+
+def serve(name: str, service: Callable[[Settings], int | None]) -> NoReturn:
+    """Run a service by the settings that are in force, and end this process with its exit code.
+
+    Args:
+        name: of the process (a node's, an edge's), by which its deaths are counted (services/runtime/deaths.py).
+    """
+
+    def live() -> int | None:
+        # Every command line imports this module: what only a service needs is imported when it runs.
+        from services.runtime.deaths import no_vain_starts  # noqa: PLC0415
+        from services.runtime.settings import load  # noqa: PLC0415
+
+        settings = load()
+        with no_vain_starts(settings.state, name):
+            return service(settings)
+
+    sys.exit(run_service(live))
 
 
 def run_service(main: Callable[[], int | None]) -> int:

@@ -28,7 +28,7 @@ NOT_YET = -(1 << 62)
 """Stands for a step where there has been none yet (services/gateway/steps.py)."""
 
 MAX_FLOAT = 1e100
-"""Of what a slot computes with as it is: sums over all sensors of its square are finite."""
+"""Bound of the floats that a slot computes with as they are: the sum of their squares over all sensors is finite."""
 
 MAX_NAME = 1024
 MAX_WORD = 64

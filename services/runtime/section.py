@@ -38,7 +38,7 @@ Limit = Annotated[float, Field(ge=1e-3, le=math.inf)]
 NotNegative = Annotated[float, Field(ge=0, le=1e12)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Few = Annotated[int, Field(ge=1, le=10_000)]
-"""So many partitions, workers or cores."""
+"""A number of partitions, workers or cores: no cluster has more."""
 
 Bytes = Annotated[int, Field(ge=1, le=2**50)]
 Port = Annotated[int, Field(ge=0, le=65535)]

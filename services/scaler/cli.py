@@ -5,12 +5,15 @@ Imported by every command line: what a command needs is imported when it runs.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from services.runtime.options import DURATION, Number, Output
+
+if TYPE_CHECKING:
+    from services.runtime.settings import Settings
 
 POLICY_NAMES = ("lookahead", "elasticstream", "always-on", "threshold", "lag")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -24,18 +27,14 @@ def run() -> None:
 
     Example: tsunagi scaler run
     """
-    from services.runtime.loop import run_service
+    from services.runtime.loop import serve
 
-    def serve() -> int:
-        from services.runtime.deaths import no_vain_starts
-        from services.runtime.settings import load
+    def start(settings: Settings) -> int:
         from services.scaler.service import run as service
 
-        settings = load()
-        with no_vain_starts(settings.state, "scaler"):
-            return service(settings)
+        return service(settings)
 
-    sys.exit(run_service(serve))
+    serve("scaler", start)
 
 
 @click.command("simulate")

@@ -1,4 +1,4 @@
-"""Of several scalers that run by mistake one acts: the one that was started last.
+"""Several scalers may run by mistake. One of them acts: the one that was started last.
 
 The others end when they hear of it (`services.runtime.heartbeat.Heartbeats.heard`). It is a courtesy, not a lock:
 should two act at once (a network that is cut and heals), the plan's serial numbers let the first writer of each wish

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from services.runtime.door import UnusableError, decode
 from services.runtime.messages import Context
@@ -45,12 +45,3 @@ def join(parts: Iterable[Context]) -> Context | None:
     except UnusableError:
         return None
     return whole if (whole.epoch, whole.owner, whole.offset) == wanted[0][:3] else None
-
-
-def wholes(records: Iterable[tuple[int, Context]]) -> Iterator[tuple[int, Context]]:
-    """Yield (place, context) of every whole context among records of `contexts`, given as (place, record)."""
-    kept: list[tuple[int, Context]] = []
-    for place, record in records:
-        kept = [(place, record)] if record.part == 0 else [*kept, (place, record)]
-        if len(kept) >= record.parts and (found := join(item for _, item in kept)) is not None:
-            yield kept[0][0], found

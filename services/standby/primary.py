@@ -50,7 +50,7 @@ READ_BACK_S = 1.0
 
 
 STALE_SHARE = 0.25
-"""Of the retention: a slot that is idle for so long writes its context again."""
+"""A slot that has been idle for this share of the retention writes its context again, before retention deletes it."""
 
 
 class Primary:

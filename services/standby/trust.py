@@ -23,6 +23,22 @@ FORGIVEN_S = 15.0
 """An owner that lives for so long beside a contradiction has no part in it: it has compared what it read."""
 
 
+class Spell:
+    """How long something has been so, without a break."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def lasts(self, now: float, seconds: float, *, so: bool) -> bool:
+        """Take in whether it is so; return whether it has been for this time."""
+        if not so:
+            self._since = None
+            return False
+        if self._since is None:
+            self._since = now
+        return now - self._since >= seconds
+
+
 class Trust:
     """What is known of the log's identity. Times are monotonic seconds.
 
@@ -54,8 +70,8 @@ class Trust:
         self.restored = False
         self._checked_at = now
         self._found_at = now
-        self._short_since: float | None = None
-        self._forsaken_since: float | None = None
+        self._short = Spell()
+        self._forsaken = Spell()
 
     def usable(self, offset: int, generation: int) -> bool:
         """Return whether a context or an acknowledgement of this place may be of the log that is there."""
@@ -70,19 +86,11 @@ class Trust:
 
     def short(self, now: float, *, is_short: bool) -> bool:
         """Return whether the log has been shorter than what was read of it for long enough to be believed."""
-        if not is_short:
-            self._short_since = None
-        elif self._short_since is None:
-            self._short_since = now
-        return self._short_since is not None and now - self._short_since >= SHORT_S
+        return self._short.lasts(now, SHORT_S, so=is_short)
 
     def forsaken(self, now: float, *, held: bool) -> bool:
         """Return whether the slot has been without anybody who holds it for long enough."""
-        if held:
-            self._forsaken_since = None
-        elif self._forsaken_since is None:
-            self._forsaken_since = now
-        return self._forsaken_since is not None and now - self._forsaken_since >= PATIENCE_S
+        return self._forsaken.lasts(now, PATIENCE_S, so=not held)
 
     def contradict(self, why: str, upto: int, lost_to: int, now: float) -> None:
         """The log is not the one that was read: nothing beyond `upto` is believed."""
@@ -100,7 +108,7 @@ class Trust:
     def renew(self) -> None:
         """The state is built anew."""
         self.restored = self.searched = self.blank = False
-        self._short_since = self._forsaken_since = None
+        self._short, self._forsaken = Spell(), Spell()
 
     def founded(self, founding: Founding, generation: int) -> None:
         """A new generation has begun: what was lost is declared."""

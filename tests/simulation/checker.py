@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -25,7 +26,7 @@ from services.runtime.log import Record
 from services.runtime.messages import Ack, Context, LogRecord, Recovered
 from services.runtime.names import NO_NAME, Name, unpack_key
 from services.standby.ownership import Register
-from services.standby.parts import wholes
+from services.standby.parts import join
 from tests.simulation.world import EDGES, SLOTS, World
 
 SLACK_S = 1.0
@@ -101,6 +102,15 @@ def contexts(world: World, slot: int) -> list[tuple[int, Context]]:
     """Return (place, context) of all whole contexts of a slot."""
     records = world.log.records(topics.CONTEXTS, slot)
     return list(wholes((record.offset, Context.FromString(record.value or b"")) for record in records))
+
+
+def wholes(records: Iterable[tuple[int, Context]]) -> Iterator[tuple[int, Context]]:
+    """Yield (place, context) of every whole context among records of `contexts`, given as (place, record)."""
+    kept: list[tuple[int, Context]] = []
+    for place, record in records:
+        kept = [(place, record)] if record.part == 0 else [*kept, (place, record)]
+        if len(kept) >= record.parts and (found := join(item for _, item in kept)) is not None:
+            yield kept[0][0], found
 
 
 def check(world: World) -> list[str]:

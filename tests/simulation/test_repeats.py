@@ -27,7 +27,7 @@ from tests.simulation.world import SLOTS, World
 
 SEEDS = (3, 5, 21)
 OF_CONTROL = 0.5
-"""Of the repeats in `tuples`: control records, which are few."""
+"""The share of control records among the repeats in `tuples`: they are few, and drawn evenly would hardly come."""
 
 RATE = 0.15
 """Repeats in a turn of the world."""

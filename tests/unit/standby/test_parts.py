@@ -8,7 +8,8 @@ from itertools import combinations
 import pytest
 
 from services.runtime.messages import Context
-from services.standby.parts import join, split, wholes
+from services.standby.parts import join, split
+from tests.simulation.checker import wholes
 
 
 def context(size: int, offset: int = 40, owner: str = "n1") -> Context:
