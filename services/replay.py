@@ -20,6 +20,7 @@ from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame, Run, measured_run
 from services.gateway.operators import Chain, build_chain
 from services.local.topics import read_partition, tool_log
+from services.recovery.factors import Factors
 from services.recovery.model import Model
 from services.recovery.store import load_from_store
 from services.runtime.auth import forgery
@@ -176,7 +177,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DE
                 chain.follow(load_model(change.sha256), cursor - 1)
         elif body == "calibrated" and chain is not None:
             if message.calibrated.model == base:
-                chain.set_factors(floats(message.calibrated.factor))
+                chain.set_factors(Factors.read(message.calibrated))
         elif body == "sensor_out" and chain is not None:
             if message.sensor_out.model == base:
                 chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)

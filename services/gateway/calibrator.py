@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ import numpy.typing as npt
 from services.gateway.config import SlotConfig
 from services.gateway.recover import Recover
 from services.recovery.calibration import Calibration, Shadow, ratios
+from services.recovery.coverage import Coverage
+from services.recovery.factors import Factors, Places, Traits, shape
 from services.recovery.filter import Recovery, StepEstimate
 from services.recovery.model import half_width
 from services.recovery.suspects import Suspects
@@ -26,10 +29,35 @@ EVERY_STEPS = 20
 """Between two looks at whether the factors have moved."""
 MOVED = 0.03
 """A factor that moved by less, as a share, is not worth a record."""
+MOVED_SHARE = 0.1
+"""Share of estimates, at either end, whose factors may have moved by more without a record."""
+COMPARED = 100
+"""Newest estimates of a group whose factors are compared."""
 DIGITS = 4
-"""Significant digits of a factor in the log."""
+"""Significant digits of a number in the log."""
 REMEMBERED_STEPS = 2000
 """Steps whose estimates are kept for truths that come late."""
+
+
+class _Estimates(NamedTuple):
+    """What was estimated at a step, and has no truth yet.
+
+    Attributes:
+        places: of the sensors, of k.
+        mean, sd: float64[k], sensor units, sd the model's own.
+        traits: of the estimates.
+        share: of the slot's sensors that were missing at the step.
+    """
+
+    places: Places
+    mean: Floats
+    sd: Floats
+    traits: Traits
+    share: float
+
+    def at(self, which: npt.NDArray[np.bool_]) -> _Estimates:
+        """Return some of them."""
+        return _Estimates(self.places[which], self.mean[which], self.sd[which], self.traits.at(which), self.share)
 
 
 class Calibrator:
@@ -44,7 +72,7 @@ class Calibrator:
     Attributes:
         recovery: the filter it measures; the chain gets another with another model or other settings.
         groups: names of the groups.
-        truths: int64[groups], estimates whose truth was known; `within`: those whose truth lay within the bound.
+        coverage: estimates whose truth was known, and those whose truth lay within the bound.
     """
 
     def __init__(
@@ -60,12 +88,11 @@ class Calibrator:
         self._calibration = Calibration(recovery.model, mine)
         self.groups = tuple(str(group) for group in self._calibration.groups)
         self._shadow = Shadow(recovery, [config.edges[place] for place in self._places])
-        self.truths = np.zeros(len(self.groups), dtype=np.int64)
-        self.within = np.zeros(len(self.groups), dtype=np.int64)
+        self.coverage = Coverage(len(self.groups), len(self._places))
         self._suspects = Suspects(recovery.model, out=recovery.distrusted) if suspects else None
         self._reasons: dict[int, str] = {}
         self._steps = 0
-        self._estimates: OrderedDict[int, tuple[npt.NDArray[np.intp], Floats, Floats]] = OrderedDict()
+        self._estimates: OrderedDict[int, _Estimates] = OrderedDict()
 
     def aim(self, delta: float) -> None:
         """Measure for bounds of this probability; what was learnt stays."""
@@ -81,10 +108,13 @@ class Calibrator:
         values = np.where(self.recovery.distrusted, np.nan, values)
         missing = np.flatnonzero(np.isnan(values))
         if len(missing):
-            self._estimates[step] = missing, estimate.mean[missing], self.recovery.raw_sd[missing]
+            share = len(missing) / len(values)
+            sd, traits = self.recovery.raw_sd[missing], self.recovery.traits(missing)
+            self._estimates[step] = _Estimates(missing, estimate.mean[missing], sd, traits, share)
             if len(self._estimates) > REMEMBERED_STEPS:
                 self._estimates.popitem(last=False)
-        self._judge(step, *self._shadow.observe(values, step))
+        places, found, traits = self._shadow.observe(values, step)
+        self._judge(step, places, found, traits, (len(missing) + len(places)) / len(values))
 
     def late(self, batch: TupleBatch) -> None:
         """Take in readings that came after their step had closed: truths of what was estimated.
@@ -95,14 +125,16 @@ class Calibrator:
         known = self._estimates.get(batch.step)
         if known is None:
             return
-        missing, mean, sd = known
+        missing = known.places
         told = dict(zip(sensors(batch.sensor).tolist(), floats(batch.value).tolist(), strict=True))
         told = {sensor: value for sensor, value in told.items() if self._edge_of.get(sensor) == batch.edge}
         truth = np.array([told.get(sensor, np.nan) for sensor in self._ids[self._places[missing]].tolist()])
         at, left = np.isfinite(truth), ~np.isfinite(truth)
         if at.any():
-            self._judge(batch.step, missing[at], ratios(truth[at], mean[at], sd[at]))
-            self._estimates[batch.step] = missing[left], mean[left], sd[left]
+            told_of = known.at(at)
+            found = ratios(truth[at], told_of.mean, told_of.sd)
+            self._judge(batch.step, told_of.places, found, told_of.traits, known.share)
+            self._estimates[batch.step] = known.at(left)
 
     def judged(self) -> list[SensorOut]:
         """Return what should be said of sensors, and is not in force; epoch and model are the caller's to fill in."""
@@ -117,39 +149,79 @@ class Calibrator:
             for sensor in np.flatnonzero(self._suspects.out != self.recovery.distrusted).tolist()
         ]
 
-    def factors(self) -> Floats | None:
-        """Return what should be in force, float64[n] of the slot's sensors; None = what is in force will do."""
+    def factors(self) -> Factors | None:
+        """Return what should be in force, of the slot's sensors; None = what is in force will do."""
         if self._steps < EVERY_STEPS:
             return None
         self._steps = 0
-        given, table = self.recovery.given_factors, self.recovery.model.inflation(self._delta)
-        present = np.full(len(self._places), table) if given is None else given
-        # Shadow failures last 30 steps at most; an outage that lasts longer is further off than they tell.
-        wanted = np.maximum(self._calibration.measured(self._delta, present), table)
-        if (np.abs(wanted / present - 1) <= MOVED).all():
+        present = self._in_force()
+        wanted = self._calibration.measured(self._delta, present)
+        if not self._moved(wanted, present):
             return None
-        result = np.zeros(len(self._ids))
-        result[self._places] = [float(f"{factor:.{DIGITS}g}") for factor in wanted]
-        return result
+        base, group = np.zeros(len(self._ids)), np.zeros(len(self._ids), dtype=np.intp)
+        base[self._places], group[self._places] = rounded(wanted.base), wanted.group
+        return Factors(base, group, rounded(wanted.slope), rounded(wanted.centre), wanted.tried)
 
     def median_factors(self) -> Floats:
         """Return the median factor in force of each group."""
-        given = self.recovery.given_factors
-        if given is None:
-            return np.full(len(self.groups), self.recovery.model.inflation(self._delta))
+        base = self._in_force().base
         return np.array(
-            [float(np.median(given[self._calibration.group_of == number])) for number in range(len(self.groups))]
+            [float(np.median(base[self._calibration.group_of == number])) for number in range(len(self.groups))]
         )
 
-    def _judge(self, step: int, places: npt.NDArray[np.intp], found: Floats) -> None:
-        """Count truths by the bounds in force, and learn from them."""
+    def tried_steps(self) -> Floats:
+        """Return for each group up to how many steps an outage is one of those that bounds have been tried on.
+
+        float64[groups]; infinite where nothing was measured yet, and the fit's table is all there is.
+        """
+        in_force = self._in_force()
+        return np.array([float(in_force.tried[row]) for row in self._rows(in_force)])
+
+    def _in_force(self) -> Factors:
+        given = self.recovery.given_factors
+        if given is not None:
+            return given
+        table = self.recovery.model.inflation(self._delta)
+        return Factors.plain(np.full(len(self._places), table), self._calibration.group_of)
+
+    def _rows(self, factors: Factors) -> list[int]:
+        """Return each group's row in factors that may have been measured by other groups."""
+        of = self._calibration.group_of
+        return [int(factors.group[np.argmax(of == number)]) for number in range(len(self.groups))]
+
+    def _moved(self, wanted: Factors, present: Factors) -> bool:
+        """Tell whether factors of estimates like the newest ones differ by more than `MOVED`."""
+        for number, row in enumerate(self._rows(present)):
+            mine = self._calibration.group_of == number
+            columns = self._calibration.newest(number, COMPARED)
+            moved = shape(columns, wanted.slope[number], wanted.centre[number])
+            moved /= shape(columns, present.slope[row], present.centre[row])
+            low, high = np.quantile(moved, (MOVED_SHARE, 1 - MOVED_SHARE)) if len(moved) else (1.0, 1.0)
+            base = wanted.base[mine] / present.base[mine]
+            widest, narrowest = base.max() * high, base.min() * low
+            if widest > 1 + MOVED or narrowest < 1 - MOVED or wanted.tried[number] != present.tried[row]:
+                return True
+        return False
+
+    def _judge(self, step: int, places: Places, found: Floats, traits: Traits, share: float) -> None:
+        """Count truths by the bounds in force, and learn from them.
+
+        Args:
+            step: of the estimates.
+            places: of their sensors.
+            found: abs(truth - mean) / sd, sd the model's own.
+            traits: theirs.
+            share: of the slot's sensors that were missing beside each other.
+        """
         good = np.isfinite(found)
-        places, found = places[good], found[good]
+        places, found, traits = places[good], found[good], traits.at(good)
         if not len(places):
             return
-        given = self.recovery.given_factors
-        factor = self.recovery.model.inflation(self._delta) if given is None else given[places]
-        of = self._calibration.group_of[places]
-        self.truths += np.bincount(of, minlength=len(self.groups))
-        self.within += np.bincount(of[found <= factor * self._multiple], minlength=len(self.groups))
-        self._calibration.observe(step, places, found)
+        factor = self._in_force().of(places, traits, self.recovery.model, self._delta)
+        self.coverage.add(places, self._calibration.group_of[places], found <= factor * self._multiple, traits, share)
+        self._calibration.observe(step, places, found, traits)
+
+
+def rounded(values: Floats) -> Floats:
+    """Return numbers with `DIGITS` significant digits."""
+    return np.reshape([float(f"{value:.{DIGITS}g}") for value in values.ravel().tolist()], values.shape)

@@ -182,15 +182,27 @@ class Gauges:
         if calibrator is None:
             return
         self._say(metrics.DISTRUSTED, float(calibrator.recovery.distrusted.sum()), slot)
-        medians = calibrator.median_factors().tolist()
+        self._say(metrics.RECOVERY_OUTAGE_STEPS, float(calibrator.recovery.longest_outage), slot)
+        coverage = calibrator.coverage
+        medians, tried = calibrator.median_factors().tolist(), calibrator.tried_steps().tolist()
         for number, group in enumerate(calibrator.groups):
             labels = {"slot": slot, "group": group}
             self._say(metrics.CALIBRATION_FACTOR, medians[number], slot, group)
+            self._say(metrics.RECOVERY_TRIED_STEPS, tried[number], slot, group)
             for name, counter, counts in (
-                ("truths", metrics.RECOVERY_TRUTHS, calibrator.truths),
-                ("within", metrics.RECOVERY_TRUTHS_WITHIN, calibrator.within),
+                ("truths", metrics.RECOVERY_TRUTHS, coverage.truths),
+                ("within", metrics.RECOVERY_TRUTHS_WITHIN, coverage.within),
             ):
                 self._count(counter.labels(**labels), (TERM, slot, name, group), float(counts[number]))
+        for (kind, name), truths, within in zip(coverage.names, *coverage.by_class.tolist(), strict=True):
+            for counter, count in (
+                (metrics.RECOVERY_TRUTHS_BY, truths),
+                (metrics.RECOVERY_TRUTHS_WITHIN_BY, within),
+            ):
+                self._count(counter.labels(slot, kind, name), (TERM, slot, str(counter), kind, name), float(count))
+        worst = coverage.worst_sensor()
+        if worst is not None:
+            self._say(metrics.RECOVERY_WORST_SENSOR, worst[1], slot)
 
     def _count(self, counter: Counter, key: tuple[str, ...], value: float) -> None:
         before = self._last.get(key, 0.0)

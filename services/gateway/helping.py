@@ -182,4 +182,4 @@ class Helping:
         """Return what the standard deviations of the slot's sensors are multiplied by."""
         recovery = self._recover.recovery
         given = None if recovery is None else recovery.given_factors
-        return np.full(len(self._own), self.model.inflation(self.config.delta)) if given is None else given
+        return np.full(len(self._own), self.model.inflation(self.config.delta)) if given is None else given.base

@@ -24,6 +24,7 @@ from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame, OperatorError, Run
 from services.gateway.recover import Recover
 from services.gateway.tuple_windows import TupleAggregate
+from services.recovery.factors import Factors
 from services.recovery.model import Model
 from services.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
 from services.runtime.messages import EXACT
@@ -217,15 +218,10 @@ class Chain:
         """The chain's operator of this kind, if it has one."""
         return next(iter(self._recovers()), None)
 
-    def set_factors(self, factors: Floats) -> None:
-        """Put the owner's calibration in force, float64[n] of the slot's sensors.
-
-        Nothing changes if they are not one a sensor, or one that the model needs is not above 0.
-        """
-        if factors.shape != self._sensor.shape:
-            return
-        for recover in self._recovers():
-            if (np.isfinite(factors) & (factors > 0))[recover.places].all():
+    def set_factors(self, factors: Factors) -> None:
+        """Put the owner's calibration in force; nothing changes if it is not of the slot's sensors."""
+        if factors.base.shape == factors.group.shape == self._sensor.shape:
+            for recover in self._recovers():
                 recover.set_factors(factors)
 
     def distrust(self, sensor: int, *, out: bool) -> None:

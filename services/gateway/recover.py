@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
+from services.recovery.factors import Factors
 from services.recovery.filter import Recovery, StepEstimate
 from services.recovery.model import Model, ModelError
 from services.runtime.columns import Floats, octets, pack_arrays, unpack_arrays
@@ -107,11 +108,15 @@ class Recover:
             for filter_ in self._filters():
                 filter_.distrust(int(mine[0]), out=out)
 
-    def set_factors(self, factors: Floats) -> None:
-        """Multiply the model's standard deviations by these, float64[n] of the slot's sensors."""
-        own = factors[self._places]
-        for filter_ in self._filters():
-            filter_.set_factors(np.concatenate([own, np.ones(len(filter_.model) - len(own))]))
+    def set_factors(self, factors: Factors) -> None:
+        """Multiply the model's standard deviations by these, of the slot's sensors.
+
+        Nothing changes if they cannot be computed with.
+        """
+        own = factors.select(self._places)
+        if own.valid:
+            for filter_ in self._filters():
+                filter_.set_factors(own.widened(len(filter_.model) - len(own.base)))
 
     def operations(self, values: Floats) -> float:
         """Return about how many multiplications a step with these readings takes (`forms.PrecisionForm`)."""

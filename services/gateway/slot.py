@@ -21,9 +21,10 @@ from services.gateway.packed import Packed
 from services.gateway.recover import Recover
 from services.gateway.steps import NEVER, NOT_YET, StepBook
 from services.gateway.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, split
+from services.recovery.factors import Factors
 from services.recovery.model import Model, ModelError
 from services.runtime.auth import forgery
-from services.runtime.columns import Floats, floats, sensors
+from services.runtime.columns import Floats, sensors
 from services.runtime.door import UnusableError, decode
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
 from services.runtime.marks import digest_of
@@ -492,7 +493,7 @@ class Slot:
     def _judge(self, chain: Chain, kind: str, message: LogRecord) -> None:
         """Let the recovery go by what the owner has measured or chosen."""
         if kind == "calibrated":
-            chain.set_factors(floats(message.calibrated.factor))
+            chain.set_factors(Factors.read(message.calibrated))
         elif kind == "sensor_out":
             chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)
         else:

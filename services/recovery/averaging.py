@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from services.recovery.calibration import SHADOW_STEPS, Places, Turns
+from services.recovery.calibration import SHADOW_STEPS, Turns
+from services.recovery.factors import Places
 from services.recovery.filter import Recovery
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import Structure

@@ -4,32 +4,32 @@ A *shadow failure* masks a living edge in the model's eyes only: what the filter
 what they send. The ratio of error to stated standard deviation, collected by group of sensors, tells by which factor
 the standard deviation must be multiplied for a bound of probability delta: its quantile at delta over the Gaussian's
 (split conformal; Vovk, Gammerman, Shafer 2005). Newer ratios weigh more, so that the factor follows the data as they
-drift. Two things that ratios of one group do not share are taken out before and put back after: that a sensor is worse
-than its group, and that all of them are worse these days.
+drift. Three things that ratios of one group do not share are taken out before and put back after: that a sensor is
+worse than its group, that all of them are worse these days, and what hangs on an estimate's traits (`factors`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import linalg
 
+from services.recovery.factors import COLUMNS, Factors, Places, Traits, shape
 from services.recovery.filter import Recovery
 from services.recovery.model import Model, half_width
 from services.recovery.numbering import numbered
-from services.runtime.columns import Floats, pack_arrays, unpack_arrays
-
-Places = npt.NDArray[np.intp]
+from services.runtime.columns import Floats
 
 KEPT = 4000
 """Ratios kept of a group: for a bound of 0.99, 40 lie beyond it."""
 LEAST_BEYOND = 5.0
 """Ratios that must lie beyond a level, by weight, before its quantile is believed rather than the model's table."""
-OWN_WEIGHT = 20.0
-"""Ratios of its own that a sensor needs to weigh as much as its group."""
+OWN_WEIGHT = 80.0
+"""Ratios of its own that a sensor needs to weigh as much as its group: those of one outage are much alike."""
 LATELY_WEIGHT = 30.0
 """Ratios of the last steps that weigh as much as all before."""
 LATELY_HALF_LIFE = 15.0
@@ -43,16 +43,48 @@ OUTLYING = 9.0
 would else widen the bounds of its sensor for a thousand steps, and those of its group for tens."""
 SHADOW_STEPS = (10, 3, 30)
 """Lengths of shadow failures, in steps, in turn."""
+SLOPE_EVERY = 10
+"""Steps between two looks at how ratios hang on traits."""
+SLOPE_WEIGHT = 300.0
+"""Ratios that a slope needs to weigh as much as that there is none (ridge, in units of each trait's variance)."""
+SLOPE_ROUNDS = 3
+"""Newton's steps a look; the next look goes on from there."""
+MARKS = np.array([1.0, 3, 10, 30, 100, 300, 1000, 3000, 10_000])
+"""Ages, in steps, at which outages are counted that lasted so long."""
+LEAST_OUTAGES = 5.0
+"""Outages, by weight, that must have reached an age before factors of that age may be below the table's."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """Ratios of one group, newest last, each with its step."""
+    """What is known of one group: ratios, newest last, each with its step and its traits' columns."""
 
-    ratios: Floats
-    steps: Floats
+    ratios: Floats = field(default_factory=lambda: np.empty(0))
+    steps: Floats = field(default_factory=lambda: np.empty(0))
+    columns: Floats = field(default_factory=lambda: np.empty((0, COLUMNS)))
+    slope: Floats = field(default_factory=lambda: np.zeros(COLUMNS))
+    centre: Floats = field(default_factory=lambda: np.zeros(COLUMNS))
+    reached: Floats = field(default_factory=lambda: np.zeros(len(MARKS)))
     lately: float = 1.0
     lately_count: float = 0.0
+    looked: float = -np.inf
+
+    def add(self, step: int, ratios: Floats, columns: Floats, half_life: float) -> None:
+        """Keep ratios of a step, and look at how they hang on traits if it is time to."""
+        self.ratios = np.concatenate([self.ratios, ratios])[-KEPT:]
+        self.steps = np.concatenate([self.steps, np.full(len(ratios), float(step))])[-KEPT:]
+        self.columns = np.concatenate([self.columns, columns])[-KEPT:]
+        if step - self.looked >= SLOPE_EVERY:
+            self.looked = step
+            self._look(0.5 ** ((step - self.steps) / half_life))
+
+    def standard(self) -> Floats:
+        """Return the ratios without what their traits explain."""
+        return self.ratios / shape(self.columns, self.slope, self.centre)
+
+    def tried(self) -> float:
+        """Return up to which age there were outages enough, in steps; 0 = none."""
+        return float(np.max(MARKS, initial=0.0, where=self.reached >= LEAST_OUTAGES))
 
     def follow(self, excess: Floats) -> None:
         """Take in a step's squares, in units of the usual one, that `lately` was already taken out of."""
@@ -63,6 +95,25 @@ class _Group:
         total = LATELY_WEIGHT + kept * before + square * float(np.sum(excess))
         self.lately = float(np.sqrt(max(total / (LATELY_WEIGHT + count), 0.05)))
         self.lately_count = count
+
+    def _look(self, weights: Floats) -> None:
+        """Fit the logarithm of a ratio's square as linear in its columns: gamma likelihood, penalised, outliers cut."""
+        self.centre = weights @ self.columns / weights.sum()
+        columns = self.columns - self.centre
+        squares = np.square(self.ratios)
+        usual = float(weights @ squares / weights.sum())
+        if usual <= 0:
+            return
+        design = np.column_stack([np.ones(len(columns)), columns])
+        penalty = np.diag([0.0, *(SLOPE_WEIGHT * np.maximum(weights @ np.square(columns) / weights.sum(), 1e-6))])
+        found = np.array([np.log(usual), *(2 * self.slope)])
+        hessian = design.T @ (design * weights[:, None]) + penalty
+        factor = linalg.cho_factor(hessian)
+        for _ in range(SLOPE_ROUNDS):
+            expected = np.exp(np.clip(design @ found, found[0] - 4, found[0] + 4))
+            excess = np.minimum(squares / expected, OUTLYING) - 1
+            found += np.clip(linalg.cho_solve(factor, design.T @ (weights * excess) - penalty @ found), -1.0, 1.0)
+        self.slope = found[1:] / 2
 
 
 class Calibration:
@@ -87,63 +138,78 @@ class Calibration:
         self.group_of, self.groups = numbered(names)
         self._model = model
         self._half_life = half_life
-        self._found = [_Group(np.empty(0), np.empty(0)) for _ in self.groups]
+        self._found = [_Group() for _ in self.groups]
         self._own_sum = np.zeros(n)  # of squared ratios, and how many, with the half-life's weights
         self._own_count = np.zeros(n)
-        self._own_step = 0
-        self._cached: dict[float, Floats] = {}
+        self._step = 0
+        self._cached: dict[float, Factors] = {}
 
-    def observe(self, step: int, sensors: Places, ratios: Floats) -> None:
-        """Take in abs(truth - mean) / sd of some sensors, sd the model's own (not calibrated)."""
+    def observe(self, step: int, sensors: Places, ratios: Floats, traits: Traits) -> None:
+        """Take in abs(truth - mean) / sd of estimates of some sensors, sd the model's own (not calibrated)."""
         good = np.isfinite(ratios)
         if not good.any():
             return
-        sensors, ratios = sensors[good], np.minimum(ratios[good], LARGEST)
+        sensors, ratios, traits = sensors[good], np.minimum(ratios[good], LARGEST), traits.at(good)
         self._cached.clear()
+        columns = traits.columns()
         own, lately = self._spreads()
+        left = ratios / (own * lately)[sensors]
+        faded = 0.5 ** ((step - self._step) / self._half_life)
         groups = self.group_of[sensors]
-        squares = np.square(ratios / (own * lately)[sensors])
-        for number in np.unique(groups).tolist():
-            group, mine = self._found[number], groups == number
-            group.ratios = np.concatenate([group.ratios, np.sqrt(squares[mine])])[-KEPT:]
-            group.steps = np.concatenate([group.steps, np.full(int(mine.sum()), float(step))])[-KEPT:]
-            before = np.square(group.ratios)
+        squares = np.empty(len(sensors))
+        for number, group in enumerate(self._found):
+            group.reached *= faded
+            mine = groups == number
+            if not mine.any():
+                continue
+            group.reached += np.isin(MARKS, traits.age[mine])
+            squares[mine] = np.square(left[mine] / shape(columns[mine], group.slope, group.centre))
+            group.add(step, left[mine], columns[mine], self._half_life)
+            before = np.square(group.standard())
             usual = max(float(np.mean(np.minimum(before, OUTLYING * before.mean()))), 1e-12)
             squares[mine] = np.minimum(squares[mine], OUTLYING * usual)
             group.follow(squares[mine] / usual)
-        faded = 0.5 ** ((step - self._own_step) / self._half_life)
-        self._own_step = step
+        self._step = step
         self._own_sum *= faded
         self._own_count *= faded
         np.add.at(self._own_sum, sensors, squares * np.square(own[sensors]))
         np.add.at(self._own_count, sensors, 1.0)
 
-    def factors(self, delta: float) -> Floats:
-        """Return float64[n]: what each sensor's standard deviation must be multiplied by for bounds of `delta`.
+    def factors(self, delta: float) -> Factors:
+        """Return what standard deviations must be multiplied by for bounds of `delta`.
 
         Of groups of which too little is known it is what the model's table says.
         """
         if delta not in self._cached:
-            table = np.full(len(self._model), self._model.inflation(delta))
+            table = Factors.plain(np.full(len(self._model), self._model.inflation(delta)), self.group_of)
             self._cached[delta] = self.measured(delta, table)
         return self._cached[delta]
 
-    def measured(self, delta: float, otherwise: Floats) -> Floats:
+    def measured(self, delta: float, otherwise: Factors) -> Factors:
         """Return the same, with the given factors of groups of which too little is known."""
+        if not np.array_equal(otherwise.group, self.group_of):
+            otherwise = Factors.plain(otherwise.base, self.group_of)
         multiple = half_width(delta)
         own, lately = self._spreads()
         spread = own * lately
-        result = otherwise.copy()
+        base, slope, centre, tried = (
+            values.copy() for values in (otherwise.base, otherwise.slope, otherwise.centre, otherwise.tried)
+        )
         for number, group in enumerate(self._found):
             quantile = self._quantile(group, delta)
             if quantile is not None:
                 mine = self.group_of == number
-                result[mine] = quantile / multiple * spread[mine]
-        return result
+                base[mine] = quantile / multiple * spread[mine]
+                slope[number], centre[number], tried[number] = group.slope, group.centre, group.tried()
+        return Factors(base, self.group_of, slope, centre, tried)
 
     def counts(self) -> list[int]:
         """Return how many ratios each group's factor rests on."""
         return [len(group.ratios) for group in self._found]
+
+    def newest(self, group: int, count: int) -> Floats:
+        """Return the columns of a group's newest ratios, float64[up to count, COLUMNS]."""
+        return self._found[group].columns[-count:]
 
     def _spreads(self) -> tuple[Floats, Floats]:
         """Return by how much a sensor is worse than its group, and its group lately than usual, float64[n] each."""
@@ -161,37 +227,12 @@ class Calibration:
         total = float(weights.sum())
         if total * (1 - delta) < LEAST_BEYOND:
             return None
-        order = np.argsort(group.ratios, kind="stable")
+        ratios = group.standard()
+        order = np.argsort(ratios, kind="stable")
         reached = np.cumsum(weights[order])
         wanted = delta * (total + 1.0)
         place = int(np.searchsorted(reached, wanted))
-        return float(group.ratios[order[min(place, len(order) - 1)]])
-
-    def context(self) -> bytes:
-        """Return the state; `restore` of it continues with the same factors."""
-        sizes = np.array([len(group.ratios) for group in self._found], dtype=np.float64)
-        return pack_arrays(
-            {
-                "sizes": sizes,
-                "ratios": np.concatenate([group.ratios for group in self._found]),
-                "steps": np.concatenate([group.steps for group in self._found]),
-                "lately": np.array([[group.lately, group.lately_count] for group in self._found]),
-                "own": np.stack([self._own_sum, self._own_count]),
-                "own_step": np.array([float(self._own_step)]),
-            }
-        )
-
-    def restore(self, context: bytes) -> None:
-        """Go on from the state that `context` returned."""
-        arrays = unpack_arrays(context)
-        ends = np.cumsum(arrays["sizes"].astype(np.intp))
-        ratios = np.split(arrays["ratios"].astype(np.float64), ends[:-1])
-        steps = np.split(arrays["steps"].astype(np.float64), ends[:-1])
-        lately = arrays["lately"].astype(np.float64).tolist()
-        self._found = [_Group(r, s, *pair) for r, s, pair in zip(ratios, steps, lately, strict=True)]
-        self._own_sum, self._own_count = arrays["own"].astype(np.float64).copy()
-        self._own_step = int(arrays["own_step"][0])
-        self._cached.clear()
+        return float(ratios[order[min(place, len(order) - 1)]])
 
 
 class Turn(NamedTuple):
@@ -257,18 +298,19 @@ class Shadow:
         self._masked: Places | None = None
         self._until = 0
 
-    def observe(self, values: Floats, step: int) -> tuple[Places, Floats]:
-        """Take in a step that the slot's filter has just taken; return masked sensors and their ratios."""
+    def observe(self, values: Floats, step: int) -> tuple[Places, Floats, Traits]:
+        """Take in a step that the slot's filter has just taken; return masked sensors, their ratios and traits."""
         seen = np.isfinite(values)
         sensors = self._masked
         if sensors is None or step >= self._until:
             self._choose(seen, step)
-            return np.empty(0, dtype=np.intp), np.empty(0)
+            none = np.empty(0)
+            return np.empty(0, dtype=np.intp), none, Traits(none, none, none)
         masked = values.copy()
         masked[sensors] = np.nan
         estimate = self._filter.step(masked, step)
         known = sensors[seen[sensors]]
-        return known, ratios(values[known], estimate.mean[known], estimate.sd[known])
+        return known, ratios(values[known], estimate.mean[known], estimate.sd[known]), self._filter.traits(known)
 
     def _choose(self, seen: npt.NDArray[np.bool_], step: int) -> None:
         """Begin a failure of the next edge that is alive at the next step, from the slot's own state."""

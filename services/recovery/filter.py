@@ -7,6 +7,7 @@ probability delta (equation (6)).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -17,7 +18,8 @@ from google.protobuf.message import DecodeError
 from scipy import linalg
 
 from services.recovery import lapack
-from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, Places, State, cholesky, choose_form, inverse
+from services.recovery.factors import Factors, Places, Traits
+from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, State, cholesky, choose_form, inverse
 from services.recovery.model import Model, ModelError, half_width
 from services.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED
@@ -43,20 +45,20 @@ class StepEstimate:
     bound: Floats
 
 
-class Factors(Protocol):
-    """What standard deviations are multiplied by."""
+class Measured(Protocol):
+    """Measures what standard deviations are multiplied by (`calibration.Calibration`)."""
 
-    def factors(self, delta: float) -> Floats:
-        """Return float64[n], for bounds of probability delta."""
+    def factors(self, delta: float) -> Factors:
+        """Return the factors for bounds of probability delta."""
 
 
 class _Given:
     """Factors that somebody else has found."""
 
-    def __init__(self, values: Floats) -> None:
+    def __init__(self, values: Factors) -> None:
         self.values = values
 
-    def factors(self, delta: float) -> Floats:
+    def factors(self, delta: float) -> Factors:
         del delta
         return self.values
 
@@ -81,7 +83,7 @@ class Recovery:
         restarts: how often rounding broke the recursion and the prior had to stand in (it is wider, so bounds hold).
 
     State: the missing set, m(m+1)/2 numbers of its posterior precision or covariance, and n values; its context takes
-    about 8 n + 4 m (m + 2) bytes (n = 107, m = 27: 4.1 KB; n = 1000, m = 100: 50 KB).
+    about 8 n + 4 m (m + 3) bytes (n = 107, m = 27: 4.1 KB; n = 1000, m = 100: 50 KB).
 
     Raises:
         ModelError: Q or the prior is no covariance, or an argument is out of range.
@@ -94,7 +96,7 @@ class Recovery:
         eps: float = 1.0,
         delta: float = 0.9,
         form: Literal["auto", "precision", "covariance"] = "auto",
-        calibration: Factors | None = None,
+        calibration: Measured | None = None,
     ) -> None:
         if not 0 < delta < 1:
             raise ModelError(f"recovery: delta: found {delta}, expected a probability between 0 and 1")
@@ -105,6 +107,8 @@ class Recovery:
         self._asked_form = form
         self._calibration = calibration
         self._raw_sd = np.zeros(len(model))
+        self._level = np.zeros(len(model))
+        self._age = np.zeros(len(model), dtype=np.intp)
         self.distrusted = np.zeros(len(model), dtype=bool)
         self._half_width = half_width(delta)
         self._use(model, choose_form(model, form))
@@ -123,25 +127,21 @@ class Recovery:
         """Return another filter that goes on from here; its standard deviations are the model's own."""
         other = copy(self)
         other._form = copy(self._form)  # noqa: SLF001 - what was gathered for the last step is each one's own
-        other._calibration = _Given(np.ones(len(self.model)))  # noqa: SLF001
+        other._calibration = _Given(Factors.plain(np.ones(len(self.model))))  # noqa: SLF001
         other.restarts = 0
         return other
 
-    def set_factors(self, factors: Floats | None) -> None:
-        """Multiply standard deviations by these from the next step on, float64[n]; None = by the model's own table.
+    def set_factors(self, factors: Factors | None) -> None:
+        """Multiply standard deviations by these from the next step on; None = by the model's own table.
 
         Raises:
-            ModelError: not one a sensor, or not all finite and above 0.
+            ModelError: not one a sensor, or not all can be computed with.
         """
-        if factors is None:
-            self._calibration = None
-            return
-        values = np.array(factors, dtype=np.float64)
-        if values.shape != self.model.mean.shape or not (np.isfinite(values) & (values > 0)).all():
+        if factors is not None and not (factors.valid and factors.base.shape == self.model.mean.shape):
             raise ModelError(
-                f"recovery: factors: found shape {values.shape}, expected {self.model.mean.shape}, all above 0"
+                f"recovery: factors: found shape {factors.base.shape}, expected {self.model.mean.shape}, all above 0"
             )
-        self._calibration = _Given(values)
+        self._calibration = None if factors is None else _Given(factors)
 
     def distrust(self, sensor: int, *, out: bool) -> None:
         """Let a sensor's readings count as missing from the next step on, or no longer (`suspects.Suspects`)."""
@@ -149,7 +149,7 @@ class Recovery:
         self.distrusted[sensor] = out
 
     @property
-    def given_factors(self) -> Floats | None:
+    def given_factors(self) -> Factors | None:
         """What `set_factors` was given."""
         return self._calibration.values if isinstance(self._calibration, _Given) else None
 
@@ -157,6 +157,15 @@ class Recovery:
     def raw_sd(self) -> Floats:
         """Standard deviations of the last step before calibration, float64[n], sensor units; 0 = measured."""
         return np.asarray(self._raw_sd * self.model.scale)
+
+    @property
+    def longest_outage(self) -> int:
+        """Steps for which the sensor has been missing that was read the longest ago; 0 = all were read."""
+        return int(self._age.max(initial=0))
+
+    def traits(self, places: Places) -> Traits:
+        """Return those of the last step's estimates of these sensors, which were missing."""
+        return Traits(self._level[places], self._raw_sd[places], self._age[places].astype(np.float64))
 
     def follow(self, model: Model, step: int = 0) -> None:
         """Go on with another model of the same sensors and scale (`refit.Refit`, `averaging.ModelAverage`).
@@ -180,7 +189,7 @@ class Recovery:
             step: the last one that it took; only asked for where the two models' profiles differ.
         """
         state = other._state
-        self.distrusted = other.distrusted
+        self.distrusted, self._age = other.distrusted, other._age
         if state is None:
             self._state = None
             return
@@ -214,9 +223,10 @@ class Recovery:
             raise ModelError("recovery: found a model whose first sensors are others, expected this filter's")
         other = Recovery(model, eps=self._eps, delta=self._delta, form=self._asked_form)
         other.distrusted = np.concatenate([self.distrusted, np.zeros(wide - n, dtype=bool)])
+        other._age = np.concatenate([self._age, np.zeros(wide - n, dtype=np.intp)])
         given = self.given_factors
         if given is not None:
-            other.set_factors(np.concatenate([given, np.ones(wide - n)]))
+            other.set_factors(given.widened(wide - n))
         if self._state is None:
             return other
         known, missing, covariance = self.posterior()
@@ -257,8 +267,11 @@ class Recovery:
 
     def half_widths(self, delta: float) -> Floats:
         """Return the last step's bounds for another probability, float64[n], sensor units; 0 = measured."""
-        factor = self.model.inflation(delta) if self._calibration is None else self._calibration.factors(delta)
-        return np.asarray(half_width(delta) * factor * self._raw_sd * self.model.scale)
+        missing = np.flatnonzero(self._age)
+        result = np.zeros(len(self.model))
+        spread = self._factor(missing, delta) * self._raw_sd[missing]
+        result[missing] = half_width(delta) * spread * self.model.scale[missing]
+        return result
 
     def step(self, values: Floats, step: int = 0) -> StepEstimate:
         """Take in the next step and estimate what is missing.
@@ -286,19 +299,26 @@ class Recovery:
         state = self._advance(readings, missing)
         self._state = state
 
-        self._raw_sd = np.zeros(len(model))
+        self._raw_sd, self._level = np.zeros(len(model)), np.zeros(len(model))
+        self._age = np.where(seen, 0, self._age + 1)  # a new array: forks and copies keep the one before
         mean, sd, bound = given.copy(), np.zeros(len(model)), np.zeros(len(model))
         quality = np.full(len(model), EXACT, dtype=np.uint8)
         if len(missing):
             self._raw_sd[missing] = np.sqrt(state.variance)
-            factors = None if self._calibration is None else self._calibration.factors(self._delta)[missing]
-            spread = (self._inflation if factors is None else factors) * self._raw_sd[missing]
-            within = self._half_width * spread
             mean[missing] = usual[missing] + model.scale[missing] * state.x[missing]
+            self._level[missing] = (mean[missing] - model.mean[missing]) / model.scale[missing]
+            spread = self._factor(missing, self._delta) * self._raw_sd[missing]
+            within = self._half_width * spread
             sd[missing] = model.scale[missing] * spread
             bound[missing] = model.scale[missing] * within
             quality[missing] = np.where(within <= self._eps, BOUNDED, UNBOUNDED)
         return StepEstimate(mean, sd, quality, bound)
+
+    def _factor(self, missing: Places, delta: float) -> Floats | float:
+        """Return what the standard deviations of the last step's estimates are multiplied by."""
+        if self._calibration is None:
+            return self._inflation if delta == self._delta else self.model.inflation(delta)
+        return self._calibration.factors(delta).of(missing, self.traits(missing), self.model, delta)
 
     def operations(self, missing: int) -> float:
         """Return about how many multiplications a step takes with so many sensors missing, now or at the last step."""
@@ -327,13 +347,15 @@ class Recovery:
         arrays: dict[str, npt.NDArray[np.generic]] = {"model": self._tag()}
         state, factors = self._state, self.given_factors
         if factors is not None:
-            arrays["factors"] = factors
+            arrays["factors"], arrays["group"] = factors.base, factors.group.astype(U32)
+            arrays["slope"], arrays["centre"], arrays["tried"] = factors.slope, factors.centre, factors.tried
         if self.distrusted.any():
             arrays["distrusted"] = np.flatnonzero(self.distrusted).astype(U32)
         if state is not None:
             arrays["missing"] = state.missing.astype(U32)
             arrays["spread"] = state.spread[np.tril_indices(len(state.missing))]
             arrays["x"] = state.x
+            arrays["age"] = self._age[state.missing].astype(U32)
         return pack_arrays(arrays)
 
     def resume(self, context: bytes) -> None:
@@ -353,20 +375,33 @@ class Recovery:
         self.distrusted = np.zeros(len(self.model), dtype=bool)
         if "distrusted" in rest:
             self.distrusted[arrays["distrusted"].astype(np.intp)] = True
-        self.set_factors(arrays["factors"].astype(np.float64) if "factors" in rest else None)
+        self.set_factors(_factors(arrays) if "factors" in rest else None)
+        n = len(self.model)
+        self._age = np.zeros(n, dtype=np.intp)
         if "x" not in rest:
             self._state = None
             return
-        n = len(self.model)
         missing = arrays["missing"].astype(np.intp)
         m = len(missing)
         lower, x = arrays["spread"].astype(np.float64), arrays["x"].astype(np.float64)
-        if lower.shape != (m * (m + 1) // 2,) or x.shape != (n,) or (m and missing[-1] >= n):
+        # Contexts of before there were ages have none.
+        age = arrays["age"].astype(np.intp) if "age" in rest else np.zeros(m, dtype=np.intp)
+        if lower.shape != (m * (m + 1) // 2,) or x.shape != (n,) or age.shape != (m,) or (m and missing[-1] >= n):
             raise ModelError(f"recovery: the context's arrays do not fit together (m = {m}, n = {n})")
         spread = np.zeros((m, m))
         spread[np.tril_indices(m)] = lower
         self._state = State(missing, spread, x, np.empty(0))
+        self._age[missing] = age
 
     def _tag(self) -> Bytes:
         """Form and model, 9 bytes: a posterior means nothing to another."""
         return np.frombuffer(bytes([FORMS.index(self.form)]) + bytes.fromhex(self.model.identity)[:8], dtype=np.uint8)
+
+
+def _factors(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Factors:
+    """Read what `Recovery.context` wrote; contexts of before have one factor a sensor."""
+    base = arrays["factors"].astype(np.float64)
+    if not {"group", "slope", "centre", "tried"} <= set(arrays):
+        return Factors.plain(base)
+    slope, centre, tried = (arrays[name].astype(np.float64) for name in ("slope", "centre", "tried"))
+    return Factors(base, arrays["group"].astype(np.intp), slope, centre, tried)

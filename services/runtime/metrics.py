@@ -51,6 +51,31 @@ RECOVERY_TRUTHS_WITHIN = Counter(
     "Those whose truth lay within the bound: their share should be delta.",
     ["slot", "group"],
 )
+RECOVERY_TRUTHS_BY = Counter(
+    "tsunagi_recovery_truths_by",
+    "The same values by what the estimate was like: kind level (how high it was), steps (since the sensor was last "
+    "read) or missing (share of the slot's sensors that were).",
+    ["slot", "kind", "class"],
+)
+RECOVERY_TRUTHS_WITHIN_BY = Counter(
+    "tsunagi_recovery_truths_within_by",
+    "Those whose truth lay within the bound, by the same: each class's share should be delta.",
+    ["slot", "kind", "class"],
+)
+RECOVERY_WORST_SENSOR = Gauge(
+    "tsunagi_recovery_worst_sensor_within",
+    "Share of truths within their bounds of the sensor whose bounds hold least often, of those with 50 truths or more.",
+    ["slot"],
+)
+RECOVERY_TRIED_STEPS = Gauge(
+    "tsunagi_recovery_tried_steps",
+    "Longest outage, in steps, that there were enough of for the group's bounds to be measured on; for longer ones "
+    "they are never narrower than the fit's. Infinite: nothing was measured yet.",
+    ["slot", "group"],
+)
+RECOVERY_OUTAGE_STEPS = Gauge(
+    "tsunagi_recovery_outage_steps", "Steps for which the longest present outage of a sensor has lasted.", ["slot"]
+)
 CALIBRATION_FACTOR = Gauge(
     "tsunagi_recovery_calibration_factor",
     "What the model's standard deviations are multiplied by, median of a group.",

@@ -131,7 +131,15 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
     "SlotSettings": {"epoch": COUNT, "hash": SHA256, "text": TEXT},
     "Quarantine": {"epoch": COUNT, "offset": OFFSET},
     "Punctuation": {"epoch": COUNT, "step": STEP},
-    "Calibrated": {"epoch": COUNT, "model": SHA256, "factor": FACTORS},
+    "Calibrated": {
+        "epoch": COUNT,
+        "model": SHA256,
+        "factor": FACTORS,
+        "group": SENSORS,
+        "slope": FACTORS,
+        "centre": FACTORS,
+        "tried": READINGS,
+    },
     "SensorOut": {"epoch": COUNT, "model": SHA256, "sensor": NUMBER, "out": FLAG, "reason": DETAIL},
     "Helpers": {"epoch": COUNT, "model": SHA256, "sensor": SENSORS, "name": NAME, "edge": NAME},
     "Recovered": {
@@ -420,7 +428,7 @@ def _sound(column: bytes, most: float) -> bool:
     if number < len(_FLOATS) and math.hypot(*_FLOATS[number].unpack(column)) <= most:
         return True
     values = np.frombuffer(column, dtype=F64)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid, and a NaN all the same
         if values.dot(values) <= most:
             return True
     return not (np.abs(values) > most).any()

@@ -18,13 +18,12 @@ from services.gateway.slot import Output, Slot
 from services.gateway.steps import NEVER, StepBook
 from services.gateway.tuples import TupleBook
 from services.recovery.filter import Recovery
-from services.runtime.columns import octets, pack_floats, pack_sensors
+from services.runtime.columns import octets, pack_sensors
 from services.runtime.messages import (
     EXACT,
     QUALITY_NAMES,
     VERSION,
     Ack,
-    Calibrated,
     EdgeOut,
     HelperRequest,
     Helpers,
@@ -231,7 +230,7 @@ class Primary:
         factors = calibrator.factors()
         if factors is None or not self._may_write("calibrated", now):
             return todo
-        calibrated = Calibrated(epoch=slot.register.epoch, model=slot.base_sha256, factor=pack_floats(factors))
+        calibrated = factors.write(epoch=slot.register.epoch, model=slot.base_sha256)
         return [*todo, act.Append(LogRecord(version=VERSION, calibrated=calibrated))]
 
     def _refit(self, slot: Slot, now: float) -> list[act.Action]:

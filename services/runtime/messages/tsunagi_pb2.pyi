@@ -149,14 +149,22 @@ class Punctuation(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class Calibrated(_message.Message):
-    __slots__ = ("epoch", "model", "factor")
+    __slots__ = ("epoch", "model", "factor", "group", "slope", "centre", "tried")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FACTOR_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SLOPE_FIELD_NUMBER: _ClassVar[int]
+    CENTRE_FIELD_NUMBER: _ClassVar[int]
+    TRIED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     model: str
     factor: bytes
-    def __init__(self, epoch: _Optional[int] = ..., model: _Optional[str] = ..., factor: _Optional[bytes] = ...) -> None: ...
+    group: bytes
+    slope: bytes
+    centre: bytes
+    tried: bytes
+    def __init__(self, epoch: _Optional[int] = ..., model: _Optional[str] = ..., factor: _Optional[bytes] = ..., group: _Optional[bytes] = ..., slope: _Optional[bytes] = ..., centre: _Optional[bytes] = ..., tried: _Optional[bytes] = ...) -> None: ...
 
 class SensorOut(_message.Message):
     __slots__ = ("epoch", "model", "sensor", "out", "reason")

@@ -7,6 +7,8 @@ import pytest
 
 from services.gateway.calibrator import EVERY_STEPS
 from services.gateway.slot import Slot
+from services.recovery.filter import Recovery as FilterOfSlot
+from services.recovery.model import half_width
 from services.runtime.columns import floats, octets, pack_floats, pack_sensors
 from services.runtime.messages import EXACT, LogRecord, Recovered, TupleBatch
 from services.runtime.names import NO_NAME
@@ -93,7 +95,14 @@ class Owner:
         recovery = self.slot.chain.recover.recovery
         assert recovery is not None
         given = recovery.given_factors
-        return [] if given is None else given.tolist()
+        return [] if given is None else given.base.tolist()
+
+    @property
+    def recovery(self) -> FilterOfSlot:
+        assert self.slot.chain is not None
+        assert self.slot.chain.recover is not None
+        assert self.slot.chain.recover.recovery is not None
+        return self.slot.chain.recover.recovery
 
 
 @pytest.mark.slow
@@ -105,17 +114,39 @@ def test_bounds_become_as_wide_as_the_data_are() -> None:
     calibrator = owner.primary.calibrator
     assert calibrator is not None
     assert calibrator.groups == ("left", "right")
-    before = calibrator.truths.copy(), calibrator.within.copy()
+    seen = calibrator.coverage
+    before = seen.truths.copy(), seen.within.copy()
     owner.run(1500)
-    share = (calibrator.within - before[1]).sum() / (calibrator.truths - before[0]).sum()
+    share = (seen.within - before[1]).sum() / (seen.truths - before[0]).sum()
     assert share == pytest.approx(0.9, abs=0.03)
 
 
 @pytest.mark.slow
-def test_bounds_do_not_become_narrower_than_the_fit_found() -> None:
+def test_bounds_become_narrower_than_the_fit_found_for_outages_as_long_as_were_tried() -> None:
     owner = Owner(0.3)
-    owner.run(600)
-    assert not owner.written
+    owner.run(1200)
+    calibrator = owner.primary.calibrator
+    assert calibrator is not None
+    assert calibrator.tried_steps().tolist() == [30.0, 30.0]
+    table = owner.recovery.model.inflation(CONFIG.delta) * half_width(CONFIG.delta)
+    widths = []
+    for _ in range(40):
+        owner.run(1, dead="e2")
+        raw = owner.recovery.traits(np.array([2])).sd[0]
+        widths.append(float(owner.recovery.half_widths(CONFIG.delta)[2] / owner.recovery.model.scale[2] / raw))
+    assert max(widths[:30]) < 0.6 * table
+    assert widths[30:] == pytest.approx([table] * 10), "no outage of this length was tried"
+    assert owner.recovery.longest_outage == 40
+
+
+@pytest.mark.slow
+def test_before_outages_enough_were_seen_the_fits_bounds_stand() -> None:
+    owner = Owner(0.3)
+    owner.run(60)
+    owner.run(1, dead="e2")
+    raw = owner.recovery.traits(np.array([2])).sd[0] * owner.recovery.model.scale[2]
+    least = half_width(CONFIG.delta) * owner.recovery.model.inflation(CONFIG.delta) * raw
+    assert owner.recovery.half_widths(CONFIG.delta)[2] >= least * (1 - 1e-9)
 
 
 @pytest.mark.slow
@@ -166,9 +197,9 @@ def test_after_its_term_an_owner_measures_no_more() -> None:
     calibrator = owner.primary.calibrator
     assert calibrator is not None
     owner.primary.stop(owner.slot)
-    truths = calibrator.truths.sum()
+    truths = calibrator.coverage.truths.sum()
     play(owner.slot, [owner.writer.batch(edge, owner.step) for edge in EDGES])
-    assert calibrator.truths.sum() == truths
+    assert calibrator.coverage.truths.sum() == truths
 
 
 def test_readings_that_come_late_are_truths() -> None:
@@ -178,12 +209,12 @@ def test_readings_that_come_late_are_truths() -> None:
     step = owner.step - 1
     calibrator = owner.primary.calibrator
     assert calibrator is not None
-    before = calibrator.truths.sum()
+    before = calibrator.coverage.truths.sum()
     owner.late("e2", step, {3: 0.5})
-    assert calibrator.truths.sum() == before + 1
+    assert calibrator.coverage.truths.sum() == before + 1
     owner.late("e1", step, {0: 0.5, 2: 0.5})  # was there in time: nothing was estimated
     owner.late("e2", step - 3, {3: 0.5})
-    assert calibrator.truths.sum() == before + 1
+    assert calibrator.coverage.truths.sum() == before + 1
 
 
 def test_a_truth_counts_once_however_often_and_by_whomever_it_is_told() -> None:
@@ -194,17 +225,17 @@ def test_a_truth_counts_once_however_often_and_by_whomever_it_is_told() -> None:
     step = owner.step - 3
     calibrator = owner.primary.calibrator
     assert calibrator is not None
-    before = calibrator.truths.sum()
+    before = calibrator.coverage.truths.sum()
     batch = TupleBatch(edge="e2", step=step, sensor=pack_sensors([3]), value=pack_floats([0.5]))
     stranger = TupleBatch(edge="e1", step=step, sensor=pack_sensors([3]), value=pack_floats([1e6]))
     silent = TupleBatch(edge="e2", step=step, sensor=pack_sensors([3]), value=pack_floats([np.nan]))
     for late in (stranger, silent):
         calibrator.late(late)
-        assert calibrator.truths.sum() == before
+        assert calibrator.coverage.truths.sum() == before
     for value in (0.5, 0.5, 1e6):  # the same batch again, and one of the same step with another value
         batch.value = pack_floats([value])
         calibrator.late(batch)
-        assert calibrator.truths.sum() == before + 1
+        assert calibrator.coverage.truths.sum() == before + 1
 
 
 def test_a_new_model_and_new_settings_end_what_was_measured() -> None:
@@ -235,7 +266,9 @@ def test_records_that_do_not_count(factors: list[float], model: str, epoch: int)
     assert slot.chain is not None
     assert slot.chain.recover is not None
     assert slot.chain.recover.recovery is not None
-    assert slot.chain.recover.recovery.given_factors == pytest.approx([1.5] * 5)
+    given = slot.chain.recover.recovery.given_factors
+    assert given is not None
+    assert given.base == pytest.approx([1.5] * 5)
 
 
 def test_a_sensor_that_fails_alone_counts_as_missing_until_it_is_plausible_again() -> None:

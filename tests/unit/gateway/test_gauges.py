@@ -9,6 +9,8 @@ import numpy as np
 from prometheus_client import REGISTRY
 
 from services.gateway.gauges import REFRESH_S, Gauges
+from services.recovery.coverage import Coverage
+from services.recovery.factors import Traits
 from services.runtime.log import Traffic
 from services.runtime.settings import Target
 from services.standby.batching import Verdict
@@ -110,20 +112,37 @@ def test_a_term_is_counted_once() -> None:
     assert sample("tsunagi_outputs_sent_total", slot="93") == 13.0
 
 
+def count(coverage: Coverage, *, group: int, within: int, truths: int, level: float = 0.0, age: float = 1.0) -> None:
+    """Count truths of the sensor that alone is the group."""
+    of = np.full(truths, group)
+    traits = Traits(np.full(truths, level), np.ones(truths), np.full(truths, age))
+    coverage.add(of, of, np.arange(truths) < within, traits, 0.25)
+
+
 def test_a_calibrations_truths_are_counted_by_group() -> None:
     gauges, mine = Gauges(), term(10)
     mine.calibrator = SimpleNamespace(
         groups=("left", "right"),
-        recovery=SimpleNamespace(distrusted=np.array([True, False])),
-        truths=np.array([10, 20]),
-        within=np.array([9, 17]),
+        recovery=SimpleNamespace(distrusted=np.array([True, False]), longest_outage=7),
+        coverage=Coverage(2, 2),
         median_factors=lambda: np.array([1.5, 2.5]),
+        tried_steps=lambda: np.array([10.0, 30.0]),
     )
+    count(mine.calibrator.coverage, group=0, within=9, truths=10)
+    count(mine.calibrator.coverage, group=1, within=17, truths=20)
     gauges.refresh([replica(94, "primary", mine)], (), 0.0)
-    mine.calibrator.truths = np.array([30, 20])
+    count(mine.calibrator.coverage, group=0, within=20, truths=20)
+    count(mine.calibrator.coverage, group=1, within=24, truths=40, level=1.0, age=50.0)
     gauges.refresh([replica(94, "primary", mine)], (), 1.0)
     assert sample("tsunagi_recovery_truths_total", slot="94", group="left") == 30.0
-    assert sample("tsunagi_recovery_truths_within_total", slot="94", group="right") == 17.0
+    assert sample("tsunagi_recovery_truths_within_total", slot="94", group="right") == 41.0
+    level = {"slot": "94", "kind": "level", "class": "highest"}
+    assert sample("tsunagi_recovery_truths_by_total", **level) == 40.0
+    assert sample("tsunagi_recovery_truths_within_by_total", **level) == 24.0
+    assert sample("tsunagi_recovery_truths_by_total", slot="94", kind="steps", **{"class": "31-100"}) == 40.0
+    assert sample("tsunagi_recovery_worst_sensor_within", slot="94") == 41 / 60
+    assert sample("tsunagi_recovery_tried_steps", slot="94", group="right") == 30.0
+    assert sample("tsunagi_recovery_outage_steps", slot="94") == 7.0
     assert sample("tsunagi_recovery_calibration_factor", slot="94", group="right") == 2.5
     assert sample("tsunagi_recovery_distrusted_sensors", slot="94") == 1.0
 

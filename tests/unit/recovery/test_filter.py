@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from services.recovery.factors import Factors
 from services.recovery.filter import Recovery, StepEstimate
 from services.recovery.forms import FORMS
 from services.recovery.model import Model, ModelError
@@ -253,7 +254,7 @@ def test_context_is_as_small_as_stated():
     assert len(recovery.context()) <= 8 * n + 150
     row[:m] = np.nan
     recovery.step(row)
-    assert len(recovery.context()) <= 8 * n + 4 * m * (m + 2) + 150
+    assert len(recovery.context()) <= 8 * n + 4 * m * (m + 3) + 180
 
 
 def test_context_of_another_model_or_form_or_none():
@@ -389,7 +390,7 @@ def test_a_widened_filter_starts_with_what_is_known(form: Literal["precision", "
 def test_a_widened_filter_helps_at_once_and_keeps_factors_and_distrust() -> None:
     model = Model.from_joint(np.zeros(6), np.kron(np.array([[1, 0.9], [0.9, 1]]), 0.05 * np.eye(3) + 0.95), names(3))
     narrow = Recovery(model.select(["s0", "s1"]))
-    narrow.set_factors(np.array([2.0, 3.0]))
+    narrow.set_factors(Factors.plain([2.0, 3.0]))
     narrow.distrust(1, out=True)
     narrow.step(np.zeros(2))
     narrow.step(np.array([NAN, 1.0]))
@@ -398,7 +399,7 @@ def test_a_widened_filter_helps_at_once_and_keeps_factors_and_distrust() -> None
     assert 0 < found.bound[0] < 0.7 * alone.bound[0]
     assert (found.sd[:2] > 0).all(), "a distrusted sensor still is"
     assert wide.given_factors is not None
-    np.testing.assert_array_equal(wide.given_factors, [2.0, 3.0, 1.0])
+    np.testing.assert_array_equal(wide.given_factors.base, [2.0, 3.0, 1.0])
     with pytest.raises(ModelError, match="first sensors are others"):
         narrow.widened(model.select(["s1", "s0", "s2"]))
 
