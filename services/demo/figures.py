@@ -14,6 +14,7 @@ from services.demo.evidence import Collected, Output, Read
 from services.demo.findings import World
 from services.demo.promises import score
 from services.demo.truth import Truth
+from services.recovery.coverage import Coverage
 from services.runtime.columns import Floats
 from services.runtime.messages import BOUNDED
 
@@ -21,23 +22,33 @@ BEFORE_S = 1.0
 AFTER_S = 4.0
 
 
-def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[str, float | int | None]:
+def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[str, Any]:
     """Return the error of the estimated values against the CSV's own windows.
 
     `rmse` is in the sensors' units, `nrmse` in each one's standard deviation, `coverage` the share of bounds that hold,
-    `outages` the stretches of one sensor in which the values lie.
+    `coverage_by` the same by what an estimate is like (`recovery.coverage`), `outages` the stretches of one sensor in
+    which the values lie.
     """
     first = world.truth.first_step - delivery.first_step
     scored = score(delivery, world)
     off = scored.off
     unit = np.broadcast_to(world.scale, scored.where.shape)[scored.where]
     quality = delivery.quality[first : first + len(scored.where)][scored.where]
+    rows = slice(first, first + len(scored.where))
+    within, level = np.zeros(scored.where.shape, dtype=bool), np.zeros(scored.where.shape)
+    within[scored.where] = off <= scored.bound
+    with np.errstate(divide="ignore", invalid="ignore"):
+        usual = np.nanmean(world.truth.values, axis=0)
+        level = np.nan_to_num((delivery.mean[rows] - usual) / world.scale)
+    coverage = Coverage(1, scored.where.shape[1])
+    coverage.add_table(delivery.estimated[rows], scored.where, within, level)
     return {
         "values": len(off),
         "outages": scored.outages,
         "rmse": _root_mean_square(off),
         "nrmse": _root_mean_square(off[unit > 0] / unit[unit > 0]),
         "coverage": scored.coverage,
+        "coverage_by": coverage.shares(),
         "delta": delta,
         "bounded": int((quality == BOUNDED).sum()),
     }

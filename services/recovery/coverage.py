@@ -14,6 +14,8 @@ import numpy.typing as npt
 from services.recovery.factors import Places, Traits
 from services.runtime.columns import Floats
 
+Mask = npt.NDArray[np.bool_]
+
 LEVELS = {"lowest": -0.84, "low": -0.25, "middle": 0.25, "high": 0.84, "highest": np.inf}
 """Upper ends in units of scale: fifths of the estimates, were they Gaussian and as spread as the readings."""
 AGES = {"1": 1.0, "2-3": 3.0, "4-10": 10.0, "11-30": 30.0, "31-100": 100.0, "over 100": np.inf}
@@ -48,9 +50,7 @@ class Coverage:
         self.by_class = np.zeros((2, len(_NAMES)), dtype=np.int64)
         self.by_sensor = np.zeros((2, sensors), dtype=np.int64)
 
-    def add(
-        self, places: Places, groups: Places, within: npt.NDArray[np.bool_], traits: Traits, share: float | Floats
-    ) -> None:
+    def add(self, places: Places, groups: Places, within: Mask, traits: Traits, share: float | Floats) -> None:
         """Count some estimates.
 
         Args:
@@ -72,6 +72,20 @@ class Coverage:
             self.by_class += np.stack([np.bincount(o, minlength=len(_NAMES)) for o in (of, of[within])])
             begin += len(ends)
 
+    def add_table(self, estimated: Mask, where: Mask, within: Mask, level: Floats) -> None:
+        """Count the estimates of a table of steps, one row a step, all bool[T, n] or float64[T, n].
+
+        Args:
+            estimated: what was not read.
+            where: the estimates whose truth is known.
+            within: whether the truth lay within the bound; only read where `where` is set.
+            level: of the estimates, in units of scale; likewise.
+        """
+        steps, places = np.nonzero(where)
+        traits = Traits(level[where], np.ones(len(places)), ages(estimated)[where])
+        share = estimated.mean(axis=1)[steps]
+        self.add(places, np.zeros(len(places), dtype=np.intp), within[where], traits, share)
+
     def worst_sensor(self) -> tuple[int, float] | None:
         """Return place and share within of the sensor whose bounds hold least often; None = too few truths of each."""
         truths, within = self.by_sensor
@@ -89,3 +103,9 @@ class Coverage:
             if truths:
                 found.setdefault(kind, {})[name] = round(within / truths, 4)
         return found
+
+
+def ages(missing: Mask) -> Floats:
+    """Return for how many steps each sensor has been missing, this one included: float64[T, n] of bool[T, n]."""
+    rows = np.arange(1.0, len(missing) + 1)[:, None]
+    return np.asarray(rows - np.maximum.accumulate(np.where(missing, 0.0, rows), axis=0))

@@ -11,6 +11,8 @@ sensor's standard deviation over the whole series. One JSON object comes out:
     nrmse           root mean squared error
     coverage        share of truths within the bound, by the bound's probability, all sensors together
     worst_coverage  the same, of the worst sensor
+    worst_level     the same, of the worst fifth of the estimates by how high they are, in units of each sensor
+    coverage_by     of bounds of 0.9, by level, steps since the sensor was read, and share missing
     interval_score  width of the bounds of 0.9 + 20 times what a truth is off them, on average (Gneiting, Raftery 2007)
     step_ms         time of a step: filter, calibration and refit together
     baselines       the same for others; "offline" ones see the whole series, the future too
@@ -34,6 +36,7 @@ import numpy.typing as npt
 
 from services.recovery.averaging import ModelAverage
 from services.recovery.calibration import Calibration, Shadow
+from services.recovery.coverage import Coverage
 from services.recovery.estimation import estimate, read_often
 from services.recovery.filter import Recovery
 from services.recovery.fit import read_history
@@ -286,6 +289,16 @@ def judge(found: Found, trial: Trial) -> dict[str, Any]:
             str(level): round(float((inside.sum(axis=0)[counts > 0] / counts[counts > 0]).min()), 4)
             for level, inside in within.items()
         }
+        with np.errstate(invalid="ignore"):
+            high = (found.mean - np.nanmean(trial.values, axis=0)) / trial.unit
+        fifth = np.searchsorted(np.quantile(high[scored], (0.2, 0.4, 0.6, 0.8)), high)
+        result["worst_level"] = {
+            str(level): round(min(float(inside[scored & (fifth == each)].mean()) for each in range(5)), 4)
+            for level, inside in within.items()
+        }
+        coverage = Coverage(1, trial.values.shape[1])
+        coverage.add_table(trial.hidden | ~np.isfinite(trial.values), scored, within[SCORED_LEVEL], high)
+        result["coverage_by"] = coverage.shares()
         half = found.bounds[SCORED_LEVEL] / trial.unit
         outside = np.maximum(off - half, 0.0)
         score = 2 * half + 2 / (1 - SCORED_LEVEL) * outside

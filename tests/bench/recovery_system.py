@@ -1,6 +1,7 @@
 """Recovery from end to end: an edge of 20 sensors among 500 is killed. When do its values come, and how good are they?
 
     python -m tests.bench.recovery_system --kills 20 --out out/recovery-system.json
+    python -m tests.bench.recovery_system --data traffic.txt --edges 5 --kills 20 --out out/recovery-traffic.json
 
 Starts a system of its own (broker, workers, 25 edges, Spark), kills one edge after the other with SIGKILL and lets each
 come back. A value is late by how much longer than usual it took from the end of its step to `recovered`, usual being
@@ -13,6 +14,8 @@ the median of the 5 s before the kill. One JSON object comes out:
     missing      values of the dead edge that did not come at all
     error_sd     root mean square error of what was filled in, in standard deviations of each sensor
     within       share of truths within the bound; `delta`: what it should be
+    worst_level, worst_sensor, coverage_by: the same of the worst fifth of the estimates by how high they are, of the
+                 worst sensor, and by level and steps since the kill
     bounded      share of values that met eps; `helped`: share of outages in which a slot had helpers
 """
 
@@ -31,32 +34,87 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from services.local import processes
 from services.local.fleet import Fleet
 from services.local.topics import read_partition, tool_log
+from services.recovery.coverage import Coverage
 from services.recovery.estimation import estimate
-from services.recovery.model import Model
+from services.recovery.factors import Traits
+from services.recovery.model import Model, ModelError
 from services.recovery.windows import windows
 from services.runtime.columns import Floats, floats, octets, sensors
 from services.runtime.log import RECOVERED, TUPLES
 from services.runtime.messages import BOUNDED, EXACT, LogRecord, Recovered
 from services.runtime.settings import Settings, Steps
-from tests.bench import outcome
+from tests.bench import outcome, recovery_data
 from tests.bench.system import running, say, spread
 from tests.e2e.system import to_toml
 
 EDGES, SENSORS = 25, 500
-STEP_S, INTERVAL_S, WINDOW = 0.2, 0.1, 10
-STEPS = Steps(interval_s=INTERVAL_S, window=WINDOW, slide=round(STEP_S / INTERVAL_S))
+STEP_S = 0.2
 ROWS, FIT_ROWS = 4000, 2000
 WAVES, NOISE = 12, 0.3
 DEAD_S, BACK_S, BEFORE_S = 4.0, 4.0, 5.0
 DELTA = 0.9
+LEAST_PLAYED_S = 60.0
+"""Time that a series must last for, from the end of what is fitted to."""
 
 
 @dataclass(frozen=True)
-class Fleet500:
+class Series:
+    """What the sensors read, and what the model knows of it beforehand.
+
+    Attributes:
+        played: float64[rows, n], what the edges play, again and again.
+        fitted: float64[rows, n], what the model is fitted to.
+        steps: window and slide.
+        edges: how many there are; neighbouring sensors have one.
+    """
+
+    played: Floats
+    fitted: Floats
+    steps: Steps
+    edges: int
+
+    @classmethod
+    def made(cls) -> Series:
+        """Return mixtures of slow waves, and noise of each sensor's own; they go on from the end with the beginning."""
+        chance = np.random.default_rng(7)
+        steps = Steps(interval_s=0.1, window=10, slide=round(STEP_S / 0.1))
+        seconds = np.arange(ROWS) * steps.interval_s
+        turns = chance.choice(np.arange(6, 60), WAVES, replace=False)  # whole ones in the file
+        turned = turns * seconds[:, None] / (ROWS * steps.interval_s) + chance.uniform(size=WAVES)
+        mixed = np.sin(2 * np.pi * turned) @ chance.normal(size=(WAVES, SENSORS))
+        values = np.round(20.0 + mixed + NOISE * chance.normal(size=mixed.shape), 4)
+        return cls(values, values[:FIT_ROWS], steps, EDGES)
+
+    @classmethod
+    def read(cls, path: Path, axis: str, edges: int, rows: int | None) -> Series:
+        """Read a series (`recovery_data.read`): the first half is fitted to, the second is played, a row a step.
+
+        Raises:
+            ModelError: it cannot be read, or is too short.
+        """
+        values = recovery_data.read(path, axis)[:rows]
+        half = len(values) // 2
+        if (len(values) - half) * STEP_S < LEAST_PLAYED_S:
+            raise ModelError(f"{path}: found {len(values)} rows, expected {2 * LEAST_PLAYED_S / STEP_S:.0f} or more")
+        return cls(values[half:], values[:half], Steps(interval_s=STEP_S, window=1, slide=1), edges)
+
+    @property
+    def sensors(self) -> int:
+        """How many there are."""
+        return self.played.shape[1]
+
+    def edge_of(self, sensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the edges' numbers of sensors, from 0 on."""
+        return np.asarray(sensor * self.edges // self.sensors)
+
+
+@dataclass(frozen=True)
+class FleetUnderTest:
     """What the system is to do.
 
     Attributes:
@@ -64,19 +122,21 @@ class Fleet500:
         eps: tolerated error, in standard deviations.
     """
 
+    series: Series
     slots: int
     eps: float
 
     def write(self, work: Path, port: int) -> Path:
         """Write data, sensors table, model and configuration; return the configuration's file."""
-        names = [f"s{number:03d}" for number in range(SENSORS)]
-        values = np.round(_signals(np.random.default_rng(7)), 4)
-        (work / "data.csv").write_text(
-            "\n".join([",".join(names), *(",".join(map(str, row)) for row in values.tolist())]) + "\n"
-        )
-        rows = [f"{name},edge-{number * EDGES // SENSORS + 1:02d}" for number, name in enumerate(names)]
-        (work / "sensors.csv").write_text("\n".join(["sensor,edge", *rows]) + "\n")
-        _model(names, values[:FIT_ROWS]).save(work / "model.bin")
+        series = self.series
+        names = [f"s{number:03d}" for number in range(series.sensors)]
+        edges = [f"edge-{number + 1:02d}" for number in series.edge_of(np.arange(series.sensors)).tolist()]
+        rows = [",".join("" if np.isnan(value) else repr(value) for value in row) for row in series.played.tolist()]
+        (work / "data.csv").write_text("\n".join([",".join(names), *rows]) + "\n")
+        table = [f"{name},{edge}" for name, edge in zip(names, edges, strict=True)]
+        (work / "sensors.csv").write_text("\n".join(["sensor,edge", *table]) + "\n")
+        estimate(windows(series.fitted, series.steps), names, edges=edges)[0].save(work / "model.bin")
+        steps = series.steps
         config = work / "tsunagi.toml"
         config.write_text(
             to_toml(
@@ -84,7 +144,7 @@ class Fleet500:
                     "state": str(work / "run"),
                     "sensors": str(work / "sensors.csv"),
                     "kafka": {"servers": f"127.0.0.1:{port}"},
-                    "steps": {"interval_s": INTERVAL_S, "window": WINDOW, "slide": round(STEP_S / INTERVAL_S)},
+                    "steps": {"interval_s": steps.interval_s, "window": steps.window, "slide": steps.slide},
                     "slots": {"count": self.slots},
                     "source": {"path": str(work / "data.csv"), "repeat": True},
                     "recovery": {
@@ -99,21 +159,6 @@ class Fleet500:
             )
         )
         return config
-
-
-def _signals(chance: np.random.Generator) -> Floats:
-    """Return float64[ROWS, SENSORS]: mixtures of slow waves, and noise of each sensor's own; it may be repeated."""
-    seconds = np.arange(ROWS) * INTERVAL_S
-    turns = chance.choice(np.arange(6, 60), WAVES, replace=False)  # whole ones in the file
-    waves = np.sin(2 * np.pi * (turns * seconds[:, None] / (ROWS * INTERVAL_S) + chance.uniform(size=WAVES)))
-    mixed = waves @ chance.normal(size=(WAVES, SENSORS))
-    return np.asarray(20.0 + mixed + NOISE * chance.normal(size=mixed.shape))
-
-
-def _model(names: list[str], values: Floats) -> Model:
-    """Return a model of the windows of these rows."""
-    edges = [str(number * EDGES // SENSORS) for number in range(SENSORS)]
-    return estimate(windows(values, STEPS), names, edges=edges)[0]
 
 
 @dataclass
@@ -134,15 +179,21 @@ class Tally:
     after: list[float] = field(default_factory=list)
     before: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
+    within: list[bool] = field(default_factory=list)
+    level: list[float] = field(default_factory=list)
+    age: list[float] = field(default_factory=list)
+    sensor: list[int] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def kill_edges(settings: Settings, config: Path, kills: int, chance: random.Random) -> list[Outage]:
+def kill_edges(
+    settings: Settings, config: Path, edges: int, kills: int, dead_s: float, chance: random.Random
+) -> list[Outage]:
     """Kill one edge after the other, and start it again."""
     outages: list[Outage] = []
     fleet = Fleet(tool_log(settings, "bench"))
     for number in range(kills):
-        edge = f"edge-{chance.randrange(EDGES) + 1:02d}"
+        edge = f"edge-{chance.randrange(edges) + 1:02d}"
         process = processes.find(settings.state, edge)
         if process is None:
             raise RuntimeError(f"{edge}: no such process")
@@ -150,7 +201,7 @@ def kill_edges(settings: Settings, config: Path, kills: int, chance: random.Rand
         outage = Outage(edge, time.time_ns() // 1000)
         processes.kill(process)
         processes.forget(settings.state, edge)
-        time.sleep(DEAD_S)
+        time.sleep(dead_s)
         outage.back_us = time.time_ns() // 1000
         processes.start(settings, config, edge, "edge", ["edge", "run", "--edge", edge])
         until = time.monotonic() + 60.0
@@ -165,12 +216,12 @@ def kill_edges(settings: Settings, config: Path, kills: int, chance: random.Rand
     return outages
 
 
-def truths(settings: Settings, work: Path) -> tuple[Floats, int]:
+def truths(settings: Settings, series: Series) -> tuple[Floats, int]:
     """Return the true windows, float64[steps, n] from the step of the second element on."""
-    values = np.loadtxt(work / "data.csv", delimiter=",", skiprows=1)
+    steps, played = series.steps, series.played
     origin_us = int((settings.state / "origin").read_text())
-    true = windows(np.vstack([values, values[:WINDOW]]), STEPS)[: ROWS // STEPS.slide]
-    return true, -(-origin_us // STEPS.slide_us) + WINDOW // STEPS.slide
+    true = windows(np.vstack([played, played[: steps.window]]), steps)[: len(played) // steps.slide]
+    return true, -(-origin_us // steps.slide_us) + steps.window // steps.slide
 
 
 @dataclass(frozen=True)
@@ -186,11 +237,11 @@ class Delivered:
         return (self.appended_us - self.message.event_time_us) / 1e6
 
 
-def judge(settings: Settings, outages: Sequence[Outage], work: Path) -> Tally:
+def judge(settings: Settings, outages: Sequence[Outage], work: Path, series: Series) -> Tally:
     """Go through `recovered`."""
     log, tally = tool_log(settings, "bench"), Tally()
-    scale = Model.load(work / "model.bin").scale
-    true, first_step = truths(settings, work)
+    true, first_step = truths(settings, series)
+    judging = Judging(series, Model.load(work / "model.bin"), true, first_step)
     for slot in range(settings.slots.count):
         steps = [
             Delivered(Recovered.FromString(record.value or b""), record.appended_us)
@@ -205,13 +256,21 @@ def judge(settings: Settings, outages: Sequence[Outage], work: Path) -> Tally:
         for outage in outages:
             tally.counts["outages"] += 1
             tally.counts["helped"] += any(outage.killed_us < at < outage.back_us for at in helped)
-            judge_outage(tally, steps, outage, true, first_step, scale)
+            judge_outage(tally, steps, outage, judging)
     return tally
 
 
-def judge_outage(
-    tally: Tally, steps: Sequence[Delivered], outage: Outage, true: Floats, first_step: int, scale: Floats
-) -> None:
+@dataclass(frozen=True)
+class Judging:
+    """What outages are judged by: the true windows, float64[steps, n], are those from `first_step` on."""
+
+    series: Series
+    model: Model
+    true: Floats
+    first_step: int
+
+
+def judge_outage(tally: Tally, steps: Sequence[Delivered], outage: Outage, by: Judging) -> None:
     """Judge one slot's steps of one outage."""
     before = (outage.killed_us - BEFORE_S * 1e6, outage.killed_us - 1e6)
     calm = [item.taken_s for item in steps if before[0] < item.message.event_time_us < before[1]]
@@ -219,8 +278,8 @@ def judge_outage(
     tally.usual.append(usual)
     tally.before += [taken - usual for taken in calm]
     everyone = sensors(steps[-1].message.sensor)
-    mine = everyone[everyone * EDGES // SENSORS == int(outage.edge[5:]) - 1]
-    came_us = 0
+    mine = everyone[by.series.edge_of(everyone) == int(outage.edge[5:]) - 1]
+    came_us, age = 0, 0
     for item in steps:
         message = item.message
         # The first step may still have been sent before the kill, the last ones be the returning edge's.
@@ -234,17 +293,39 @@ def judge_outage(
         ids = sensors(message.sensor)
         own = np.isin(ids, mine)
         quality = octets(message.quality)[own]
-        truth = true[(message.step - first_step) % len(true), ids[own]]
-        off = np.abs(floats(message.mean)[own] - truth)
-        tally.errors += (off / scale[ids[own]]).tolist()
+        truth = by.true[(message.step - by.first_step) % len(by.true), ids[own]]
+        mean, scale = floats(message.mean)[own], by.model.scale[ids[own]]
+        off, known = np.abs(mean - truth), np.isfinite(truth)
+        within = off <= floats(message.bound)[own]
+        age += 1
+        tally.errors += (off / scale)[known].tolist()
+        tally.within += within[known].tolist()
+        tally.level += ((mean - by.model.mean[ids[own]]) / scale)[known].tolist()
+        tally.age += [float(age)] * int(known.sum())
+        tally.sensor += ids[own][known].tolist()
         for name, count in (
             ("values", len(mine)),
             ("missing", len(mine) - own.sum()),
             ("untagged", (quality == EXACT).sum()),
             ("bounded", (quality == BOUNDED).sum()),
-            ("within", (off <= floats(message.bound)[own]).sum()),
+            ("within", within[known].sum()),
         ):
             tally.counts[name] += int(count)
+
+
+def coverages(tally: Tally, sensors: int, missing: float) -> dict[str, Any]:
+    """Return the share of truths within the bound by what the estimate was like, and of the worst."""
+    within, level = np.array(tally.within), np.array(tally.level)
+    places, age = np.array(tally.sensor, dtype=np.intp), np.array(tally.age)
+    coverage = Coverage(1, sensors)
+    coverage.add(places, np.zeros(len(places), dtype=np.intp), within, Traits(level, np.ones(len(age)), age), missing)
+    fifth = np.searchsorted(np.quantile(level, (0.2, 0.4, 0.6, 0.8)), level)
+    worst = coverage.worst_sensor()
+    return {
+        "worst_level": round(min(float(within[fifth == each].mean()) for each in range(5)), 4),
+        "worst_sensor": None if worst is None else round(worst[1], 4),
+        "coverage_by": coverage.shares(),
+    }
 
 
 def main() -> int:
@@ -252,20 +333,38 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--eps", type=float, default=0.1)
+    parser.add_argument("--dead-s", type=float, default=DEAD_S, help="how long each edge is away")
+    parser.add_argument(
+        "--data", type=Path, help="a series in place of the made one: half is fitted to, half is played"
+    )
+    parser.add_argument("--axis", choices=("auto", "lines", "columns"), default="auto", help="that its time runs along")
+    parser.add_argument("--edges", type=int, default=5, help="of its sensors")
+    parser.add_argument("--rows", type=int, help="of it, from its start")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--port", type=int, default=29292)
     parser.add_argument("--work", type=Path, default=Path("out/bench"))
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    with running(options.work, options.port, Fleet500(options.slots, options.eps)) as (settings, config):
+    try:
+        series = (
+            Series.made()
+            if options.data is None
+            else Series.read(options.data, options.axis, options.edges, options.rows)
+        )
+    except ModelError as error:
+        parser.error(str(error))
+    fleet = FleetUnderTest(series, options.slots, options.eps)
+    with running(options.work, options.port, fleet) as (settings, config):
         time.sleep(10.0)
-        outages = kill_edges(settings, config, options.kills, random.Random(options.seed))
-        tally = judge(settings, outages, options.work.resolve())
+        chance = random.Random(options.seed)
+        outages = kill_edges(settings, config, series.edges, options.kills, options.dead_s, chance)
+        tally = judge(settings, outages, options.work.resolve(), series)
     counts = tally.counts
     found: dict[str, Any] = {
         "bench": "recovery_system",
-        "edges": EDGES,
-        "sensors": SENSORS,
+        "data": "made" if options.data is None else options.data.name,
+        "edges": series.edges,
+        "sensors": series.sensors,
         "slots": options.slots,
         "kills": len(outages),
         "eps": options.eps,
@@ -280,6 +379,7 @@ def main() -> int:
         "untagged": counts["untagged"],
         "error_sd": round(float(np.sqrt(np.mean(np.square(tally.errors)))), 4),
         "within": round(counts["within"] / max(1, len(tally.errors)), 4),
+        **coverages(tally, series.sensors, 1 / series.edges),
         "bounded": round(counts["bounded"] / max(1, counts["values"]), 4),
         "helped": round(counts["helped"] / max(1, counts["outages"]), 4),
     }

@@ -28,6 +28,7 @@ def checked(small: SmallWorld) -> Checked:
 
 def test_recovered_figures(small: SmallWorld, checked: Checked) -> None:
     figures = recovered_figures(checked.delivery, small.world, 0.9)
+    assert set(figures["coverage_by"]) == {"level", "steps", "missing"}
     truth = small.world.truth
     missed = [(n, s) for n in range(small_world.DEAD[1], small_world.DEAD[2]) for s in (4, 5, 6, 7)]
     missed += [(small_world.LATE_STEP, s) for s in (1, 3)]

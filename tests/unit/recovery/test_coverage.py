@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from services.recovery.coverage import KINDS, LEAST_OF_A_SENSOR, Coverage
+from services.recovery.coverage import KINDS, LEAST_OF_A_SENSOR, Coverage, ages
 from services.recovery.factors import Traits
 
 
@@ -50,3 +50,14 @@ def test_the_worst_sensor_is_one_that_has_truths_enough() -> None:
     tell(1, 100, 95)
     tell(2, 100, 80)
     assert coverage.worst_sensor() == (2, 0.8)
+
+
+def test_the_estimates_of_a_table_of_steps() -> None:
+    read = np.array([[1, 1], [0, 1], [0, 0], [1, 0], [0, 0]], dtype=bool)
+    assert ages(~read).tolist() == [[0, 0], [1, 0], [2, 1], [0, 2], [1, 3]]
+    coverage = Coverage(1, 2)
+    where = ~read & (np.arange(5) != 3)[:, None]  # of the fourth step no truth is known
+    coverage.add_table(~read, where, np.arange(5)[:, None] < [4, 2], np.zeros((5, 2)))
+    assert coverage.by_sensor.tolist() == [[3, 2], [2, 0]]
+    assert coverage.shares()["steps"] == {"1": round(1 / 3, 4), "2-3": 0.5}
+    assert coverage.shares()["missing"] == {"25-50%": 1.0, "over 50%": 0.25}
