@@ -106,7 +106,7 @@ class Series:
     @property
     def sensors(self) -> int:
         """How many there are."""
-        return self.played.shape[1]
+        return len(self.played[0])
 
     def edge_of(self, sensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the edges' numbers of sensors, from 0 on."""
