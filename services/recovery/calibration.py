@@ -51,7 +51,7 @@ SLOPE_ROUNDS = 3
 """Newton's steps a look; the next look goes on from there."""
 MARKS = np.array([1.0, 3, 10, 30, 100, 300, 1000, 3000, 10_000])
 """Ages, in steps, at which outages are counted that lasted so long."""
-LEAST_OUTAGES = 5.0
+LEAST_OUTAGES = 3.0
 """Outages, by weight, that must have reached an age before factors of that age may be below the table's."""
 
 
