@@ -28,6 +28,7 @@ from services.local.topics import read_topic, tool_log
 from services.local.up import System
 from services.recovery.fit import fit_history
 from services.recovery.model import Model
+from services.recovery.progress import Tell
 from services.runtime import log
 from services.runtime.marked import DEMO, empty, mark
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
@@ -109,7 +110,7 @@ def run(plan: Plan) -> int:
     inputs = prepare(plan.data, plan.edges, plan.sensors, out)
     for note in inputs.notes:
         console.print(note, highlight=False, soft_wrap=True)
-    model = plan.model or _fit(inputs, out)
+    model = plan.model or _fit(inputs, out, lambda line: console.print(line, highlight=False, soft_wrap=True))
     config = out / "tsunagi.toml"
     port = free_port()
     config.write_text(to_toml(configuration(inputs, out, port, model, 0)), encoding="utf-8")
@@ -171,11 +172,12 @@ def _fresh(out: Path) -> Path:
     return out
 
 
-def _fit(inputs: Inputs, out: Path) -> Path:
+def _fit(inputs: Inputs, out: Path, tell: Tell) -> Path:
     path = out / "model.bin"
     config = out / "fit.toml"
     config.write_text(to_toml(configuration(inputs, out, 0, path, 0)), encoding="utf-8")
-    model, _ = fit_history(inputs.data, inputs.table, load(config).steps, (0, round(FIT_SHARE * inputs.rows)))
+    fitted_rows = 0, round(FIT_SHARE * inputs.rows)
+    model, _ = fit_history(inputs.data, inputs.table, load(config).steps, fitted_rows, tell=tell)
     config.unlink()
     model.save(path)
     return path

@@ -156,8 +156,10 @@ class PrecisionForm:
             self._rows_of = None
             return _read(self._precision, missing, surprise, missing)
         if len(self._rows) < len(missing):
-            self._rows = np.empty((len(missing), len(self._model)))
-        rows = self._precision.take(missing, axis=0, out=self._rows[: len(missing)], mode="clip")
+            self._rows, self._rows_of = np.empty((len(missing), len(self._model))), None
+        rows = self._rows[: len(missing)]
+        if self._rows_of is None or not np.array_equal(self._rows_of, missing):
+            self._precision.take(missing, axis=0, out=rows, mode="clip")
         self._rows_of, self._block = missing, rows.take(missing, axis=1, mode="clip")
         return rows @ surprise, self._block.copy()
 
@@ -263,7 +265,9 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
     """
     if name not in ("auto", *FORMS):
         raise ModelError(f"recovery: form: found {name!r}, expected auto, {' or '.join(FORMS)}")
-    noise, prior = _examine("Q", model.Q), _examine("prior", model.prior)
+    prior = _examine("prior", model.prior)
+    share = _noise_share(model)
+    noise = _examine("Q", model.Q) if share is None else prior.times(share)
     condition = max(noise.condition, prior.condition)
     nugget = NUGGET_SHARE * max(noise.highest, prior.highest, 1.0) if condition > SINGULAR else 0.0
     if name == "auto":
@@ -284,6 +288,20 @@ class _Examined:
     condition: float
     highest: float
     inverse: Floats | None
+
+    def times(self, share: float) -> _Examined:
+        """Return the same of the matrix times a number above 0."""
+        inverted = None if self.inverse is None else self.inverse / share
+        return _Examined(self.condition, share * self.highest, inverted)
+
+
+def _noise_share(model: Model) -> float | None:
+    """Return q if Q = q prior, as in a model of the structure "diagonal" (`moments.of_covariance`), else None."""
+    persistence = float(model.transition[0]) if model.diagonal else 1.0
+    share = 1 - persistence**2
+    if share <= 0 or not (model.transition == persistence).all():
+        return None
+    return share if np.array_equal(model.Q, share * model.prior) else None
 
 
 def _examine(name: str, matrix: Floats) -> _Examined:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from services.recovery import refits
-from services.recovery.model import Model, ModelError
+from services.recovery.model import Model, ModelError, mirror
 from services.runtime.columns import F64, Floats
 
 MAGIC = b"TSUNAGI-MODEL\r\n\x1a"
@@ -223,15 +223,23 @@ def _read(path: Path) -> bytes:
 
 def _lower(matrix: Floats) -> Floats:
     """Lower triangle of a symmetric matrix, row by row."""
-    return np.asarray(matrix[np.tril_indices(len(matrix))])
+    n = len(matrix)
+    lower = np.empty(n * (n + 1) // 2)
+    for row, values in enumerate(matrix):  # indices of all elements would take four times as much as they
+        begin = row * (row + 1) // 2
+        lower[begin : begin + row + 1] = values[: row + 1]
+    return lower
 
 
 def _square(lower: Floats, n: int) -> Floats:
     if lower.shape != (n * (n + 1) // 2,):
         raise ModelError(f"found a triangle of {lower.size} numbers, expected {n * (n + 1) // 2} for {n} sensors")
-    matrix = np.zeros((n, n))
-    matrix[np.tril_indices(n)] = lower
-    return matrix + np.tril(matrix, -1).T
+    matrix = np.empty((n, n))
+    for row in range(n):
+        begin = row * (row + 1) // 2
+        matrix[row, : row + 1] = lower[begin : begin + row + 1]
+    mirror(matrix)
+    return matrix
 
 
 def _split(payload: bytes, shapes: dict[str, tuple[int, ...]]) -> dict[str, Floats]:

@@ -7,6 +7,10 @@ import pytest
 from scipy import linalg
 
 from services.recovery import forms
+from services.recovery.filter import Recovery
+from services.recovery.model import Model
+from services.recovery.moments import Structure, of_covariance
+from services.runtime.columns import Floats
 
 
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 130, 257])
@@ -20,3 +24,48 @@ def test_an_inverted_triangle(monkeypatch: pytest.MonkeyPatch, n: int, most: int
     forms._invert(factor)
     np.testing.assert_allclose(factor, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
     assert not np.triu(factor, 1).any()
+
+
+def random_covariance(n: int) -> Floats:
+    root = np.random.default_rng(n).normal(size=(n, 2 * n))
+    return np.asarray(root @ root.T / n)
+
+
+@pytest.mark.parametrize("persistence", [0.0, 0.8, 0.99])
+def test_a_noise_that_is_a_share_of_the_prior_is_not_inverted_anew(
+    monkeypatch: pytest.MonkeyPatch, persistence: float
+) -> None:
+    n = 30
+    base = Model(tuple(map(str, range(n))), np.zeros(n), np.ones(n), np.zeros(n), np.eye(n), np.eye(n), np.zeros(n))
+    model = of_covariance(random_covariance(n), Structure("diagonal", 0.1, persistence), base)
+    examined: list[str] = []
+    examine = forms._examine
+
+    def noted(name: str, matrix: Floats) -> forms._Examined:
+        examined.append(name)
+        return examine(name, matrix)
+
+    monkeypatch.setattr(forms, "_examine", noted)
+    choice = forms.choose_form(model)
+    assert examined == ["prior"]
+    assert isinstance(choice.form, forms.PrecisionForm)
+    prior_precision, precision, _, _ = choice.form.matrices()
+    np.testing.assert_allclose(prior_precision @ model.prior, np.eye(n), atol=1e-9)
+    np.testing.assert_allclose(precision @ model.Q, np.eye(n), atol=1e-9)
+    assert choice.condition == pytest.approx(np.linalg.cond(model.Q))
+
+
+def test_rows_that_are_kept_serve_the_same_missing_set_and_no_other() -> None:
+    n = 20
+    model = of_covariance(
+        random_covariance(n),
+        Structure("diagonal", 0.1, 0.9),
+        Model(tuple(map(str, range(n))), np.zeros(n), np.ones(n), np.zeros(n), np.eye(n), np.eye(n), np.zeros(n)),
+    )
+    literal = Recovery(model, form="covariance")
+    fast = Recovery(model, form="precision")
+    draw = np.random.default_rng(1)
+    for step, lost in enumerate([(1, 2), (1, 2), (3, 4), (3, 4), (1, 2, 3, 4, 5), (1, 2), (), (1, 2)]):
+        readings = draw.normal(size=n)
+        readings[list(lost)] = np.nan
+        np.testing.assert_allclose(fast.step(readings, step).mean, literal.step(readings, step).mean, atol=1e-8)
