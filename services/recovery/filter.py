@@ -17,7 +17,17 @@ from google.protobuf.message import DecodeError
 from scipy import linalg
 
 from services.recovery import lapack
-from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, Places, State, cholesky, choose_form, inverse
+from services.recovery.forms import (
+    FORMS,
+    PRECISION_LIMIT,
+    Choice,
+    Places,
+    State,
+    cholesky,
+    choose_form,
+    inverse,
+    widened_form,
+)
 from services.recovery.model import Model, ModelError, half_width
 from services.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED
@@ -71,6 +81,7 @@ class Recovery:
         form: "precision" (fast), "covariance" (for a Q that is nearly singular), "auto" = by the condition number.
         calibration: factors on the standard deviation that follow the data (`calibration.Calibration`); None = the
             model's own table.
+        choice: the model's form, where that is made already.
 
     Attributes:
         form: the form in use.
@@ -95,6 +106,7 @@ class Recovery:
         delta: float = 0.9,
         form: Literal["auto", "precision", "covariance"] = "auto",
         calibration: Factors | None = None,
+        choice: Choice | None = None,
     ) -> None:
         if not 0 < delta < 1:
             raise ModelError(f"recovery: delta: found {delta}, expected a probability between 0 and 1")
@@ -107,11 +119,11 @@ class Recovery:
         self._raw_sd = np.zeros(len(model))
         self.distrusted = np.zeros(len(model), dtype=bool)
         self._half_width = half_width(delta)
-        self._use(model, choose_form(model, form))
+        self._use(model, choice or choose_form(model, form))
         self._state: State | None = None
 
     def _use(self, model: Model, choice: Choice) -> None:
-        self.model = model
+        self.model, self._choice = model, choice
         self._inflation = model.inflation(self._delta)
         self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
         self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
@@ -212,7 +224,8 @@ class Recovery:
         same = model.names[:n] == self.model.names and np.array_equal(model.scale[:n], self.model.scale)
         if not same:
             raise ModelError("recovery: found a model whose first sensors are others, expected this filter's")
-        other = Recovery(model, eps=self._eps, delta=self._delta, form=self._asked_form)
+        choice = widened_form(self._choice, self.model, model) if self._asked_form == "auto" else None
+        other = Recovery(model, eps=self._eps, delta=self._delta, form=self._asked_form, choice=choice)
         other.distrusted = np.concatenate([self.distrusted, np.zeros(wide - n, dtype=bool)])
         given = self.given_factors
         if given is not None:
