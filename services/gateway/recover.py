@@ -12,6 +12,7 @@ import numpy.typing as npt
 from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
 from services.recovery.filter import Recovery, StepEstimate
+from services.recovery.forms import Choice
 from services.recovery.model import Model, ModelError
 from services.runtime.columns import Floats, octets, pack_arrays, unpack_arrays
 from services.runtime.messages import UNBOUNDED, UNMODELLED
@@ -34,6 +35,7 @@ class Recover:
     def __init__(self, config: SlotConfig, *, model: Model | None = None) -> None:
         self._model = model
         self._filter: Recovery | None = None
+        self._fitted: tuple[Model, Choice] | None = None  # what the filter began with, before any refit
         self._wide: Recovery | None = None  # of the helpers too; it runs beside the other while there are any
         self._helpers: tuple[int, ...] = ()
         self.heard: Floats = np.empty(0)
@@ -48,6 +50,7 @@ class Recover:
         if model is not None and len(self._places):
             part = model.select([config.names[i] for i in self._places])
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
+            self._fitted = part, self._filter.choice
         self._watchers: tuple[Watcher, ...] = ()
 
     @property
@@ -86,7 +89,7 @@ class Recover:
         if usable:
             names = [*self._filter.model.names, *(name for _, name in usable)]
             with contextlib.suppress(ModelError):  # no covariance by rounding: everyone goes on without
-                self._wide = self._filter.widened(self._model.select(names), step)
+                self._wide = self._filter.widened(self._model.select(names), step, self._fitted)
                 self._helpers = tuple(sensor for sensor, _ in usable)
 
     def hear(self, helpers: Mapping[int, float]) -> None:

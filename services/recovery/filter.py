@@ -84,7 +84,7 @@ class Recovery:
         choice: the model's form, where that is made already.
 
     Attributes:
-        form: the form in use.
+        form: the form in use; `choice`: all that is known of it.
         condition: the greater of the condition numbers of Q and of the prior.
         nugget: what was added to both diagonals, in units of scale squared; 0 = nothing.
         reason: why this form, in words for a log line.
@@ -123,7 +123,7 @@ class Recovery:
         self._state: State | None = None
 
     def _use(self, model: Model, choice: Choice) -> None:
-        self.model, self._choice = model, choice
+        self.model, self.choice = model, choice
         self._inflation = model.inflation(self._delta)
         self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
         self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
@@ -207,12 +207,14 @@ class Recovery:
         self._eps, self._delta = eps, delta
         self._half_width, self._inflation = half_width(delta), self.model.inflation(delta)
 
-    def widened(self, model: Model, step: int = 0) -> Recovery:
+    def widened(self, model: Model, step: int = 0, fitted: tuple[Model, Choice] | None = None) -> Recovery:
         """Return a filter of these sensors and more that goes on from here (helpers, section 4.2 of the paper).
 
         Args:
             model: its first sensors are this filter's, with the same scale.
             step: the last one taken; only asked for where the two models' profiles differ.
+            fitted: a model of this filter's sensors and its form, which that of `model` may be made of (`widened_form`);
+                this filter's own may be a refit, which a replica that was restored has not had at the same time.
 
         Of the sensors that are new nothing was read yet: given what is known now they have their stationary
         distribution, X_new | X ~ N(A X, D) with A = S_new,own S_own^-1 of the prior.
@@ -224,7 +226,8 @@ class Recovery:
         same = model.names[:n] == self.model.names and np.array_equal(model.scale[:n], self.model.scale)
         if not same:
             raise ModelError("recovery: found a model whose first sensors are others, expected this filter's")
-        choice = widened_form(self._choice, self.model, model) if self._asked_form == "auto" else None
+        narrow, own = fitted or (self.model, self.choice)
+        choice = widened_form(own, narrow, model) if self._asked_form == "auto" else None
         other = Recovery(model, eps=self._eps, delta=self._delta, form=self._asked_form, choice=choice)
         other.distrusted = np.concatenate([self.distrusted, np.zeros(wide - n, dtype=bool)])
         given = self.given_factors

@@ -8,7 +8,8 @@ with the n - m observed sensors instead, n^3 / 3 and more, but needs no inverse 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -39,6 +40,8 @@ HALVED_INVERSE = 1000
 FEW = 500
 """Sensors up to which all eigenvalues are computed in no time; beyond, the outermost ones alone."""
 FORMS = ("precision", "covariance")
+_CHOICE = "_choice"
+"""Where a model keeps the form that was made of it in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +285,9 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
     """
     if name not in ("auto", *FORMS):
         raise ModelError(f"recovery: form: found {name!r}, expected auto, {' or '.join(FORMS)}")
+    kept: Choice | None = model.__dict__.get(_CHOICE)
+    if kept is not None and name == "auto":
+        return replace(kept, form=copy(kept.form))  # each has rows of its own
     prior = _examine("prior", model.prior)
     share = _noise_share(model)
     noise = _examine("Q", model.Q) if share is None else prior.times(share)
@@ -296,6 +302,15 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
     else:
         form = PrecisionForm(model, prior.inverse, noise.inverse)
     return Choice(name, form, condition, nugget, noise, prior)
+
+
+def keep_form(model: Model) -> None:
+    """Make a model's form in advance: `choose_form` then has it.
+
+    Raises:
+        ModelError: as `choose_form`.
+    """
+    model.__dict__[_CHOICE] = choose_form(model)
 
 
 def widened_form(own: Choice, narrow: Model, model: Model) -> Choice | None:

@@ -36,6 +36,9 @@ ROUNDING = 1e-13
 TILE = 256
 """Rows and columns of a matrix that are mirrored at a time: as many as fit into a core's cache."""
 
+_PART = "_part"
+"""Where a model keeps the part of it that was selected in advance."""
+
 Calibrated = tuple[tuple[float, float], ...]
 """(delta, factor), ascending."""
 
@@ -240,6 +243,9 @@ class Model:
         Raises:
             ModelError: a name is unknown or stands twice, or there is none.
         """
+        kept: Model | None = self.__dict__.get(_PART)
+        if kept is not None and kept.names == tuple(names):
+            return kept
         places = {name: place for place, name in enumerate(self.names)}
         unknown = [name for name in names if name not in places]
         if unknown:
@@ -272,12 +278,18 @@ class Model:
     def with_words(self, *, about: Mapping[str, Any], calibration: Calibrated | None = None) -> Model:
         """Return the same model with another `about` (and calibration); the two share their matrices."""
         other = copy(self)
-        other.__dict__.pop("identity", None)
+        for derived in ("identity", _PART):
+            other.__dict__.pop(derived, None)
         object.__setattr__(other, "about", about)
         if calibration is not None:
             _check_calibration(calibration)
             object.__setattr__(other, "calibration", calibration)
         return other
+
+    def keep_part(self, part: Model) -> None:
+        """Let `select` return this model, which it has made, when it is asked for the same sensors again."""
+        if part is not self:
+            self.__dict__[_PART] = part
 
     def _ahead(self) -> Floats:
         """Sigma''_AA, in units of scale."""

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import tempfile
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,14 @@ MOMENTS_VERSION = 3
 _MOMENTS = "moments-"
 """Name of an array of moments, before its lag."""
 _PREFIX = struct.Struct("<16sII32s")  # magic, version, header bytes, SHA-256 of the header
+
+
+class PendingError(ModelError):
+    """The model is being read, beside whoever asks for it; ask again once `ready` is set."""
+
+    def __init__(self, sha256: str, ready: threading.Event) -> None:
+        super().__init__(f"model {sha256}: is being read")
+        self.ready = ready
 
 
 def encode(model: Model) -> bytes:
