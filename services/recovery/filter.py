@@ -213,7 +213,7 @@ class Recovery:
         Args:
             model: its first sensors are this filter's, with the same scale.
             step: the last one taken; only asked for where the two models' profiles differ.
-            fitted: a model of this filter's sensors and its form, which that of `model` may be made of (`widened_form`);
+            fitted: a model of these sensors and its form, which that of `model` may be made of (`widened_form`);
                 this filter's own may be a refit, which a replica that was restored has not had at the same time.
 
         Of the sensors that are new nothing was read yet: given what is known now they have their stationary
