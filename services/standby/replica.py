@@ -833,7 +833,7 @@ class Replica:
         self._term = self._known_epoch = self.scan.epoch
         self.stage = Stage.OWN  # after its term: a heartbeat may be written at any moment
         self._known_owner = self.node
-        self.primary = Primary(self.slot_id, self.node, self._settings, self.pending, self._tail, now)
+        self.primary = Primary(self.slot_id, self.node, self._settings, self.pending, self._tail, now, self._begin_long)
         self.primary.topic_id = self.trust.topic_id
         promotion.records = len(self.intake.backlog)
         emit = self.primary.emit(self.silent.take(self._tail), self.scan.generation)
@@ -864,7 +864,11 @@ class Replica:
                 return [act.End(f"its state says epoch {self.slot.register.epoch}, but it owns it since {self._term}")]
             connected = self._detector.connected(now)
             lost, silent = self._lost_edges(now), lambda edge: self._silent(edge, now)
-            todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
+            try:
+                todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
+            finally:
+                if self.work.on:
+                    self.work.end()
         todo += primary.acknowledge(self.slot, self.scan, now)
         if self.intake.breaks and self.trust.due(now):
             todo.append(act.Check(self.intake.breaks[-1].offset + 1))
@@ -973,6 +977,11 @@ class Replica:
             self._awaited = None
             self.work.end()
         return self._awaited is not None
+
+    def _begin_long(self, operations: float) -> None:
+        """Begin a turn of one long work, which no record brings."""
+        self.work.begin(0.0)
+        self.work.announce(operations)
 
     def _end_work(self) -> None:
         if self._awaited is None:
