@@ -52,6 +52,7 @@ class Recover:
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
             self._fitted = part, self._filter.choice
         self._watchers: tuple[Watcher, ...] = ()
+        self._watching = 0.0
 
     @property
     def recovery(self) -> Recovery | None:
@@ -99,9 +100,13 @@ class Recover:
     def _filters(self) -> list[Recovery]:
         return [filter_ for filter_ in (self._filter, self._wide) if filter_ is not None]
 
-    def watch(self, *watchers: Watcher) -> None:
-        """Show each step to these, after it was taken, and no longer to others; what comes out does not hang on it."""
-        self._watchers = watchers
+    def watch(self, *watchers: Watcher, operations: float = 0.0) -> None:
+        """Show each step to these, after it was taken, and no longer to others; what comes out does not hang on it.
+
+        Args:
+            operations: multiplications that they need for a step at most.
+        """
+        self._watchers, self._watching = watchers, operations
 
     def distrust(self, place: int, *, out: bool) -> None:
         """Let the readings of the slot's sensor at this place count as missing, or no longer."""
@@ -117,11 +122,11 @@ class Recover:
             filter_.set_factors(np.concatenate([own, np.ones(len(filter_.model) - len(own))]))
 
     def operations(self, values: Floats) -> float:
-        """Return about how many multiplications a step with these readings takes (`forms.PrecisionForm`)."""
+        """Return about how many multiplications a step with these readings takes, what watches included."""
         if self._filter is None:
             return 0.0
         lost = self._filter.distrusted | ~np.isfinite(values[self._places])
-        return sum(filter_.operations(int(lost.sum())) for filter_ in self._filters())
+        return sum(filter_.operations(int(lost.sum())) for filter_ in self._filters()) + self._watching
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         mean, sd, bound = frame.mean.copy(), frame.sd.copy(), frame.bound.copy()

@@ -21,6 +21,8 @@ from services.runtime.columns import Floats
 
 FOLD = 32
 """Rows that are folded into the moments at once: a matrix product in place of as many outer products."""
+COPIES = 20
+"""Multiplications an element that could be done while the moments are copied, scaled and added up."""
 FILLED_AT_MOST = 300
 RIDGE = 1e-9
 """Of the variances, so that sensors which tell the same can be told apart."""
@@ -48,6 +50,11 @@ class FadingMoments:
         self._before: deque[Floats] = deque(maxlen=lag + 1)
         self._rows: list[Floats] = []
         self.passed_over = 0
+
+    @property
+    def operations(self) -> float:
+        """Multiplications that folding rows takes, where none has a gap: a product, and some copies of the moments."""
+        return (FOLD + COPIES) * float(len(self._moments)) ** 2
 
     def observe(self, x: Floats) -> None:
         """Take in the next row, float64[n]; NaN = missing."""

@@ -244,7 +244,8 @@ class Primary:
 
     def _watch(self, recover: Recover) -> None:
         watching = (self.calibrator, self.refitter)
-        recover.watch(*(watcher.observe for watcher in watching if watcher is not None))
+        operations = 0.0 if self.refitter is None else self.refitter.operations
+        recover.watch(*(watcher.observe for watcher in watching if watcher is not None), operations=operations)
 
     def _calibrate(self, calibrator: Calibrator, slot: Slot, wish: Wish, now: float) -> list[act.Action]:
         """Write what bounds must be multiplied by, and who is not believed."""

@@ -135,6 +135,12 @@ def test_in_a_large_slot_it_is_made_beside_the_loop_and_long_refits_are_announce
     assert owner.primary.refitter is not None
     assert owner.slot.refit_of == "aa"
     assert owner.announced == [primary.REFIT_INVERSES * 5.0**3]
+    recover = owner.slot.recover
+    assert recover is not None
+    assert recover.recovery is not None
+    folded = owner.primary.refitter.operations
+    assert folded > 0
+    assert recover.operations(np.zeros(5)) == recover.recovery.operations(0) + folded
 
 
 def test_a_model_that_does_not_say_how_it_was_made_stays_as_it_is() -> None:
