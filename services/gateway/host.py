@@ -141,10 +141,10 @@ class Host:
         self._standby_at = 0.0  # until then what only a standby does waits while it is behind
         self._renew_at = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
+        self._shelf = Shelf(self._load)
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
         )
-        self._shelf = Shelf(self._load)
         self._outputs = log.producer()
         self._control = log.producer(durable=False)
         self._main = log.reader()
@@ -367,7 +367,7 @@ class Host:
             now,
         )
         if wish.model_sha256:
-            self._shelf.prepare(wish.model_sha256, wish.config.names)
+            replica.preparing = self._shelf.prepare(wish.model_sha256, wish.config.names)
         replica.trust.topic_id = self._topic_id
         if self._pace is not None:
             replica.record_s = self._pace.cost_s(replica.intake.tuples_per_record)
@@ -623,7 +623,11 @@ class Host:
 
     def _publish_model(self) -> str:
         path = self.settings.recovery.model
-        return publish(Path(path), self.settings.recovery.store) if path else ""
+        if not path:
+            return ""
+        sha256, model = publish(Path(path), self.settings.recovery.store)
+        self._shelf.put(sha256, model)
+        return sha256
 
     def _store_refit(self, replica: Replica, model: Model) -> None:
         settings = self.settings

@@ -9,6 +9,7 @@ log alone.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class Shelf:
             PendingError: it is not there yet.
             ModelError: it cannot be read.
         """
-        self.prepare(sha256, names)
+        self._begin(sha256, names)
         task = self._tasks.get(sha256)
         if task is not None:
             raise PendingError(sha256, task.done)
@@ -59,8 +60,17 @@ class Shelf:
         self._models.move_to_end(sha256)
         return self._models[sha256]
 
-    def prepare(self, sha256: str, names: Names) -> None:
-        """Begin to make a model ready, unless it is."""
+    def put(self, sha256: str, model: Model) -> None:
+        """Put a model on it that has been read anyhow."""
+        self._models[sha256] = model
+
+    def prepare(self, sha256: str, names: Names) -> threading.Event | None:
+        """Begin to make a model ready, unless it is; return what is set then, None = it is ready, or cannot be read."""
+        self._begin(sha256, names)
+        task = self._tasks.get(sha256)
+        return None if task is None else task.done
+
+    def _begin(self, sha256: str, names: Names) -> None:
         self._take(sha256)
         failed = self._failed.get(sha256)
         if sha256 in self._tasks or (failed is not None and self._clock() < failed[0]):

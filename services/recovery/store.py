@@ -166,19 +166,19 @@ def store_path(store: Path, sha256: str) -> Path:
     return store / f"{sha256}.model"
 
 
-def publish(model_file: Path, store: Path) -> str:
-    """Check a model file and copy it into the store under its SHA-256, which is returned.
+def publish(model_file: Path, store: Path) -> tuple[str, Model]:
+    """Check a model file and copy it into the store under its SHA-256; return that and the model.
 
     Raises:
         ModelError: the file is no good model; nothing is stored then.
     """
     data = _read(model_file)
-    decode(data, str(model_file))
+    model = decode(data, str(model_file))
     sha256 = hashlib.sha256(data).hexdigest()
     target = store_path(store, sha256)
     if not target.exists() or target.read_bytes() != data:  # a damaged copy is replaced
         write_atomically(target, data)
-    return sha256
+    return sha256, model
 
 
 def publish_refit(model: Model, store: Path, kept_s: float) -> str:

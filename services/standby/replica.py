@@ -109,6 +109,7 @@ class Replica:
     """The state of one slot on one node. All times are monotonic seconds of the caller's clock.
 
     Attributes:
+        preparing: set once the model is ready that the plan has for the slot; None = nobody prepares it.
         spare: whether the node has time for what only a standby does: to read and process before a promotion.
     """
 
@@ -136,6 +137,7 @@ class Replica:
         self.speculated = Speculated()
         self.fault = ""
         self.spare = True
+        self.preparing: threading.Event | None = None
         self.processed = 0
         self.record_s = 0.0
         self._worked_at = now
@@ -215,7 +217,7 @@ class Replica:
             return self.fault
         if self.stage is Stage.START:
             return "building its state"
-        if self._awaited is not None:
+        if self._awaited is not None or (self.preparing is not None and not self.preparing.is_set()):
             return "its model is being read"
         if self.trust.blank:
             return "neither an owner nor a context is left: a new generation is to begin"

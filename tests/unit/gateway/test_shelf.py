@@ -87,9 +87,17 @@ def test_the_part_of_another_slot_is_made_of_the_model_that_is_there(shelf: Shel
 
 
 def test_one_that_is_asked_for_in_advance_is_there_at_once(shelf: Shelf) -> None:
-    shelf.prepare("aa", NAMES)
-    shelf._tasks["aa"].done.wait(WAIT_S)
+    ready = shelf.prepare("aa", NAMES)
+    assert ready is not None
+    assert ready.wait(WAIT_S)
     assert shelf.get("aa", NAMES) is FLEET
+    assert shelf.prepare("aa", NAMES) is None
+
+
+def test_one_that_was_read_anyhow_is_not_read_again(shelf: Shelf, store: Store) -> None:
+    shelf.put("cc", FLEET)
+    assert awaited(shelf, "cc") is FLEET
+    assert not store.reads
 
 
 def test_one_that_cannot_be_read_is_tried_again_after_a_while(shelf: Shelf, store: Store) -> None:

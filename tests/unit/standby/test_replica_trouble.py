@@ -182,6 +182,15 @@ def test_an_owner_whose_model_is_read_for_longer_than_announced_is_replaced(clus
     assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
 
 
+def test_a_standby_is_not_ready_before_the_model_that_the_plan_has_for_it_is(cluster: Cluster) -> None:
+    _, standby = pair(cluster)
+    feed(cluster, 2)
+    standby.replica.preparing = threading.Event()
+    assert standby.replica.unready() == "its model is being read"
+    standby.replica.preparing.set()
+    assert standby.replica.unready() == ""
+
+
 def test_a_state_is_restored_once_its_model_is_there(cluster: Cluster) -> None:
     config = make({"use": "recover"})
     Node(cluster, "n1", config=config, model="aa", context_s=0.2)
