@@ -18,6 +18,7 @@ from scipy import linalg
 
 from services.recovery import lapack
 from services.recovery.forms import (
+    FEW,
     FORMS,
     PRECISION_LIMIT,
     Choice,
@@ -125,6 +126,8 @@ class Recovery:
     def _use(self, model: Model, choice: Choice) -> None:
         self.model, self.choice = model, choice
         self._inflation = model.inflation(self._delta)
+        # A large model of a stationary process; of small ones every step is computed as the equations have it.
+        self._stays_unread = len(model) > FEW and model.diagonal and not model.drift.any()
         self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
         self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
         if self.nugget:
@@ -327,12 +330,18 @@ class Recovery:
     def _advance(self, readings: Floats, missing: Places) -> State:
         if not len(missing):
             return State(missing, np.empty((0, 0)), readings, np.empty(0))
-        if self._state is not None:
+        state = self._state
+        if state is not None and self._stays_unread and len(state.missing) == len(state.x) and not state.x.any():
+            # Nothing has been read yet: the prior is what is believed, at whichever step. A slot may wait for hundreds
+            # of steps for its first batch, and to carry all of its sensors on would take n^3 operations each.
+            if len(missing) == len(state.x) and len(state.variance):
+                return state
+        elif state is not None:
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    state = self._form.following(self._state, readings, missing)
-                if np.isfinite(state.x[missing]).all() and np.isfinite(state.variance).all():
-                    return state
+                    found = self._form.following(state, readings, missing)
+                if np.isfinite(found.x[missing]).all() and np.isfinite(found.variance).all():
+                    return found
             except linalg.LinAlgError:
                 pass
             self.restarts += 1
