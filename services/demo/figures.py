@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from services.demo.check import Checked
 from services.demo.delivery import Delivery
-from services.demo.evidence import Collected, Output, Read
-from services.demo.findings import World
+from services.demo.evidence import Collected, Output
+from services.demo.findings import Mask, World
 from services.demo.promises import score
 from services.demo.truth import Truth
 from services.recovery.coverage import Coverage
@@ -20,6 +21,21 @@ from services.runtime.messages import BOUNDED
 
 BEFORE_S = 1.0
 AFTER_S = 4.0
+NEVER_US = 1 << 62
+
+
+class Latency(NamedTuple):
+    """How late results came: an entry a row of the CSV's steps that the live reader saw, in the order of event time.
+
+    Attributes:
+        at_s: float64[rows], event time.
+        seconds: float64[rows], from the append of the step's last input to the reading of its result.
+        quiet: bool[rows], whether no owner of a slot was dead, or being replaced, while the row was on its way.
+    """
+
+    at_s: Floats
+    seconds: Floats
+    quiet: Mask
 
 
 def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[str, Any]:
@@ -62,7 +78,7 @@ def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dic
     """Return every change of owner after the first, with the times that its new owner measured itself."""
     found = []
     for slot, slot_log in sorted(checked.logs.items()):
-        for before, owner in zip(slot_log.owners, slot_log.owners[1:], strict=False):
+        for before, owner in pairwise(slot_log.owners):
             kill = collected.kill_of(before, owner)
             note = collected.note(owner)
             from_us = (kill.at_us if kill is not None else owner.appended_us) - round(BEFORE_S * 1e6)
@@ -95,18 +111,44 @@ def silence_s(outputs: Sequence[Output], from_us: int, to_us: int, slide_us: int
     return max(0.0, (int(np.diff(times).max()) - slide_us) / 1e6)
 
 
-def latency_rows(checked: Checked, truth: Truth, reads: Sequence[Read]) -> tuple[Floats, Floats]:
-    """Return (event time in s, latency in s), one entry a row of the CSV's steps that the live reader saw."""
-    read_us = {(read.partition, read.offset): read.read_us for read in reads}
-    times, latencies = [], []
+def takeover_spans(checked: Checked, collected: Collected) -> list[tuple[int, int]]:
+    """Return the times, in microseconds, from the kill of an owner until its successor had caught up.
+
+    One for each slot that the owner had; where nobody succeeded it, the time has no end.
+    """
+    spans, succeeded = [], set()
+    for slot_log in checked.logs.values():
+        for before, owner in pairwise(slot_log.owners):
+            kill = collected.kill_of(before, owner)
+            if kill is not None:
+                succeeded.add(kill)
+                behind_s = float(collected.note(owner).get("catch_up_s") or 0.0)
+                spans.append((kill.at_us, owner.appended_us + round(behind_s * 1e6)))
+    alone = (kill for kill in collected.kills if kill.what == "owner" and kill not in succeeded)
+    return spans + [(kill.at_us, NEVER_US) for kill in alone]
+
+
+def latency_rows(checked: Checked, truth: Truth, collected: Collected) -> Latency:
+    """Return how late each row was, and whether a takeover had to do with it."""
+    read_us = {(read.partition, read.offset): read.read_us for read in collected.reads}
+    spans = takeover_spans(checked, collected)
+    times: list[float] = []
+    seconds: list[float] = []
+    quiet: list[bool] = []
     for blocks in checked.delivery.blocks.values():
         for block in blocks:
             seen = read_us.get((block.partition, block.offset))
             if seen is not None and truth.first_step <= block.step <= truth.last_step:
-                times.extend([block.event_time_us / 1e6] * len(block.sensor))
-                latencies.extend([(seen - block.appended_us) / 1e6] * len(block.sensor))
+                rows = len(block.sensor)
+                times.extend([block.event_time_us / 1e6] * rows)
+                seconds.extend([(seen - block.appended_us) / 1e6] * rows)
+                quiet.extend([all(seen < first or block.appended_us > last for first, last in spans)] * rows)
     order = np.argsort(times, kind="stable")
-    return np.array(times, dtype=np.float64)[order], np.array(latencies, dtype=np.float64)[order]
+    return Latency(
+        np.array(times, dtype=np.float64)[order],
+        np.array(seconds, dtype=np.float64)[order],
+        np.array(quiet, dtype=bool)[order],
+    )
 
 
 def latency_figures(latencies: Floats) -> dict[str, float | int | None]:

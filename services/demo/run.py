@@ -28,13 +28,15 @@ from services.local.topics import read_topic, tool_log
 from services.local.up import System
 from services.recovery.fit import fit_history
 from services.recovery.model import Model
+from services.recovery.progress import Tell
 from services.runtime import log
 from services.runtime.marked import DEMO, empty, mark
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 
 FIT_SHARE = 0.4
 LEAD_S = 6.0
-LEAD_SHARE = 0.6  # of the time that workers and Spark took to start: edges start as slowly on a busy machine
+LEAD_SHARE, LEAD_SHARE_AN_EDGE = 0.5, 0.025
+"""Of the time that workers and Spark took to start: edges start as slowly on a busy machine, all of them at once."""
 # Of the demo's own choosing: what the environment says of them is for other runs.
 _OURS = (
     "STATE",
@@ -109,7 +111,7 @@ def run(plan: Plan) -> int:
     inputs = prepare(plan.data, plan.edges, plan.sensors, out)
     for note in inputs.notes:
         console.print(note, highlight=False, soft_wrap=True)
-    model = plan.model or _fit(inputs, out)
+    model = plan.model or _fit(inputs, out, lambda line: console.print(line, highlight=False, soft_wrap=True))
     config = out / "tsunagi.toml"
     port = free_port()
     config.write_text(to_toml(configuration(inputs, out, port, model, 0)), encoding="utf-8")
@@ -122,7 +124,7 @@ def run(plan: Plan) -> int:
         starting = time.monotonic()
         nodes = system.start_workers()
         system.wait_ready(nodes)
-        lead_s = max(LEAD_S, LEAD_SHARE * (time.monotonic() - starting))
+        lead_s = lead(time.monotonic() - starting, len(inputs.table.edges))
         stage.say("waiting for Spark's first batch")
         system.wait_consuming()
         origin_us = _origin_us(settings, lead_s)
@@ -171,14 +173,20 @@ def _fresh(out: Path) -> Path:
     return out
 
 
-def _fit(inputs: Inputs, out: Path) -> Path:
+def _fit(inputs: Inputs, out: Path, tell: Tell) -> Path:
     path = out / "model.bin"
     config = out / "fit.toml"
     config.write_text(to_toml(configuration(inputs, out, 0, path, 0)), encoding="utf-8")
-    model, _ = fit_history(inputs.data, inputs.table, load(config).steps, (0, round(FIT_SHARE * inputs.rows)))
+    fitted_rows = 0, round(FIT_SHARE * inputs.rows)
+    model, _ = fit_history(inputs.data, inputs.table, load(config).steps, fitted_rows, tell=tell)
     config.unlink()
     model.save(path)
     return path
+
+
+def lead(took_s: float, edges: int) -> float:
+    """Return how long before the first row so many edges are started, seconds, given how long all else took to."""
+    return max(LEAD_S, (LEAD_SHARE + LEAD_SHARE_AN_EDGE * edges) * took_s)
 
 
 def _origin_us(settings: Settings, lead_s: float) -> int:

@@ -95,8 +95,13 @@ class Closer:
             self._gap_from = None
         if book.cursor != self._cursor:
             self._cursor, self._cursor_at = book.cursor, now
-        if now < self._hold_until or all(edge.last_step == NOT_YET for edge in book.edges.values()):
-            return []  # (a slot that no edge has ever fed has nothing to go on from, and nothing to recover)
+        if all(edge.last_step == NOT_YET for edge in book.edges.values()):
+            # A slot that no edge has ever fed has nothing to go on from, and nothing to recover. Nor is anybody late:
+            # from its first batch on the other edges have their whole patience.
+            self._since = max(self._since, now)
+            return []
+        if now < self._hold_until:
+            return []
         decisions: list[EdgeOut | Punctuation] = []
         others_done = book.due(book.cursor)
         waiting = book.awaited(book.cursor)

@@ -7,14 +7,19 @@ the filter uses those sensors. Neither is waited for, and until readings come th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from services.gateway import reach
 from services.gateway.config import SlotConfig
 from services.gateway.reach import REACH, Known, Reach
 from services.gateway.recover import Recover
+from services.gateway.task import Task
 from services.recovery.helpers import (
     Helpers,
     HelpersError,
@@ -54,22 +59,37 @@ class Wanted:
     unmet: tuple[tuple[str, int], ...] = ()
 
 
+class _Chosen(NamedTuple):
+    """What came of a choice.
+
+    Attributes:
+        wanted: the helpers.
+        until: step of each edge's outage at which values of it are given up.
+    """
+
+    wanted: Wanted
+    until: dict[str, float]
+
+
 class Helping:
     """Chooses for one slot, while this node owns it.
 
     A value that nothing keeps within its bound for as long as an outage may last is helped for as long as something
     does: while little time has passed, the past still tells much of it.
 
+    In a fleet of more than `reach.AT_ONCE` sensors the choice takes seconds: it is made beside the loop, and the
+    helpers before stay until it is there.
+
     Args:
         model: of the whole fleet; what it knows and the table lacks counts as lost.
-        reach: tells which values no helper reaches, once it is there.
+        known: tells which values no helper reaches, once it is there.
 
     Attributes:
         wanted: what was chosen last.
     """
 
     def __init__(
-        self, recover: Recover, model: Model, config: SlotConfig, table: SensorTable, reach: Reach = REACH
+        self, recover: Recover, model: Model, config: SlotConfig, table: SensorTable, known: Reach = REACH
     ) -> None:
         self.model = model
         self.config = config
@@ -81,13 +101,14 @@ class Helping:
         places = {name: place for place, name in enumerate(model.names)}
         self._own = np.array([places[config.names[place]] for place in recover.places], dtype=np.intp)
         self._others = tuple(sorted({edge for edge in self._edges if edge} - set(config.edges)))
-        self._reach = reach
+        self._reach = known
         self._known: Known | None = None  # of the model, once an edge is out
         self._told = told(model)[self._own]
         self._until: dict[str, float] = {}  # step of each edge's outage at which values of it are given up
         self._lost_others: frozenset[str] = frozenset()
         self._looked_at = -np.inf
         self._key: tuple[object, ...] = ()
+        self._choice: Task[_Chosen] | None = None
         self.wanted = Wanted()
 
     def fits(self, recover: Recover, model: Model, config: SlotConfig) -> bool:
@@ -103,7 +124,7 @@ class Helping:
             cap: helpers at most.
         """
         if not out:
-            self._key, self.wanted = (), Wanted()
+            self._key, self.wanted, self._choice = (), Wanted(), None
             return self.wanted
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
@@ -114,40 +135,62 @@ class Helping:
         precision = self._known.precision
         known = precision is not None
         key = (frozenset(out), self._lost_others, cap, self.config.eps, self.config.delta, distrusted, known)
+        self._take()
+        if self._choice is not None:
+            return self.wanted
         # While nothing changes the helpers stay, or each new factor would begin anew with others.
         if key != self._key or any(steps >= self._until.get(edge, np.inf) for edge, steps in out.items()):
             self._key = key
-            self.wanted = self._choose(out, np.array(distrusted, np.intp), cap, precision)
+            given = dict(out), self._lost_others | out.keys(), np.array(distrusted, np.intp), cap, precision
+            work = partial(self._choose, *given, self._factors())
+            self._choice = Task(work, "helpers", at_once=len(self.model) <= reach.AT_ONCE)
+            self._take()
         return self.wanted
 
+    def _take(self) -> None:
+        """Take over what was chosen, if that is ready."""
+        if self._choice is not None and self._choice.done.is_set():
+            choice, self._choice = self._choice, None
+            self.wanted, self._until = choice.result()
+
     def _choose(
-        self, out: Mapping[str, int], distrusted: npt.NDArray[np.intp], cap: int, precision: Floats | None
-    ) -> Wanted:
-        dead = self._lost_others | out.keys()
+        self,
+        out: Mapping[str, int],
+        dead: AbstractSet[str],
+        distrusted: npt.NDArray[np.intp],
+        cap: int,
+        precision: Floats | None,
+        factors: Floats,
+    ) -> _Chosen:
         lost = np.array([edge in dead or not edge for edge in self._edges])
         lost[self._own[distrusted]] = True
         strict, limits = np.full((2, len(self.model)), np.inf)
-        strict[self._own] = variance_threshold(self.config.eps, self.config.delta) / np.square(self._factors())
+        strict[self._own] = variance_threshold(self.config.eps, self.config.delta) / np.square(factors)
         places = np.flatnonzero(lost)
-        self._until = {}
+        until: dict[str, float] = {}
         try:
             own = strict[self._own]
-            limits[self._own] = own if precision is None else self._limits(own, out, precision, places)
+            limits[self._own] = own
+            if precision is not None:
+                limits[self._own], until = self._limits(own, out, precision, places)
             found = choose_helpers(self.model.prior, self._own, places, limits, cap=cap)
         except HelpersError:  # a model at the edge of what can be computed: the slot does without
-            return Wanted(unmet=(("no helper", int(lost[self._own].sum())),))
+            return _Chosen(Wanted(unmet=(("no helper", int(lost[self._own].sum())),)), until)
         order = np.argsort(self._ids[found.chosen])
         chosen = found.chosen[order].tolist()
         short = int((found.variance > strict[found.targets]).sum())
-        return Wanted(
+        wanted = Wanted(
             tuple(int(self._ids[place]) for place in chosen),
             tuple(self.model.names[place] for place in chosen),
             tuple(self._edges[place] for place in chosen),
             ((self._reason(found, cap), short),) if short else (),
         )
+        return _Chosen(wanted, until)
 
-    def _limits(self, strict: Floats, out: Mapping[str, int], precision: Floats, lost: npt.NDArray[np.intp]) -> Floats:
-        """Return the variance that each of the slot's values must meet without a past, float64[own].
+    def _limits(
+        self, strict: Floats, out: Mapping[str, int], precision: Floats, lost: npt.NDArray[np.intp]
+    ) -> tuple[Floats, dict[str, float]]:
+        """Return the variance that each of the slot's values must meet without a past, float64[own], and until when.
 
         Infinite where nothing that is read anywhere reaches the bound.
 
@@ -164,9 +207,9 @@ class Helping:
         brief = (steps >= LEAST_HELD) & np.isfinite(steps)
         until = np.where(brief, 2 ** np.floor(np.log2(np.clip(steps, 1.0, MOST_HELD))), 0.0)
         held = age < until
-        self._until = {edge: min(until[held & (np.array(edges) == edge)], default=np.inf) for edge in out}
+        given_up = {edge: min(until[held & (np.array(edges) == edge)], default=np.inf) for edge in out}
         eased = strict / (1 - self._told ** np.maximum(until, 1.0))
-        return np.where(held, eased, np.where(best > strict, np.inf, strict))
+        return np.where(held, eased, np.where(best > strict, np.inf, strict)), given_up
 
     def _reason(self, found: Helpers, cap: int) -> str:
         """Return why something is not satisfied, of `REASONS`."""

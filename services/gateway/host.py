@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -22,6 +22,7 @@ from structlog.stdlib import BoundLogger
 from services.gateway.gauges import Gauges
 from services.gateway.pace import Pace
 from services.gateway.plan_book import PlanBook
+from services.gateway.shelf import Shelf
 from services.gateway.slot import Output
 from services.recovery.model import Model
 from services.recovery.store import load_from_store, publish, publish_refit, renew_refits
@@ -140,10 +141,10 @@ class Host:
         self._standby_at = 0.0  # until then what only a standby does waits while it is behind
         self._renew_at = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
+        self._shelf = Shelf(self._load)
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
         )
-        self._load_model = lru_cache(maxsize=8)(self._load)
         self._outputs = log.producer()
         self._control = log.producer(durable=False)
         self._main = log.reader()
@@ -236,7 +237,7 @@ class Host:
             OffsetLostError: the log lost records that this node owns or follows.
         """
         settled = all(replica.waits for replica in self.replicas.values())
-        busy = any(replica.intake.backlog for replica in self.replicas.values() if replica.stage is Stage.OWN)
+        busy = any(replica.behind for replica in self.replicas.values())
         at_once = busy or self._full
         records = self._main.read(MAX_RECORDS, 0.0 if at_once else IDLE_S if settled else BUSY_S)
         # A read that may wait is full at a high rate, too; one that may not says that more than it took was there.
@@ -356,8 +357,17 @@ class Host:
     def _take_up(self, assignment: Assignment, wish: Wish) -> None:
         slot, now = assignment.slot, self._clock.monotonic()
         replica = Replica(
-            slot, self.node, wish, self.settings, self.detector, self._load_model, lambda: secrets.randbits(63), now
+            slot,
+            self.node,
+            wish,
+            self.settings,
+            self.detector,
+            partial(self._model_for, slot),
+            lambda: secrets.randbits(63),
+            now,
         )
+        if wish.model_sha256:
+            replica.preparing = self._shelf.prepare(wish.model_sha256, wish.config.names)
         replica.trust.topic_id = self._topic_id
         if self._pace is not None:
             replica.record_s = self._pace.cost_s(replica.intake.tuples_per_record)
@@ -613,7 +623,11 @@ class Host:
 
     def _publish_model(self) -> str:
         path = self.settings.recovery.model
-        return publish(Path(path), self.settings.recovery.store) if path else ""
+        if not path:
+            return ""
+        sha256, model = publish(Path(path), self.settings.recovery.store)
+        self._shelf.put(sha256, model)
+        return sha256
 
     def _store_refit(self, replica: Replica, model: Model) -> None:
         settings = self.settings
@@ -624,6 +638,10 @@ class Host:
             return
         metrics.REFITS.labels(slot=str(replica.slot_id)).inc()
         replica.on_stored(sha256)
+
+    def _model_for(self, slot: int, sha256: str) -> Model:
+        """Return a model with the slot's part of it ready; see `Shelf.get`."""
+        return self._shelf.get(sha256, self.replicas[slot].wish.config.names)
 
     def _load(self, sha256: str) -> Model:
         return load_from_store(self.settings.recovery.store, sha256)

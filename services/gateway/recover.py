@@ -13,6 +13,7 @@ from services.gateway.config import SlotConfig
 from services.gateway.frames import Frame
 from services.recovery.factors import Factors
 from services.recovery.filter import Recovery, StepEstimate
+from services.recovery.forms import Choice
 from services.recovery.model import Model, ModelError
 from services.runtime.columns import Floats, octets, pack_arrays, unpack_arrays
 from services.runtime.messages import UNBOUNDED, UNMODELLED
@@ -35,6 +36,7 @@ class Recover:
     def __init__(self, config: SlotConfig, *, model: Model | None = None) -> None:
         self._model = model
         self._filter: Recovery | None = None
+        self._fitted: tuple[Model, Choice] | None = None  # what the filter began with, before any refit
         self._wide: Recovery | None = None  # of the helpers too; it runs beside the other while there are any
         self._helpers: tuple[int, ...] = ()
         self.heard: Floats = np.empty(0)
@@ -49,7 +51,9 @@ class Recover:
         if model is not None and len(self._places):
             part = model.select([config.names[i] for i in self._places])
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
+            self._fitted = part, self._filter.choice
         self._watchers: tuple[Watcher, ...] = ()
+        self._watching = 0.0
 
     @property
     def recovery(self) -> Recovery | None:
@@ -87,7 +91,7 @@ class Recover:
         if usable:
             names = [*self._filter.model.names, *(name for _, name in usable)]
             with contextlib.suppress(ModelError):  # no covariance by rounding: everyone goes on without
-                self._wide = self._filter.widened(self._model.select(names), step)
+                self._wide = self._filter.widened(self._model.select(names), step, self._fitted)
                 self._helpers = tuple(sensor for sensor, _ in usable)
 
     def hear(self, helpers: Mapping[int, float]) -> None:
@@ -97,9 +101,13 @@ class Recover:
     def _filters(self) -> list[Recovery]:
         return [filter_ for filter_ in (self._filter, self._wide) if filter_ is not None]
 
-    def watch(self, *watchers: Watcher) -> None:
-        """Show each step to these, after it was taken, and no longer to others; what comes out does not hang on it."""
-        self._watchers = watchers
+    def watch(self, *watchers: Watcher, operations: float = 0.0) -> None:
+        """Show each step to these, after it was taken, and no longer to others; what comes out does not hang on it.
+
+        Args:
+            operations: multiplications that they need for a step at most.
+        """
+        self._watchers, self._watching = watchers, operations
 
     def distrust(self, place: int, *, out: bool) -> None:
         """Let the readings of the slot's sensor at this place count as missing, or no longer."""
@@ -119,11 +127,11 @@ class Recover:
                 filter_.set_factors(own.widened(len(filter_.model) - len(own.base)))
 
     def operations(self, values: Floats) -> float:
-        """Return about how many multiplications a step with these readings takes (`forms.PrecisionForm`)."""
+        """Return about how many multiplications a step with these readings takes, what watches included."""
         if self._filter is None:
             return 0.0
         lost = self._filter.distrusted | ~np.isfinite(values[self._places])
-        return sum(filter_.operations(int(lost.sum())) for filter_ in self._filters())
+        return sum(filter_.operations(int(lost.sum())) for filter_ in self._filters()) + self._watching
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         mean, sd, bound = frame.mean.copy(), frame.sd.copy(), frame.bound.copy()

@@ -51,9 +51,19 @@ class Refitter:
             self._average.observe(np.where(self.recovery.distrusted, np.nan, values), step)
             self._steps += 1
 
+    @property
+    def operations(self) -> float:
+        """Multiplications that a step may need: now and then some rows are folded into the moments."""
+        return 0.0 if self._average is None else self._average.operations
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a model is due; to make it takes a few inverses of a matrix of the filter's sensors."""
+        return self._average is not None and self._steps >= self._every
+
     def due(self) -> Model | None:
         """Return a model if one is due and can be used."""
-        if self._average is None or self._steps < self._every:
+        if self._average is None or not self.is_due:
             return None
         self._steps = 0
         try:

@@ -480,8 +480,12 @@ class Slot:
         return 0 if self.config is None else len(self.config.sensors)
 
     def _load(self, sha256: str) -> Model:
-        """Return a model; its size is not known before it is loaded, so the work is announced by the slot's."""
-        self._announce(LOADING * self._width() ** 2)
+        """Return a model; its size is not known before it is loaded, so the work is announced by the slot's.
+
+        It may be done beside the loop, which then raises PendingError, and lasts as long.
+        """
+        width = float(self._width())
+        self._announce(LOADING * width**2 + INVERSES * width**3)
         return self._load_model(sha256)
 
     def _announce_model(self, model: Model | None) -> None:

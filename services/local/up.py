@@ -27,6 +27,8 @@ from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings, Source
 
 READY_S = 90.0
+READY_S_A_MB = 1.0
+"""Each megabyte of the recovery model's file gives workers so much longer to be ready: their filters are made of it."""
 CONSUMING_S = 30.0
 SHIPPED_SPEED = 600
 """The shipped readings are ten minutes apart; so fast, they come every second, as [steps] interval_s has it."""
@@ -159,10 +161,15 @@ class System:
     def wait_ready(self, nodes: Iterable[str], timeout_s: float = READY_S) -> None:
         """Wait until every slot has an owner and a ready secondary, and every node says that it is ready.
 
+        A large recovery model gives them more time than `timeout_s`.
+
         Raises:
             ProcessError: a process died (with the end of its log), or it took too long (with what is missing).
         """
         fleet = Fleet(tool_log(self.settings, "up"))
+        model = self.settings.recovery.model
+        if model and Path(model).is_file():
+            timeout_s += READY_S_A_MB * Path(model).stat().st_size / 2**20
         deadline = time.monotonic() + timeout_s
         told = ""
         try:
@@ -213,8 +220,11 @@ class System:
                 if reason:
                     return f"{node}: {reason}"
         for slot in range(self.settings.slots.count):
-            if fleet.of_slot(slot, "primary") is None:
+            owner = fleet.of_slot(slot, "primary")
+            if owner is None:
                 return f"slot {slot} has no owner"
+            if not owner[1].ready:
+                return f"slot {slot}: {owner[0]}: {owner[1].reason}"
             if not fleet.standby_ready(slot):
                 return f"slot {slot} has no ready secondary"
         return ""

@@ -94,6 +94,11 @@ class ModelAverage:
         self._length = 0
         self._until = self._free_from = 0
 
+    @property
+    def operations(self) -> float:
+        """Multiplications that a step may need, the one that folds rows into the moments."""
+        return sum(bank.operations for bank in self._moments.values())
+
     def observe(self, values: Floats, step: int) -> None:
         """Take in a step that the slot's filter has just taken: float64[n], sensor units; NaN = missing."""
         for (_, profiled), moments in self._moments.items():

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from services.recovery.forms import choose_form
 from services.recovery.model import Model, ModelError, half_width
 from services.recovery.moments import detect_period
+from services.recovery.progress import Progress, Stage
 from services.recovery.search import Candidate, Part, Search
 from services.recovery.trial import Edges, Trial, evenly, run_trial
 from services.runtime.columns import Floats
@@ -34,8 +35,17 @@ MASKED_EDGES = 8
 """Edges tried at most, evenly taken."""
 MASKED_HALVES = 4
 """Ways to have half of the edges out that are tried."""
+TRYING, MAKING = "trying it with all sensors", "making and checking the model"
+"""Stages of a fit after the search."""
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 REPORTED_DELTA = 0.9
+SEARCHED = 1000
+"""Sensors that the search for a structure runs on at most, evenly taken from every edge: it makes and tries some fifty
+models, n^3 operations each. What it finds is tried once more with all of them."""
+TRIED_MODELS = 60
+"""Models that a search tries, about."""
+TRIAL_INVERSES = 3.0
+"""Making and trying a model takes about as many inverses of a matrix of its sensors, n^3 multiplications each."""
 MOMENTS_AT_MOST = 500
 """Sensors up to which a model keeps the moments it was made of: they take 16 n^2 bytes a lag."""
 CONSTANT = 1e-9
@@ -96,6 +106,7 @@ def estimate(
     period: int | Literal["auto"] | None = None,
     first_step: int = 0,
     whole: Callable[[tuple[int, ...], tuple[int, ...]], Part] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Model, FitReport]:
     """Fit a model.
 
@@ -109,6 +120,10 @@ def estimate(
         whole: returns what there is in all, of which `history` is then a sample (of the steps, and perhaps of the
             sensors), given the lags whose moments are wanted, and [period, harmonics] of the profile (empty = none);
             None = `history` is all.
+        progress: is told how far it is; None = nobody is.
+
+    The structure is searched with `SEARCHED` sensors at most. Its trial, which calibrates the bounds, and the model
+    have all of them.
 
     Returns:
         the model (its `about` holds the report) and the report.
@@ -139,28 +154,50 @@ def estimate(
 
     split = len(rows) - max(LEAST_STEPS // 3, round(MASKED_SHARE * len(rows)))
     base = _base(kept, mean, scale)
-    search = Search(rows, split, base, groups, first_step, halves(edge_of) if len(keep) <= MOMENTS_AT_MOST else ())
+    tried = thinned(edge_of, SEARCHED)
+    some, edge_of_some = len(tried) < len(keep), [edge_of[place] for place in tried]
+    progress = progress or Progress()
+    searching = f"searching for the structure with {len(tried)} of {len(keep)} sensors"
+    operations = TRIAL_INVERSES * float(len(keep)) ** 3
+    progress.expect([Stage(searching, TRIED_MODELS * TRIAL_INVERSES * float(len(tried)) ** 3)])
+    progress.expect([Stage(TRYING, operations if some else 1.0), Stage(MAKING, operations)])
+    progress.begin(searching)
+    search = Search(
+        rows[:, tried] if some else rows,
+        split,
+        _base(tuple(kept[place] for place in tried), mean[tried], scale[tried]) if some else base,
+        _groups(edge_of_some),
+        first_step,
+        halves(edge_of_some) if len(keep) <= MOMENTS_AT_MOST else (),
+        fleet=len(keep),
+        tried=_counted(progress),
+    )
     search.run()
     if period == "auto":
-        period = detect_period((rows[:split] - mean) / scale)
+        period = detect_period(((rows[:split] - mean) / scale)[:, tried])
     if period is not None:
         search.try_profiles(period)
     candidates = search.decide()
     structure, profile = candidates[0].structure, search.profile if candidates[0].profiled else ()
     trial = search.trial
-    if structure != search.best or profile != search.profile:
+    progress.begin(TRYING)
+    if some or structure != search.best or profile != search.profile:
         earlier = Part.of(rows[:split], base, profile, first_step).model(structure)
         trial = run_trial(earlier, rows[split - 1 :], groups, first_step + split - 1)
     candidates = [candidate for candidate in candidates if profile or not candidate.profiled]
 
+    progress.begin(MAKING)
     if whole is None:
         part = Part.of(rows, base, profile, first_step)
     else:
         lags = {structure.lag} | {candidate.structure.lag for candidate in candidates if len(kept) <= MOMENTS_AT_MOST}
         part = whole(tuple(sorted(lags)), profile)
-    model = replace(part.model(structure), calibration=_calibration(trial), moments=_moments(part, candidates))
+    model, moments = part.model(structure), _moments(part, candidates)
+    if moments:
+        model = replace(model, moments=moments)
     checked = choose_form(model)
     multiple = half_width(REPORTED_DELTA)
+    calibration = _calibration(trial)
     report = FitReport(
         steps=len(rows),
         sensors=len(kept),
@@ -181,10 +218,32 @@ def estimate(
         last_value_nrmse=_rms(trial.last_value),
         mean_nrmse=_rms(trial.mean),
         coverage_raw=float(np.mean(np.abs(trial.error) <= multiple * trial.sd)) if len(trial.error) else 0.0,
-        inflation=model.inflation(REPORTED_DELTA),
+        inflation=model.with_words(about={}, calibration=calibration).inflation(REPORTED_DELTA),
     )
     written = [candidate.written() for candidate in candidates]
-    return replace(model, about=about_of(report) | {"structure": asdict(structure), "candidates": written}), report
+    about = about_of(report) | {"structure": asdict(structure), "candidates": written}
+    return model.with_words(about=about, calibration=calibration), report
+
+
+def thinned(edge_of: Sequence[str], most: int) -> list[int]:
+    """Return the places of `most` sensors at most, ascending: evenly taken from every edge.
+
+    So about the same share of them fails with an edge as of all. Of edges of a sensor or two some are left out.
+    """
+    by_edge = np.argsort(np.unique(edge_of, return_inverse=True)[1], kind="stable")
+    return sorted(by_edge[evenly(len(by_edge), most)].tolist())
+
+
+def _counted(progress: Progress) -> Callable[[], None]:
+    """Return what tells how far a search is, to be called after each model that was tried."""
+    count = 0
+
+    def tried() -> None:
+        nonlocal count
+        count += 1
+        progress.reach(count / max(TRIED_MODELS, count + 1))
+
+    return tried
 
 
 def read_often(history: Floats) -> list[int]:

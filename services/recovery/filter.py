@@ -19,7 +19,17 @@ from scipy import linalg
 
 from services.recovery import lapack
 from services.recovery.factors import Factors, Places, Traits
-from services.recovery.forms import FORMS, PRECISION_LIMIT, Choice, State, cholesky, choose_form, inverse
+from services.recovery.forms import (
+    FEW,
+    FORMS,
+    PRECISION_LIMIT,
+    Choice,
+    State,
+    cholesky,
+    choose_form,
+    inverse,
+    widened_form,
+)
 from services.recovery.model import Model, ModelError, half_width
 from services.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED
@@ -73,9 +83,10 @@ class Recovery:
         form: "precision" (fast), "covariance" (for a Q that is nearly singular), "auto" = by the condition number.
         calibration: factors on the standard deviation that follow the data (`calibration.Calibration`); None = the
             model's own table.
+        choice: the model's form, where that is made already.
 
     Attributes:
-        form: the form in use.
+        form: the form in use; `choice`: all that is known of it.
         condition: the greater of the condition numbers of Q and of the prior.
         nugget: what was added to both diagonals, in units of scale squared; 0 = nothing.
         reason: why this form, in words for a log line.
@@ -97,6 +108,7 @@ class Recovery:
         delta: float = 0.9,
         form: Literal["auto", "precision", "covariance"] = "auto",
         calibration: Measured | None = None,
+        choice: Choice | None = None,
     ) -> None:
         if not 0 < delta < 1:
             raise ModelError(f"recovery: delta: found {delta}, expected a probability between 0 and 1")
@@ -111,12 +123,14 @@ class Recovery:
         self._age = np.zeros(len(model), dtype=np.intp)
         self.distrusted = np.zeros(len(model), dtype=bool)
         self._half_width = half_width(delta)
-        self._use(model, choose_form(model, form))
+        self._use(model, choice or choose_form(model, form))
         self._state: State | None = None
 
     def _use(self, model: Model, choice: Choice) -> None:
-        self.model = model
+        self.model, self.choice = model, choice
         self._inflation = model.inflation(self._delta)
+        # A large model of a stationary process; of small ones every step is computed as the equations have it.
+        self._stays_unread = len(model) > FEW and model.diagonal and not model.drift.any()
         self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
         self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
         if self.nugget:
@@ -204,12 +218,14 @@ class Recovery:
         self._eps, self._delta = eps, delta
         self._half_width, self._inflation = half_width(delta), self.model.inflation(delta)
 
-    def widened(self, model: Model, step: int = 0) -> Recovery:
+    def widened(self, model: Model, step: int = 0, fitted: tuple[Model, Choice] | None = None) -> Recovery:
         """Return a filter of these sensors and more that goes on from here (helpers, section 4.2 of the paper).
 
         Args:
             model: its first sensors are this filter's, with the same scale.
             step: the last one taken; only asked for where the two models' profiles differ.
+            fitted: a model of these sensors and its form, which that of `model` may be made of (`widened_form`);
+                this filter's own may be a refit, which a replica that was restored has not had at the same time.
 
         Of the sensors that are new nothing was read yet: given what is known now they have their stationary
         distribution, X_new | X ~ N(A X, D) with A = S_new,own S_own^-1 of the prior.
@@ -221,7 +237,9 @@ class Recovery:
         same = model.names[:n] == self.model.names and np.array_equal(model.scale[:n], self.model.scale)
         if not same:
             raise ModelError("recovery: found a model whose first sensors are others, expected this filter's")
-        other = Recovery(model, eps=self._eps, delta=self._delta, form=self._asked_form)
+        narrow, own = fitted or (self.model, self.choice)
+        choice = widened_form(own, narrow, model) if self._asked_form == "auto" else None
+        other = Recovery(model, eps=self._eps, delta=self._delta, form=self._asked_form, choice=choice)
         other.distrusted = np.concatenate([self.distrusted, np.zeros(wide - n, dtype=bool)])
         other._age = np.concatenate([self._age, np.zeros(wide - n, dtype=np.intp)])
         given = self.given_factors
@@ -331,12 +349,18 @@ class Recovery:
     def _advance(self, readings: Floats, missing: Places) -> State:
         if not len(missing):
             return State(missing, np.empty((0, 0)), readings, np.empty(0))
-        if self._state is not None:
+        state = self._state
+        if state is not None and self._stays_unread and len(state.missing) == len(state.x) and not state.x.any():
+            # Nothing has been read yet: the prior is what is believed, at whichever step. A slot may wait for hundreds
+            # of steps for its first batch, and to carry all of its sensors on would take n^3 operations each.
+            if len(missing) == len(state.x) and len(state.variance):
+                return state
+        elif state is not None:
             try:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    state = self._form.following(self._state, readings, missing)
-                if np.isfinite(state.x[missing]).all() and np.isfinite(state.variance).all():
-                    return state
+                    found = self._form.following(state, readings, missing)
+                if np.isfinite(found.x[missing]).all() and np.isfinite(found.variance).all():
+                    return found
             except linalg.LinAlgError:
                 pass
             self.restarts += 1

@@ -6,8 +6,8 @@ What fits into memory is fitted here; more goes through Spark (`spark/fit.py`), 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ import numpy as np
 from services.recovery.estimation import REPORTED_DELTA, FitReport, estimate
 from services.recovery.history import HistoryFiles, list_history, read_history
 from services.recovery.model import Model, ModelError
+from services.recovery.progress import Progress, Stage, Tell, silent
 from services.recovery.windows import Cut, history_steps, windows
 from services.runtime.columns import Floats
 from services.runtime.sensors import Sensor, SensorTable
@@ -30,6 +31,9 @@ NEAR_SINGULAR = 1e7
 """Condition number from which a fit is reported as near singular; the precision form bears no more."""
 WIDEST = 1e100
 """Plausible range of sensors without one: squares of more would overflow."""
+READING = "reading the history"
+READ_BYTE = 1500.0
+"""Multiplications that could be done in the time that it takes to read a byte of readings as float64."""
 NAMED = 5
 """Sensors that a message names at most."""
 
@@ -82,7 +86,13 @@ class Columns:
 
 
 def fit_history(
-    path: Path, table: SensorTable, steps: Steps, rows: float | tuple[int, int] = 1.0, period: str = "none"
+    path: Path,
+    table: SensorTable,
+    steps: Steps,
+    rows: float | tuple[int, int] = 1.0,
+    period: str = "none",
+    *,
+    tell: Tell = silent,
 ) -> tuple[Model, FitReport]:
     """Fit a model in memory.
 
@@ -93,13 +103,23 @@ def fit_history(
         steps: window, slide and aggregate.
         rows: share of the rows from the start, in (0, 1], or (first, end) with end exclusive.
         period: of a profile: none, auto, a number of steps or a duration such as 24h; see `period_of`.
+        tell: is told each few seconds what it is on, how far it is, and how long it may still take.
 
     Readings outside a sensor's plausible range count as missing.
 
     Raises:
         ModelError: naming file and line, what was found and expected.
     """
+    with Progress(tell) as progress:
+        return _fitted(path, table, steps, rows, period, progress)
+
+
+def _fitted(
+    path: Path, table: SensorTable, steps: Steps, rows: float | tuple[int, int], period: str, progress: Progress
+) -> tuple[Model, FitReport]:
     files = list_history(path)
+    progress.expect([Stage(READING, READ_BYTE * files.size_bytes)])
+    progress.begin(READING)
     columns = Columns.of(files, table, steps)
     history = read_history(path)
     first, end = _rows(path, len(history.values), rows)
@@ -110,7 +130,12 @@ def fit_history(
         aggregates, step, cut = history_steps(values, times, steps, columns.max_age, most_bytes=most)
         chosen = period_of(period, steps, cut)
         model, report = estimate(
-            aggregates, history.names, edges=columns.edges, period=chosen, first_step=step if cut.numbered else 0
+            aggregates,
+            history.names,
+            edges=columns.edges,
+            period=chosen,
+            first_step=step if cut.numbered else 0,
+            progress=progress,
         )
     except ModelError as error:
         raise ModelError(f"{path}, rows {first} to {end}: {error}") from None
@@ -119,7 +144,7 @@ def fit_history(
         "period": [] if times is None else [_moment(int(times[0])), _moment(int(times[-1]))],
         "outside_range": outside,
     }
-    return replace(model, about=about), report
+    return model.with_words(about=about), report
 
 
 def fit_anywhere(
@@ -131,7 +156,7 @@ def fit_anywhere(
     *,
     spark: bool | None = None,
     sample: int | None = None,
-    tell: Callable[[str], None] = lambda _line: None,
+    tell: Tell = silent,
 ) -> tuple[Model, FitReport]:
     """Fit a model in memory, or through Spark.
 
@@ -146,7 +171,7 @@ def fit_anywhere(
     """
     size = list_history(path).size_bytes * rows
     if spark is False or (spark is None and size <= IN_MEMORY_BYTES):
-        return fit_history(path, table, settings.steps, rows, period)
+        return fit_history(path, table, settings.steps, rows, period, tell=tell)
     try:
         from spark.fit import fit_history as through_spark  # noqa: PLC0415 - pulls in Spark, which a small fit does not need
     except ImportError as error:

@@ -9,7 +9,8 @@ sensor's standard deviation.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -32,6 +33,14 @@ NEGATIVE_SHARE = 1e-8
 """How far below zero rounding may push an eigenvalue, as a share of the largest."""
 ROUNDING = 1e-13
 """Elements of F, of 1, that are none."""
+TILE = 256
+"""Rows and columns of a matrix that are mirrored at a time: as many as fit into a core's cache."""
+
+_PART = "_part"
+"""Where a model keeps the part of it that was selected in advance."""
+
+Calibrated = tuple[tuple[float, float], ...]
+"""(delta, factor), ascending."""
 
 
 class ModelError(ValueError):
@@ -67,7 +76,7 @@ class Model:
     prior: Floats
     drift: Floats
     profile: Floats | None = None
-    calibration: tuple[tuple[float, float], ...] = ()
+    calibration: Calibrated = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     moments: Mapping[int, Floats] = field(default_factory=dict)
 
@@ -88,13 +97,13 @@ class Model:
                 raise ModelError(f"model: {key}: found shape {array.shape}, expected {shape} for {n} sensors")
             if not np.isfinite(array).all():
                 raise ModelError(f"model: {key}: found NaN or infinity, expected finite numbers")
+            if key in ("Q", "prior"):
+                _make_exact(key, array)
             array.setflags(write=False)
             object.__setattr__(self, key, array)
         if not (self.scale > 0).all():
             worst = int(np.argmin(self.scale))
             raise ModelError(f"model: scale of {self.names[worst]!r}: found {self.scale[worst]}, expected more than 0")
-        for key in ("Q", "prior"):
-            object.__setattr__(self, key, _exact(key, getattr(self, key)))
         moments: dict[int, Floats] = {}
         for lag, given in sorted(self.moments.items()):
             array = np.array(given, dtype=np.float64)
@@ -103,7 +112,9 @@ class Model:
                 raise ModelError(
                     f"model: moments of lag {lag}: found shape {array.shape}, expected {(size, size)}, finite"
                 )
-            moments[lag] = _exact(f"moments of lag {lag}", array)
+            _make_exact(f"moments of lag {lag}", array)
+            array.setflags(write=False)
+            moments[lag] = array
         object.__setattr__(self, "moments", moments)
         _check_calibration(self.calibration)
 
@@ -183,9 +194,7 @@ class Model:
         twice = np.concatenate([scale, scale])
         sigma = sigma / np.outer(twice, twice)
         sigma = (sigma + sigma.T) / 2
-        lowest, highest = np.linalg.eigvalsh(sigma)[[0, -1]]
-        if lowest < -NEGATIVE_SHARE * max(highest, 1e-300):
-            raise ModelError(f"joint: found eigenvalue {lowest:.3g} (largest {highest:.3g}), expected none below 0")
+        _check_joint(sigma)
         prior, cross = sigma[n:, n:], sigma[:n, n:]
         transition = _right_divide(cross, prior)
         return cls(
@@ -234,6 +243,9 @@ class Model:
         Raises:
             ModelError: a name is unknown or stands twice, or there is none.
         """
+        kept: Model | None = self.__dict__.get(_PART)
+        if kept is not None and kept.names == tuple(names):
+            return kept
         places = {name: place for place, name in enumerate(self.names)}
         unknown = [name for name in names if name not in places]
         if unknown:
@@ -262,6 +274,22 @@ class Model:
             profile=None if self.profile is None else self.profile[:, keep],
             moments={lag: array[np.ix_(*[_both(keep, lag, len(self))] * 2)] for lag, array in self.moments.items()},
         )
+
+    def with_words(self, *, about: Mapping[str, Any], calibration: Calibrated | None = None) -> Model:
+        """Return the same model with another `about` (and calibration); the two share their matrices."""
+        other = copy(self)
+        for derived in ("identity", _PART):
+            other.__dict__.pop(derived, None)
+        object.__setattr__(other, "about", about)
+        if calibration is not None:
+            _check_calibration(calibration)
+            object.__setattr__(other, "calibration", calibration)
+        return other
+
+    def keep_part(self, part: Model) -> None:
+        """Let `select` return this model, which it has made, when it is asked for the same sensors again."""
+        if part is not self:
+            self.__dict__[_PART] = part
 
     def _ahead(self) -> Floats:
         """Sigma''_AA, in units of scale."""
@@ -301,7 +329,7 @@ def _both(keep: npt.NDArray[np.intp], lag: int, n: int) -> npt.NDArray[np.intp]:
     return np.concatenate([keep, n + keep]) if lag else keep
 
 
-def _check_calibration(calibration: tuple[tuple[float, float], ...]) -> None:
+def _check_calibration(calibration: Calibrated) -> None:
     for delta, factor in calibration:
         if not (0 < delta < 1 and 0 < factor < np.inf):
             found = f"found delta {delta} with factor {factor}"
@@ -315,13 +343,52 @@ def half_width(delta: float) -> float:
     return NormalDist().inv_cdf((1 + delta) / 2)
 
 
-def _exact(key: str, matrix: Floats) -> Floats:
-    """Return a symmetric matrix as it stands in the file, to the last bit: its lower triangle, mirrored."""
-    if float(np.abs(matrix - matrix.T).max()) > 1e-9 * max(1.0, float(np.abs(matrix).max())):
+def _make_exact(key: str, matrix: Floats) -> None:
+    """Make a symmetric matrix what stands in the file, to the last bit: its lower triangle, mirrored.
+
+    Raises:
+        ModelError: it is not symmetric.
+    """
+    worst = largest = 0.0
+    for lower, upper in _mirrored_tiles(matrix):
+        worst = max(worst, float(np.abs(lower - upper.T).max()))
+        largest = max(largest, float(lower.max()), -float(lower.min()))
+    if worst > 1e-9 * max(1.0, largest):
         raise ModelError(f"model: {key} is not symmetric")
-    exact = np.tril(matrix) + np.tril(matrix, -1).T
-    exact.setflags(write=False)
-    return np.asarray(exact)
+    mirror(matrix)
+
+
+def mirror(matrix: Floats) -> None:
+    """Replace the upper triangle of a matrix by its lower one."""
+    for lower, upper in _mirrored_tiles(matrix):
+        on_diagonal = lower.ctypes.data == upper.ctypes.data
+        upper[:] = np.tril(lower) + np.tril(lower, -1).T if on_diagonal else lower.T
+
+
+def _mirrored_tiles(matrix: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Return a matrix' tiles on and below the diagonal, each with the one across it, which is itself on the diagonal.
+
+    A transposed walk through a large matrix misses every cache, and copies of it are gigabytes.
+    """
+    for row in range(0, len(matrix), TILE):
+        for column in range(0, row + 1, TILE):
+            rows, columns = slice(row, row + TILE), slice(column, column + TILE)
+            yield matrix[rows, columns], matrix[columns, rows]
+
+
+def _check_joint(sigma: Floats) -> None:
+    """Raise if a covariance of sensors of unit variance has an eigenvalue clearly below 0.
+
+    A Cholesky factor of the matrix with as much added as an eigenvalue may be below 0 shows that it has none: that is a
+    thirtieth of the work of finding them.
+    """
+    lifted = np.array(sigma, order="F")
+    lifted[np.diag_indices_from(lifted)] += NEGATIVE_SHARE * max(float(np.diag(sigma).max()), 1e-300)
+    if not lapack.potrf(lifted):
+        return
+    lowest, highest = np.linalg.eigvalsh(sigma)[[0, -1]]
+    if lowest < -NEGATIVE_SHARE * max(highest, 1e-300):
+        raise ModelError(f"joint: found eigenvalue {lowest:.3g} (largest {highest:.3g}), expected none below 0")
 
 
 def _is_diagonal(matrix: Floats) -> bool:

@@ -174,7 +174,9 @@ def _rescaled(model: Model) -> Floats:
 
 def shrunk(matrix: Floats, weight: float) -> Floats:
     """Return (1 - weight) matrix + weight its diagonal."""
-    return np.asarray((1 - weight) * matrix + weight * np.diag(np.diag(matrix)))
+    found = (1 - weight) * matrix
+    found[np.diag_indices_from(found)] += weight * np.diag(matrix)
+    return np.asarray(found)
 
 
 def covariance(rows: Floats) -> Floats:
@@ -196,7 +198,10 @@ def covariance_of(products: Floats, pairs: Floats | float) -> Floats:
         found = nearest(found)  # each element over its own rows: the whole need not be a covariance
     variances = np.diag(found)
     lift = np.where(variances < LEAST_VARIANCE**2, 1.0, np.maximum(LEAST_VARIANCE - variances, 0.0))
-    return np.asarray((found + found.T) / 2 + np.diag(lift))
+    found = found + found.T
+    found /= 2
+    found[np.diag_indices_from(found)] += lift
+    return np.asarray(found)
 
 
 def nearest(matrix: Floats) -> Floats:

@@ -21,6 +21,10 @@ from services.runtime.columns import Floats
 
 FOLD = 32
 """Rows that are folded into the moments at once: a matrix product in place of as many outer products."""
+BLOCK = 512
+"""Rows of the moments that are changed at a time."""
+COPIES = 20
+"""Multiplications an element that could be done while the moments are copied, scaled and added up."""
 FILLED_AT_MOST = 300
 RIDGE = 1e-9
 """Of the variances, so that sensors which tell the same can be told apart."""
@@ -42,12 +46,17 @@ class FadingMoments:
     def __init__(self, moments: Floats, *, steps: float, half_life: float, lag: int) -> None:
         self._least_rate = 1 - 0.5 ** (1 / half_life)
         self._count = min(steps, 1 / self._least_rate)
-        self._moments = moments
+        self._moments = np.array(moments)
         self._mean = np.zeros(len(moments))
         self._lag = lag
         self._before: deque[Floats] = deque(maxlen=lag + 1)
         self._rows: list[Floats] = []
         self.passed_over = 0
+
+    @property
+    def operations(self) -> float:
+        """Multiplications that folding rows takes, where none has a gap: a product, and some copies of the moments."""
+        return (FOLD + COPIES) * float(len(self._moments)) ** 2
 
     def observe(self, x: Floats) -> None:
         """Take in the next row, float64[n]; NaN = missing."""
@@ -72,7 +81,7 @@ class FadingMoments:
     def _fold(self) -> None:
         rows = np.stack(self._rows)
         self._rows.clear()
-        spread = np.zeros_like(self._moments)
+        spread: Floats | None = None
         self._count = min(self._count + len(rows), 1 / self._least_rate)
         rate = 1 / self._count
         weights = rate * (1 - rate) ** np.arange(len(rows))[::-1]
@@ -80,10 +89,17 @@ class FadingMoments:
         patterns, which = np.unique(gaps, axis=0, return_inverse=True)
         for number, missing in enumerate(patterns):
             if missing.any():
+                spread = np.zeros_like(self._moments) if spread is None else spread
                 self._fill(rows, np.flatnonzero(which.ravel() == number), missing, weights, spread)
         kept = (1 - rate) ** len(rows)
         self._mean = kept * self._mean + weights @ rows
-        self._moments = kept * self._moments + (rows * weights[:, None]).T @ rows + spread
+        weighted = (rows * weights[:, None]).T
+        for first in range(0, len(self._moments), BLOCK):  # in place: a copy of large moments is hundreds of megabytes
+            block = self._moments[first : first + BLOCK]
+            block *= kept
+            block += weighted[first : first + BLOCK] @ rows
+        if spread is not None:
+            self._moments += spread
 
     def _fill(
         self, rows: Floats, mine: npt.NDArray[np.intp], missing: npt.NDArray[np.bool_], weights: Floats, spread: Floats

@@ -6,7 +6,7 @@ other parts as well, each with a model of all the rest: one part of a history is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -133,6 +133,8 @@ class Search:
         halves: sensors of half of the edges, some choices of them: what finalists are tried on as well, and on an
             outage of all. Empty = on neither.
         first_step: the step that row 0 is.
+        fleet: sensors that the model will have, of which these are some; None = these are all.
+        tried: is called after each model that was tried.
 
     Attributes:
         best, trial: found so far; the trial is that on the last third.
@@ -140,12 +142,22 @@ class Search:
     """
 
     def __init__(
-        self, rows: Floats, split: int, base: Model, groups: list[Edges], first_step: int, halves: Sequence[Edges] = ()
+        self,
+        rows: Floats,
+        split: int,
+        base: Model,
+        groups: list[Edges],
+        first_step: int,
+        halves: Sequence[Edges] = (),
+        *,
+        fleet: int | None = None,
+        tried: Callable[[], None] = lambda: None,
     ) -> None:
         self._rows, self._split, self._base, self._groups = rows, split, base, groups
         self._halves = list(halves)
         self._first_step = first_step
-        self._full = len(base) <= FULL_AT_MOST
+        self._full = (fleet or len(base)) <= FULL_AT_MOST
+        self._told = tried
         self._part = Part.of(rows[:split], base, (), first_step)
         self._tried: dict[Structure, float] = {}
         self._plain: dict[Structure, float] = {}  # the same without a profile, once there is one
@@ -213,7 +225,9 @@ class Search:
         if self._halves:
             kinds += [(self._halves, OUTAGES), ([np.arange(len(model))], OUTAGES[:1])]
         rows, first = self._rows[begin:end], self._first_step + begin
-        return [run_trial(model, rows, groups, first, lengths).squares for groups, lengths in kinds]
+        found = [run_trial(model, rows, groups, first, lengths).squares for groups, lengths in kinds]
+        self._told()
+        return found
 
     def _finalists(self) -> list[tuple[Structure, bool]]:
         """Return the paper's, and unless hopeless `HOLD` and the best of each kind with and without the profile."""
@@ -254,7 +268,9 @@ class Search:
     def _try(self, part: Part, candidate: Structure) -> Trial:
         model = part.model(candidate)
         # With the step before, which the outages start from.
-        return run_trial(model, self._rows[self._split - 1 :], self._groups, self._first_step + self._split - 1)
+        trial = run_trial(model, self._rows[self._split - 1 :], self._groups, self._first_step + self._split - 1)
+        self._told()
+        return trial
 
 
 def _mean_squares(of_parts: Sequence[Floats]) -> tuple[float, ...]:

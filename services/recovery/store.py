@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import tempfile
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from services.recovery import refits
-from services.recovery.model import Model, ModelError
+from services.recovery.model import Model, ModelError, mirror
 from services.runtime.columns import F64, Floats
 
 MAGIC = b"TSUNAGI-MODEL\r\n\x1a"
@@ -33,6 +34,14 @@ MOMENTS_VERSION = 3
 _MOMENTS = "moments-"
 """Name of an array of moments, before its lag."""
 _PREFIX = struct.Struct("<16sII32s")  # magic, version, header bytes, SHA-256 of the header
+
+
+class PendingError(ModelError):
+    """The model is being read, beside whoever asks for it; ask again once `ready` is set."""
+
+    def __init__(self, sha256: str, ready: threading.Event) -> None:
+        super().__init__(f"model {sha256}: is being read")
+        self.ready = ready
 
 
 def encode(model: Model) -> bytes:
@@ -157,19 +166,19 @@ def store_path(store: Path, sha256: str) -> Path:
     return store / f"{sha256}.model"
 
 
-def publish(model_file: Path, store: Path) -> str:
-    """Check a model file and copy it into the store under its SHA-256, which is returned.
+def publish(model_file: Path, store: Path) -> tuple[str, Model]:
+    """Check a model file and copy it into the store under its SHA-256; return that and the model.
 
     Raises:
         ModelError: the file is no good model; nothing is stored then.
     """
     data = _read(model_file)
-    decode(data, str(model_file))
+    model = decode(data, str(model_file))
     sha256 = hashlib.sha256(data).hexdigest()
     target = store_path(store, sha256)
     if not target.exists() or target.read_bytes() != data:  # a damaged copy is replaced
         write_atomically(target, data)
-    return sha256
+    return sha256, model
 
 
 def publish_refit(model: Model, store: Path, kept_s: float) -> str:
@@ -223,15 +232,23 @@ def _read(path: Path) -> bytes:
 
 def _lower(matrix: Floats) -> Floats:
     """Lower triangle of a symmetric matrix, row by row."""
-    return np.asarray(matrix[np.tril_indices(len(matrix))])
+    n = len(matrix)
+    lower = np.empty(n * (n + 1) // 2)
+    for row, values in enumerate(matrix):  # indices of all elements would take four times as much as they
+        begin = row * (row + 1) // 2
+        lower[begin : begin + row + 1] = values[: row + 1]
+    return lower
 
 
 def _square(lower: Floats, n: int) -> Floats:
     if lower.shape != (n * (n + 1) // 2,):
         raise ModelError(f"found a triangle of {lower.size} numbers, expected {n * (n + 1) // 2} for {n} sensors")
-    matrix = np.zeros((n, n))
-    matrix[np.tril_indices(n)] = lower
-    return matrix + np.tril(matrix, -1).T
+    matrix = np.empty((n, n))
+    for row in range(n):
+        begin = row * (row + 1) // 2
+        matrix[row, : row + 1] = lower[begin : begin + row + 1]
+    mirror(matrix)
+    return matrix
 
 
 def _split(payload: bytes, shapes: dict[str, tuple[int, ...]]) -> dict[str, Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -13,9 +14,12 @@ from services.gateway.closer import Closer
 from services.gateway.frames import Frame
 from services.gateway.helping import Helping
 from services.gateway.packed import Packed
+from services.gateway.reach import AT_ONCE
+from services.gateway.recover import Recover
 from services.gateway.refitter import Refitter
-from services.gateway.slot import Output, Slot
+from services.gateway.slot import Announce, Output, Slot
 from services.gateway.steps import NEVER, StepBook
+from services.gateway.task import Task
 from services.gateway.tuples import TupleBook
 from services.recovery.filter import Recovery
 from services.runtime.columns import octets, pack_sensors
@@ -48,6 +52,9 @@ READ_BACK_S = 1.0
 """A control record that has not come back by then is written again."""
 
 
+REFIT_INVERSES = 6.0
+"""A refit takes less than this many inverses of a matrix of the filter's sensors, n^3 multiplications each."""
+
 STALE_SHARE = 0.25
 """A slot that has been idle for this share of the retention writes its context again, before retention deletes it."""
 
@@ -58,6 +65,7 @@ class Primary:
     Args:
         pending: what the node has sent and does not know to be delivered, from earlier terms as well.
         tail: name of the last record of `recovered` when it took over: nothing up to it is written again.
+        announce: is told before it does something that takes so many multiplications.
 
     Attributes:
         emitted: outputs written in this term.
@@ -70,7 +78,16 @@ class Primary:
         level0_offset, level1_offset: where the newest acknowledgements sent stand in `tuples`, -1 = none yet.
     """
 
-    def __init__(self, slot: int, node: str, settings: Settings, pending: PendingQueue, tail: Name, now: float) -> None:
+    def __init__(
+        self,
+        slot: int,
+        node: str,
+        settings: Settings,
+        pending: PendingQueue,
+        tail: Name,
+        now: float,
+        announce: Announce = lambda _operations: None,
+    ) -> None:
         self.topic_id = ""
         self.pending = pending
         self.pending.last = tail
@@ -94,7 +111,9 @@ class Primary:
         self.calibrator: Calibrator | None = None
         self.helping: Helping | None = None
         self.refitter: Refitter | None = None
+        self._announce = announce
         self._measured: Recovery | None = None
+        self._refitting: Task[Refitter] | None = None
         self._stored = "", ""  # SHA-256 of a refit that is not in force yet, and of what it is a refit of
 
     def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
@@ -203,21 +222,29 @@ class Primary:
         recovery = recover.recovery if recover is not None else None
         settings = self._settings.recovery
         if recover is None or recovery is None:
-            self.calibrator = self.refitter = None
+            self.calibrator = self.refitter = self._refitting = None
             return []
         if self._measured is not recovery:
             self._measured = recovery
-            self.calibrator = self.refitter = None
+            self.calibrator = self.refitter = self._refitting = None
             if settings.calibrate:
                 self.calibrator = Calibrator(recover, recovery, wish.config, wish.groups, suspects=settings.suspects)
             if settings.refit:
                 edges = [wish.config.edges[place] for place in recover.places]
                 least_steps = round(settings.refit_s * 1e6 / wish.config.slide_us)
-                self.refitter = Refitter(recovery, edges, least_steps=least_steps)
-            watching = (self.calibrator, self.refitter)
-            recover.watch(*(watcher.observe for watcher in watching if watcher is not None))
+                work = partial(Refitter, recovery, edges, least_steps=least_steps)
+                self._refitting = Task(work, "refitter", at_once=len(edges) <= AT_ONCE)
+            self._watch(recover)
+        if self._refitting is not None and self._refitting.done.is_set():
+            self.refitter, self._refitting = self._refitting.result(), None
+            self._watch(recover)
         todo = self._refit(slot, now)
         return todo if self.calibrator is None else [*todo, *self._calibrate(self.calibrator, slot, wish, now)]
+
+    def _watch(self, recover: Recover) -> None:
+        watching = (self.calibrator, self.refitter)
+        operations = 0.0 if self.refitter is None else self.refitter.operations
+        recover.watch(*(watcher.observe for watcher in watching if watcher is not None), operations=operations)
 
     def _calibrate(self, calibrator: Calibrator, slot: Slot, wish: Wish, now: float) -> list[act.Action]:
         """Write what bounds must be multiplied by, and who is not believed."""
@@ -235,6 +262,8 @@ class Primary:
 
     def _refit(self, slot: Slot, now: float) -> list[act.Action]:
         """Store a refit that is due, and put it in force once it is stored."""
+        if self.refitter is not None and self.refitter.is_due:
+            self._announce(REFIT_INVERSES * float(len(self.refitter.recovery.model)) ** 3)
         model = None if self.refitter is None else self.refitter.due()
         if model is not None:
             return [act.StoreModel(model)]

@@ -18,12 +18,14 @@ Only what is read back from the slot's log changes who owns it. A node that read
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import islice, takewhile
 
 from services.gateway.slot import LoadModel, Output, Slot
 from services.recovery.model import ModelError
+from services.recovery.store import PendingError
 from services.runtime.log import DEAD_LETTERS, Record
 from services.runtime.marks import NO_MARK, Mark, digest_of
 from services.runtime.messages import (
@@ -107,6 +109,7 @@ class Replica:
     """The state of one slot on one node. All times are monotonic seconds of the caller's clock.
 
     Attributes:
+        preparing: set once the model is ready that the plan has for the slot; None = nobody prepares it.
         spare: whether the node has time for what only a standby does: to read and process before a promotion.
     """
 
@@ -134,6 +137,7 @@ class Replica:
         self.speculated = Speculated()
         self.fault = ""
         self.spare = True
+        self.preparing: threading.Event | None = None
         self.processed = 0
         self.record_s = 0.0
         self._worked_at = now
@@ -150,9 +154,11 @@ class Replica:
         self._vetted_epoch = 0
         self._lost_saves = 0
         self._blocked = False  # the next record names a model that this node lacks
+        self._awaited: threading.Event | None = None  # set once the model is ready that this slot goes on with
         self._term = 0  # the epoch it is, or was last, the primary of
         self._known_owner = ""
         self._since = now
+        self._context_waits = False  # the model awaited is that of a context
         self._asked: float | None = None  # when the outstanding request was made
         self._retry_at = 0.0
         self._poll_at = 0.0
@@ -177,8 +183,13 @@ class Replica:
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is urgent: neither a promotion nor a speculation is under way."""
-        return self.stage in (Stage.WATCH, Stage.OWN) and self._speculation is None
+        """Whether nothing is urgent: neither a promotion nor a speculation is under way, or its model is being read."""
+        return self._awaited is not None or (self.stage in (Stage.WATCH, Stage.OWN) and self._speculation is None)
+
+    @property
+    def behind(self) -> bool:
+        """Whether it owns the slot and could process more at once."""
+        return self.stage is Stage.OWN and bool(self.intake.backlog) and self._awaited is None
 
     @property
     def scan(self) -> Register:
@@ -206,6 +217,8 @@ class Replica:
             return self.fault
         if self.stage is Stage.START:
             return "building its state"
+        if self._awaited is not None or (self.preparing is not None and not self.preparing.is_set()):
+            return "its model is being read"
         if self.trust.blank:
             return "neither an owner nor a context is left: a new generation is to begin"
         if self._differs():
@@ -257,8 +270,9 @@ class Replica:
         self._us = now_us
         if self.stage is Stage.OWN:
             return self._own(now)
-        if self._asked is not None or now < self._retry_at:
+        if self._asked is not None or now < self._retry_at or (self._context_waits and self._awaits()):
             return []
+        self._context_waits = False
         if self.stage is Stage.START:
             return self._ask(now, act.AskEnd())
         if self.stage is Stage.WATCH:
@@ -371,9 +385,14 @@ class Replica:
             self.intake.level1 = None
             return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
         slot = Slot(self.slot_id, self._load_model, self.work.announce)
+        self._awaited = None
         self.work.begin(STALL_RECORDS * self.record_s)
         try:
             slot.restore(context)
+        except PendingError as error:
+            self._await(error)
+            self._context_waits = True  # it is read once more when the model is there
+            return []
         except ModelError as error:
             self.fault = str(error)
             self._retry_at = now + 1.0
@@ -384,7 +403,7 @@ class Replica:
             note = act.Note("unusable context", f"slot {self.slot_id}, before offset {context.offset}: {error}")
             return [note, *(self._start_reading(first, now) if self._after_context is not Stage.WATCH else [])]
         finally:
-            self.work.end()
+            self._end_work()
         self.fault = ""
         self._blocked = False
         self.slot = slot
@@ -816,7 +835,7 @@ class Replica:
         self._term = self._known_epoch = self.scan.epoch
         self.stage = Stage.OWN  # after its term: a heartbeat may be written at any moment
         self._known_owner = self.node
-        self.primary = Primary(self.slot_id, self.node, self._settings, self.pending, self._tail, now)
+        self.primary = Primary(self.slot_id, self.node, self._settings, self.pending, self._tail, now, self._begin_long)
         self.primary.topic_id = self.trust.topic_id
         promotion.records = len(self.intake.backlog)
         emit = self.primary.emit(self.silent.take(self._tail), self.scan.generation)
@@ -847,7 +866,11 @@ class Replica:
                 return [act.End(f"its state says epoch {self.slot.register.epoch}, but it owns it since {self._term}")]
             connected = self._detector.connected(now)
             lost, silent = self._lost_edges(now), lambda edge: self._silent(edge, now)
-            todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
+            try:
+                todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
+            finally:
+                if self.work.on:
+                    self.work.end()
         todo += primary.acknowledge(self.slot, self.scan, now)
         if self.intake.breaks and self.trust.due(now):
             todo.append(act.Check(self.intake.breaks[-1].offset + 1))
@@ -918,17 +941,22 @@ class Replica:
         Returns:
             What follows, and how many records it were; None = not yet: this node lacks a model that the log names.
         """
+        if self._awaits():
+            return None
         backlog = self.intake.backlog
         items = takewhile(lambda item: item[0].offset < upto, islice(backlog, limit))
         self.work.begin(STALL_RECORDS * self.record_s)
         try:
             outputs, count = self.slot.apply_run(items)
+        except PendingError as error:
+            self._await(error)
+            return None
         except ModelError as error:
             self.fault = str(error)
             self._blocked = True
             return None
         finally:
-            self.work.end()
+            self._end_work()
         self.fault = ""
         self._blocked = False
         for _ in range(count):
@@ -937,6 +965,29 @@ class Replica:
         if outputs and outputs[0].name.offset < self.scan.began:  # the generation before has written them
             outputs = [output for output in outputs if output.name.offset >= self.scan.began]
         return outputs, count
+
+    def _await(self, error: PendingError) -> None:
+        """Wait for a model that is being read beside the loop; the other slots go on.
+
+        The work that was announced for it lasts as long, so that nobody takes this node for stuck, nor waits for ever.
+        """
+        self._awaited = error.ready
+
+    def _awaits(self) -> bool:
+        """Return whether the model that the slot goes on with is not ready yet."""
+        if self._awaited is not None and self._awaited.is_set():
+            self._awaited = None
+            self.work.end()
+        return self._awaited is not None
+
+    def _begin_long(self, operations: float) -> None:
+        """Begin a turn of one long work, which no record brings."""
+        self.work.begin(0.0)
+        self.work.announce(operations)
+
+    def _end_work(self) -> None:
+        if self._awaited is None:
+            self.work.end()
 
     def _chunk(self) -> int:
         """Return how many records fit between two looks at the clock."""
@@ -1015,6 +1066,8 @@ class Replica:
 
     def _forget_state(self, begin: int) -> None:
         self.slot = Slot(self.slot_id, self._load_model, self.work.announce)
+        self._awaited, self._context_waits = None, False
+        self.work.end()
         self.slot.begin_at(begin)
         self.intake.begin_at(begin)
         self.silent.clear()

@@ -63,6 +63,11 @@ class Workload:
         """Whether so much has been announced since `begin` that the loop should look around."""
         return self.operations > TURN_OPERATIONS
 
+    @property
+    def on(self) -> bool:
+        """Whether a turn has begun and not ended."""
+        return self._piece.turn != 0
+
     def begin(self, usual_s: float) -> None:
         """Begin a turn; what is not announced may last this long, seconds, or `MIN_STALL_S`."""
         self._count += 1

@@ -11,7 +11,16 @@ import pytest
 
 from services.demo import charts
 from services.demo.check import Checked, check
-from services.demo.figures import finite, latency_figures, latency_rows, recovered_figures, silence_s, takeovers
+from services.demo.figures import (
+    NEVER_US,
+    finite,
+    latency_figures,
+    latency_rows,
+    recovered_figures,
+    silence_s,
+    takeover_spans,
+    takeovers,
+)
 from tests.unit.demo import small_world
 from tests.unit.demo.small_world import SmallWorld
 
@@ -63,10 +72,32 @@ def test_silence_is_the_longest_gap_less_the_step(checked: Checked) -> None:
 
 
 def test_latency_is_from_the_last_input_to_the_reader(small: SmallWorld, checked: Checked) -> None:
-    at_s, latencies_s = latency_rows(checked, small.world.truth, small.reads)
-    assert len(at_s) == checked.findings.rows_out
-    assert latency_figures(latencies_s)["p50"] == pytest.approx(0.004)
+    late = latency_rows(checked, small.world.truth, small.collected())
+    assert len(late.at_s) == checked.findings.rows_out
+    assert latency_figures(late.seconds)["p50"] == pytest.approx(0.004)
     assert latency_figures(np.empty(0))["p50"] is None
+
+
+def test_a_takeover_counts_from_the_kill_until_the_new_owner_has_caught_up(small: SmallWorld, checked: Checked) -> None:
+    collected = small.collected()
+    (kill,) = (kill for kill in collected.kills if kill.what == "owner")
+    new = checked.logs[0].owners[1]
+    assert takeover_spans(checked, collected) == [(kill.at_us, new.appended_us + 20_000)]
+    late = latency_rows(checked, small.world.truth, collected)
+    blocks = [block for of in checked.delivery.blocks.values() for block in of]
+    read_us = {(read.partition, read.offset): read.read_us for read in collected.reads}
+    touched = [
+        len(block.sensor)
+        for block in blocks
+        if block.appended_us <= new.appended_us + 20_000 and read_us[block.partition, block.offset] >= kill.at_us
+    ]
+    assert 0 < sum(touched) == int((~late.quiet).sum()) < len(late.quiet)
+
+
+def test_without_a_successor_nothing_after_the_kill_is_outside_a_takeover(small: SmallWorld, checked: Checked) -> None:
+    (kill,) = (kill for kill in small.collected().kills if kill.what == "owner")
+    collected = replace(small.collected(), kills=[replace(kill, node="nobody")])
+    assert takeover_spans(checked, collected) == [(kill.at_us, NEVER_US)]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.demo.inputs import DemoError
-from services.demo.run import _fresh
+from services.demo.run import LEAD_S, _fresh, lead
 from services.runtime.marked import marked
 
 
@@ -38,3 +38,9 @@ def test_what_somebody_put_beside_a_demo_stays(tmp_path: Path) -> None:
     assert _fresh(out) == out
     assert sorted(path.name for path in out.iterdir()) == [".tsunagi", "mine"]
     assert (out / "mine" / "notes").exists()
+
+
+def test_many_edges_are_started_earlier() -> None:
+    assert lead(1.0, 4) == lead(1.0, 20) == LEAD_S
+    assert lead(20.0, 4) == pytest.approx(12.0)
+    assert lead(20.0, 20) == pytest.approx(20.0)

@@ -235,6 +235,15 @@ def test_a_slot_that_no_edge_has_ever_fed_stands_still() -> None:
     assert owner.decided == []
 
 
+def test_from_a_slots_first_batch_on_the_other_edges_have_their_whole_patience() -> None:
+    owner = Owner()
+    owner.run(60.0, {}, sent=False)  # long after the owner took over the first edge of many begins
+    owner.run(PATIENCE_S, {"e1": 0})
+    assert not owner.decided
+    owner.run(0.2, {"e1": 0})
+    assert sorted(item.edge for _, item in owner.decided if isinstance(item, EdgeOut)) == ["e2", "e3"]
+
+
 def test_what_does_not_come_back_is_written_again() -> None:
     owner = settled()
     owner.deaf = True

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from services.gateway import helping, reach
 from services.gateway.config import SlotConfig
 from services.gateway.slot import Slot
+from services.recovery.helpers import Helpers, choose_helpers
 from services.runtime.columns import floats, octets, sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from services.runtime.messages import BOUNDED, UNBOUNDED, HelperRequest, Recovered
@@ -34,6 +38,9 @@ TIGHT = make_config({"use": "recover"}, eps=1.15)
 """Two edges down, this cannot be met without helpers, and can with both."""
 BRIEF = make_config({"use": "recover"}, eps=1.09)
 """Two edges down, this can be met for eight steps, with helpers, and then no more."""
+
+
+WAIT_S = 10.0
 
 
 class Owner:
@@ -149,6 +156,36 @@ def test_a_second_edge_that_fails_is_helped_for_its_own_while() -> None:
     owner.run(12, dead=("e1", "e2"))
     assert owner.asked == []
     assert len(owner.requests) == before + 2
+
+
+def test_in_a_large_fleet_steps_go_on_while_helpers_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    may = threading.Event()
+
+    def slowly(*given: Any, **more: Any) -> Helpers:
+        assert may.wait(WAIT_S)
+        return choose_helpers(*given, **more)
+
+    monkeypatch.setattr(reach, "AT_ONCE", 3)
+    monkeypatch.setattr(helping, "choose_helpers", slowly)
+    owner = Owner()
+    owner.run(3)
+    assert len(owner.run(3, dead=("e1", "e2"))) == 3
+    assert owner.asked == []
+    assert owner.primary.helping is not None
+    choice = owner.primary.helping._choice
+    assert choice is not None
+    may.set()
+    assert choice.done.wait(WAIT_S)
+    owner.run(1, dead=("e1", "e2"))
+    assert owner.asked == [6, 9]
+    may.clear()
+    owner.run(1, dead=("e1",))
+    assert owner.primary.helping._choice is not None
+    owner.run(5)  # all edges are back: what is still being chosen is wanted no more
+    assert owner.asked == []
+    may.set()
+    owner.run(2)
+    assert owner.asked == []
 
 
 def test_a_new_owner_goes_on_with_the_helpers_in_force() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from services.gateway.refitter import Refitter
 from services.gateway.slot import Slot
 from services.recovery.estimation import estimate
 from services.recovery.model import Model, ModelError
@@ -18,6 +21,7 @@ from services.runtime.messages import Recovered
 from services.runtime.names import NO_NAME
 from services.runtime.settings import Recovery, Settings
 from services.standby import actions as act
+from services.standby import primary
 from services.standby.primary import Primary
 from services.standby.queue import PendingQueue
 from services.standby.wish import Wish
@@ -25,6 +29,7 @@ from tests.unit.gateway.small_slot import EDGES, FIRST, NAMES, SENSORS, SLOT, lo
 
 CONFIG = make_config({"use": "recover"})
 DRIFT = 4.0
+WAIT_S = 10.0
 
 
 def readings(steps: int, seed: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -49,9 +54,9 @@ class Owner:
         self.writer.model("aa")
         self.slot = Slot(SLOT, self.load)
         play(self.slot, self.writer.records)
-        self.primary = Primary(
-            SLOT, "n1", Settings(recovery=Recovery(refit=refit, refit_s=10.0, helpers=0)), PendingQueue(), NO_NAME, 0.0
-        )
+        self.announced: list[float] = []
+        settings = Settings(recovery=Recovery(refit=refit, refit_s=10.0, helpers=0))
+        self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0, self.announced.append)
         self.written: list[Record] = []
         self.step, self.now = FIRST, 0.0
 
@@ -107,6 +112,35 @@ def test_the_model_follows_the_data_and_everyone_with_it(fitted: Model) -> None:
     result = compare(recompute(owner.writer.records, owner.load), owner.written)
     assert (result.differences, result.largest_sd) == ([], 0.0)
     assert result.compared == len(owner.written)
+
+
+def test_in_a_large_slot_it_is_made_beside_the_loop_and_long_refits_are_announced(
+    fitted: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may = threading.Event()
+
+    def slowly(*given: Any, **more: Any) -> Refitter:
+        assert may.wait(WAIT_S)
+        return Refitter(*given, **more)
+
+    monkeypatch.setattr(primary, "AT_ONCE", 3)
+    monkeypatch.setattr(primary, "Refitter", slowly)
+    owner = Owner(fitted)
+    assert len(owner.run(readings(5, 2))) == 5
+    assert owner.primary.refitter is None
+    assert owner.primary._refitting is not None
+    may.set()
+    assert owner.primary._refitting.done.wait(WAIT_S)
+    owner.run(readings(60, 3))
+    assert owner.primary.refitter is not None
+    assert owner.slot.refit_of == "aa"
+    assert owner.announced == [primary.REFIT_INVERSES * 5.0**3]
+    recover = owner.slot.recover
+    assert recover is not None
+    assert recover.recovery is not None
+    folded = owner.primary.refitter.operations
+    assert folded > 0
+    assert recover.operations(np.zeros(5)) == recover.recovery.operations(0) + folded
 
 
 def test_a_model_that_does_not_say_how_it_was_made_stays_as_it_is() -> None:

@@ -58,7 +58,10 @@ def test_what_is_missing_is_named(settings: Settings, log: MemoryLog) -> None:
     fleet = Fleet(log)
     fleet.update()
     assert system.missing(fleet, ["gw-1"]) == "gw-1 has not reported yet"
-    beat(log, "gw-1", [SlotBeat(slot=0, role="primary", epoch=1), SlotBeat(slot=1, role="primary", epoch=1)])
+    beat(log, "gw-1", [SlotBeat(slot=0, role="primary", epoch=1, reason="its model is being read")])
+    fleet.update()
+    assert system.missing(fleet, ["gw-1"]) == "slot 0: gw-1: its model is being read"
+    beat(log, "gw-1", [SlotBeat(slot=slot, role="primary", epoch=1, ready=True) for slot in (0, 1)])
     fleet.update()
     assert system.missing(fleet, ["gw-1"]) == "slot 0 has no ready secondary"
     beat(log, "sec-1", [SlotBeat(slot=slot, role="standby", epoch=1, ready=True) for slot in (0, 1)])

@@ -1,14 +1,15 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from services.recovery.estimation import _groups, estimate
+from services.recovery.estimation import _groups, estimate, thinned
 from services.recovery.filter import Recovery
 from services.recovery.model import Model, ModelError
 from services.recovery.moments import Structure
 from services.recovery.search import MUCH_WORSE, Search
-from services.recovery.trial import outages, run_trial
+from services.recovery.trial import Trial, outages, run_trial
 from services.runtime.columns import Floats
 
 
@@ -175,3 +176,32 @@ def test_the_published_joint_stays_a_candidate():
     search.run()
     score_of = {each.structure: each.score for each in search.decide()}
     assert score_of[Structure("full", 0.0, 0.0, 1)] > min(score_of.values()) + MUCH_WORSE
+
+
+def test_a_search_takes_the_same_share_of_every_edge():
+    edges = [f"e{i % 7}" for i in range(70)]
+    chosen = thinned(edges, 35)
+    assert len(set(chosen)) == 35
+    assert chosen == sorted(chosen)
+    assert [sum(edges[place] == f"e{number}" for place in chosen) for number in range(7)] == [5] * 7
+    assert thinned(edges, 70) == list(range(70))
+
+
+@pytest.mark.slow
+def test_a_large_fleet_is_searched_with_some_of_its_sensors_and_tried_with_all(monkeypatch: pytest.MonkeyPatch):
+    history = factor_history(90, 24, np.random.default_rng(8))
+    edges = [f"e{i % 4}" for i in range(24)]
+    _, whole = estimate(history, names(24), edges=edges)
+    sizes: list[int] = []
+    monkeypatch.setattr("services.recovery.estimation.SEARCHED", 12)
+
+    def noted(model: Model, *given: Any) -> Trial:
+        sizes.append(len(model))
+        return run_trial(model, *given)
+
+    monkeypatch.setattr("services.recovery.estimation.run_trial", noted)
+    model, report = estimate(history, names(24), edges=edges)
+    assert sizes == [24]
+    assert len(model) == report.sensors == 24
+    assert report.masked_values == whole.masked_values
+    assert report.nrmse < 1.1 * whole.nrmse

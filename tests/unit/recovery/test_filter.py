@@ -412,3 +412,40 @@ def test_another_tolerance_holds_from_the_next_step_on() -> None:
     recovery.aim(eps=100.0, delta=0.99)
     other.step(values)
     assert_same(recovery.step(values), other.step(values))
+
+
+def test_a_large_filter_that_has_read_nothing_believes_its_prior_and_computes_nothing(monkeypatch):
+    monkeypatch.setattr("services.recovery.filter.FEW", 5)
+    draw = np.random.default_rng(1)
+    root = draw.normal(size=(8, 20))
+    prior = root @ root.T / 20
+    ones = np.ones(8)
+    model = Model(tuple("abcdefgh"), 3 * ones, ones, 0.9 * ones, (1 - 0.9**2) * prior, prior, 0 * ones)
+    lazy, straight = Recovery(model), Recovery(model)
+    straight._stays_unread = False
+    nothing = np.full(8, np.nan)
+    first = lazy.step(nothing, 0)
+    straight.step(nothing, 0)
+    resumed = Recovery(model)
+    resumed.resume(lazy.context())
+    carried = []
+    following = lazy._form.following
+
+    def noted(*given):
+        carried.append(given)
+        return following(*given)
+
+    monkeypatch.setattr(lazy._form, "following", noted)
+    for step in range(1, 5):
+        found, expected = lazy.step(nothing, step), straight.step(nothing, step)
+        np.testing.assert_array_equal(found.mean, first.mean)
+        np.testing.assert_allclose(found.sd, expected.sd, rtol=1e-9)
+        np.testing.assert_array_equal(resumed.step(nothing, step).sd, found.sd)
+    assert not carried
+    some = 3 + draw.normal(size=8)
+    some[[1, 4]] = np.nan
+    for step in range(5, 8):
+        found, expected = lazy.step(some, step), straight.step(some, step)
+        np.testing.assert_allclose(found.mean, expected.mean, atol=1e-8)
+        np.testing.assert_allclose(found.sd, expected.sd, atol=1e-8)
+        np.testing.assert_array_equal(resumed.step(some, step).mean, found.mean)

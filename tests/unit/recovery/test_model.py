@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.recovery.model import Model, ModelError
+from services.recovery.model import Model, ModelError, mirror
 from services.runtime.columns import Floats
 from tests.unit.recovery.literal import random_joint
 
@@ -124,3 +124,32 @@ def test_parts_are_checked(change, message):
 def test_a_model_cannot_be_written_to():
     with pytest.raises(ValueError, match="read-only"):
         diagonal().Q[0, 0] = 2.0
+
+
+def test_a_joint_with_an_eigenvalue_below_0_is_refused_and_one_at_0_is_not() -> None:
+    singular = np.ones((4, 4))
+    Model.from_joint(np.zeros(4), singular)
+    below = singular.copy()
+    below[0, 3] = below[3, 0] = -1.0
+    with pytest.raises(ModelError, match="eigenvalue"):
+        Model.from_joint(np.zeros(4), below)
+
+
+def test_other_words_leave_the_matrices_and_change_the_identity() -> None:
+    model = Model.from_joint(np.zeros(4), np.eye(4))
+    before = model.identity
+    other = model.with_words(about={"a": 1}, calibration=((0.9, 1.2),))
+    assert other.Q is model.Q
+    assert other.about == {"a": 1}
+    assert other.inflation(0.9) == pytest.approx(1.2)
+    assert other.identity != before == model.identity
+    with pytest.raises(ModelError, match="ascending"):
+        model.with_words(about={}, calibration=((0.9, 1.0), (0.8, 1.0)))
+
+
+@pytest.mark.parametrize("n", [1, 255, 257, 600])
+def test_what_stands_above_the_diagonal_is_what_stands_below(n: int) -> None:
+    given = np.random.default_rng(n).normal(size=(n, n))
+    found = given.copy()
+    mirror(found)
+    np.testing.assert_array_equal(found, np.tril(given) + np.tril(given, -1).T)

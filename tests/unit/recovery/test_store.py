@@ -91,14 +91,15 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_published_models_are_found_by_their_digest(model, file, tmp_path):
     store = tmp_path / "store"
-    digest = publish(file, store)
-    assert publish(file, store) == digest
+    digest, model = publish(file, store)
+    assert model.identity == digest
+    assert publish(file, store)[0] == digest
     assert [item.name for item in store.iterdir()] == [f"{digest}.model"]
     assert_equal(load_from_store(store, digest), model)
 
 
 def test_a_damaged_copy_is_found_and_replaced(file, tmp_path):
-    digest = publish(file, tmp_path / "store")
+    digest, _ = publish(file, tmp_path / "store")
     copy = store_path(tmp_path / "store", digest)
     copy.write_bytes(copy.read_bytes()[:-8])
     with pytest.raises(ModelError, match=r"\.model: damaged: found SHA-256"):

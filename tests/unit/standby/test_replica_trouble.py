@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -9,6 +10,7 @@ import pytest
 
 from services.gateway.steps import StepBook
 from services.recovery.model import Model, ModelError
+from services.recovery.store import PendingError
 from services.runtime.messages import Heartbeat, LogRecord, ModelChange, SlotBeat, TupleBatch
 from services.standby import actions as act
 from services.standby.replica import DIFFERS_PATIENCE, Stage
@@ -126,6 +128,86 @@ def test_a_primary_without_the_model_waits_acknowledges_nothing_and_is_not_held_
     store.models["aa"] = MODEL
     cluster.run(0.5)
     assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
+
+
+# ---- a model that takes long to read -------------------------------------------------------------------------------
+
+
+class Slow:
+    """Reads its model beside whoever asks, as `services.gateway.shelf.Shelf` does."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+
+    def __call__(self, sha256: str) -> Model:
+        if not self.ready.is_set():
+            raise PendingError(sha256, self.ready)
+        return MODEL
+
+
+def test_an_owner_whose_model_is_being_read_waits_for_it_and_is_not_held_to_be_stuck(cluster: Cluster) -> None:
+    slow, config = Slow(), make({"use": "recover"})
+    n1 = Node(cluster, "n1", config=config, load_model=slow)
+    n2 = Node(cluster, "n2", config=config, load_model=slow)
+    cluster.run(1.5)
+    feed(cluster, 2)
+    place = cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="aa")))
+    cluster.step(FIRST + 2)
+    cluster.run(0.9)
+    beat = n1.replica.beat(cluster.now)
+    assert (beat.position, beat.busy_offset, beat.role) == (place, -1, "primary")
+    assert beat.reason == "its model is being read"
+    assert 0 < beat.busy_us < beat.busy_limit_us
+    assert not n1.replica.behind
+    assert n2.stage() is Stage.WATCH
+    assert steps(cluster) == [FIRST, FIRST + 1]
+    slow.ready.set()
+    cluster.run(0.5)
+    assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
+    assert n1.replica.beat(cluster.now).busy_limit_us == 0
+    assert (n1.replica.unready(), n2.replica.unready()) == ("", "")
+
+
+def test_an_owner_whose_model_is_read_for_longer_than_announced_is_replaced(cluster: Cluster) -> None:
+    slow, config = Slow(), make({"use": "recover"})
+    n1 = Node(cluster, "n1", config=config, load_model=slow)
+    n2 = Node(cluster, "n2", config=config, load_model=lambda _: MODEL)
+    cluster.run(1.5)
+    feed(cluster, 2)
+    cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="aa")))
+    cluster.step(FIRST + 2)
+    cluster.run(4.0)
+    assert n2.stage() is Stage.OWN
+    assert n1.stage() is Stage.WATCH
+    assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
+
+
+def test_a_standby_is_not_ready_before_the_model_that_the_plan_has_for_it_is(cluster: Cluster) -> None:
+    _, standby = pair(cluster)
+    feed(cluster, 2)
+    standby.replica.preparing = threading.Event()
+    assert standby.replica.unready() == "its model is being read"
+    standby.replica.preparing.set()
+    assert standby.replica.unready() == ""
+
+
+def test_a_state_is_restored_once_its_model_is_there(cluster: Cluster) -> None:
+    config = make({"use": "recover"})
+    Node(cluster, "n1", config=config, model="aa", context_s=0.2)
+    cluster.run(1.0)
+    feed(cluster, 20, 0.06)
+    cluster.run(0.5)
+    slow = Slow()
+    cluster.forget(cluster.end - 5)
+    late = Node(cluster, "n2", config=config, model="aa", load_model=slow)
+    cluster.run(1.0)
+    assert late.stage() is Stage.START
+    beat = late.replica.beat(cluster.now)
+    assert 0 < beat.busy_us < beat.busy_limit_us
+    slow.ready.set()
+    cluster.run(0.5)
+    assert late.stage() is Stage.WATCH
+    assert late.replica.unready() == ""
 
 
 # ---- other settings ------------------------------------------------------------------------------------------------

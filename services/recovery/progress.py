@@ -1,0 +1,99 @@
+"""What a long computation is on, how far it is, and how long it may still take: a line every few seconds.
+
+A stage may be one call of LAPACK that takes a minute and says nothing meanwhile. So a thread of its own speaks, and
+each stage comes with the multiplications that it is expected to take: what those before it took per second tells how
+far it may be.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
+
+EVERY_S = 3.0
+"""Seconds between two lines. What takes less says nothing."""
+MOST_GUESSED = 0.95
+"""A stage that does not say how far it is counts as at most so far, until it ends."""
+
+Tell = Callable[[str], None]
+
+
+def silent(line: str) -> None:
+    """Tell nobody."""
+    del line
+
+
+class Stage(NamedTuple):
+    """A part of the computation.
+
+    Attributes:
+        name: what it does, as the line says it.
+        operations: multiplications that it is expected to take.
+    """
+
+    name: str
+    operations: float
+
+
+class Progress:
+    """Speaks while it is entered.
+
+    Args:
+        tell: is given each line.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, tell: Tell = silent, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell, self._clock = tell, clock
+        self._stages: list[Stage] = []
+        self._place = -1  # of the stage that it is on
+        self._share = 0.0  # of that stage, as far as it says so
+        self._began = self._stage_began = clock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._tell is not silent:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def expect(self, stages: Sequence[Stage]) -> None:
+        """Say what comes after the stages known so far."""
+        self._stages += stages
+
+    def begin(self, name: str) -> None:
+        """Begin the next stage of this name; those before it are over."""
+        names = [stage.name for stage in self._stages]
+        self._share, self._stage_began = 0.0, self._clock()
+        self._place = names.index(name, self._place + 1)
+
+    def reach(self, share: float) -> None:
+        """Say how far the stage is, 0 to 1."""
+        self._share = min(1.0, share)
+
+    def line(self) -> str:
+        """Return what it is on, how far, and how long it may still take."""
+        now, place = self._clock(), self._place
+        if place < 0:
+            return "starting"
+        weights = [stage.operations for stage in self._stages]
+        before, own, whole = sum(weights[:place]), weights[place], sum(weights)
+        share = self._share
+        if not share and self._stage_began > self._began and before:
+            rate = before / (self._stage_began - self._began)
+            share = min(MOST_GUESSED, rate * (now - self._stage_began) / own)
+        done = (before + share * own) / whole
+        spent = now - self._began
+        rest = f", about {spent / done - spent:.0f} s more" if done else ""
+        return f"{self._stages[place].name}: {share:.0%} of it, {done:.0%} of all in {spent:.0f} s{rest}"
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self._tell(self.line())

@@ -1,0 +1,53 @@
+"""A long computation says what it is on, how far it is, and how long it may still take."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.recovery import progress as module
+from services.recovery.progress import Progress, Stage
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_stages_count_by_what_they_are_expected_to_take() -> None:
+    clock = Clock()
+    progress = Progress(clock=clock)
+    assert progress.line() == "starting"
+    progress.expect([Stage("reading", 10.0), Stage("searching", 70.0), Stage("making", 20.0)])
+    progress.begin("reading")
+    clock.now += 2.0
+    progress.begin("searching")
+    progress.reach(0.5)
+    clock.now += 7.0
+    assert progress.line() == "searching: 50% of it, 45% of all in 9 s, about 11 s more"
+
+
+def test_a_stage_that_says_nothing_is_told_by_the_rate_of_those_before() -> None:
+    clock = Clock()
+    progress = Progress(clock=clock)
+    progress.expect([Stage("searching", 80.0), Stage("making", 20.0)])
+    progress.begin("searching")
+    clock.now += 8.0
+    progress.begin("making")
+    clock.now += 1.0
+    assert progress.line() == "making: 50% of it, 90% of all in 9 s, about 1 s more"
+    clock.now += 100.0
+    assert progress.line().startswith("making: 95% of it, 99% of all")
+
+
+def test_lines_come_while_it_is_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY_S", 0.001)
+    lines: list[str] = []
+    with Progress(lines.append) as progress:
+        progress.expect([Stage("reading", 1.0)])
+        progress.begin("reading")
+        while len(lines) < 2:
+            pass
+    assert lines[-1].startswith("reading: 0% of it")
