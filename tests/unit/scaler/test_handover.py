@@ -130,3 +130,11 @@ def test_a_slot_that_is_where_it_should_be_is_on_no_way() -> None:
     world.handover.goal = {SLOT: Pair("c", "d")}
     world.write(world.next(0.0))
     assert world.handover.under_way({SLOT: world.plan}) == 1
+
+
+def test_a_slot_whose_goal_is_dropped_leaves_room_for_another() -> None:
+    world = World(ready=["b"])
+    world.write(world.next(0.0))
+    world.handover.goal = {}
+    assert world.next(1.0) == STAYS
+    assert world.handover.under_way({SLOT: world.plan}) == 0

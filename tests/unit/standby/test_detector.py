@@ -212,6 +212,16 @@ def test_what_an_owner_announced_is_known_until_it_reports_that_it_survived(watc
     assert watch.detector.announced(SLOT, 2) == []
 
 
+def test_what_a_speculating_standby_announced_is_known_until_it_says_itself_that_it_survived(watch: Watch) -> None:
+    watch.other(busy_offset=5, busy_until=9)
+    watch.other(node="n2", role="standby", busy_offset=7, busy_until=8)
+    assert watch.detector.announced(SLOT, 1) == [(7, 8), (5, 9)]
+    watch.other(node="n3", role="standby")
+    assert watch.detector.announced(SLOT, 1) == [(7, 8), (5, 9)]
+    watch.other(node="n2", role="standby")
+    assert watch.detector.announced(SLOT, 1) == [(5, 9)]
+
+
 def test_what_the_dead_announced_is_not_forgotten_when_another_is_promoted(watch: Watch) -> None:
     watch.other(busy_offset=5, busy_until=9)
     watch.other(node="n2", role="promoting", epoch=1)  # it still names the epoch of the dead

@@ -9,7 +9,7 @@ from services.runtime.messages import EdgeOut, Founding, LogRecord, Ownership
 from services.runtime.names import NO_NAME, Name
 from services.standby.ownership import Register
 from services.standby.replica import Stage
-from services.standby.trust import CHECK_S, PATIENCE_S
+from services.standby.trust import CHECK_S, FORGIVEN_S, PATIENCE_S, SHORT_S, Spell, Trust
 from tests.unit.gateway.small_slot import FIRST, load
 from tests.unit.standby.shell import Cluster, Node, feed, pair
 
@@ -192,3 +192,69 @@ def test_which_founding_counts_where_the_epoch_is_4(epoch: int, blank: bool, cou
     assert ("records 3..8 are lost" in register.declared) is counts
     assert not register.read(21, LogRecord(edge_out=EdgeOut(epoch=4 if counts else 3, edge="e")))
     assert not register.read(22, LogRecord(ownership=claim))
+
+
+def test_a_spell_lasts_from_its_beginning_and_a_break_begins_it_anew() -> None:
+    spell = Spell()
+    assert not spell.lasts(0.0, 2.0, so=True)
+    assert not spell.lasts(1.9, 2.0, so=True)
+    assert spell.lasts(2.0, 2.0, so=True)
+    assert not spell.lasts(3.0, 2.0, so=False)
+    assert not spell.lasts(4.0, 2.0, so=True)
+    assert spell.lasts(6.0, 2.0, so=True)
+
+
+def test_a_new_state_has_seen_neither_a_short_log_nor_a_slot_that_nobody_holds() -> None:
+    trust = Trust(0.0)
+    assert not trust.short(0.0, is_short=True)
+    assert not trust.forsaken(0.0, held=False)
+    assert trust.short(SHORT_S, is_short=True)
+    trust.restored = trust.searched = trust.blank = True
+    trust.renew()
+    assert not trust.restored
+    assert not trust.searched
+    assert not trust.blank
+    assert not trust.short(SHORT_S, is_short=True)
+    assert not trust.forsaken(PATIENCE_S, held=False)
+
+
+def test_the_log_is_compared_once_an_interval() -> None:
+    trust = Trust(0.0)
+    looks = [0.5, CHECK_S, 1.5 * CHECK_S, 2 * CHECK_S]
+    assert [trust.due(now) for now in looks] == [False, True, False, True]
+
+
+def test_nothing_beyond_a_contradiction_counts_but_what_the_new_generation_says() -> None:
+    trust = Trust(0.0)
+    assert trust.usable(100, 3)
+    trust.contradict("another record", upto=10, lost_to=20, now=1.0)
+    assert [trust.usable(10, 3), trust.usable(11, 3), trust.usable(11, 0)] == [True, False, False]
+    trust.contradict("another record", upto=15, lost_to=12, now=2.0)  # what was doubted stays so
+    assert [trust.usable(10, 3), trust.usable(11, 3)] == [True, False]
+    assert (trust.contradictions, trust.lost_to) == (2, 20)
+    trust.founded(Founding(begin=8, lost_from=8, lost_to=20), 5)
+    assert (trust.contradiction, trust.lost_to, trust.begin) == ("", 0, 0)
+    assert [trust.usable(8, 3), trust.usable(9, 3), trust.usable(9, 5)] == [True, False, True]
+    trust.contradict("once more", upto=30, lost_to=40, now=3.0)
+    assert not trust.usable(9, 5)
+
+
+def test_of_the_log_before_a_blank_founding_nothing_counts() -> None:
+    trust = Trust(0.0)
+    trust.blank = True
+    trust.founded(Founding(begin=8, blank=True), 5)
+    assert not trust.blank
+    assert trust.begin == 8
+    assert [trust.usable(0, 3), trust.usable(0, 5)] == [False, True]
+    trust.founded(Founding(begin=12), 6)
+    assert trust.begin == 0
+
+
+def test_a_contradiction_is_forgiven_once_another_owner_has_lived_beside_it_for_long() -> None:
+    trust = Trust(0.0)
+    trust.contradict("another record", upto=10, lost_to=20, now=100.0)
+    trust.forgive(100.0 + FORGIVEN_S)
+    assert not trust.usable(11, 3)
+    trust.forgive(100.1 + FORGIVEN_S)
+    assert trust.contradiction == ""
+    assert trust.usable(11, 3)
