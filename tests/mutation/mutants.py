@@ -122,8 +122,10 @@ def _changes(node: ast.AST) -> Iterator[Change]:
             yield _put("__class__", ast.Break)
         case ast.Constant(value=bool() as value):
             yield _put("value", not value)
-        case ast.Constant(value=int() | float()):
-            yield _put("value", node.value + 1)  # type: ignore[operator]
+        case ast.Constant(value=int() as value):
+            yield _put("value", value + 1)
+        case ast.Constant(value=float() as value):
+            yield _put("value", 2.0 * value or 1.0)
         case ast.Name(id=name) if name in NAMES:
             yield _put("id", NAMES[name])
         case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
