@@ -116,6 +116,8 @@ class Mutation:
             live = self._live(path)
             count: Counter[str] = Counter()
             for mutant in self._chosen(module, Path(path)):
+                if mutant.key not in live:
+                    raise RuntimeError(f"{module}: {mutant.key} was not imported so; the file has changed since")
                 outcome, ran = self._outcome(mutant, live[mutant.key], lines[path], seconds)
                 count[outcome] += 1
                 if outcome == "survived":
