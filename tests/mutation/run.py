@@ -4,7 +4,7 @@ mutmut and cosmic-ray were looked at. Both run pytest anew for each mutant, in a
 collects once; each mutant is a fork in which one function has another code, and which runs the tests that pass the
 changed line, the shortest first, until one fails. No file is changed.
 
-A survivor is printed as a JSON line. It is a gap in the tests, or it means the same: then `equivalent.txt` says why.
+A survivor is printed as a JSON line. It is a gap in the tests, or it means the same: then `equivalent.jsonl` says why.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import random
+import resource
 import select
 import shutil
 import signal
@@ -33,7 +35,9 @@ from _pytest.runner import runtestprotocol
 from tests.mutation.mutants import Key, Mutant, mutants
 
 ROOT = Path(__file__).parents[2]
-EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+EQUIVALENT = Path(__file__).with_name("equivalent.jsonl")
+"""Survivors that mean the same, as they were printed, each with `why`."""
+
 CORE = (
     "services/standby/*.py",
     "services/gateway/*.py",
@@ -53,8 +57,12 @@ CORE = (
     "spark/state.py",
 )
 TESTS = tuple(f"tests/unit/{folder}" for folder in ("standby", "gateway", "runtime", "edge", "scaler", "spark"))
-LIMIT_S = 20.0
-"""A mutant that takes this much longer than the tests took unchanged is taken for one that never ends: killed."""
+CPU_S = 3.0
+WAIT_S = 60.0
+"""A mutant that computes, or takes, so much longer than the tests did unchanged never ends: it is killed."""
+
+MEMORY_BYTES = 4 << 30
+"""Nor does one that asks for so much memory."""
 
 Lines = dict[str, dict[int, set[int]]]
 """By file and line: the tests, as their numbers, that pass it."""
@@ -64,6 +72,12 @@ def say(line: dict[str, object]) -> None:
     """Write a line of JSON."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
+
+
+def names(survivors: Path) -> set[tuple[str, str, str, str]]:
+    """Return the names of the mutants that a file holds, one a line of JSON; other lines are passed over."""
+    lines = [json.loads(line) for line in survivors.read_text().splitlines() if line.startswith("{")]
+    return {(line["module"], line["function"], line["before"], line["after"]) for line in lines if "function" in line}
 
 
 def in_fork(work: Callable[[], int], limit_s: float) -> int:
@@ -95,7 +109,7 @@ class Mutation:
     def __init__(self, options: argparse.Namespace, modules: Sequence[str]) -> None:
         self._options = options
         self._modules = {str(ROOT / module): module for module in modules}
-        self._same = {tuple(line.split(" | ")[:4]) for line in EQUIVALENT.read_text().splitlines() if " | " in line}
+        self._same = names(EQUIVALENT)
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -146,11 +160,11 @@ class Mutation:
 
             threading.settrace(note)
             for number, (item, following) in enumerate(zip(self._items, [*self._items[1:], None], strict=True)):  # noqa: B007
-                began = time.monotonic()
+                began = time.process_time()
                 sys.settrace(note)
                 passing = passes(item, following)
                 sys.settrace(None)
-                seconds.append(time.monotonic() - began if passing else float("inf"))
+                seconds.append(time.process_time() - began if passing else float("inf"))
             lines = {path: {line: sorted(tests) for line, tests in of.items()} for path, of in passed.items()}
             found.write_text(json.dumps([lines, seconds]))
             return 0
@@ -190,13 +204,17 @@ class Mutation:
         concerned = {test for line in range(first, last + 1) for test in lines.get(line, ())}
         tests = sorted((test for test in concerned if seconds[test] < float("inf")), key=seconds.__getitem__)
 
+        unchanged_s = sum(seconds[test] for test in tests)
+
         def work() -> int:
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(CPU_S + 2 * unchanged_s),) * 2)
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
             for function in live:
                 function.__code__ = mutant.code
             items = [self._items[test] for test in tests]
             return int(not all(passes(*pair) for pair in zip(items, [*items[1:], None], strict=True)))
 
-        code = in_fork(work, LIMIT_S + 3 * sum(seconds[test] for test in tests))
+        code = in_fork(work, WAIT_S + 10 * unchanged_s)
         return ("survived" if code == 0 else "killed"), len(tests)
 
 
@@ -211,8 +229,7 @@ def main() -> int:
     options = parser.parse_args()
     modules = sorted({str(path.relative_to(ROOT)) for name in options.modules for path in ROOT.glob(name)})
     if options.again is not None:
-        found = [json.loads(line) for line in options.again.read_text().splitlines()]
-        options.again = {(f["module"], f["function"], f["before"], f["after"]) for f in found if "function" in f}
+        options.again = names(options.again)
         modules = sorted({name[0] for name in options.again})
     scratch = tempfile.mkdtemp(prefix="mutation-")
     try:
