@@ -10,7 +10,7 @@ from services.runtime.names import NO_NAME, Name
 from services.standby.ownership import Register
 from services.standby.replica import Stage
 from services.standby.trust import CHECK_S, FORGIVEN_S, PATIENCE_S, SHORT_S, Spell, Trust
-from tests.unit.gateway.small_slot import FIRST, load
+from tests.unit.gateway.small_slot import FIRST, GENERATION, load
 from tests.unit.standby.shell import Cluster, Node, feed, pair
 
 
@@ -70,6 +70,7 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
     assert "another record stands before" in n1.replica.scan.declared
     owners = [node for node in cluster.nodes if node.stage() is Stage.OWN]
     assert len(owners) == 1
+    assert owners[0].replica.scan.generation > GENERATION
     assert sum(node.replica.trust.foundings for node in cluster.nodes) >= 1
     others = [node for node in cluster.nodes if node is not owners[0]]
     assert all(node.replica.unready() == "" for node in others)
@@ -114,6 +115,28 @@ def test_a_new_owner_that_dies_at_once_is_followed_by_one_that_knows_the_generat
     assert n2.replica.scan.declared
 
 
+def test_what_the_generation_before_has_written_is_not_written_again_by_who_builds_its_state_of_records(
+    cluster: Cluster,
+) -> None:
+    n1, n2 = pair(cluster, context_s=0.4)
+    feed(cluster, 8)
+    cluster.away(4, FIRST + 8)
+    while not n1.replica.trust.foundings:
+        cluster.run(0.02)
+    began = n1.replica.scan.began
+    n1.die()
+    n2.die()
+    cluster.contexts.clear()
+    cluster.acks.clear()
+    n3 = Node(cluster, "n3", owner="n3", context_s=1000.0)
+    settle(cluster, FIRST + 13)
+    assert n3.stage() is Stage.OWN
+    written = list(zip(cluster.generation_of, cluster.recovered, strict=True))
+    names = [output.name for generation, output in written if generation == n3.replica.scan.generation]
+    assert 0 < began <= min(name.offset for name in names)
+    assert wrong(cluster) == []
+
+
 def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, context_s=0.4)
     feed(cluster, 8)
@@ -130,6 +153,7 @@ def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster
     assert n3.replica.epoch > 1
     assert n3.replica.scan.founding is not None
     assert n3.replica.scan.founding.blank
+    assert "topic" in n3.replica.scan.declared
     assert wrong(cluster) == []
 
 
@@ -161,9 +185,10 @@ def test_a_slot_that_somebody_holds_is_not_begun_anew(cluster: Cluster) -> None:
     n1, _ = pair(cluster, context_s=1000.0)
     feed(cluster, 4)
     cluster.forget(6)
-    n3 = Node(cluster, "n3")
+    n3, n4 = Node(cluster, "n3"), Node(cluster, "n4")
     cluster.run(3 * PATIENCE_S)
     assert "retention has passed" in n3.replica.unready()
+    assert "retention has passed" in n4.replica.unready()
     assert n1.stage() is Stage.OWN
     assert n1.replica.scan.declared == ""
 
