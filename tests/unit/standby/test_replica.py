@@ -7,7 +7,7 @@ import math
 import pytest
 
 from services.runtime.log import LATE
-from services.runtime.messages import Ack, Heartbeat, Level0Ack, LogRecord, Ownership
+from services.runtime.messages import Ack, Heartbeat, Level0Ack, LogRecord, Ownership, SlotBeat
 from services.standby import actions as act
 from services.standby.replica import COST_PERIOD_S, COST_WEIGHT, MOVE_PATIENCE_S, Stage
 from tests.unit.gateway.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT
@@ -210,6 +210,36 @@ def test_a_standby_far_behind_takes_the_context_for_what_it_has_read_already(clu
     n2.replica.spare, n2.replica.record_s = True, 0.0
     feed(cluster, 2)
     assert n2.replica.slot.position == cluster.end
+
+
+def test_an_owners_heartbeat_tells_its_term_before_the_log_is_read(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, batch_size="inf")
+    n1.frozen = True
+    part = SlotBeat(slot=SLOT, role="primary", epoch=5, busy_offset=-1)
+    n2.detector.on_heartbeat(Heartbeat(node="n1", incarnation=1, slots=[part]), cluster.now)
+    cluster.run(0.05)
+    assert (n2.replica.epoch, n2.replica.owner, n2.replica.scan.epoch) == (5, "n1", 0)
+
+
+def test_contexts_that_cannot_be_had_do_not_keep_a_standby_from_reading(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, n2 = pair(cluster, context_s=0.2)
+    do, asked = n2.do, []
+
+    def find_none(action: act.Action) -> list[act.Action]:
+        if isinstance(action, act.ReadContext):
+            asked.append(action)
+            return n2.replica.on_context(None, cluster.first, cluster.now)
+        return do(action)
+
+    monkeypatch.setattr(n2, "do", find_none)
+    n2.replica.spare = False
+    feed(cluster, 40, 0.06)
+    n2.replica.spare = True
+    feed(cluster, 4)
+    assert asked
+    assert n2.replica.intake.next == cluster.end
 
 
 def test_records_that_cost_more_than_a_turn_are_processed_one_a_turn(cluster: Cluster) -> None:

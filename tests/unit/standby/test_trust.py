@@ -63,6 +63,7 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
 ) -> None:
     n1, _ = pair(cluster, batch_size=batch, context_s=contexts)
     feed(cluster, 8)
+    known = cluster.end
     cluster.away(lost, FIRST + 8)
     assert n1.follows is not None
     settle(cluster, FIRST + 13)
@@ -71,6 +72,10 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
     owners = [node for node in cluster.nodes if node.stage() is Stage.OWN]
     assert len(owners) == 1
     assert owners[0].replica.scan.generation > GENERATION
+    founding = owners[0].replica.scan.founding
+    assert founding is not None
+    assert founding.begin <= known - lost
+    assert founding.lost_to >= known
     assert sum(node.replica.trust.foundings for node in cluster.nodes) >= 1
     others = [node for node in cluster.nodes if node is not owners[0]]
     assert all(node.replica.unready() == "" for node in others)
@@ -179,6 +184,30 @@ def test_a_slot_of_which_retention_has_left_nothing_but_batches_is_begun_anew(cl
     assert wrong(cluster) == []
     steps = [output.body.step for output in cluster.recovered]  # type: ignore[union-attr]
     assert set(range(FIRST + 4, FIRST + 55)) <= set(steps)
+
+
+def test_an_older_context_is_searched_for_where_the_newest_is_of_what_was_lost(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, context_s=0.4)
+    feed(cluster, 8)
+    cluster.run(1.0)
+    n1.die()
+    n2.die()
+    lose(cluster, 5)
+    kept = [context.offset for context in cluster.contexts if context.offset <= cluster.end]
+    assert 0 < len(kept) < len(cluster.contexts)
+    cluster.forget(kept[-1])
+    n3 = Node(cluster, "n3", owner="n3", context_s=0.4)
+    settle(cluster, FIRST + 8)
+    founding = n3.replica.scan.founding
+    assert founding is not None
+    assert (founding.begin, founding.blank) == (kept[-1], False)
+
+
+def test_an_answer_about_a_place_that_is_in_doubt_no_more_is_passed_over(cluster: Cluster) -> None:
+    n1, _ = pair(cluster)
+    feed(cluster, 2)
+    assert n1.replica.on_checked(0, cluster.end, cluster.records[0], cluster.now) == []
+    assert n1.stage() is Stage.OWN
 
 
 def test_a_slot_that_somebody_holds_is_not_begun_anew(cluster: Cluster) -> None:
