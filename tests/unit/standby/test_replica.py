@@ -305,6 +305,7 @@ def test_the_record_before_a_context_is_compared_and_only_once(cluster: Cluster)
     assert n3.fetched == [(end - 1, end)]
     feed(cluster, 2)
     assert n3.fetched[1][0] == end
+    assert n3.replica.intake.pulls == len(n3.fetched)
     assert n3.replica.slot.position == n1.replica.slot.position
 
 
