@@ -210,6 +210,25 @@ def test_a_quarantined_batch_is_passed_over_alone() -> None:
     assert [item.name.offset for item in recompute(writer.records, load)] == [2, 3, 5, 6, 7]
 
 
+def test_batches_in_a_row_go_together_up_to_a_size_and_to_what_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = owned(config())
+    slot = Slot(SLOT, load)
+    play(slot, writer.records)
+    batches = []
+    for number in range(6):
+        writer.now_us += 10
+        batches.append(writer.batch("e1", FIRST + number))
+    writer.raw(b"\xff")
+    items = [(record, parse(record)) for record in [*batches, writer.records[-1]]]
+    size = sum(len(record.value or b"") for record in batches[:2])
+    monkeypatch.setattr("services.gateway.slot.MAX_BYTES", size)
+    assert slot.apply_run(items)[1] == 2
+    assert (slot.position, slot.appended_us) == (batches[1].offset + 1, batches[1].appended_us)
+    monkeypatch.setattr("services.gateway.slot.MAX_BYTES", 100 * size)
+    assert slot.apply_run(items[2:])[1] == 4
+    assert slot.apply_run(items[6:])[1] == 1
+
+
 def test_recover_needs_steps() -> None:
     with pytest.raises(OperatorError, match="recover needs steps"):
         build_chain(config({"use": "recover"}), None)
