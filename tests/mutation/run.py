@@ -225,6 +225,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--modules", nargs="+", default=CORE, help="patterns of files")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="folders")
+    parser.add_argument("--mark", default="not slow", help="which of them, as pytest has it")
     parser.add_argument("--again", type=Path, help="a file with survivors: only these")
     options = parser.parse_args()
     modules = sorted({str(path.relative_to(ROOT)) for name in options.modules for path in ROOT.glob(name)})
@@ -233,7 +234,7 @@ def main() -> int:
         modules = sorted({name[0] for name in options.again})
     scratch = tempfile.mkdtemp(prefix="mutation-")
     try:
-        plain = ["-q", "-p", "no:cacheprovider", "-m", "not slow", f"--basetemp={scratch}", f"--rootdir={ROOT}"]
+        plain = ["-q", "-p", "no:cacheprovider", "-m", options.mark, f"--basetemp={scratch}", f"--rootdir={ROOT}"]
         return int(pytest.main([*plain, *options.tests], plugins=[Mutation(options, modules)]))
     finally:
         shutil.rmtree(scratch)

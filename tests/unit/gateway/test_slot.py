@@ -394,3 +394,21 @@ def test_work_is_announced_before_it_is_done() -> None:
     done.clear()
     Slot(SLOT, load_said, done.append).restore(slot.context())
     assert done[:3] == expected
+    done.clear()
+    play(slot, [writer.settings(make_config({"use": "recover"}, {"use": "select"}))])
+    assert done == expected[2:]  # the filter is made anew, of the model that is there
+
+
+def test_a_punctuation_closes_no_step_that_no_batch_might_be_of() -> None:
+    config = make_config()
+    writer = owned(config)
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+        writer.out(edge, FIRST + 1)
+    reach = config.max_ahead_us // SLIDE_US
+    slot = Slot(SLOT, load)
+    writer.punctuation(FIRST + reach + 2)
+    play(slot, writer.records)
+    assert slot.cursor == FIRST + 1
+    play(slot, [writer.punctuation(FIRST + reach + 1)])
+    assert slot.cursor == FIRST + reach + 2

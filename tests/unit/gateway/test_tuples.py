@@ -226,6 +226,7 @@ def test_batches_in_a_row_go_together_up_to_a_size_and_to_what_is_none(monkeypat
     assert (slot.position, slot.appended_us) == (batches[1].offset + 1, batches[1].appended_us)
     monkeypatch.setattr("services.gateway.slot.MAX_BYTES", 100 * size)
     assert slot.apply_run(items[2:])[1] == 4
+    assert slot.last_name == Name(batches[-1].offset, 0)
     assert slot.apply_run(items[6:])[1] == 1
 
 
