@@ -207,7 +207,7 @@ class Mutation:
         unchanged_s = sum(seconds[test] for test in tests)
 
         def work() -> int:
-            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(CPU_S + 2 * unchanged_s),) * 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(CPU_S + unchanged_s),) * 2)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
             for function in live:
                 function.__code__ = mutant.code
