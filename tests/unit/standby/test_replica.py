@@ -73,18 +73,6 @@ def test_a_named_owner_that_never_comes_is_not_waited_for_for_ever(cluster: Clus
     assert n2.takeovers[0].reason == "plan"
 
 
-def test_a_named_owner_has_its_time_from_when_the_standby_has_read_the_log(cluster: Cluster) -> None:
-    cluster.step(FIRST)
-    n2 = Node(cluster, "n2", owner="n1")
-    n2.fails = True
-    cluster.run(3.0)
-    n2.fails = False
-    cluster.run(DETECT_S - 0.2)
-    assert n2.stage() is Stage.WATCH
-    cluster.run(0.9)
-    assert n2.stage() is Stage.OWN
-
-
 def test_nobody_begins_before_its_own_heartbeats_come_back(cluster: Cluster) -> None:
     n1 = Node(cluster, "n1")
     n1.deaf = True
