@@ -6,7 +6,7 @@ import ast
 import copy
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -80,11 +80,18 @@ def functions(module: CodeType) -> Iterator[tuple[Key, CodeType]]:
                 yield from functions(found)
 
 
-def mutants(module: str, path: Path, order: random.Random) -> Iterator[Mutant]:
-    """Yield, in random order, the mutants that change a function; what a module or class says itself stays."""
+def mutants(module: str, path: Path, order: random.Random, among: Container[str] | None = None) -> Iterator[Mutant]:
+    """Yield, in random order, the mutants that change a function; what a module or class says itself stays.
+
+    Args:
+        among: only those whose `before` is in it; None = all.
+    """
     tree = ast.parse(path.read_text())
     whole = dict(functions(compile(tree, str(path), "exec")))
-    changes = [(index, change) for index, (node, _) in enumerate(_parts(tree)) for change in _changes(node)]
+    parts = list(enumerate(_parts(tree)))
+    if among is not None:
+        parts = [(index, found) for index, found in parts if ast.unparse(found[1]) in among]
+    changes = [(index, change) for index, (node, _) in parts for change in _changes(node)]
     order.shuffle(changes)
     for index, change in changes:
         changed = copy.deepcopy(tree)

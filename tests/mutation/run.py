@@ -25,6 +25,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
@@ -184,15 +185,10 @@ class Mutation:
 
     def _chosen(self, module: str, path: Path) -> list[Mutant]:
         """Return so many mutants of a module at random, or those that survived before."""
-        chosen: list[Mutant] = []
-        for mutant in mutants(module, path, random.Random(self._options.seed)):
-            if self._options.again is not None:
-                chosen += [mutant] * (mutant.name in self._options.again)
-            elif len(chosen) < self._options.count:
-                chosen.append(mutant)
-            else:
-                break
-        return chosen
+        order, again = random.Random(self._options.seed), self._options.again
+        if again is None:
+            return list(islice(mutants(module, path, order), self._options.count))
+        return [mutant for mutant in mutants(module, path, order, {name[2] for name in again}) if mutant.name in again]
 
     def _outcome(
         self, mutant: Mutant, live: list[FunctionType], lines: dict[int, set[int]], seconds: list[float]
