@@ -273,8 +273,8 @@ def test_rows_whose_steps_are_far_apart_are_ordered_like_others(settings: Settin
     layout = layout_of(world)
     step = np.array([1 << 60, 7, 0, 7, 7], dtype=np.int64)
     sensor = np.array([3, 9, 13, 2, 0], dtype=np.uint32)
-    rest = {name: np.zeros(5) for name in Rows.NAMES if name not in ("sensor", "step")}
-    order = order_rows(Rows(sensor=sensor, step=step, **rest), layout).tolist()
+    none = np.zeros(5)
+    order = order_rows(Rows(sensor, step, none, none, none.astype(np.uint8), none), layout).tolist()
     wanted = sorted(range(5), key=lambda row: (step[row], layout.group_of[sensor[row]], sensor[row]))
     assert order == wanted
 

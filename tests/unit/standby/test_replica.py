@@ -290,8 +290,8 @@ def test_a_heartbeat_says_what_a_record_costs_and_only_an_owner_tells_of_the_way
     for node in (n1, n2):
         node.replica.record_s, node.replica.intake.send_s, node.replica.intake.wait_us = 0.002, 0.003, 17
     owner, standby = (node.replica.beat(cluster.now) for node in (n1, n2))
-    assert (owner.record_us, owner.send_us, owner.wait_us) == (pytest.approx(2000), pytest.approx(3000), 17)
-    assert (standby.record_us, standby.send_us, standby.wait_us) == (pytest.approx(2000), 0, 0)
+    assert (owner.record_us, owner.send_us, owner.wait_us) == pytest.approx((2000.0, 3000.0, 17))
+    assert (standby.record_us, standby.send_us, standby.wait_us) == pytest.approx((2000.0, 0.0, 0))
 
 
 def test_the_record_before_a_context_is_compared_and_only_once(cluster: Cluster) -> None:
