@@ -72,7 +72,7 @@ class Edge:
     def publish(self, step: int, *, everywhere: bool = True, places: tuple[int, ...] = (0, 1, 2, 3)) -> None:
         at = np.array(places, dtype=np.int64)
         ids = np.array([OWN[place].id for place in places], dtype=np.uint32)
-        closed = Closed(step, ids, at, at + 0.5, np.ones(len(at), dtype=np.uint32))
+        closed = Closed(step, ids, at, np.add(at, 0.5, dtype=np.float64), np.ones(len(at), dtype=np.uint32))
         self.publisher.publish(closed, step * 1000, 1, everywhere=everywhere)
 
 
