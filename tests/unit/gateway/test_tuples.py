@@ -265,6 +265,13 @@ def test_rows_beside_a_damaged_batch_keep_their_values() -> None:
     assert rows.origin.tolist() == [0, 0, 2]
 
 
+def test_rows_of_a_batch_that_comes_twice_count_once() -> None:
+    run = Batches([batch("e1", FIRST), batch("e1", FIRST), batch("e2", FIRST)])
+    refused, rows = TupleBook(config()).accept_run(run, [FIRST * SLIDE_US] * 3)
+    assert refused == {1: ("duplicate", FIRST + 1)}
+    assert rows.sensor.tolist() == [0, 2, 3]
+
+
 def test_recover_needs_steps() -> None:
     with pytest.raises(OperatorError, match="recover needs steps"):
         build_chain(config({"use": "recover"}), None)
