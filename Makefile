@@ -93,6 +93,10 @@ simulation: ready  ## so many fault schedules in virtual time, on all cores (N=1
 fuzz: ready  ## records as nobody would write them, against whoever reads, for an hour (SECONDS=3600 SEED=1)
 	@$(BIN)/python -m tests.fuzz.run --seconds $(or $(SECONDS),3600) --seed $(or $(SEED),1)
 
+.PHONY: mutation
+mutation: ready  ## one token changed in a core module, and whether a unit test notices (N=100 of each module, SEED=1; an hour)
+	@$(BIN)/python -m tests.mutation.run --count $(or $(N),100) --seed $(or $(SEED),1) $(ARGS)
+
 .PHONY: figures-standby
 figures-standby: ready  ## figures 4 to 13 of the A-SAS paper, measured here (ARGS="--experiments 1 --repeat 3"; hours with none)
 	@$(BIN)/python -m tests.bench.standby.figures $(ARGS)

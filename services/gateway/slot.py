@@ -296,7 +296,6 @@ class Slot:
             epoch=context.epoch,
             owner=context.owner,
             generation=context.generation,
-            settings_hash=context.settings.hash,
             quarantined=set(context.quarantined),
             serial=context.serial,
             founding=context.founding if context.HasField("founding") else None,

@@ -24,7 +24,6 @@ class Register:
         epoch: 0 = nobody has owned the slot yet.
         at: offset of the Ownership record in force, -1 = none.
         quarantined: offsets that are not to be processed.
-        previous_at: offset of the Ownership record before that, -1 = none.
         serial: of the last control record of this epoch that counted, 0 = none was authenticated.
         founding: how this generation was begun, None = it is the slot's first; founded_at: where that stands, -1 = not
             read.
@@ -34,10 +33,7 @@ class Register:
     owner: str = ""
     generation: int = 0
     first_step: int = 0
-    settings_hash: str = ""
     at: int = -1
-    previous_at: int = -1
-    previous_owner: str = ""
     void: int = 0
     serial: int = 0
     founding: Founding | None = None
@@ -59,9 +55,7 @@ class Register:
                 self.first_step = claim.first_step
             if founds:
                 self.founding, self.founded_at = claim.founding, offset
-            self.previous_at, self.previous_owner = self.at, self.owner
             self.epoch, self.owner, self.at = claim.epoch, claim.node, offset
-            self.settings_hash = claim.settings_hash
             self.serial = record.serial
             return True
         if kind in CONTROL:

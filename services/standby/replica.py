@@ -1052,8 +1052,6 @@ class Replica:
         if self.stage is Stage.OWN:
             todo.append(act.Unfollow())
         self._lost_saves += self.primary is not None and self.primary.saving
-        if self.primary is not None:
-            self.primary.stop(self.slot)
         self.primary = self._promotion = self.busy = None
         self._forget_state(self.trust.begin)
         level1 = self.intake.level1
@@ -1138,6 +1136,5 @@ class Replica:
         self.primary = None
         self.busy = None
         self.silent.clear()
-        self._since = now
         self._poll_at = now
         return [act.Note("deposed", f"{self.scan.owner} owns the slot since epoch {self.scan.epoch}"), act.Unfollow()]

@@ -356,3 +356,19 @@ def test_a_process_that_stood_still_and_was_given_up_writes_nothing_any_more(mak
         first.owner.check()
     other.check()
     other.close()
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_the_file_goes_at_the_end_if_all_is_delivered_and_nobody_newer_has_it(
+    make: Make, path: Path, given_up: bool
+) -> None:
+    spool = make(path)
+    fill(spool, range(3))
+    spool.spill(0.0)
+    for item in taken(spool):
+        spool.delivered(item)
+    newer = Owner(path.parent, LOGGER, wait_s=0.0) if given_up else None
+    assert spool.keep(9.0) == 0
+    assert path.exists() is given_up
+    if newer is not None:
+        newer.close()

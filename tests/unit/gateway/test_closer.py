@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from services.gateway.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, Closer
+from services.gateway.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
 from services.gateway.steps import NEVER, StepBook
 from services.runtime.messages import EdgeOut, Punctuation
 from services.runtime.settings import Steps
@@ -152,6 +152,8 @@ def test_a_slow_clock_within_the_skew_is_waited_for() -> None:
 
 def test_a_slow_clock_beyond_the_skew_is_not() -> None:
     owner = settled()
+    owner.run(STEPS.grace_s - TICK_S, {"e1": 0, "e2": 0, "e3": -STEPS.max_skew_steps - 4})
+    assert owner.outs == []
     owner.run(3.0, {"e1": 0, "e2": 0, "e3": -STEPS.max_skew_steps - 4})
     assert {edge for _, edge, _ in owner.outs} == {"e3"}
     assert owner.closed[-1] == owner.step
@@ -227,6 +229,42 @@ def test_when_all_are_silent_the_steps_go_on_at_most_one_a_slide() -> None:
     times = [at for at, _ in owner.punctuations]
     assert len(times) > 10
     assert all(late - early > SLIDE_S - 1e-6 for early, late in pairwise(times))
+
+
+def test_a_punctuation_that_does_not_come_back_is_written_again_after_a_while() -> None:
+    owner = settled()
+    owner.run(PATIENCE_S + 1.0, {})
+    owner.deaf = True
+    owner.decided.clear()
+    owner.run(2.0, {})
+    times = [at for at, _ in owner.punctuations]
+    assert len({step for _, step in owner.punctuations}) == 1
+    assert 3 <= len(times) <= 5
+    assert all(later - earlier >= REPEAT_S - 1e-6 for earlier, later in pairwise(times))
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_short_stall_is_not_counted_as_an_edges_silence(heard: bool) -> None:
+    owner = settled()
+    if not heard:
+        owner.closer = Closer(STEPS, owner.now)
+    began = owner.now - 100.0
+    owner.run(0.2, LEFT)
+    owner.connected = False
+    owner.run(0.4, LEFT)
+    owner.connected = True
+    owner.run(3.0, LEFT)
+    stall_s = 0.4 + 0.4 + DRAIN_SHARE * 0.4  # it, and the time to connect again and to drain
+    ((at, edge, _),) = owner.outs
+    assert edge == "e3"
+    assert PATIENCE_S + stall_s - SLIDE_S <= at - began <= PATIENCE_S + stall_s + 2 * TICK_S
+
+
+def test_an_edge_that_never_delivers_is_not_waited_for_when_others_do() -> None:
+    owner = Owner()
+    owner.run(3.0, LEFT)
+    assert [edge for _, edge, _ in owner.outs] == ["e3"]
+    assert owner.closed[-1] == owner.step
 
 
 def test_a_slot_that_no_edge_has_ever_fed_stands_still() -> None:
@@ -315,3 +353,46 @@ def test_verdicts_on_an_edge_are_a_second_apart_whatever_contradicts_whom(seed: 
     back = [at for at, _, from_step in owner.outs if from_step == NEVER]
     assert out
     assert all(later - earlier > ASK_S - 1e-6 for times in (out, back) for earlier, later in pairwise(times))
+
+
+def doubted() -> tuple[StepBook, Closer, str]:
+    """A step that waits for one edge whose heartbeats have stopped."""
+    book = StepBook(make_config(max_skew_steps=STEPS.max_skew_steps), cursor=FIRST)
+    gone, *others = sorted(book.edges)
+    for name in others:
+        book.edges[name].last_step = FIRST
+    book.edges[gone].last_step = FIRST - 1
+    return book, Closer(STEPS, now=100.0), gone
+
+
+def test_a_verdict_that_would_be_void_is_not_written_while_it_is() -> None:
+    book, closer, gone = doubted()
+    book.edges[gone].out_us = 5_000_000  # and taken back since
+    out = [EdgeOut(edge=gone, from_step=FIRST)]
+    times = (100.0, 100.4, 100.75, 100.85)
+    said = [closer.decide(book, now, 5_200_000, connected=True, lost={gone: 100.0}) for now in times]
+    assert said == [[], [], [], out]  # the log's clock goes on while nothing is appended
+    book, closer, gone = doubted()
+    book.edges[gone].out_us = 9_000_000  # by a log whose clock was set back
+    assert closer.decide(book, 100.0, 5_200_000, connected=True, lost={gone: 100.0}) == out
+
+
+def test_an_edge_just_put_out_is_taken_back_at_once_and_put_out_again_a_second_later() -> None:
+    book, closer, gone = doubted()
+
+    def verdicts(now: float, *, lost: bool) -> list[int]:
+        log_us = round(now * 1e6)
+        found = closer.decide(book, now, log_us, connected=True, lost={gone: now} if lost else {})
+        assert all(isinstance(item, EdgeOut) and item.edge == gone for item in found)
+        for item in found:
+            assert isinstance(item, EdgeOut)
+            book.edge_out(gone, item.from_step, log_us)
+        return [item.from_step for item in found if isinstance(item, EdgeOut)]
+
+    assert verdicts(100.1, lost=True) == [FIRST]
+    book.cursor += 1
+    closer.on_batch(gone, FIRST, 100.2)
+    assert verdicts(100.2, lost=False) == [NEVER]
+    book.edges[sorted(book.edges)[1]].last_step = book.edges[sorted(book.edges)[2]].last_step = FIRST + 1
+    assert verdicts(100.9, lost=True) == []
+    assert verdicts(101.2, lost=True) == [FIRST + 1]

@@ -8,9 +8,10 @@ import structlog
 from services.gateway.host import RENEW_S, Host
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
+from services.runtime.columns import pack_sensors
 from services.runtime.heartbeat import ReplacedError
-from services.runtime.log import HEARTBEATS
-from services.runtime.messages import VERSION, Heartbeat
+from services.runtime.log import ACKS, HEARTBEATS, PLAN
+from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Level0Ack, Placement, Plan
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Settings
 from services.runtime.testing import MemoryLog
@@ -26,6 +27,17 @@ class World:
 
     def host(self) -> Host:
         return Host(Settings(), "gw-1", self.table, self.log.client("gw-1"), self.clock, _silent)
+
+    def assign(self) -> None:
+        """The plan gives the worker its slot."""
+        placement = Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=self.table.digest(1))
+        assignment = Assignment(slot=0, owner="gw-1", secondary="gw-2", serial=1)
+        for plan in (Plan(version=VERSION, placement=placement), Plan(version=VERSION, assignment=assignment)):
+            self.log.append(PLAN, 0, b"plan", plan.SerializeToString())
+
+    def ack(self, epoch: int, offset: int, node: str = "gw-2") -> None:
+        level0 = Level0Ack(slot=0, node=node, epoch=epoch, offset=offset)
+        self.log.append(ACKS, 0, b"0", Ack(version=VERSION, level0=level0).SerializeToString())
 
     def beat(self, incarnation: int, sequence: int) -> None:
         beat = Heartbeat(version=VERSION, node="gw-1", role="worker", incarnation=incarnation, sequence=sequence, pid=7)
@@ -62,3 +74,51 @@ def test_the_store_hears_every_minute_which_models_are_in_force(monkeypatch: pyt
         host.step()
         world.clock.advance(RENEW_S / 5)
     assert len(heard) == 2
+
+
+def test_only_an_edge_that_says_that_it_leaves_is_taken_for_one_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.assign()
+    host = world.host()
+    host.step()
+    left: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(host.replicas[0], "on_leaving", lambda *what: left.append(what))
+    for number, (node, role, leaving) in enumerate(
+        [("edge", "edge", False), ("gw-2", "worker", True), ("edge", "edge", True)], 1
+    ):
+        beat = Heartbeat(
+            version=VERSION, node=node, role=role, leaving=leaving, incarnation=5, sequence=number, step=9 + number
+        )
+        world.log.append(HEARTBEATS, 0, node.encode(), beat.SerializeToString())
+    host.step()
+    assert left == [("edge", 5, 12)]
+
+
+def test_acknowledgements_of_earlier_terms_and_of_readers_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.assign()
+    host = world.host()
+    host.step()
+    heard: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        host.replicas[0], "on_ack", lambda ack, _now: heard.append((ack.level0.epoch, ack.level0.offset))
+    )
+    world.ack(2, 5)
+    world.ack(1, 9)
+    world.ack(2, 4)
+    world.ack(9, 9, node="spark")
+    world.ack(2, 6)
+    host.step()
+    assert heard == [(2, 5), (2, 6)]
+
+
+def test_a_slot_that_is_taken_up_knows_the_log_and_what_was_acknowledged_before() -> None:
+    world = World()
+    world.ack(3, 7)
+    host = world.host()
+    host.step()
+    world.assign()
+    host.step()
+    replica = host.replicas[0]
+    assert (replica.epoch, replica.owner) == (3, "gw-2")
+    assert replica.trust.topic_id == host._topic_id != ""

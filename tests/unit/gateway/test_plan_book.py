@@ -1,13 +1,23 @@
 from itertools import count
 
+import pytest
 import structlog
 
 from services.gateway.operators import Frame, Stateless
 from services.gateway.plan_book import PlanBook
 from services.runtime.columns import pack_sensors
-from services.runtime.messages import VERSION, Assignment, HelperRequest, Placement, Plan, RecoveryTarget
-from services.runtime.sensors import read_sensors
+from services.runtime.messages import (
+    VERSION,
+    Assignment,
+    HelperRequest,
+    Placement,
+    Plan,
+    RecoveryTarget,
+    StandbyTarget,
+)
+from services.runtime.sensors import SensorsError, read_sensors
 from services.runtime.settings import Settings
+from services.standby.wish import MOVE
 
 MADE: list[int] = []
 PLACES = count()
@@ -42,6 +52,55 @@ def test_operators_are_tried_once_and_not_at_every_assignment(tmp_path):
         wishes = {assignment.slot: wish for assignment, wish in book.wishes()}
     assert MADE == [0, 1]
     assert wishes[1].groups == ("right",)
+
+
+def one_slot(tmp_path) -> PlanBook:
+    """A book of gw-1 that knows where the only sensor belongs."""
+    (tmp_path / "sensors.csv").write_text("sensor,edge\na,e\n", encoding="utf-8")
+    table = read_sensors(tmp_path / "sensors.csv")
+    book = PlanBook(Settings(), "gw-1", table, structlog.get_logger())
+    book.take_in(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=table.digest(1))))
+    return book
+
+
+@pytest.mark.parametrize(
+    ("owner", "secondary", "given"),
+    [("gw-1", "gw-2", False), ("gw-2", "gw-1", False), ("", "gw-2", False), ("gw-2", "", True), ("gw-2", "gw-3", True)],
+)
+def test_a_slot_is_given_away_when_others_alone_are_named(tmp_path, owner: str, secondary: str, given: bool):
+    book = one_slot(tmp_path)
+    assert book.given_away(0) is None
+    assigned = Assignment(slot=0, owner=owner, secondary=secondary, serial=1)
+    assert book.take_in(*plan(assignment=assigned))
+    assert book.given_away(0) == (assigned if given else None)
+    assert book.given_away(1) is None
+
+
+def test_a_slot_moves_only_where_the_plan_says_so(tmp_path):
+    book = one_slot(tmp_path)
+    moves = []
+    for serial, reason in enumerate(("protect", MOVE, "prepare"), 1):
+        book.take_in(*plan(assignment=Assignment(slot=0, owner="gw-1", secondary="b", serial=serial, reason=reason)))
+        moves.append(wish_of(book).move)
+    assert moves == [False, True, False]
+
+
+def test_a_placement_of_another_sensors_table_is_refused(tmp_path):
+    book = one_slot(tmp_path)
+    known = book.placement
+    with pytest.raises(SensorsError):
+        book.take_in(*plan(placement=Placement(serial=2, slots=1, slot=pack_sensors([0]), table_sha256="another")))
+    assert book.placement == known
+
+
+def test_what_is_asked_of_a_secondary_is_its_slots_target(tmp_path):
+    book = one_slot(tmp_path)
+    assert book.target(0) is None
+    assert book.take_in(*plan(target=StandbyTarget(slot=0, batch_size=7)))
+    target = book.target(0)
+    assert target is not None
+    assert target.batch_size == 7
+    assert book.target(1) is None
 
 
 def wish_of(book: PlanBook):

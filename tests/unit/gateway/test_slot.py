@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.slot import MAX_LETTER_BYTES, Slot, parse
+from services.gateway.slot import INVERSES, LOADING, MAX_LETTER_BYTES, Slot, parse
 from services.gateway.steps import NOT_YET
 from services.recovery.model import Model, ModelError
 from services.runtime.columns import floats, octets, sensors
@@ -163,6 +163,7 @@ def test_what_waited_in_a_step_that_a_quarantined_record_closes_is_set_aside_wit
     assert [name for _, name, _ in outputs] == [Name(last.offset, index) for index in range(len(EDGES) + 1)]
     assert LogRecord.FromString(aside[1].value).batch.edge == EDGES[0]
     assert slot.cursor == FIRST + 1
+    assert slot.counts["quarantined"] == len(aside)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -344,3 +345,70 @@ def test_a_sensor_moves_to_another_edge_with_the_settings() -> None:
     assert [topic for topic, _, _ in made] == ["recovered"] * 2
     last = Recovered.FromString(made[-1][2])
     assert dict(zip(sensors(last.sensor).tolist(), floats(last.mean).tolist(), strict=True))[0] == 5.0
+
+
+@pytest.mark.parametrize("quarantined", [False, True])
+def test_a_punctuation_closes_steps_though_it_killed_its_readers(quarantined: bool) -> None:
+    writer = owned(make_config())
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+        writer.out(edge, FIRST + 1)
+    place = writer.punctuation(FIRST + 2).offset
+    slot = Slot(SLOT, load)
+    if quarantined:
+        slot.register.quarantined = {place}
+    play(slot, writer.records)
+    assert slot.cursor == FIRST + 3
+    assert slot.last_name.offset == place
+
+
+def test_what_is_set_aside_is_counted_by_its_reason() -> None:
+    writer = owned(make_config())
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+    writer.batch("e1", FIRST)
+    for edge in ("unheard", "of"):
+        writer.add(batch={"edge": edge, "step": FIRST})
+    writer.raw(b"\xff")
+    slot = Slot(SLOT, load)
+    play(slot, writer.records)
+    assert slot.counts == {"closed": 1, "unknown-edge": 2, "unreadable": 1}
+
+
+def test_work_is_announced_before_it_is_done() -> None:
+    """Whoever watches the worker must not take a long inversion for a stall."""
+    done: list[float | str] = []
+
+    def load_said(sha256: str) -> Model:
+        done.append("load")
+        return load(sha256)
+
+    config = make_config({"use": "recover"})
+    writer = owned(config)
+    writer.model("aa")
+    slot = Slot(SLOT, load_said, done.append)
+    play(slot, writer.records)
+    width = len(config.sensors)
+    expected = [LOADING * width**2, "load", INVERSES * float(width**3)]  # the model's own matrices are diagonal
+    assert done == expected
+    done.clear()
+    Slot(SLOT, load_said, done.append).restore(slot.context())
+    assert done[:3] == expected
+    done.clear()
+    play(slot, [writer.settings(make_config({"use": "recover"}, {"use": "select"}))])
+    assert done == expected[2:]  # the filter is made anew, of the model that is there
+
+
+def test_a_punctuation_closes_no_step_that_no_batch_might_be_of() -> None:
+    config = make_config()
+    writer = owned(config)
+    for edge in EDGES:
+        writer.batch(edge, FIRST)
+        writer.out(edge, FIRST + 1)
+    reach = config.max_ahead_us // SLIDE_US
+    slot = Slot(SLOT, load)
+    writer.punctuation(FIRST + reach + 2)
+    play(slot, writer.records)
+    assert slot.cursor == FIRST + 1
+    play(slot, [writer.punctuation(FIRST + reach + 1)])
+    assert slot.cursor == FIRST + reach + 2

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.gateway.steps import NEVER, OUT_AGAIN_US, ClosedStep, StepBook
-from services.runtime.columns import pack_sensors
+from services.runtime.columns import pack_floats, pack_sensors
+from services.runtime.messages import TupleBatch
 from tests.unit.gateway.small_slot import EDGES, FIRST, SENSORS, SLIDE_US, batch, make_config
 
 LATER_US = (FIRST + 10_000) * SLIDE_US
@@ -138,6 +139,26 @@ def test_punctuation_does_not_close_a_step_that_waits_for_an_edge() -> None:
     book = make()
     book.punctuate(FIRST + 5)
     assert deliver(book, "e1", "e2") == []
+
+
+def test_readings_of_helpers_are_taken_while_their_step_is_open() -> None:
+    book = make()
+    book.helpers = {6: "e9", 11: "e9"}
+    lent = TupleBatch(edge="e9", incarnation=1, step=FIRST, event_time_us=FIRST * SLIDE_US)
+    lent.helper, lent.helper_value = pack_sensors([6, 7]), pack_floats([0.5, 0.25])
+    assert book.accept(lent, LATER_US) == ""
+    for edge in EDGES:
+        book.accept(batch(edge, FIRST), LATER_US)
+    (closed,) = book.close()
+    assert closed.helpers == {6: 0.5}  # nobody wants the other one
+    assert book.helper_readings == [1, 0]
+    assert book.accept(lent, LATER_US) == ""
+    assert book.helper_readings == [1, 2]
+    assert book.lent_batches() == []
+    lent.step, lent.event_time_us = FIRST + 2, (FIRST + 2) * SLIDE_US
+    at_us = lent.event_time_us - book.config.max_ahead_us
+    assert [book.accept(lent, appended_us) for appended_us in (at_us - 1, at_us)] == ["ahead", ""]
+    assert book.lent_batches() == [lent]
 
 
 def test_a_gap_longer_than_allowed_is_passed_over() -> None:

@@ -12,7 +12,7 @@ import pytest
 from services.gateway.frames import OperatorError
 from services.gateway.operators import build_chain
 from services.gateway.slot import Parsed, Slot, parse
-from services.gateway.tuples import TupleBook
+from services.gateway.tuples import Batches, TupleBook
 from services.replay import recompute
 from services.runtime.columns import floats, sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
@@ -26,6 +26,7 @@ from tests.unit.gateway.small_slot import (
     SLOT,
     Encoded,
     Writer,
+    batch,
     load,
     make_config,
     owned,
@@ -208,6 +209,67 @@ def test_a_quarantined_batch_is_passed_over_alone() -> None:
     ]
     writer.quarantine(4)
     assert [item.name.offset for item in recompute(writer.records, load)] == [2, 3, 5, 6, 7]
+
+
+def test_batches_in_a_row_go_together_up_to_a_size_and_to_what_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = owned(config())
+    slot = Slot(SLOT, load)
+    play(slot, writer.records)
+    batches = []
+    for number in range(6):
+        writer.now_us += 10
+        batches.append(writer.batch("e1", FIRST + number))
+    writer.raw(b"\xff")
+    items = [(record, parse(record)) for record in [*batches, writer.records[-1]]]
+    size = sum(len(record.value or b"") for record in batches[:2])
+    monkeypatch.setattr("services.gateway.slot.MAX_BYTES", size)
+    assert slot.apply_run(items)[1] == 2
+    assert (slot.position, slot.appended_us) == (batches[1].offset + 1, batches[1].appended_us)
+    monkeypatch.setattr("services.gateway.slot.MAX_BYTES", 100 * size)
+    assert slot.apply_run(items[2:])[1] == 4
+    assert slot.last_name == Name(batches[-1].offset, 0)
+    assert slot.apply_run(items[6:])[1] == 1
+
+
+@pytest.mark.parametrize("stranger", [7, 9, 99])
+def test_a_sensor_of_no_edge_is_refused_wherever_its_number_lies(stranger: int) -> None:
+    book = TupleBook(config())
+    wrong = batch("e3", FIRST, {5: 1.0, stranger: 2.0})
+    wrong.event_time_us = FIRST
+    assert book.accept(wrong, FIRST * SLIDE_US) == "unknown-sensor"
+
+
+def test_an_edges_numbers_and_processes_count_on_across_a_context() -> None:
+    book, later_us = TupleBook(config()), (FIRST + 100) * SLIDE_US
+    sent = [(FIRST, 2), (FIRST + 5, 1), (FIRST, 3), (FIRST + 1, 2), (FIRST + 1, 3)]
+    judged = [book.accept(batch("e1", step, incarnation=incarnation), later_us) for step, incarnation in sent]
+    assert judged == ["", "replaced", "duplicate", "replaced", ""]
+    assert book.accept(batch("e2", FIRST - 3), later_us) == ""
+    assert book.cursor == FIRST + 2
+    restored = TupleBook(config(), book.cursor)
+    restored.restore(book.edge_states(), [])
+    assert restored.edge_states() == book.edge_states()
+    assert restored.accept(batch("e1", FIRST + 1, incarnation=3), later_us) == "duplicate"
+    at_us = (FIRST + 9) * SLIDE_US - 400 * SLIDE_US
+    early = [book.accept(batch("e1", FIRST + 9, incarnation=3), appended_us) for appended_us in (at_us - 1, at_us)]
+    assert early == ["ahead", ""]
+
+
+def test_rows_beside_a_damaged_batch_keep_their_values() -> None:
+    damaged = batch("e2", FIRST)
+    damaged.value += b"\0"
+    run = Batches([batch("e1", FIRST, {0: 1.5, 2: 2.5}), damaged, batch("e3", FIRST, {8: 3.5})])
+    refused, rows = TupleBook(config()).accept_run(run, [FIRST * SLIDE_US] * 3)
+    assert refused == {1: ("damaged", FIRST + 1)}
+    assert (rows.sensor.tolist(), rows.mean.tolist()) == ([0, 2, 8], [1.5, 2.5, 3.5])
+    assert rows.origin.tolist() == [0, 0, 2]
+
+
+def test_rows_of_a_batch_that_comes_twice_count_once() -> None:
+    run = Batches([batch("e1", FIRST), batch("e1", FIRST), batch("e2", FIRST)])
+    refused, rows = TupleBook(config()).accept_run(run, [FIRST * SLIDE_US] * 3)
+    assert refused == {1: ("duplicate", FIRST + 1)}
+    assert rows.sensor.tolist() == [0, 2, 3]
 
 
 def test_recover_needs_steps() -> None:

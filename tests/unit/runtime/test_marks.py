@@ -13,6 +13,8 @@ def test_records_differ_by_offset_time_key_and_value_and_nothing_is_mistaken_for
         Record("tuples", 0, 5, 1000, b"a", b"b"),
         Record("tuples", 0, 6, 1000, b"a", b"b"),
         Record("tuples", 0, 5, 2000, b"a", b"b"),
+        Record("tuples", 0, 5, 1000, b"a", b"c"),
+        Record("tuples", 0, 5, 1000, b"c", b"b"),
         Record("tuples", 0, 5, 1000, b"ab", b""),
         Record("tuples", 0, 5, 1000, b"ab", None),
         Record("tuples", 0, 5, 1000, None, b"ab"),
@@ -38,6 +40,10 @@ def test_the_record_before_a_position_is_found_in_the_log_alone() -> None:
     reader = log.reader()
     for value in (b"a", b"b", b"c"):
         log.append("tuples", 1, None, value)
+    found = record_before(reader, Position("tuples", 1, 1))
+    assert found is not None
+    assert found.value == b"a"
+    assert reader.read(10, 0.0) == []  # it was asked a question, and follows nothing
     found = record_before(reader, Position("tuples", 1, 3))
     assert found is not None
     assert found.value == b"c"

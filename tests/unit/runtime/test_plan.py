@@ -87,6 +87,32 @@ def test_of_a_release_before_the_last_in_the_log_is_in_force_until_there_is_one_
     assert in_force([(0, numbered), *unnumbered])["recovery"] == numbered.SerializeToString()
 
 
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"placement": Placement(serial=4)}, ("placement", 0, 4)),
+        ({"assignment": Assignment(slot=2, serial=4)}, ("assignment/2", 0, 4)),
+        ({"helpers": HelperRequest(slot=2, epoch=7)}, ("helpers/2", 7, 3)),
+        ({"target": StandbyTarget(slot=2)}, ("target/2", 0, 3)),
+        ({"recovery": RecoveryTarget()}, ("recovery", 0, 3)),
+        ({"workers": Workers()}, ("workers", 0, 3)),
+        ({"system": {"id": "abc"}}, ("system/abc", 0, 3)),
+        ({}, None),
+    ],
+)
+def test_what_a_record_speaks_of_is_its_key(body: dict[str, Any], word: tuple[str, int, int] | None) -> None:
+    assert word_of(Plan(version=VERSION, serial=3, **body)) == word
+
+
+def test_a_record_that_is_read_again_is_no_news() -> None:
+    words = Words()
+    assert words.in_force("recovery") == (0, -1)
+    told = Plan(version=VERSION, serial=3, recovery=RecoveryTarget())
+    assert words.take(told, 5)
+    assert not words.take(told, 5)
+    assert words.in_force("recovery") == (3, 5)
+
+
 def test_a_serial_that_nobody_can_have_counted_to_is_passed_over() -> None:
     words = Words()
     assert not words.take(Plan(recovery=RecoveryTarget(), serial=MOST + 1), 0)

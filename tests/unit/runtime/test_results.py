@@ -121,6 +121,7 @@ def test_json_rows_become_blocks_and_repeats_are_dropped_row_by_row(log: MemoryL
         found = list(results.blocks())
         assert [(block.step, block.sensor.tolist()) for block in found] == [(2, [1, 2]), (3, [5])]
         assert results.duplicates == 1
+        assert set(results.last) == {("readings", "g", 0, 0)}
         assert found[0].q1.tolist() == [2, 2]
         assert found[0].mean.tolist() == [0.5, 1.0]
         assert np.isnan(found[0].sd).all()
@@ -164,6 +165,7 @@ ROW = {"version": 1, "query": "q", "group": "g", "step": 1, "id": 0, "time_us": 
                 {"value": "x"},
                 {"bound": 10**400},
                 {"range_us": -1},
+                {"range_us": 1, "sum": "x"},
             )
         ),
     ],

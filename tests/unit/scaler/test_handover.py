@@ -130,3 +130,26 @@ def test_a_slot_that_is_where_it_should_be_is_on_no_way() -> None:
     world.handover.goal = {SLOT: Pair("c", "d")}
     world.write(world.next(0.0))
     assert world.handover.under_way({SLOT: world.plan}) == 1
+
+
+def test_a_slot_whose_goal_is_dropped_leaves_room_for_another() -> None:
+    world = World(ready=["b"])
+    world.write(world.next(0.0))
+    world.handover.goal = {}
+    assert world.next(1.0) == STAYS
+    assert world.handover.under_way({SLOT: world.plan}) == 0
+
+
+def test_who_prepares_for_another_goal_has_not_set_out_for_this_one() -> None:
+    world = World(ready=["b"])
+    world.write(Wished("a", "c", PREPARE))
+    world.handover.goal = {SLOT: Pair("d", "b")}
+    assert world.next(1.0, room=False) == STAYS
+    assert world.next(1.0) == ("a", "d", PREPARE)
+
+
+@pytest.mark.parametrize("reason", ["protect", PREPARE, SETTLE])
+def test_only_a_wish_to_move_is_waited_for_while_another_owns_the_slot(reason: str) -> None:
+    world = World()
+    world.write(Wished("c", "d", reason))
+    assert not world.handover.stands(world.plan, "a", ALIVE, 1.0)

@@ -41,6 +41,14 @@ def test_a_silent_slot_is_waited_for_and_then_left_behind() -> None:
     assert waiting.elapse(1, {0: 7, 1: 4}) == frozenset()
 
 
+def test_a_slot_that_has_delivered_has_all_its_time_again() -> None:
+    waiting = Waiting(wait_s=3, cap_s=10)
+    waiting.elapse(2.5, {0: 5, 1: 3})
+    waiting.delivered(1)
+    assert waiting.elapse(2.5, {0: 6, 1: 4}) == frozenset()
+    assert waiting.elapse(0.5, {0: 6, 1: 4}) == {1}
+
+
 def test_a_slot_that_owes_nothing_is_not_silent() -> None:
     waiting = Waiting(wait_s=30, cap_s=100)
     assert waiting.elapse(60, {0: 5, 1: 5}) == frozenset()

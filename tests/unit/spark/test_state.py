@@ -9,7 +9,17 @@ import pytest
 
 from spark.blocks import Rows
 from spark.queries import Readings
-from spark.state import CoreState, Minute, StateError, Store, dump_readings, load_readings, write_atomically
+from spark.state import (
+    CoreState,
+    Minute,
+    StateError,
+    Store,
+    dump_readings,
+    load_readings,
+    seal,
+    unseal,
+    write_atomically,
+)
 
 
 def a_state() -> CoreState:
@@ -108,3 +118,28 @@ def test_json_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     store.write("query.json", b"{")
     with pytest.raises(StateError, match="damaged"):
         store.read_json("query.json")
+
+
+def test_a_store_is_prepared_anew_at_every_start_and_keeps_what_it_holds(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.prepare(2)
+    store.write_json("driver/offsets", {"batch": 3})
+    store.prepare(3)
+    assert store.read_json("driver/offsets")["batch"] == 3
+    store.remove("driver/offsets")
+    store.remove("driver/offsets")
+    assert store.find("driver/offsets") is None
+
+
+def test_a_state_of_before_there_were_rates_and_windows_has_none(tmp_path: Path) -> None:
+    arrays = unseal(a_state().dump(), tmp_path)
+    del arrays["rate"], arrays["panes"]
+    back = CoreState.load(seal(arrays), tmp_path)
+    assert back.rate.tolist() == [0.0, 0.0, 0.0]
+    assert len(back.panes) == 0
+
+
+def test_writing_leaves_no_file_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    write_atomically(tmp_path / "state", b"whole")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

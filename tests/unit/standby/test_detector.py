@@ -157,11 +157,15 @@ def test_one_never_heard_has_been_silent_for_ever(watch: Watch) -> None:
     assert watch.detector.silence("unheard", watch.now) == float("inf")
     assert watch.detector.age("unheard", watch.now) == float("inf")
     assert watch.detector.beat("unheard") is None
+    heard = watch.detector.beat("n1")
+    assert heard is not None
+    assert heard.node == "n1"
     assert watch.detector.owner_beat("unheard", SLOT) is None
 
 
 def test_late_heartbeats_of_a_replaced_process_are_passed_over(watch: Watch) -> None:
     watch.run(0.5, incarnation=5, role="standby")
+    assert not watch.detector.on_heartbeat(Heartbeat(node="n1", incarnation=1, sequence=99), watch.now)
     watch.run(0.5, incarnation=1)
     assert watch.silence() == pytest.approx(1.0)
 
@@ -212,6 +216,16 @@ def test_what_an_owner_announced_is_known_until_it_reports_that_it_survived(watc
     assert watch.detector.announced(SLOT, 2) == []
 
 
+def test_what_a_speculating_standby_announced_is_known_until_it_says_itself_that_it_survived(watch: Watch) -> None:
+    watch.other(busy_offset=5, busy_until=9)
+    watch.other(node="n2", role="standby", busy_offset=7, busy_until=8)
+    assert watch.detector.announced(SLOT, 1) == [(7, 8), (5, 9)]
+    watch.other(node="n3", role="standby")
+    assert watch.detector.announced(SLOT, 1) == [(7, 8), (5, 9)]
+    watch.other(node="n2", role="standby")
+    assert watch.detector.announced(SLOT, 1) == [(5, 9)]
+
+
 def test_what_the_dead_announced_is_not_forgotten_when_another_is_promoted(watch: Watch) -> None:
     watch.other(busy_offset=5, busy_until=9)
     watch.other(node="n2", role="promoting", epoch=1)  # it still names the epoch of the dead
@@ -247,7 +261,7 @@ def test_nothing_of_a_former_process_is_heard_twice_however_long_the_node_is_sil
 def test_our_own_heartbeat_sent_again_tells_nothing() -> None:
     detector = Detector("me", 1, 0.1)
     own = Heartbeat(node="me", role="worker", incarnation=1, sequence=1)
-    detector.on_heartbeat(own, 10.0)
+    assert detector.on_heartbeat(own, 10.0)
     assert not detector.on_heartbeat(own, 20.0)
     assert not detector.connected(20.0)
 
@@ -274,6 +288,7 @@ def test_an_owner_that_beats_and_reads_nothing_of_a_log_that_goes_on_is_stuck(wa
     [
         {"ready": False},
         {"busy_offset": 7, "ready": True},
+        {"busy_offset": 0, "ready": True},
         {"busy_us": 3_000_000, "busy_limit_us": 9_000_000, "ready": True},  # it is on the work of another slot
         {"role": "promoting", "ready": True},
     ],

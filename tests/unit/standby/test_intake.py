@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from services.runtime.log import TUPLES, Record
+from services.runtime.marks import BREAK_US, digest_of
 from services.runtime.messages import VERSION, Level1Ack, LogRecord
-from services.standby.intake import RECORD_OVERHEAD_BYTES, Intake
+from services.standby.intake import LEAP_S, RECORD_OVERHEAD_BYTES, Intake
 from services.standby.ownership import Register
-from tests.unit.gateway.small_slot import EDGES, FIRST, SLOT, Writer, batch
+from tests.unit.gateway.small_slot import EDGES, FIRST, SLIDE_US, SLOT, Writer, batch
 
 
 @pytest.fixture
@@ -44,6 +45,106 @@ def test_what_was_read_before_is_passed_over(writer: Writer) -> None:
     intake.take_in(writer.records)
     assert len(intake.backlog) == 6
     assert intake.read_bytes == sum(len(record.value or b"") for record in writer.records)
+
+
+def test_of_claims_the_greatest_epoch_is_known_though_the_claim_was_void(writer: Writer) -> None:
+    writer.own(5, "n2")
+    writer.own(7, "n3", generation=0)
+    writer.own(3, "n4")
+    intake = Intake(2.0)
+    assert intake.seen_epoch == 0
+    intake.take_in(writer.records)
+    assert intake.seen_epoch == 7
+
+
+def test_an_output_follows_only_from_a_record_that_stands_at_its_place(writer: Writer) -> None:
+    intake = Intake(2.0)
+    intake.take_in(writer.records)
+    at_us = writer.records[0].appended_us
+    assert [intake.caused(offset, at_us) for offset in (0, 5, 6, 7)] == [True, True, False, False]
+    assert not Intake(2.0).caused(0, at_us)
+    assert not intake.caused(6, 0)
+    assert not intake.caused(0, at_us + 1)
+    assert not intake.caused(5, at_us + 1)
+    assert intake.caused(5, 0)  # of whose time nothing is known
+    intake.backlog.popleft()
+    assert intake.caused(0, at_us + 1)  # it was processed, and compared before that
+    assert not intake.caused(1, at_us + 1)
+
+
+def test_the_record_before_the_next_one_is_known_by_its_digest(writer: Writer) -> None:
+    intake = Intake(2.0)
+    assert intake.digest == 0
+    intake.take_in(writer.records)
+    last = digest_of(writer.records[-1])
+    assert intake.digest == last != 0
+    intake.jump(3, Register(), 17)
+    assert intake.digest == last  # the context is of what was read before
+    intake.jump(50, Register(), 17)
+    assert intake.digest == 17
+    intake.begin_at(2)
+    assert intake.digest == 0
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_where_the_logs_times_leap_between_two_reads_it_may_have_lost_its_end(sign: int) -> None:
+    writer, intake = Writer(), Intake(2.0)
+    for leap_us in (0, BREAK_US - 1, BREAK_US, 2 * BREAK_US):
+        writer.now_us += sign * leap_us
+        writer.batch("e1", FIRST)
+    first, second, third, fourth = writer.records
+    intake.take_in([first])
+    intake.take_in([second])
+    assert not intake.breaks
+    intake.take_in([third, fourth])  # the log was there from one to the other
+    assert list(intake.breaks) == [second]
+    intake.begin_at(0)
+    assert not intake.breaks
+
+
+def test_what_stands_before_a_context_needs_no_comparison() -> None:
+    writer, intake = Writer(), Intake(2.0)
+    for _ in range(2):
+        intake.take_in([writer.batch("e1", FIRST)])
+        writer.now_us += BREAK_US
+    assert len(intake.breaks) == 1
+    intake.jump(50, Register())
+    assert not intake.breaks
+
+
+def test_the_first_batch_tells_when_a_slot_began(writer: Writer) -> None:
+    intake = Intake(2.0)
+    intake.take_in(writer.records[2:3])
+    assert intake.first_us == 0
+    writer.now_us += 5
+    writer.batch("e1", FIRST + 3)
+    writer.now_us += 5
+    writer.batch("e1", FIRST + 4)
+    intake.take_in(writer.records[6:])
+    assert intake.first_us == FIRST * SLIDE_US + 5
+    intake.begin_at(0)
+    assert (intake.first_us, intake.oldest_step) == (0, None)
+
+
+def test_what_pulls_should_have_cost_is_told_once(writer: Writer) -> None:
+    intake = Intake(2.0)
+    intake.on_level1(level1(1, 80, size=1000))
+    values = sum(len(record.value or b"") for record in writer.records)
+    intake.on_pulled(writer.records)
+    intake.on_pulled(writer.records[:0])
+    assert intake.take_pulled() == values + 6 * RECORD_OVERHEAD_BYTES
+    intake.jump(80, Register())
+    assert intake.take_pulled() == 1000
+    assert intake.take_pulled() == 0
+
+
+def test_the_longest_way_of_a_record_is_told_once() -> None:
+    intake = Intake(2.0)
+    assert intake.take_wait_us() == 0
+    for appended_us, now_us in ((1000, 1300), (2000, 2700), (3000, 3100)):
+        intake.on_followed([Record(TUPLES, SLOT, 0, appended_us, b"", b"")], now_us)
+    assert intake.take_wait_us() == 700
+    assert intake.take_wait_us() == 0
 
 
 def test_a_jump_goes_on_from_the_context_alone(writer: Writer) -> None:
@@ -91,6 +192,30 @@ def test_a_context_is_taken_when_it_is_smaller_than_what_it_saves() -> None:
     assert intake.jump_place(0) is None
     assert intake.jump_place(0, blank=True) == 8
     assert intake.jump_place(1) == 8  # what stands before is gone
+
+
+def test_what_was_read_saves_a_context_nothing() -> None:
+    intake = Intake(2.0)
+    a_record = 2 * 16 + RECORD_OVERHEAD_BYTES
+    intake.begin_at(30)
+    intake.end = 60  # the context is of a place that the log has not shown yet
+    intake.on_level1(level1(1, 80, size=30 * a_record - 1))
+    assert intake.jump_place(30) == 8
+    intake.on_level1(level1(1, 80, size=30 * a_record))
+    assert intake.jump_place(30) is None
+
+
+def test_a_standby_far_behind_leaps_if_the_context_is_smaller_than_what_it_would_process() -> None:
+    intake = Intake(2.0)
+    a_record = 2 * 16 + RECORD_OVERHEAD_BYTES
+    record_s = LEAP_S / 50
+    assert intake.leap_place(20, 1.0) is None
+    intake.on_level1(level1(1, 80, size=60 * a_record - 1))
+    assert intake.leap_place(20, record_s) == 8
+    assert intake.leap_place(20, record_s / 2) is None  # that little it processes itself
+    assert intake.leap_place(80, 100.0) is None
+    intake.on_level1(level1(1, 80, size=60 * a_record))
+    assert intake.leap_place(20, record_s) is None
 
 
 def test_a_context_behind_what_was_read_is_of_no_use(writer: Writer) -> None:

@@ -26,6 +26,20 @@ def test_what_is_split_is_joined_again(size: int, part: int) -> None:
     assert join(Context.FromString(record) for record in records) == context(size)
 
 
+def test_a_context_of_just_the_size_of_a_record_is_one_record() -> None:
+    value = context(99).SerializeToString()
+    assert split(value, len(value)) == [value]
+    assert len(split(value, len(value) - 1)) == 2
+
+
+def test_one_that_says_it_is_the_only_part_is_read_like_any_other() -> None:
+    whole = context(99)
+    part = Context(epoch=2, owner="n1", offset=40, part=0, parts=1, piece=whole.SerializeToString())
+    assert join([part]) == whole
+    part.offset = 41  # than the context in it
+    assert join([part]) is None
+
+
 def test_parts_that_are_not_all_of_one_context_in_a_row_are_none() -> None:
     parts = [Context.FromString(record) for record in split(context(400).SerializeToString(), 100)]
     others = [Context.FromString(record) for record in split(context(400, 44, "n2").SerializeToString(), 100)]

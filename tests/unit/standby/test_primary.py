@@ -67,6 +67,7 @@ def test_values_are_counted_by_quality_as_they_are_written() -> None:
     expected = np.bincount(np.concatenate([frame.quality for frame in frames]), minlength=4)
     assert term.primary.quality_counts.tolist() == expected.tolist()
     assert expected.sum() == sum(len(frame.sensor) for frame in frames)
+    assert term.primary.emitted == len(frames)
 
 
 def test_a_resume_point_says_when_the_log_appended_what_stands_before_it() -> None:
@@ -94,6 +95,14 @@ def test_a_level0_ack_speaks_of_what_has_arrived() -> None:
     (ack,) = term.acks(0.9)
     assert ack.offset == term.slot.position
     assert term.acks(1.2) == []  # nothing new
+
+
+def test_a_new_owner_acknowledges_what_it_found_written() -> None:
+    term = Term(tail=Name(4, 1))
+    assert (term.primary.level0_offset, term.primary.level1_offset) == (-1, -1)
+    (ack,) = term.acks(0.3)
+    assert (ack.last_offset, ack.last_index) == (4, 1)
+    assert (term.primary.level0_offset, term.primary.level1_offset) == (ack.offset, -1)
 
 
 def test_acks_keep_their_interval() -> None:

@@ -28,6 +28,9 @@ def detector(announced: dict[int, tuple[int, int]]) -> Detector:
         ({4: (10, 90), 5: (40, 50)}, (40, 50), False),  # many records are not one
         ({4: (10, 90), 5: (40, 41)}, (40, 41), True),
         ({4: (10, 40), 5: (40, 41)}, (40, 41), False),  # two deaths on two records
+        ({4: (40, 90), 5: (40, 41)}, (40, 41), True),
+        ({4: (10, 41), 5: (40, 41)}, (40, 41), True),
+        ({4: (40, 90), 5: (39, 40)}, (39, 40), False),
         ({3: (10, 90), 5: (40, 41)}, (40, 41), False),  # not in a row
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,47 @@ def test_taking_gives_what_is_not_in_recovered_and_all_side_records(silent: Sile
 def test_clearing_forgets_everything(silent: SilentQueue) -> None:
     silent.clear()
     assert silent.take(NO_NAME) == []
+
+
+def test_an_output_that_was_not_made_of_the_same_record_contradicts_what_was_processed() -> None:
+    queue = SilentQueue()
+    assert not queue.contradicts(Name(4, 0), 40)  # nothing was made
+    made = [output(2), output(4), output(4, 1, LATE), output(7)]
+    queue.add(replace(item, appended_us=10 * item.name.offset) for item in made)
+    assert [queue.contradicts(Name(4, 0), us) for us in (40, 41)] == [False, True]
+    assert [queue.contradicts(Name(2, 0), us) for us in (20, 40)] == [False, True]
+    assert queue.contradicts(Name(4, 1), 40)  # of another topic
+    assert queue.contradicts(Name(5, 0), 50)
+    assert not queue.contradicts(Name(1, 0), 99)  # what was made of it is not known
+
+
+def test_of_what_was_trimmed_the_last_output_is_still_compared() -> None:
+    queue = SilentQueue()
+    queue.add([output(2), output(4), output(4, 1, LATE), output(7)])
+    queue.trim(7)
+    assert [queue.contradicts(Name(4, 0), us) for us in (0, 1)] == [False, True]
+    assert queue.contradicts(Name(5, 0), 0)
+    assert not queue.contradicts(Name(2, 0), 1)
+    queue.clear()
+    assert not queue.contradicts(Name(4, 0), 1)
+
+
+def test_what_arrived_early_is_waited_for_when_it_is_sent_again() -> None:
+    pending = PendingQueue()
+    outputs = [output(3), output(4)]
+    pending.sent(outputs)
+    pending.delivered(Name(4, 0), RECOVERED)
+    pending.delivered(Name(3, 0), RECOVERED)
+    pending.sent(outputs)
+    pending.delivered(Name(3, 0), RECOVERED)
+    assert pending.floor(9) == 4
+
+
+def test_an_arrival_that_nobody_waits_for_changes_nothing() -> None:
+    pending = PendingQueue()
+    pending.delivered(Name(3, 0), LATE)
+    pending.delivered_run([output(4, topic=LATE)])
+    assert (pending.floor(9), pending.last) == (9, NO_NAME)
 
 
 def test_the_floor_is_the_first_input_whose_output_is_on_its_way() -> None:

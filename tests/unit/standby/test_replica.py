@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from services.runtime.log import LATE
-from services.runtime.messages import Ack, Level0Ack, LogRecord, Ownership
+from services.runtime.messages import Ack, Heartbeat, Level0Ack, LogRecord, Ownership, SlotBeat
 from services.standby import actions as act
-from services.standby.replica import MOVE_PATIENCE_S, Stage
+from services.standby.replica import COST_PERIOD_S, COST_WEIGHT, MOVE_PATIENCE_S, Stage
 from tests.unit.gateway.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
 
@@ -32,6 +34,34 @@ def test_the_first_step_is_the_oldest_that_was_sent(cluster: Cluster) -> None:
     pair(cluster)
     assert LogRecord.FromString(cluster.records[6].value or b"").ownership.first_step == oldest
     assert steps(cluster) == [oldest, oldest + 1]
+
+
+@pytest.mark.parametrize(("behind", "counts"), [(40, True), (60, False)])
+def test_a_step_far_behind_the_logs_clock_is_none_to_begin_with(cluster: Cluster, behind: int, counts: bool) -> None:
+    clock = cluster.now_us // SLIDE_US + 1
+    cluster.step(clock - behind)
+    Node(cluster, "n1")
+    cluster.run(1.5)
+    claim = LogRecord.FromString(cluster.records[3].value or b"").ownership
+    assert (claim.first_step == clock - behind) is counts
+    assert claim.first_step == clock - behind or abs(claim.first_step - clock) < 10
+
+
+def test_the_newest_record_is_the_clock_of_a_slot_that_begins(cluster: Cluster) -> None:
+    first = cluster.now_us // SLIDE_US
+    cluster.step(first)
+    cluster.now += 20.0
+    cluster.step(first + 100)
+    Node(cluster, "n1")
+    cluster.run(1.5)
+    assert LogRecord.FromString(cluster.records[6].value or b"").ownership.first_step == first + 101
+
+
+def test_a_slot_without_a_record_begins_by_the_owners_clock(cluster: Cluster) -> None:
+    clock = cluster.now_us // SLIDE_US
+    pair(cluster)
+    first_step = LogRecord.FromString(cluster.records[0].value or b"").ownership.first_step
+    assert clock < first_step <= cluster.now_us // SLIDE_US + 1
 
 
 def test_a_named_owner_that_never_comes_is_not_waited_for_for_ever(cluster: Cluster) -> None:
@@ -182,6 +212,136 @@ def test_a_standby_far_behind_takes_the_context_for_what_it_has_read_already(clu
     assert n2.replica.slot.position == cluster.end
 
 
+def test_an_owners_heartbeat_tells_its_term_before_the_log_is_read(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, batch_size="inf")
+    n1.frozen = True
+    part = SlotBeat(slot=SLOT, role="primary", epoch=5, busy_offset=-1)
+    n2.detector.on_heartbeat(Heartbeat(node="n1", incarnation=1, slots=[part]), cluster.now)
+    cluster.run(0.05)
+    assert (n2.replica.epoch, n2.replica.owner, n2.replica.scan.epoch) == (5, "n1", 0)
+
+
+def test_contexts_that_cannot_be_had_do_not_keep_a_standby_from_reading(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, n2 = pair(cluster, context_s=0.2)
+    do, asked = n2.do, []
+
+    def find_none(action: act.Action) -> list[act.Action]:
+        if isinstance(action, act.ReadContext):
+            asked.append(action)
+            return n2.replica.on_context(None, cluster.first, cluster.now)
+        return do(action)
+
+    monkeypatch.setattr(n2, "do", find_none)
+    n2.replica.spare = False
+    feed(cluster, 40, 0.06)
+    n2.replica.spare = True
+    feed(cluster, 4)
+    assert asked
+    assert n2.replica.intake.next == cluster.end
+
+
+def test_records_that_cost_more_than_a_turn_are_processed_one_a_turn(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, context_s=1000.0)
+    n1.replica.record_s = n2.replica.record_s = 1.0
+    feed(cluster, 2)
+    cluster.run(0.5)
+    assert n1.replica.slot.position == n2.replica.slot.position == cluster.end
+    assert steps(cluster) == [FIRST, FIRST + 1]
+
+
+def test_an_edge_is_not_waited_for_when_its_heartbeats_have_stopped(cluster: Cluster) -> None:
+    n1, _ = pair(cluster)
+    feed(cluster, 2)
+    cluster.step(FIRST + 2, "e1", "e2")
+    for number in range(1, 20):
+        n1.detector.on_heartbeat(Heartbeat(node="e3", role="edge", incarnation=1, sequence=number), cluster.now)
+        cluster.run(0.1)
+    assert steps(cluster) == [FIRST, FIRST + 1]  # it lives: its readings will come
+    cluster.run(DETECT_S + 0.5)
+    assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
+
+
+def test_what_a_record_costs_is_a_mean_that_forgets_by_records_and_by_time(cluster: Cluster) -> None:
+    replica = Node(cluster, "n1").replica
+    now = cluster.now
+    replica.on_worked(1.0, 1000, now)
+    assert replica.record_s == pytest.approx(0.001)
+    replica.on_worked(0.002, 1, now)
+    assert replica.record_s == pytest.approx(0.001 + COST_WEIGHT * 0.001)
+    replica.record_s = 0.001
+    replica.on_worked(0.002, 1, now + COST_PERIOD_S)
+    assert replica.record_s == pytest.approx(0.001 + (1.0 - math.exp(-1.0)) * 0.001)
+
+
+def test_what_the_owner_says_of_its_costs_counts_once_a_heartbeat(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, n2 = pair(cluster)
+    said: list[tuple[float, float]] = []
+    monkeypatch.setattr(n2.replica.batching.costs, "on_owner", lambda *costs: said.append(costs))
+    cluster.run(1.0)
+    assert 9 <= len(said) <= 11  # ten heartbeats, fifty turns
+
+
+def test_a_heartbeat_says_what_a_record_costs_and_only_an_owner_tells_of_the_way(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    for node in (n1, n2):
+        node.replica.record_s, node.replica.intake.send_s, node.replica.intake.wait_us = 0.002, 0.003, 17
+    owner, standby = (node.replica.beat(cluster.now) for node in (n1, n2))
+    assert (owner.record_us, owner.send_us, owner.wait_us) == pytest.approx((2000.0, 3000.0, 17))
+    assert (standby.record_us, standby.send_us, standby.wait_us) == pytest.approx((2000.0, 0.0, 0))
+
+
+def test_the_record_before_a_context_is_compared_and_only_once(cluster: Cluster) -> None:
+    n1, _ = pair(cluster, context_s=0.2)
+    feed(cluster, 5)
+    cluster.run(1.0)
+    end = cluster.end
+    assert cluster.contexts[-1].offset == end
+    n3 = Node(cluster, "n3")
+    cluster.run(0.3)
+    assert n3.fetched == [(end - 1, end)]
+    feed(cluster, 2)
+    assert n3.fetched[1][0] == end
+    assert n3.replica.intake.pulls == len(n3.fetched)
+    assert n3.replica.slot.position == n1.replica.slot.position
+
+
+def test_a_quarantine_that_was_read_before_a_context_came_holds(cluster: Cluster) -> None:
+    pair(cluster, context_s=0.2)
+    feed(cluster, 5)
+    cluster.run(1.0)
+    context = cluster.contexts[-1]
+    killer = cluster.end
+    cluster.step(FIRST + 5)
+    cluster.quarantine(1, killer)
+    replica = Node(cluster, "n3").replica
+    replica.intake.take_in(cluster.records)
+    replica.on_context(context, 0, cluster.now)
+    assert replica.slot.position == context.offset
+    assert replica.slot.register.quarantined == {killer}
+    beat = replica.beat(cluster.now + 9.0)
+    assert (beat.busy_us, beat.busy_limit_us) == (0, 0)  # the context has been taken in
+
+
+def test_the_last_output_may_be_of_the_very_record_that_comes_next(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 3)
+    cluster.step(FIRST + 3, "e1", "e2")
+    cluster.run(0.5)
+    n2.replica.spare = False
+    cluster.step(FIRST + 3, "e3")
+    cluster.run(0.1)
+    assert cluster.tail().offset == n2.replica.slot.position
+    n1.die()
+    cluster.run(DETECT_S + 0.5)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.trust.contradictions == 0
+    assert steps(cluster) == list(range(FIRST, FIRST + 4))
+
+
 def test_a_request_s_time_has_nothing_of_what_was_processed_before_it(cluster: Cluster) -> None:
     _, n2 = pair(cluster)
     replica, now = n2.replica, cluster.now
@@ -313,6 +473,7 @@ def test_a_deposed_primary_stands_by_and_can_come_back(cluster: Cluster) -> None
     assert n1.stage() is Stage.WATCH
     assert n1.follows is None
     assert n1.replica.owner == "n2"
+    assert n1.replica._lost_saves == 0  # none was on its way: the next one that arrives counts
     cluster.run(0.5)
     n2.die()
     cluster.run(1.2)
@@ -420,7 +581,7 @@ def test_a_planned_move_needs_no_silence(cluster: Cluster) -> None:
     n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
     cluster.run(0.2)
     assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
-    assert n2.takeovers[0].reason == "move"
+    assert (n2.takeovers[0].reason, n2.takeovers[0].detect_s) == ("move", 0.0)
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 4))
 

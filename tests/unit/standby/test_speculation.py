@@ -36,6 +36,17 @@ def test_a_dead_owners_steps_come_out_before_it_is_known_to_be_dead(cluster: Clu
     assert (total.begun, total.in_vain, total.outputs, total.repeats) == (1, 0, 2, 0)
 
 
+def test_records_that_cost_more_than_a_turn_are_written_ahead_one_a_turn(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True, context_s=1000.0)
+    feed(cluster, 3)
+    n2.replica.record_s = 1.0
+    n1.die()
+    cluster.step(FIRST + 3)
+    cluster.run(0.6)
+    assert n2.stage() is Stage.WATCH
+    assert steps(cluster) == list(range(FIRST, FIRST + 4))
+
+
 def test_what_was_computed_silently_comes_first(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, speculate=True)
     feed(cluster, 2)

@@ -9,8 +9,8 @@ from services.runtime.messages import EdgeOut, Founding, LogRecord, Ownership
 from services.runtime.names import NO_NAME, Name
 from services.standby.ownership import Register
 from services.standby.replica import Stage
-from services.standby.trust import CHECK_S, PATIENCE_S
-from tests.unit.gateway.small_slot import FIRST, load
+from services.standby.trust import CHECK_S, FORGIVEN_S, PATIENCE_S, SHORT_S, Spell, Trust
+from tests.unit.gateway.small_slot import FIRST, GENERATION, load
 from tests.unit.standby.shell import Cluster, Node, feed, pair
 
 
@@ -63,6 +63,7 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
 ) -> None:
     n1, _ = pair(cluster, batch_size=batch, context_s=contexts)
     feed(cluster, 8)
+    known = cluster.end
     cluster.away(lost, FIRST + 8)
     assert n1.follows is not None
     settle(cluster, FIRST + 13)
@@ -70,6 +71,11 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
     assert "another record stands before" in n1.replica.scan.declared
     owners = [node for node in cluster.nodes if node.stage() is Stage.OWN]
     assert len(owners) == 1
+    assert owners[0].replica.scan.generation > GENERATION
+    founding = owners[0].replica.scan.founding
+    assert founding is not None
+    assert founding.begin <= known - lost
+    assert founding.lost_to >= known
     assert sum(node.replica.trust.foundings for node in cluster.nodes) >= 1
     others = [node for node in cluster.nodes if node is not owners[0]]
     assert all(node.replica.unready() == "" for node in others)
@@ -114,6 +120,28 @@ def test_a_new_owner_that_dies_at_once_is_followed_by_one_that_knows_the_generat
     assert n2.replica.scan.declared
 
 
+def test_what_the_generation_before_has_written_is_not_written_again_by_who_builds_its_state_of_records(
+    cluster: Cluster,
+) -> None:
+    n1, n2 = pair(cluster, context_s=0.4)
+    feed(cluster, 8)
+    cluster.away(4, FIRST + 8)
+    while not n1.replica.trust.foundings:
+        cluster.run(0.02)
+    began = n1.replica.scan.began
+    n1.die()
+    n2.die()
+    cluster.contexts.clear()
+    cluster.acks.clear()
+    n3 = Node(cluster, "n3", owner="n3", context_s=1000.0)
+    settle(cluster, FIRST + 13)
+    assert n3.stage() is Stage.OWN
+    written = list(zip(cluster.generation_of, cluster.recovered, strict=True))
+    names = [output.name for generation, output in written if generation == n3.replica.scan.generation]
+    assert 0 < began <= min(name.offset for name in names)
+    assert wrong(cluster) == []
+
+
 def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, context_s=0.4)
     feed(cluster, 8)
@@ -130,6 +158,7 @@ def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster
     assert n3.replica.epoch > 1
     assert n3.replica.scan.founding is not None
     assert n3.replica.scan.founding.blank
+    assert "topic" in n3.replica.scan.declared
     assert wrong(cluster) == []
 
 
@@ -157,13 +186,38 @@ def test_a_slot_of_which_retention_has_left_nothing_but_batches_is_begun_anew(cl
     assert set(range(FIRST + 4, FIRST + 55)) <= set(steps)
 
 
+def test_an_older_context_is_searched_for_where_the_newest_is_of_what_was_lost(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, context_s=0.4)
+    feed(cluster, 8)
+    cluster.run(1.0)
+    n1.die()
+    n2.die()
+    lose(cluster, 5)
+    kept = [context.offset for context in cluster.contexts if context.offset <= cluster.end]
+    assert 0 < len(kept) < len(cluster.contexts)
+    cluster.forget(kept[-1])
+    n3 = Node(cluster, "n3", owner="n3", context_s=0.4)
+    settle(cluster, FIRST + 8)
+    founding = n3.replica.scan.founding
+    assert founding is not None
+    assert (founding.begin, founding.blank) == (kept[-1], False)
+
+
+def test_an_answer_about_a_place_that_is_in_doubt_no_more_is_passed_over(cluster: Cluster) -> None:
+    n1, _ = pair(cluster)
+    feed(cluster, 2)
+    assert n1.replica.on_checked(0, cluster.end, cluster.records[0], cluster.now) == []
+    assert n1.stage() is Stage.OWN
+
+
 def test_a_slot_that_somebody_holds_is_not_begun_anew(cluster: Cluster) -> None:
     n1, _ = pair(cluster, context_s=1000.0)
     feed(cluster, 4)
     cluster.forget(6)
-    n3 = Node(cluster, "n3")
+    n3, n4 = Node(cluster, "n3"), Node(cluster, "n4")
     cluster.run(3 * PATIENCE_S)
     assert "retention has passed" in n3.replica.unready()
+    assert "retention has passed" in n4.replica.unready()
     assert n1.stage() is Stage.OWN
     assert n1.replica.scan.declared == ""
 
@@ -192,3 +246,71 @@ def test_which_founding_counts_where_the_epoch_is_4(epoch: int, blank: bool, cou
     assert ("records 3..8 are lost" in register.declared) is counts
     assert not register.read(21, LogRecord(edge_out=EdgeOut(epoch=4 if counts else 3, edge="e")))
     assert not register.read(22, LogRecord(ownership=claim))
+
+
+def test_a_spell_lasts_from_its_beginning_and_a_break_begins_it_anew() -> None:
+    spell = Spell()
+    assert not spell.lasts(0.0, 2.0, so=True)
+    assert not spell.lasts(1.9, 2.0, so=True)
+    assert spell.lasts(2.0, 2.0, so=True)
+    assert not spell.lasts(3.0, 2.0, so=False)
+    assert not spell.lasts(4.0, 2.0, so=True)
+    assert spell.lasts(6.0, 2.0, so=True)
+
+
+def test_a_new_state_has_seen_neither_a_short_log_nor_a_slot_that_nobody_holds() -> None:
+    trust = Trust(0.0)
+    assert (trust.begin, trust.restored, trust.searched) == (0, False, False)
+    assert not trust.short(0.0, is_short=True)
+    assert not trust.forsaken(0.0, held=False)
+    assert trust.short(SHORT_S, is_short=True)
+    trust.restored = trust.searched = trust.blank = True
+    trust.renew()
+    assert not trust.restored
+    assert not trust.searched
+    assert not trust.blank
+    assert not trust.short(SHORT_S, is_short=True)
+    assert not trust.forsaken(PATIENCE_S, held=False)
+
+
+def test_the_log_is_compared_once_an_interval() -> None:
+    trust = Trust(0.0)
+    looks = [0.5, CHECK_S, 1.5 * CHECK_S, 2 * CHECK_S]
+    assert [trust.due(now) for now in looks] == [False, True, False, True]
+
+
+def test_nothing_beyond_a_contradiction_counts_but_what_the_new_generation_says() -> None:
+    trust = Trust(0.0)
+    assert trust.usable(100, 3)
+    trust.contradict("another record", upto=10, lost_to=20, now=1.0)
+    assert trust.usable(10, 3)
+    assert not any(trust.usable(11, generation) for generation in range(4))
+    trust.contradict("another record", upto=15, lost_to=12, now=2.0)  # what was doubted stays so
+    assert [trust.usable(10, 3), trust.usable(11, 3)] == [True, False]
+    assert (trust.contradictions, trust.lost_to) == (2, 20)
+    trust.founded(Founding(begin=8, lost_from=8, lost_to=20), 5)
+    assert (trust.contradiction, trust.lost_to, trust.begin) == ("", 0, 0)
+    assert [trust.usable(8, 3), trust.usable(9, 3), trust.usable(9, 5)] == [True, False, True]
+    trust.contradict("once more", upto=30, lost_to=40, now=3.0)
+    assert not trust.usable(9, 5)
+
+
+def test_of_the_log_before_a_blank_founding_nothing_counts() -> None:
+    trust = Trust(0.0)
+    trust.blank = True
+    trust.founded(Founding(begin=8, blank=True), 5)
+    assert not trust.blank
+    assert trust.begin == 8
+    assert [trust.usable(0, 3), trust.usable(0, 5)] == [False, True]
+    trust.founded(Founding(begin=12), 6)
+    assert trust.begin == 0
+
+
+def test_a_contradiction_is_forgiven_once_another_owner_has_lived_beside_it_for_long() -> None:
+    trust = Trust(0.0)
+    trust.contradict("another record", upto=10, lost_to=20, now=100.0)
+    trust.forgive(100.0 + FORGIVEN_S)
+    assert not trust.usable(11, 3)
+    trust.forgive(100.1 + FORGIVEN_S)
+    assert trust.contradiction == ""
+    assert trust.usable(11, 3)
