@@ -94,6 +94,13 @@ class SaveContext:
 
 
 @dataclass(frozen=True, slots=True)
+class NoContext:
+    """The slot's state could not be written down, and `detail` says why: for logs and metrics."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendAck:
     """Write an acknowledgement."""
 
@@ -102,7 +109,10 @@ class SendAck:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Send a heartbeat now and wait until the log has it: the next records may be the last this process sees."""
+    """Send a heartbeat now and wait until the log has it: the next records may be the last this process sees.
+
+    If it does not come to have it, answer with `on_unannounced`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +169,7 @@ Action = (
     | Request
     | Emit
     | SaveContext
+    | NoContext
     | SendAck
     | Announce
     | Takeover

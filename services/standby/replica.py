@@ -464,6 +464,18 @@ class Replica:
             return self._bury(promotion, now)
         return self._become_primary(promotion, now)
 
+    def on_unannounced(self) -> None:
+        """The log does not have the last `Announce`: what it was to say must be said before it is processed.
+
+        Else a death would be held against the records announced before, which this process has survived.
+        """
+        if self.busy is None:
+            return
+        if self._promotion is not None and self._promotion.announced is not None:
+            self._promotion.announced = self.busy[0]
+        if self._speculation is not None:
+            self._speculation.announced = self.busy[0]
+
     def on_records(self, records: list[Record], now: float, now_us: int) -> list[act.Action]:
         """What came of following the log."""
         if self.stage is not Stage.OWN:
@@ -485,7 +497,7 @@ class Replica:
             self.primary.on_stored(sha256, self.slot)
 
     def on_context_saved(self, place: int) -> None:
-        """The broker has the context that was to be saved, at this place."""
+        """The broker has the context that was to be saved, at this place; -1 = it cannot be read there."""
         if self._lost_saves:
             self._lost_saves -= 1  # of a term that is over; contexts arrive in the order in which they were sent
         elif self.primary is not None:
@@ -594,6 +606,8 @@ class Replica:
         silence = 0.0
         if owner and owner != self.node and not self._differs():
             silence = self._detector.owner_silence(owner, self.slot_id, self._since, now)
+        if speculation is None and self._detector.announced(self.slot_id, self.epoch):
+            return []  # somebody has died of records that come next: who owns the slot finds out of which
         if silence <= self._settings.standby.speculate_s:
             return [] if speculation is None else self._end_speculation(f"{owner} is heard again")
         if speculation is None:

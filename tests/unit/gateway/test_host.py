@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from services.gateway.host import RENEW_S, Host
+from services.gateway.host import RENEW_S, ContextReceipt, Host
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.heartbeat import ReplacedError
@@ -62,3 +62,22 @@ def test_the_store_hears_every_minute_which_models_are_in_force(monkeypatch: pyt
         host.step()
         world.clock.advance(RENEW_S / 5)
     assert len(heard) == 2
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [([7, 9], [7]), ([7, 10], [-1]), ([9, 8], [-1])],
+    ids=["in a row", "another record among them", "the log lost its end meanwhile"],
+)
+def test_a_context_whose_parts_do_not_stand_in_a_row_is_none(places: list[int], expected: list[int]) -> None:
+    found: list[int] = []
+    receipt = ContextReceipt(3, found.append)
+    receipt.first(places[0])
+    receipt.last(places[1])
+    assert found == expected
+
+
+def test_a_context_of_one_part_stands_where_that_does() -> None:
+    found: list[int] = []
+    ContextReceipt(1, found.append).first(7)
+    assert found == [7]
