@@ -38,7 +38,7 @@ KINDS = (
 SETTINGS = ("settings", "settings", "settings-all", "settings-all")
 RESCALES = ("rescale", "rescale", "rescale", "rescale-kill", "rescale-kill", "rescale-kill", "rival")
 POISON = ("die-of-reading", "die-of-reading", "wedge", "wedge")
-PARTS = ("lose-parts", "lose-parts")
+PARTS = ("lose-parts",) * 5
 """Strikes of some of the runs only: each of them would change too many of the others."""
 
 OF_BROKER = ("broker", "broker", "broker", "edge", "cut-edge", "clock", "clock-edge", "scaler", "damage", "clean")

@@ -155,6 +155,7 @@ class Node:
         self.follows: int | None = None
         self.silent = False  # sends no heartbeats
         self.frozen = False  # takes no turns
+        self.announces = True  # the log has its announcements in time
         self.deaf = False  # hears no heartbeats, not even its own
         self.keeps_outputs = True  # what it emits arrives at once
         self.way: list[Output] = []  # else it waits here,
@@ -260,7 +261,10 @@ class Node:
                 for node in cluster.nodes:
                     node.replica.on_ack(ack, now)
             case act.Announce():
-                self.announced.append(self._say())
+                if self.announces:
+                    self.announced.append(self._say())
+                else:
+                    replica.on_unannounced()
             case act.Takeover():
                 self.takeovers.append(action)
             case act.Note(event, detail):
@@ -310,3 +314,8 @@ def feed(cluster: Cluster, count: int, seconds: float = 0.2) -> None:
     for step in range(begin, begin + count):
         cluster.step(step)
         cluster.run(seconds)
+
+
+def hear(node: Node, sender: str, part: SlotBeat) -> None:
+    """Let a node hear what a worker says of the slot."""
+    node.detector.on_heartbeat(Heartbeat(node=sender, role="worker", incarnation=1, slots=[part]), node.cluster.now)
