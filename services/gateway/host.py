@@ -98,9 +98,8 @@ class Receipt:
         self._outputs = outputs
 
     def __call__(self, error: LogError | None, offset: int) -> None:
-        del offset
         if error is None:
-            self._replica.on_delivered(self._outputs)
+            self._replica.on_delivered(self._outputs, offset)
         else:
             self._host.fail(f"{self._outputs[-1].topic}, slot {self._replica.slot_id}", error)
 
@@ -448,9 +447,12 @@ class Host:
                 context = self._read_context(slot, offset) if upto is None else self._find_context(slot, offset, upto)
                 first, _ = self._ask.range(TUPLES, slot)
                 return replica.on_context(context, first, self._clock.monotonic())
-            case act.ReadTail():
-                generation, name, appended_us = self._read_tail(slot)
-                return replica.on_tail(generation, name, self._clock.monotonic(), appended_us)
+            case act.ReadTail(before, acknowledged, end):
+                lost = acknowledged is not None and not self._stands(slot, acknowledged, end - 1)
+                generation, name, appended_us = self._read_tail(
+                    slot, end if lost else before, acknowledged if lost else None
+                )
+                return replica.on_tail(generation, name, self._clock.monotonic(), appended_us, lost=lost)
             case act.Follow(offset):
                 self._main.add(Position(TUPLES, slot, offset))
             case act.Unfollow():
@@ -565,12 +567,28 @@ class Host:
             raise LogError(f"{CONTEXTS}/{slot}: nothing came of {offset}")
         return read_message(Context, records[0], self._logger)
 
-    def _read_tail(self, slot: int) -> tuple[int, Name, int]:
+    def _stands(self, slot: int, name: Name, place: int) -> bool:
+        """Return whether an output stands at this place of `recovered`; what retention has taken did."""
+        first, end = self._ask.range(RECOVERED, slot)
+        if not first <= place < end:
+            return place < first
+        records = self._read_range(Position(RECOVERED, slot, place), place + 1)
+        if not records:
+            raise LogError(f"{RECOVERED}/{slot}: nothing came of {place}")
+        found = _named(records[0])
+        return found is not None and found[1] == name
+
+    def _read_tail(self, slot: int, before: int | None = None, below: Name | None = None) -> tuple[int, Name, int]:
         """Return generation and name of the last output in `recovered`, and when its input was appended.
 
         What is no output of this slot, but a stranger's, names nothing.
+
+        Args:
+            before: look before this offset; None = from the end.
+            below: look for an output that comes before this one in the order of names; None = for any.
         """
         first, end = self._ask.range(RECOVERED, slot)
+        end = end if before is None else min(end, before)
         count = 1
         while end > first:
             begin = max(first, end - count)
@@ -579,7 +597,7 @@ class Host:
                 raise LogError(f"{RECOVERED}/{slot}: nothing came of {begin}..{end}")
             for record in reversed(records):
                 found = _named(record)
-                if found is not None:
+                if found is not None and (below is None or found[1] < below):
                     return found
             end, count = begin, MAX_RECORDS
         return 0, NO_NAME, 0

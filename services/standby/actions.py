@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from services.gateway.slot import Output
 from services.recovery.model import Model
 from services.runtime.messages import Ack, HelperRequest, LogRecord
+from services.runtime.names import Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,17 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class ReadTail:
-    """Read the key of the last record of `recovered`; answer with `on_tail`."""
+    """Read the name of the last output in `recovered`; answer with `on_tail`.
+
+    Attributes:
+        before: look before this offset of `recovered`; None = from its end.
+        acknowledged: an output that stood in front of the offset `end`; the answer says whether it does. If not, the
+            last one before it in the order of names is asked for.
+    """
+
+    before: int | None = None
+    acknowledged: Name | None = None
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)

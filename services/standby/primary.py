@@ -302,6 +302,7 @@ class Primary:
                 offset=floor,
                 last_offset=self.pending.last.offset,
                 last_index=self.pending.last.index,
+                recovered_end=self.pending.last_end,
             )
             todo.append(act.SendAck(Ack(version=VERSION, level0=level0)))
         if self._resume is not None and self._resume is not self._acknowledged and self._resume.offset <= floor:

@@ -24,7 +24,7 @@ from itertools import islice, takewhile
 
 from services.gateway.slot import LoadModel, Output, Slot
 from services.recovery.model import ModelError
-from services.runtime.log import DEAD_LETTERS, Record
+from services.runtime.log import DEAD_LETTERS, RECOVERED, Record
 from services.runtime.marks import NO_MARK, Mark, digest_of
 from services.runtime.messages import (
     VERSION,
@@ -166,6 +166,7 @@ class Replica:
         self._target = 0
         self._tail = NO_NAME
         self._us = 0
+        self._kept_to: int | None = None  # `recovered` has lost its end, from here on or from before
         self._wished_at: float | None = None  # when it was first wished to take over from an owner that lives
 
     # ---- what it says of itself --------------------------------------------------------------------------------
@@ -273,7 +274,7 @@ class Replica:
                     return self._bury(promotion, now)
                 return self._give_up(now, "the claim did not come back")
             return self._ask(now, act.AskEnd())
-        return self._ask(now, act.ReadTail())
+        return self._ask(now, self._read_tail())
 
     def _ask(self, now: float, action: act.Action) -> list[act.Action]:
         self._asked = now
@@ -430,7 +431,7 @@ class Replica:
             promotion.owned_at = now
             promotion.catch_up_to = self.intake.next
             self.stage = Stage.TAIL
-            return self._ask(now, act.ReadTail())
+            return self._ask(now, self._read_tail())
         if self.stage is Stage.BURY:
             if self.scan.owner != self.node:
                 return self._give_up(now, f"{self.scan.owner} took over")
@@ -438,13 +439,18 @@ class Replica:
                 return self._become_primary(promotion, now)
         return []
 
-    def on_tail(self, generation: int, name: Name, now: float, appended_us: int = 0) -> list[act.Action]:
+    def on_tail(
+        self, generation: int, name: Name, now: float, appended_us: int = 0, *, lost: bool = False
+    ) -> list[act.Action]:
         """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty).
 
         Args:
             appended_us: when the log appended the record that caused it; 0 = not known.
+            lost: `recovered` has lost its end, and this is the last output that is known to be left.
         """
         self._asked = None
+        if lost or (self.stage is Stage.OWN and self._kept_to is not None):
+            return self._outputs_lost(name if generation == self.scan.generation else NO_NAME, now)
         speculation, promotion = self._speculation, self._promotion
         if self.stage is Stage.WATCH and speculation is not None:
             speculation.begin(generation, name)
@@ -476,6 +482,23 @@ class Replica:
         if self._speculation is not None:
             self._speculation.announced = self.busy[0]
 
+    def _outputs_lost(self, last: Name, now: float) -> list[act.Action]:
+        """`recovered` has lost what came behind this output: it is written again, in a new generation.
+
+        Not under its names: readers that have read what was written since would take it for repeats.
+        """
+        upto = max(last.offset, self.scan.began)
+        why = f"`{RECOVERED}` lost its end: outputs of the record at offset {upto} or of later ones"
+        self.trust.contradict(why, upto, 0, now)
+        return self._begin_again(why, now)
+
+    def _read_tail(self) -> act.ReadTail:
+        """Ask for the last output, and whether that is still there which an owner was last told to have arrived."""
+        level0 = self._level0
+        if level0 is None or level0.generation != self.scan.generation or not level0.recovered_end:
+            return act.ReadTail()
+        return act.ReadTail(None, Name(level0.last_offset, level0.last_index), level0.recovered_end)
+
     def on_records(self, records: list[Record], now: float, now_us: int) -> list[act.Action]:
         """What came of following the log."""
         if self.stage is not Stage.OWN:
@@ -487,9 +510,12 @@ class Replica:
             return self._fall(now)  # another node, or a newer process of this node's name
         return []
 
-    def on_delivered(self, outputs: Sequence[Output]) -> None:
-        """The broker has outputs of one topic that were emitted in a row."""
+    def on_delivered(self, outputs: Sequence[Output], place: int = -1) -> None:
+        """The broker has outputs of one topic that were emitted in a row, the last of them at this place of it."""
         self.pending.delivered_run(outputs)
+        last = outputs[-1]
+        if last.topic == RECOVERED and place >= 0 and not self.pending.place(last.name, place):
+            self._kept_to = place - len(outputs) + 1
 
     def on_stored(self, sha256: str) -> None:
         """The store has a model that was to be stored."""
@@ -613,7 +639,7 @@ class Replica:
         if speculation is None:
             speculation = self._speculation = Speculation(self.speculated, self.silent, self.pending)
         if not speculation.begun:
-            return self._ask(now, act.ReadTail())
+            return self._ask(now, self._read_tail())
         if self.intake.backlog or (self.scan.generation and speculation.owes):
             return self._process_ahead(speculation, now)
         if now < self._poll_at:
@@ -841,6 +867,8 @@ class Replica:
     def _own(self, now: float) -> list[act.Action]:
         primary, promotion = self.primary, self._promotion
         assert primary is not None  # noqa: S101 - made when the stage was entered
+        if self._kept_to is not None:
+            return [act.ReadTail(self._kept_to)] if now >= self._retry_at else []
         if self._known_epoch > self._term and self._detector.overdue(self._since, now):
             return [act.End(f"{self._known_owner} owns it since epoch {self._known_epoch}, but its log does not come")]
         if promotion is not None and self._must_announce(promotion):
@@ -1033,6 +1061,7 @@ class Replica:
         self.intake.begin_at(begin)
         self.silent.clear()
         self._tail = NO_NAME
+        self._kept_to = None
         self._vetted_epoch = 0
         self._blocked = False
         self.fault = ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -319,6 +319,13 @@ def _hears_nobody(self: Namesake, beat: Heartbeat) -> str:
     return ""
 
 
+@contextmanager
+def _lost_outputs_passed_over() -> Iterator[None]:
+    """Nobody notices that `recovered` has lost its end."""
+    with patch.object(PendingQueue, "place", lambda *_: True), patch.object(Host, "_stands", lambda *_: True):
+        yield
+
+
 _gather_evidence = Promotion.gather_evidence
 
 PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
@@ -367,6 +374,7 @@ PLANTED: dict[str, Plant] = {
     "new settings forget the open batches": _plant(Slot, "_settings", _open_batches_lost),
     "a context is taken though parts of it are lost": partial(patch, "services.gateway.host.join", _whatever_is_there),
     "an edge whose heartbeats stay away is gone": _plant(Closer, "decide", _heartbeats_alone),
+    "outputs that the log has lost are passed over": _lost_outputs_passed_over,
     "two processes of one name go on": _plant(Namesake, "hear", _hears_nobody),
 }
 """What is wrong -> how it is planted."""

@@ -67,6 +67,7 @@ NEEDS = {
     "new settings forget the open batches": "settings-all",
     "a context is taken though parts of it are lost": "lose-parts",
     "an edge whose heartbeats stay away is gone": "mute-edge",
+    "outputs that the log has lost are passed over": "lose-outputs",
     "two processes of one name go on": "namesake",
 }
 """Planted bug -> the strike that alone finds it; schedules without that are not tried."""

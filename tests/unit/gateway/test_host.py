@@ -9,8 +9,9 @@ from services.gateway.host import RENEW_S, ContextReceipt, Host
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.heartbeat import ReplacedError
-from services.runtime.log import HEARTBEATS
-from services.runtime.messages import VERSION, Heartbeat
+from services.runtime.log import HEARTBEATS, RECOVERED
+from services.runtime.messages import VERSION, Heartbeat, Recovered
+from services.runtime.names import Name, pack_key
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Settings
 from services.runtime.testing import MemoryLog
@@ -81,3 +82,21 @@ def test_a_context_of_one_part_stands_where_that_does() -> None:
     found: list[int] = []
     ContextReceipt(1, found.append).first(7)
     assert found == [7]
+
+
+def test_of_recovered_it_is_told_what_stands_where_and_what_comes_before() -> None:
+    world = World()
+    host = world.host()
+    for offset in (3, 5, 9):
+        name = Name(offset, 0)
+        message = Recovered(version=VERSION, slot=0, generation=7, offset=offset, appended_us=offset)
+        world.log.append(RECOVERED, 0, pack_key(7, 0, name), message.SerializeToString())
+    world.log.truncate(RECOVERED, 0, 1)
+    world.clock.advance(1.0)
+    assert host._stands(0, Name(5, 0), 1)
+    assert not host._stands(0, Name(5, 0), 2)  # another stands there
+    assert not host._stands(0, Name(5, 0), 3)  # the log ends before
+    assert host._stands(0, Name(3, 0), 0)  # retention has taken it, and it stood there
+    assert host._read_tail(0) == (7, Name(9, 0), 9)
+    assert host._read_tail(0, 2) == (7, Name(5, 0), 5)
+    assert host._read_tail(0, 9, Name(9, 0)) == (7, Name(5, 0), 5)

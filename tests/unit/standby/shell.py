@@ -118,9 +118,6 @@ class Cluster:
         self.generations += 1
         return GENERATION + self.generations - 1
 
-    def tail(self) -> Name:
-        return self.recovered[-1].name if self.recovered else NO_NAME
-
 
 class Node:
     """A node with one replica of the slot."""
@@ -237,9 +234,13 @@ class Node:
                     fitting = [context for context in fitting if context.offset <= upto]
                 found = fitting[-1] if fitting and (upto is not None or len(fitting) == (offset or 0) + 1) else None
                 return replica.on_context(found, cluster.first, now)
-            case act.ReadTail():
-                last_us = cluster.recovered[-1].appended_us if cluster.recovered else 0
-                return replica.on_tail(cluster.written, cluster.tail(), now, last_us)
+            case act.ReadTail(before, acknowledged, end):
+                written = cluster.recovered[:before]
+                lost = acknowledged is not None and acknowledged not in [item.name for item in written[end - 1 : end]]
+                if acknowledged is not None and lost:
+                    written = [output for output in written if output.name < acknowledged]
+                name, last_us = (written[-1].name, written[-1].appended_us) if written else (NO_NAME, 0)
+                return replica.on_tail(cluster.written, name, now, last_us, lost=lost)
             case act.Follow(offset):
                 self.follows = offset
             case act.Unfollow():
@@ -287,7 +288,7 @@ class Node:
                 self.cluster.written = generation
                 self.cluster.generation_of.append(generation)
             (self.cluster.recovered if output.topic == RECOVERED else self.cluster.side).append(output)
-            self.replica.on_delivered((output,))
+            self.replica.on_delivered((output,), len(self.cluster.recovered) - 1)
 
 
 def pair(cluster: Cluster, **options: object) -> tuple[Node, Node]:

@@ -114,6 +114,24 @@ def test_a_new_owner_that_dies_at_once_is_followed_by_one_that_knows_the_generat
     assert n2.replica.scan.declared
 
 
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("lost", [1, 3, 7])
+@pytest.mark.parametrize("contexts", [0.4, 1000.0])
+def test_outputs_that_the_log_has_lost_are_written_again_in_a_new_generation(
+    cluster: Cluster, contexts: float, lost: int, dies: bool
+) -> None:
+    n1, _ = pair(cluster, context_s=contexts)
+    feed(cluster, 8)
+    cluster.run(1.0)  # the outputs are acknowledged, and the secondary keeps none of them
+    del cluster.recovered[-lost:], cluster.generation_of[-lost:]
+    if dies:
+        n1.die()
+    settle(cluster, FIRST + 8)
+    assert wrong(cluster) == []
+    (owner,) = [node for node in cluster.nodes if node.stage() is Stage.OWN]
+    assert "`recovered` lost its end" in owner.replica.scan.declared
+
+
 def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, context_s=0.4)
     feed(cluster, 8)
