@@ -43,9 +43,10 @@ def clean(world: World, *, all_die: bool) -> None:
     Compaction leaves the newest segment alone, so a random last part of the topic stays as it was.
     """
     rng = world.rng
+    resumes = resume_points(world)  # before compaction: it must leave them
     end = world.log.stored(topics.ACKS, 0).end
     took = {(topics.ACKS, 0): world.log.compact(topics.ACKS, 0, end - rng.choice((0, 0, rng.randrange(40))))}
-    for slot, resume in resume_points(world).items():
+    for slot, resume in resumes.items():
         took[topics.TUPLES, slot] = world.log.truncate(topics.TUPLES, slot, resume.offset)
         took[topics.CONTEXTS, slot] = world.log.truncate(topics.CONTEXTS, slot, resume.context_offset)
     for place, records in took.items():
