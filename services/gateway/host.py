@@ -447,11 +447,11 @@ class Host:
                 context = self._read_context(slot, offset) if upto is None else self._find_context(slot, offset, upto)
                 first, _ = self._ask.range(TUPLES, slot)
                 return replica.on_context(context, first, self._clock.monotonic())
-            case act.ReadTail(before, acknowledged, end):
+            case act.ReadTail(before, below, acknowledged, end):
                 lost = acknowledged is not None and not self._stands(slot, acknowledged, end - 1)
-                generation, name, appended_us = self._read_tail(
-                    slot, end if lost else before, acknowledged if lost else None
-                )
+                if lost:
+                    before, below = end, acknowledged
+                generation, name, appended_us = self._read_tail(slot, before, below)
                 return replica.on_tail(generation, name, self._clock.monotonic(), appended_us, lost=lost)
             case act.Follow(offset):
                 self._main.add(Position(TUPLES, slot, offset))

@@ -40,11 +40,13 @@ class ReadTail:
 
     Attributes:
         before: look before this offset of `recovered`; None = from its end.
+        below: look for an output that comes before this one in the order of names; None = for any.
         acknowledged: an output that stood in front of the offset `end`; the answer says whether it does. If not, the
             last one before it in the order of names is asked for.
     """
 
     before: int | None = None
+    below: Name | None = None
     acknowledged: Name | None = None
     end: int = 0
 

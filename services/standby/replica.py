@@ -166,7 +166,8 @@ class Replica:
         self._target = 0
         self._tail = NO_NAME
         self._us = 0
-        self._kept_to: int | None = None  # `recovered` has lost its end, from here on or from before
+        # Where `recovered` has lost its end: before this place, and before the output of this name.
+        self._written_since: tuple[int, Name] | None = None
         self._wished_at: float | None = None  # when it was first wished to take over from an owner that lives
 
     # ---- what it says of itself --------------------------------------------------------------------------------
@@ -449,7 +450,7 @@ class Replica:
             lost: `recovered` has lost its end, and this is the last output that is known to be left.
         """
         self._asked = None
-        if lost or (self.stage is Stage.OWN and self._kept_to is not None):
+        if lost or (self.stage is Stage.OWN and self._written_since is not None):
             return self._outputs_lost(name if generation == self.scan.generation else NO_NAME, now)
         speculation, promotion = self._speculation, self._promotion
         if self.stage is Stage.WATCH and speculation is not None:
@@ -497,7 +498,7 @@ class Replica:
         level0 = self._level0
         if level0 is None or level0.generation != self.scan.generation or not level0.recovered_end:
             return act.ReadTail()
-        return act.ReadTail(None, Name(level0.last_offset, level0.last_index), level0.recovered_end)
+        return act.ReadTail(acknowledged=Name(level0.last_offset, level0.last_index), end=level0.recovered_end)
 
     def on_records(self, records: list[Record], now: float, now_us: int) -> list[act.Action]:
         """What came of following the log."""
@@ -515,7 +516,7 @@ class Replica:
         self.pending.delivered_run(outputs)
         last = outputs[-1]
         if last.topic == RECOVERED and place >= 0 and not self.pending.place(last.name, place):
-            self._kept_to = place - len(outputs) + 1
+            self._written_since = place, outputs[0].name
 
     def on_stored(self, sha256: str) -> None:
         """The store has a model that was to be stored."""
@@ -867,8 +868,8 @@ class Replica:
     def _own(self, now: float) -> list[act.Action]:
         primary, promotion = self.primary, self._promotion
         assert primary is not None  # noqa: S101 - made when the stage was entered
-        if self._kept_to is not None:
-            return [act.ReadTail(self._kept_to)] if now >= self._retry_at else []
+        if self._written_since is not None:
+            return [act.ReadTail(*self._written_since)] if now >= self._retry_at else []
         if self._known_epoch > self._term and self._detector.overdue(self._since, now):
             return [act.End(f"{self._known_owner} owns it since epoch {self._known_epoch}, but its log does not come")]
         if promotion is not None and self._must_announce(promotion):
@@ -1061,7 +1062,7 @@ class Replica:
         self.intake.begin_at(begin)
         self.silent.clear()
         self._tail = NO_NAME
-        self._kept_to = None
+        self._written_since = None
         self._vetted_epoch = 0
         self._blocked = False
         self.fault = ""

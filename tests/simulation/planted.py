@@ -60,10 +60,10 @@ _send = MemoryProducer.send
 
 
 def _begins_after_its_own(
-    self: Replica, generation: int, name: Name, now: float, appended_us: int = 0
+    self: Replica, generation: int, name: Name, now: float, appended_us: int = 0, *, lost: bool = False
 ) -> list[act.Action]:
     """The new owner takes what it has computed itself for written."""
-    return _on_tail(self, generation, max(name, self.slot.last_name), now, appended_us)
+    return _on_tail(self, generation, max(name, self.slot.last_name), now, appended_us, lost=lost)
 
 
 def _ownership_without_epoch(self: Register, offset: int, record: LogRecord) -> bool:
@@ -250,10 +250,10 @@ def _not_forsaken(*_: Any, **__: Any) -> bool:
     return False
 
 
-def _any_tail(self: Replica, generation: int, name: Name, now: float, appended_us: int = 0) -> list[act.Action]:
+def _any_tail(self: Replica, *args: Any, **options: Any) -> list[act.Action]:
     """A name beyond the log's end, or of another record, is believed."""
     with patch.object(Intake, "caused", lambda *_: True), patch.object(SilentQueue, "contradicts", lambda *_: False):
-        return _on_tail(self, generation, name, now, appended_us)
+        return _on_tail(self, *args, **options)
 
 
 def _same_generation(self: Replica, *args: Any) -> list[act.Action]:

@@ -234,11 +234,12 @@ class Node:
                     fitting = [context for context in fitting if context.offset <= upto]
                 found = fitting[-1] if fitting and (upto is not None or len(fitting) == (offset or 0) + 1) else None
                 return replica.on_context(found, cluster.first, now)
-            case act.ReadTail(before, acknowledged, end):
+            case act.ReadTail(before, below, acknowledged, end):
                 written = cluster.recovered[:before]
                 lost = acknowledged is not None and acknowledged not in [item.name for item in written[end - 1 : end]]
-                if acknowledged is not None and lost:
-                    written = [output for output in written if output.name < acknowledged]
+                below = acknowledged if lost else below
+                if below is not None:
+                    written = [output for output in written if output.name < below]
                 name, last_us = (written[-1].name, written[-1].appended_us) if written else (NO_NAME, 0)
                 return replica.on_tail(cluster.written, name, now, last_us, lost=lost)
             case act.Follow(offset):
