@@ -450,8 +450,12 @@ class Replica:
             lost: `recovered` has lost its end, and this is the last output that is known to be left.
         """
         self._asked = None
-        if lost or (self.stage is Stage.OWN and self._written_since is not None):
+        believed = self.trust.outputs_short(now, is_short=lost)
+        if believed or (self.stage is Stage.OWN and self._written_since is not None):
             return self._outputs_lost(name if generation == self.scan.generation else NO_NAME, now)
+        if lost:
+            self._retry_at = now + RETRY_S
+            return []
         speculation, promotion = self._speculation, self._promotion
         if self.stage is Stage.WATCH and speculation is not None:
             speculation.begin(generation, name)

@@ -49,13 +49,22 @@ OF_EDGES = ("edge", "edge", "cut-edge", "repeat-edge", "clock", "clock-edge", "m
 """Strikes that no worker and no broker has a part in: the steps must go on in time."""
 
 
+SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean", "clean-die", "damage")).union(
+    SETTINGS, POISON, OUTPUTS, PARTS
+)
+"""Strikes that find bugs of their own kind alone. `test_planted` looks for all other bugs without them."""
+
 SETTLE_S = 7.0
 PROOF_S = 6.0
 """Workers die one after the other until it is known of which record, each after its detection."""
 
 
-def kinds_of(world: World) -> tuple[str, ...]:
+def kinds_of(world: World, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Return what may strike a world, by its seed; what stands there twice is twice as likely."""
+    return tuple(kind for kind in _kinds(world) if kind not in without)
+
+
+def _kinds(world: World) -> tuple[str, ...]:
     kinds: tuple[str, ...] = KINDS
     if world.seed % 8 in (1, 5):
         kinds = OF_BROKER if world.seed % 8 == 1 else OF_EDGES
@@ -73,10 +82,14 @@ def kinds_of(world: World) -> tuple[str, ...]:
     return kinds
 
 
-def run_schedule(world: World, faults: int | None = None) -> None:
-    """Start, let it settle, strike `faults` times (None = by the seed), heal, let it settle again."""
+def run_schedule(world: World, faults: int | None = None, without: frozenset[str] = frozenset()) -> None:
+    """Start, let it settle, strike `faults` times (None = by the seed), heal, let it settle again.
+
+    Args:
+        without: kinds of strikes that are not drawn.
+    """
     rng = world.rng
-    kinds = kinds_of(world)
+    kinds = kinds_of(world, without)
     world.run(2.5)
     for _ in range(1 + world.seed % 7 if faults is None else faults):
         _strike(world, rng.choice(kinds))

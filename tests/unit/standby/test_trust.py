@@ -11,7 +11,7 @@ from services.standby.ownership import Register
 from services.standby.replica import Stage
 from services.standby.trust import CHECK_S, PATIENCE_S
 from tests.unit.gateway.small_slot import FIRST, load
-from tests.unit.standby.shell import Cluster, Node, feed, pair
+from tests.unit.standby.shell import TICK_S, Cluster, Node, feed, pair
 
 
 def lose(cluster: Cluster, count: int) -> None:
@@ -130,6 +130,23 @@ def test_outputs_that_the_log_has_lost_are_written_again_in_a_new_generation(
     assert wrong(cluster) == []
     (owner,) = [node for node in cluster.nodes if node.stage() is Stage.OWN]
     assert "`recovered` lost its end" in owner.replica.scan.declared
+
+
+def test_outputs_that_are_seen_late_are_not_taken_for_lost(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 8)
+    cluster.run(1.0)
+    held = cluster.recovered[-3:]
+    del cluster.recovered[-3:]
+    n1.die()
+    while n2.stage() is not Stage.TAIL:
+        cluster.run(TICK_S)
+    cluster.run(0.5)
+    assert n2.stage() is Stage.TAIL
+    cluster.recovered += held
+    cluster.run(0.5)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.scan.declared == ""
 
 
 def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster: Cluster) -> None:
