@@ -45,7 +45,10 @@ PARTS = ("lose-parts",) * 5
 OF_BROKER = ("broker", "broker", "broker", "edge", "cut-edge", "clock", "clock-edge", "scaler", "damage", "clean")
 """Strikes that no worker may be blamed for."""
 
-OF_EDGES = ("edge", "edge", "cut-edge", "repeat-edge", "clock", "clock-edge", "mute-edge", "scaler", "damage", "clean")
+OF_EDGES = (
+    *("edge", "edge", "cut-edge", "repeat-edge", "clock", "scaler"),
+    *("clock-edge", "mute-edge", "mute-edge", "mute-edge", "damage", "clean"),
+)
 """Strikes that no worker and no broker has a part in: the steps must go on in time."""
 
 
@@ -165,7 +168,7 @@ _FURTHER: dict[str, Callable[[World, str], None]] = {
     "lose-outputs": lambda world, _: strikes.lose_outputs(world),
     "lose-parts": lambda world, _: strikes.lose_parts(world),
     "mute-any": lambda world, anybody: strikes.mute(world, anybody, world.rng.uniform(0.3, 3.0)),
-    "mute-edge": lambda world, _: strikes.mute(world, world.rng.choice(world.edges).name, world.rng.uniform(0.3, 4.0)),
+    "mute-edge": lambda world, _: strikes.mute(world, world.rng.choice(world.edges).name, world.rng.uniform(1.0, 4.0)),
     "namesake": lambda world, anybody: strikes.namesake(world, world.rng.choice((anybody, anybody, "scaler"))),
 }
 """Strikes of `tests.simulation.strikes`, by kind; each is given the world, and the name of some worker."""

@@ -50,10 +50,10 @@ SEEDS = {
     "an edge follows every jump of its machine's clock": 1,
     "what nobody may compute with is computed with": 2,
     "two owners that die on a record prove nothing": 2,
-    "an owner dies of a state that it cannot write down": 4,
+    "an owner dies of a state that it cannot write down": 12,
     "new settings forget the open batches": 3,
     "a context is taken though parts of it are lost": 40,
-    "an edge whose heartbeats stay away is gone": 61,
+    "an edge whose heartbeats stay away is gone": 5,
     "outputs that the log has lost are passed over": 6,
     "two processes of one name go on": 27,
 }
