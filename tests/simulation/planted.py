@@ -332,6 +332,7 @@ PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
     "records are not compared": _plant(Replica, "_compare", _nothing_wrong),
     "the last output is taken for one of this log": _plant(Replica, "on_tail", _any_tail),
     "a new generation keeps its name": _plant(Replica, "_claim", _same_generation),
+    "outputs that the log has lost are passed over": _lost_outputs_passed_over,
     "nobody begins a generation": _plant(Trust, "forsaken", _not_forsaken),
 }
 """The same, for logs that lose records; `test_lost_log` says which fault finds each."""
@@ -374,7 +375,6 @@ PLANTED: dict[str, Plant] = {
     "new settings forget the open batches": _plant(Slot, "_settings", _open_batches_lost),
     "a context is taken though parts of it are lost": partial(patch, "services.gateway.host.join", _whatever_is_there),
     "an edge whose heartbeats stay away is gone": _plant(Closer, "decide", _heartbeats_alone),
-    "outputs that the log has lost are passed over": _lost_outputs_passed_over,
     "two processes of one name go on": _plant(Namesake, "hear", _hears_nobody),
 }
 """What is wrong -> how it is planted."""

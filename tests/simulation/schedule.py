@@ -38,7 +38,6 @@ KINDS = (
 SETTINGS = ("settings", "settings", "settings-all", "settings-all")
 RESCALES = ("rescale", "rescale", "rescale", "rescale-kill", "rescale-kill", "rescale-kill", "rival")
 POISON = ("die-of-reading", "die-of-reading", "wedge", "wedge")
-OUTPUTS = ("lose-outputs",) * 5
 PARTS = ("lose-parts",) * 5
 """Strikes of some of the runs only: each of them would change too many of the others."""
 
@@ -53,7 +52,7 @@ OF_EDGES = (
 
 
 SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean", "clean-die", "damage")).union(
-    SETTINGS, POISON, OUTPUTS, PARTS
+    SETTINGS, POISON, PARTS
 )
 """Strikes that find bugs of their own kind alone. `test_planted` looks for all other bugs without them."""
 
@@ -76,8 +75,6 @@ def _kinds(world: World) -> tuple[str, ...]:
         kinds += RESCALES
     if world.seed % 11 in (2, 3):
         kinds += SETTINGS
-    if world.seed % 13 in (6, 7):
-        kinds += OUTPUTS
     if world.poisonous:
         kinds += POISON
     if world.settings.standby.context_bytes == PART_BYTES:
@@ -165,7 +162,6 @@ _FURTHER: dict[str, Callable[[World, str], None]] = {
     "wedge": lambda world, _: strikes.wedge(world),
     "settings": lambda world, _: strikes.roll(world, strikes.of_one_node(world)),
     "settings-all": lambda world, _: strikes.roll(world, strikes.of_all(world)),
-    "lose-outputs": lambda world, _: strikes.lose_outputs(world),
     "lose-parts": lambda world, _: strikes.lose_parts(world),
     "mute-any": lambda world, anybody: strikes.mute(world, anybody, world.rng.uniform(0.3, 3.0)),
     "mute-edge": lambda world, _: strikes.mute(world, world.rng.choice(world.edges).name, world.rng.uniform(1.0, 4.0)),

@@ -77,12 +77,6 @@ def lose_parts(world: World) -> None:
     world.lose_end(slot, world.rng.randrange(1, 9), topic=topics.CONTEXTS, all_die=world.rng.random() < 0.5)
 
 
-def lose_outputs(world: World) -> None:
-    """Kill the broker, which loses the last outputs of a slot and nothing else; half of the times all workers die."""
-    slot = world.rng.randrange(SLOTS)
-    world.lose_end(slot, world.rng.randrange(1, 13), topic=topics.RECOVERED, all_die=world.rng.random() < 0.5)
-
-
 # ---- clocks --------------------------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,6 @@ SEEDS = {
     "new settings forget the open batches": 3,
     "a context is taken though parts of it are lost": 40,
     "an edge whose heartbeats stay away is gone": 5,
-    "outputs that the log has lost are passed over": 6,
     "two processes of one name go on": 27,
 }
 """Planted bug -> a seed that finds it, tried first; when the world has changed another may have to."""
@@ -68,7 +67,6 @@ NEEDS = {
     "new settings forget the open batches": "settings-all",
     "a context is taken though parts of it are lost": "lose-parts",
     "an edge whose heartbeats stay away is gone": "mute-edge",
-    "outputs that the log has lost are passed over": "lose-outputs",
     "two processes of one name go on": "namesake",
 }
 """Planted bug -> the strike that alone finds it; schedules without that are not tried."""
