@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import math
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -78,6 +77,8 @@ BEATS_BACK = 2000
 STANDBY_SHARE = 0.1
 """Of a worker's time, while its own slots have more than it can take in. Their outputs come first: two workers, each
 the other's standby, that fell behind would have twice the work until they have caught up, and so never would."""
+ANNOUNCE_S = 0.2
+"""An announcement that the log does not have within this time, in seconds, is made again, and waited for again."""
 RENEW_S = 60.0
 """The store is told so often, in seconds, which models are in force here, so that it keeps them."""
 MAX_RECORDS = 500
@@ -98,11 +99,34 @@ class Receipt:
         self._outputs = outputs
 
     def __call__(self, error: LogError | None, offset: int) -> None:
-        del offset
         if error is None:
-            self._replica.on_delivered(self._outputs)
+            self._replica.on_delivered(self._outputs, offset)
         else:
             self._host.fail(f"{self._outputs[-1].topic}, slot {self._replica.slot_id}", error)
+
+
+class ContextReceipt:
+    """Hears where the first and the last part of a context stand, and tells whether they stand in a row.
+
+    Args:
+        parts: how many there are.
+        done: is told the first one's place; -1 = another record stands among them, and the context is none.
+    """
+
+    def __init__(self, parts: int, done: Callable[[int], None]) -> None:
+        self._parts = parts
+        self._done = done
+        self._begin = -1
+
+    def first(self, place: int) -> None:
+        """Take in where the first part stands."""
+        self._begin = place
+        if self._parts == 1:
+            self._done(place)
+
+    def last(self, place: int) -> None:
+        """Take in where the last of several parts stands."""
+        self._done(self._begin if place - self._begin == self._parts - 1 else -1)
 
 
 class Host:
@@ -128,7 +152,7 @@ class Host:
         self.node = node
         self.table = table
         self.replicas: dict[int, Replica] = {}
-        self.incarnation = time.time_ns()
+        self.incarnation = clock.now_us() * 1000
         # Of control records. An epoch is one process's, so the clock need not be right; its claim begins the count.
         self._serials = itertools.count(self.incarnation)
         self._clock = clock
@@ -433,9 +457,12 @@ class Host:
                 context = self._read_context(slot, offset) if upto is None else self._find_context(slot, offset, upto)
                 first, _ = self._ask.range(TUPLES, slot)
                 return replica.on_context(context, first, self._clock.monotonic())
-            case act.ReadTail():
-                generation, name, appended_us = self._read_tail(slot)
-                return replica.on_tail(generation, name, self._clock.monotonic(), appended_us)
+            case act.ReadTail(before, below, acknowledged, end):
+                lost = acknowledged is not None and not self._stands(slot, acknowledged, end - 1)
+                if lost:
+                    before, below = end, acknowledged
+                generation, name, appended_us = self._read_tail(slot, before, below)
+                return replica.on_tail(generation, name, self._clock.monotonic(), appended_us, lost=lost)
             case act.Follow(offset):
                 self._main.add(Position(TUPLES, slot, offset))
             case act.Unfollow():
@@ -464,15 +491,20 @@ class Host:
                 metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
                 metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
                 pairs = [(str(slot).encode(), part) for part in split(value, self.settings.standby.context_bytes)]
-                done = partial(_first_of, len(pairs), replica.on_context_saved)
-                self._write(CONTEXTS, slot, pairs, partial(self._reported, CONTEXTS, done))
+                saved = ContextReceipt(len(pairs), replica.on_context_saved)
+                self._write(CONTEXTS, slot, pairs[:1], partial(self._reported, CONTEXTS, saved.first))
+                self._write(CONTEXTS, slot, pairs[1:], partial(self._reported, CONTEXTS, saved.last))
+            case act.NoContext(detail):
+                metrics.CONTEXTS_FAILED.labels(slot=str(slot)).inc()
+                self._logger.error("no context can be written; outputs go on", slot=slot, detail=detail)
             case act.SendAck(ack):
                 level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
                 key = f"{slot}/{level}/{self.node}".encode()
                 report = partial(self._reported, ACKS, None)
                 self._write(ACKS, PARTITION_OF_ONE, [(key, ack.SerializeToString())], report)
             case act.Announce():
-                self.heartbeats.send(wait_s=0.2)
+                if not self._announce():
+                    replica.on_unannounced()
             case act.Takeover():
                 self._report(slot, action)
             case act.Note(event, detail, grave):
@@ -480,6 +512,10 @@ class Host:
             case act.End(detail):
                 self._fatal = self._fatal or LogError(f"slot {slot}: {detail}")
         return []
+
+    def _announce(self) -> bool:
+        """Say what comes next, and wait until the log has it; return whether it has."""
+        return self.heartbeats.send(wait_s=ANNOUNCE_S)
 
     def _read_range(self, position: Position, upto: int, *, beyond: bool = False) -> list[Record]:
         """Read [position.offset, upto); assigned for that time only, or the client would go on prefetching.
@@ -541,12 +577,28 @@ class Host:
             raise LogError(f"{CONTEXTS}/{slot}: nothing came of {offset}")
         return read_message(Context, records[0], self._logger)
 
-    def _read_tail(self, slot: int) -> tuple[int, Name, int]:
+    def _stands(self, slot: int, name: Name, place: int) -> bool:
+        """Return whether an output stands at this place of `recovered`; what retention has taken did."""
+        first, end = self._ask.range(RECOVERED, slot)
+        if not first <= place < end:
+            return place < first
+        records = self._read_range(Position(RECOVERED, slot, place), place + 1)
+        if not records:
+            raise LogError(f"{RECOVERED}/{slot}: nothing came of {place}")
+        found = _named(records[0])
+        return found is not None and found[1] == name
+
+    def _read_tail(self, slot: int, before: int | None = None, below: Name | None = None) -> tuple[int, Name, int]:
         """Return generation and name of the last output in `recovered`, and when its input was appended.
 
         What is no output of this slot, but a stranger's, names nothing.
+
+        Args:
+            before: look before this offset; None = from the end.
+            below: look for an output that comes before this one in the order of names; None = for any.
         """
         first, end = self._ask.range(RECOVERED, slot)
+        end = end if before is None else min(end, before)
         count = 1
         while end > first:
             begin = max(first, end - count)
@@ -555,7 +607,7 @@ class Host:
                 raise LogError(f"{RECOVERED}/{slot}: nothing came of {begin}..{end}")
             for record in reversed(records):
                 found = _named(record)
-                if found is not None:
+                if found is not None and (below is None or found[1] < below):
                     return found
             end, count = begin, MAX_RECORDS
         return 0, NO_NAME, 0
@@ -645,11 +697,6 @@ class Host:
 
     def _load(self, sha256: str) -> Model:
         return load_from_store(self.settings.recovery.store, sha256)
-
-
-def _first_of(count: int, done: Callable[[int], None], last: int) -> None:
-    """Report the place of the first of so many records in a row, by that of the last."""
-    done(last - count + 1)
 
 
 def _text(record: LogRecord) -> str:

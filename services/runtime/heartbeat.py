@@ -104,8 +104,8 @@ class Heartbeats:
         """Begin to send."""
         self._thread.start()
 
-    def send(self, *, wait_s: float = 0.0) -> None:
-        """Send one now; wait until the broker has it if `wait_s` is given."""
+    def send(self, *, wait_s: float = 0.0) -> bool:
+        """Send one now, and wait for the broker to have it for `wait_s` at most; return whether it does by then."""
         with self._lock:
             self._sequence += 1
             beat = Heartbeat(
@@ -121,12 +121,13 @@ class Heartbeats:
                 pid=os.getpid(),
             )
             self._fill(beat)
+            queued = False
             # A full queue: the broker is away, and one more heartbeat would say nothing new.
             with contextlib.suppress(BufferError):
                 self._producer.send(HEARTBEATS, 0, self.node.encode(), beat.SerializeToString())
+                queued = True
             self._producer.poll(0)
-            if wait_s > 0:
-                self._producer.flush(wait_s)
+            return self._producer.flush(wait_s) == 0 and queued if wait_s > 0 else False
 
     def heard(self, beat: Heartbeat) -> None:
         """Take in what anybody said, in log order.

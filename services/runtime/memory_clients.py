@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from services.runtime.log import Delivered, LogError, OffsetLostError, Position, Record, Traffic
@@ -55,7 +57,7 @@ class Network:
 
 
 class Partition:
-    """One partition: `records[i]` has the offset `first + i`."""
+    """One partition: offsets ascend from `first` on, and have gaps where compaction has taken records."""
 
     __slots__ = ("first", "records")
 
@@ -65,7 +67,13 @@ class Partition:
 
     @property
     def end(self) -> int:
-        return self.first + len(self.records)
+        return self.records[-1].offset + 1 if self.records else self.first
+
+    def index(self, offset: int) -> int:
+        """Return where in `records` the first one stands whose offset is this or a later one."""
+        if len(self.records) == self.end - self.first:  # no gaps
+            return min(max(0, offset - self.first), len(self.records))
+        return bisect_left(self.records, offset, key=attrgetter("offset"))
 
 
 class Connection:
@@ -146,6 +154,8 @@ class MemoryProducer:
         with self._log.lock:
             self._check()
             self._log.settle()
+            if (self._client_id, topic) in self._log.muted:
+                return
             place = (topic, partition)
             lane = self._lanes.get(place)
             if lane is None:
@@ -341,7 +351,7 @@ class MemoryReader:
             # It starts at another partition each time, so that none starves the others.
             for place, begun in places[begin:] + places[:begin]:
                 stored = self._stored[place]
-                end = stored.first + len(stored.records)
+                end = stored.records[-1].offset + 1 if stored.records else stored.first
                 if begun == end:
                     continue
                 if not stored.first <= begun < end:
@@ -349,12 +359,12 @@ class MemoryReader:
                         continue
                     kept = f"the log has {stored.first}..{end}"
                     raise OffsetLostError(f"{place[0]}/{place[1]}: offset {begun} is outside the log: {kept}")
-                position, index = begun, begun - stored.first
+                position, index = begun, stored.index(begun)
                 for record in itertools.islice(stored.records, index, index + max_records - len(found)):
                     if record.appended_us > newest_us:
                         break
                     found.append(record)
-                    position += 1
+                    position = record.offset + 1
                 self._next[place] = position
             if found:
                 self._lag_s = self._log.draw(self._log.network.fetch_s)

@@ -120,6 +120,11 @@ LEVEL1_POSITION = Gauge(
     ["slot"],
 )
 CONTEXTS_WRITTEN = Counter("tsunagi_contexts_written", "Resume contexts written.", ["slot"])
+CONTEXTS_FAILED = Counter(
+    "tsunagi_contexts_failed",
+    "Resume contexts that an operator's state kept from being written; until one is, takeovers read from the last.",
+    ["slot"],
+)
 CONTEXT_BYTES = Gauge("tsunagi_context_bytes", "Size of the slot's newest resume context.", ["slot"])
 
 # ---- standing by and taking over
@@ -396,6 +401,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
         LEVEL0_POSITION,
         LEVEL1_POSITION,
         CONTEXTS_WRITTEN,
+        CONTEXTS_FAILED,
         CONTEXT_BYTES,
     ),
     "Standing by and taking over": (

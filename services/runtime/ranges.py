@@ -196,6 +196,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "last_index": NUMBER,
         "topic_id": WORD,
         "digest": NUMBER,
+        "recovered_end": OFFSET,
     },
     "Level1Ack": {
         "slot": NUMBER,

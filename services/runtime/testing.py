@@ -66,6 +66,9 @@ class MemoryLog(MemoryClient):
         partitions: number of partitions by topic.
         network: delays and chances, all off by default.
         rng: where every chance comes from; a run replays from its seed.
+
+    Attributes:
+        muted: (client, topic): what that client sends to the topic gets lost, and nobody is told.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class MemoryLog(MemoryClient):
         self._heap: list[tuple[float, float, int, Lane, int]] = []
         self._clients: dict[str, list[MemoryProducer | MemoryReader]] = {}
         self._cut: set[str] = set()
+        self.muted: set[tuple[str, str]] = set()
         self._ghosts: dict[str, list[tuple[tuple[str, int], Item]]] = {}
         self._running = True
         self._counter = 0
@@ -128,21 +132,39 @@ class MemoryLog(MemoryClient):
             self._running = True
             self._join([client_id for client_id in self._clients if client_id not in self._cut])
 
-    def truncate(self, topic: str, partition: int, first: int) -> None:
-        """Retention: drop what stands before the offset `first`."""
+    def truncate(self, topic: str, partition: int, first: int) -> list[Record]:
+        """Retention: drop what stands before the offset `first`; return it."""
         with self.lock:
             self.settle()
             stored = self.stored(topic, partition)
             kept = min(max(first, stored.first), stored.end)
-            del stored.records[: kept - stored.first]
+            count = stored.index(kept)
+            dropped = stored.records[:count]
+            del stored.records[:count]
             stored.first = kept
+            return dropped
+
+    def compact(self, topic: str, partition: int, upto: int) -> list[Record]:
+        """Drop each record below the offset `upto` whose key a later one of them has; return what was dropped.
+
+        So a broker's log cleaner does with the segments that it has closed. A topic without keys would keep nothing.
+        """
+        with self.lock:
+            self.settle()
+            stored = self.stored(topic, partition)
+            closed = stored.records[: stored.index(upto)]
+            last = {record.key: record.offset for record in closed}
+            dropped = [record for record in closed if last[record.key] != record.offset]
+            gone = {record.offset for record in dropped}
+            stored.records[: len(closed)] = [record for record in closed if record.offset not in gone]
+            return dropped
 
     def lose_end(self, topic: str, partition: int, end: int) -> None:
         """Lose the log's end, as after an unclean election: nothing stands from the offset `end` on."""
         with self.lock:
             self.settle()
             stored = self.stored(topic, partition)
-            del stored.records[max(0, end - stored.first) :]
+            del stored.records[stored.index(end) :]
 
     def make_anew(self, topic: str) -> None:
         """Delete a topic and make it again: it is empty, its offsets begin at 0, and it has another id."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 
 from structlog.stdlib import BoundLogger
@@ -56,7 +55,7 @@ class Scaler:
         self._fatal: LogError | None = None
         self._words = Words()
         self._placement: Placement | None = None
-        incarnation = time.time_ns()
+        incarnation = clock.now_us() * 1000
         self._heard = Heard()
         self.detector = Detector(NODE, incarnation, settings.standby.heartbeat_s)
         self.heartbeats = Heartbeats(

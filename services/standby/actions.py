@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from services.gateway.slot import Output
 from services.recovery.model import Model
 from services.runtime.messages import Ack, HelperRequest, LogRecord
+from services.runtime.names import Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,19 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class ReadTail:
-    """Read the key of the last record of `recovered`; answer with `on_tail`."""
+    """Read the name of the last output in `recovered`; answer with `on_tail`.
+
+    Attributes:
+        before: look before this offset of `recovered`; None = from its end.
+        below: look for an output that comes before this one in the order of names; None = for any.
+        acknowledged: an output that stood in front of the offset `end`; the answer says whether it does. If not, the
+            last one before it in the order of names is asked for.
+    """
+
+    before: int | None = None
+    below: Name | None = None
+    acknowledged: Name | None = None
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +107,13 @@ class SaveContext:
 
 
 @dataclass(frozen=True, slots=True)
+class NoContext:
+    """The slot's state could not be written down, and `detail` says why: for logs and metrics."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendAck:
     """Write an acknowledgement."""
 
@@ -102,7 +122,10 @@ class SendAck:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Send a heartbeat now and wait until the log has it: the next records may be the last this process sees."""
+    """Send a heartbeat now and wait until the log has it: the next records may be the last this process sees.
+
+    If it does not come to have it, answer with `on_unannounced`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +182,7 @@ Action = (
     | Request
     | Emit
     | SaveContext
+    | NoContext
     | SendAck
     | Announce
     | Takeover

@@ -95,13 +95,16 @@ class Detector:
         return True
 
     def _note_announced(self, beat: SlotBeat, process: tuple[str, int], *, owner: bool) -> None:
-        """Keep what a process has announced, and drop it when that process has survived."""
+        """Keep what a process has announced, and drop it when that process, or the slot's owner, has survived it."""
         key = beat.slot, beat.epoch, not owner
         known = self._announced.get(key)
         if beat.busy_until > beat.busy_offset >= 0:
             self._announced[key] = process, (beat.busy_offset, beat.busy_until)
         elif known is not None and (owner or known[0] == process):
             del self._announced[key]
+        ahead = beat.slot, beat.epoch, True
+        if owner and ahead in self._announced and beat.position >= self._announced[ahead][1][1]:
+            del self._announced[ahead]
 
     def connected(self, now: float) -> bool:
         """Return whether our own heartbeats come back, that is, whether we may judge others at all."""

@@ -160,11 +160,13 @@ class Primary:
         return self._saving is not None
 
     def on_context_saved(self, place: int, scan: Register) -> None:
-        """The broker has the context that was to be saved, at this place."""
+        """The broker has the context that was to be saved, at this place; -1 = it cannot be read there."""
         if self._saving is None:
             return
         position, name, size, appended_us = self._saving
         self._saving = None
+        if place < 0:
+            return
         self._resume = Level1Ack(
             slot=self._slot_id,
             node=self._node,
@@ -328,6 +330,7 @@ class Primary:
                 offset=floor,
                 last_offset=self.pending.last.offset,
                 last_index=self.pending.last.index,
+                recovered_end=self.pending.last_end,
             )
             todo.append(act.SendAck(Ack(version=VERSION, level0=level0)))
         if self._resume is not None and self._resume is not self._acknowledged and self._resume.offset <= floor:
@@ -344,7 +347,11 @@ class Primary:
         if self._resume is not None and slot.position <= self._resume.offset and now - self._context_at < self._stale_s:
             return []  # nothing new; but what retention deletes must be there again before
         self._context_at = now
-        context = slot.context()
+        try:
+            context = slot.context()
+        except Exception as error:  # noqa: BLE001 - an operator of somebody's own may raise anything
+            # Outputs do not hang on contexts. Whoever died of it would die of it again as soon as it is caught up.
+            return [act.NoContext(f"before offset {slot.position}: {type(error).__name__}: {error}")]
         context.topic_id = self.topic_id
         value = context.SerializeToString()
         self._saving = slot.position, slot.last_name, len(value), slot.appended_us

@@ -56,18 +56,22 @@ class Promotion:
     def gather_evidence(self, detector: Detector, slot: int) -> None:
         """Ask what the dead announced.
 
-        A primary in full run announces nothing, so its death proves nothing: two in a row that were announced do, the
-        second on that record alone. A standby that died as it speculated counts like an owner.
+        A primary in full run announces nothing, so its death proves nothing: two that were announced do, one of them
+        on that record alone. A standby that died as it speculated counts like an owner, and in whichever order.
         """
         if self.reason not in DEATHS:
             return
-        found = detector.announced(slot, self.epoch)
-        if not found:
+        last = detector.announced(slot, self.epoch)
+        if not last:
             return
-        last, *before = [*found, *detector.announced(slot, self.epoch - 1)]
-        self.suspects = last
-        if before and last[1] - last[0] == 1:
-            self.proven = before[0][0] <= last[0] < before[0][1]
+        found = [*last, *detector.announced(slot, self.epoch - 1)]
+        begin, end = found[0]
+        for other_begin, other_end in found[1:]:  # whoever announced more died of the same record, as a rule
+            if max(begin, other_begin) < min(end, other_end):
+                begin, end = max(begin, other_begin), min(end, other_end)
+        self.suspects = begin, end
+        alone = end - begin == 1 and self.suspects in found
+        self.proven = alone and sum(one <= begin < other for one, other in found) > 1
 
     def next_part(self, first: int, backlog: int) -> int:
         """Return how many records from offset `first` on are announced together.

@@ -83,6 +83,8 @@ class PendingQueue:
         self._names: deque[tuple[Name, str]] = deque()
         self._delivered: Counter[tuple[Name, str]] = Counter()  # counted: one name may be on its way twice
         self.last = NO_NAME  # the last name of `recovered` that is acknowledged without a gap
+        self.end = 0  # of `recovered`, behind the output that arrived last, as the broker said; 0 = not known
+        self._placed = NO_NAME  # that output
 
     def __len__(self) -> int:
         return len(self._names)
@@ -120,6 +122,20 @@ class PendingQueue:
     def _note(self, name: Name, topic: str) -> None:
         if topic == RECOVERED and name > self.last:
             self.last = name
+
+    def place(self, name: Name, place: int) -> bool:
+        """Take note of where an output stands in `recovered`; return whether that is behind all that arrived before.
+
+        What one producer sends is appended in its order, so if it is not `recovered` has lost its end meanwhile.
+        """
+        behind = place >= self.end
+        self._placed, self.end = name, place + 1
+        return behind
+
+    @property
+    def last_end(self) -> int:
+        """Where `recovered` ends behind the output named `last`; 0 = not known."""
+        return self.end if self._placed == self.last else 0
 
     def floor(self, position: int) -> int:
         """Return the offset below which every input's outputs are acknowledged, `position` inputs being processed."""

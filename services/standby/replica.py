@@ -26,7 +26,7 @@ from itertools import islice, takewhile
 from services.gateway.slot import LoadModel, Output, Slot
 from services.recovery.model import ModelError
 from services.recovery.store import PendingError
-from services.runtime.log import DEAD_LETTERS, Record
+from services.runtime.log import DEAD_LETTERS, RECOVERED, Record
 from services.runtime.marks import NO_MARK, Mark, digest_of
 from services.runtime.messages import (
     VERSION,
@@ -172,6 +172,8 @@ class Replica:
         self._target = 0
         self._tail = NO_NAME
         self._us = 0
+        # Where `recovered` has lost its end: before this place, and before the output of this name.
+        self._written_since: tuple[int, Name] | None = None
         self._wished_at: float | None = None  # when it was first wished to take over from an owner that lives
 
     # ---- what it says of itself --------------------------------------------------------------------------------
@@ -287,7 +289,7 @@ class Replica:
                     return self._bury(promotion, now)
                 return self._give_up(now, "the claim did not come back")
             return self._ask(now, act.AskEnd())
-        return self._ask(now, act.ReadTail())
+        return self._ask(now, self._read_tail())
 
     def _ask(self, now: float, action: act.Action) -> list[act.Action]:
         self._asked = now
@@ -449,7 +451,7 @@ class Replica:
             promotion.owned_at = now
             promotion.catch_up_to = self.intake.next
             self.stage = Stage.TAIL
-            return self._ask(now, act.ReadTail())
+            return self._ask(now, self._read_tail())
         if self.stage is Stage.BURY:
             if self.scan.owner != self.node:
                 return self._give_up(now, f"{self.scan.owner} took over")
@@ -457,13 +459,22 @@ class Replica:
                 return self._become_primary(promotion, now)
         return []
 
-    def on_tail(self, generation: int, name: Name, now: float, appended_us: int = 0) -> list[act.Action]:
+    def on_tail(
+        self, generation: int, name: Name, now: float, appended_us: int = 0, *, lost: bool = False
+    ) -> list[act.Action]:
         """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty).
 
         Args:
             appended_us: when the log appended the record that caused it; 0 = not known.
+            lost: `recovered` has lost its end, and this is the last output that is known to be left.
         """
         self._asked = None
+        believed = self.trust.outputs_short(now, is_short=lost)
+        if believed or (self.stage is Stage.OWN and self._written_since is not None):
+            return self._outputs_lost(name if generation == self.scan.generation else NO_NAME, now)
+        if lost:
+            self._retry_at = now + RETRY_S
+            return []
         speculation, promotion = self._speculation, self._promotion
         if self.stage is Stage.WATCH and speculation is not None:
             speculation.begin(generation, name)
@@ -483,6 +494,35 @@ class Replica:
             return self._bury(promotion, now)
         return self._become_primary(promotion, now)
 
+    def on_unannounced(self) -> None:
+        """The log does not have the last `Announce`: what it was to say must be said before it is processed.
+
+        Else a death would be held against the records announced before, which this process has survived.
+        """
+        if self.busy is None:
+            return
+        if self._promotion is not None and self._promotion.announced is not None:
+            self._promotion.announced = self.busy[0]
+        if self._speculation is not None:
+            self._speculation.announced = self.busy[0]
+
+    def _outputs_lost(self, last: Name, now: float) -> list[act.Action]:
+        """`recovered` has lost what came behind this output: it is written again, in a new generation.
+
+        Not under its names: readers that have read what was written since would take it for repeats.
+        """
+        upto = max(last.offset, self.scan.began)
+        why = f"`{RECOVERED}` lost its end: outputs of the record at offset {upto} or of later ones"
+        self.trust.contradict(why, upto, 0, now)
+        return self._begin_again(why, now)
+
+    def _read_tail(self) -> act.ReadTail:
+        """Ask for the last output, and whether that is still there which an owner was last told to have arrived."""
+        level0 = self._level0
+        if level0 is None or level0.generation != self.scan.generation or not level0.recovered_end:
+            return act.ReadTail()
+        return act.ReadTail(acknowledged=Name(level0.last_offset, level0.last_index), end=level0.recovered_end)
+
     def on_records(self, records: list[Record], now: float, now_us: int) -> list[act.Action]:
         """What came of following the log."""
         if self.stage is not Stage.OWN:
@@ -494,9 +534,12 @@ class Replica:
             return self._fall(now)  # another node, or a newer process of this node's name
         return []
 
-    def on_delivered(self, outputs: Sequence[Output]) -> None:
-        """The broker has outputs of one topic that were emitted in a row."""
+    def on_delivered(self, outputs: Sequence[Output], place: int = -1) -> None:
+        """The broker has outputs of one topic that were emitted in a row, the last of them at this place of it."""
         self.pending.delivered_run(outputs)
+        last = outputs[-1]
+        if last.topic == RECOVERED and place >= 0 and not self.pending.place(last.name, place):
+            self._written_since = place, outputs[0].name
 
     def on_stored(self, sha256: str) -> None:
         """The store has a model that was to be stored."""
@@ -504,7 +547,7 @@ class Replica:
             self.primary.on_stored(sha256, self.slot)
 
     def on_context_saved(self, place: int) -> None:
-        """The broker has the context that was to be saved, at this place."""
+        """The broker has the context that was to be saved, at this place; -1 = it cannot be read there."""
         if self._lost_saves:
             self._lost_saves -= 1  # of a term that is over; contexts arrive in the order in which they were sent
         elif self.primary is not None:
@@ -613,12 +656,14 @@ class Replica:
         silence = 0.0
         if owner and owner != self.node and not self._differs():
             silence = self._detector.owner_silence(owner, self.slot_id, self._since, now)
+        if speculation is None and self._detector.announced(self.slot_id, self.epoch):
+            return []  # somebody has died of records that come next: who owns the slot finds out of which
         if silence <= self._settings.standby.speculate_s:
             return [] if speculation is None else self._end_speculation(f"{owner} is heard again")
         if speculation is None:
             speculation = self._speculation = Speculation(self.speculated, self.silent, self.pending)
         if not speculation.begun:
-            return self._ask(now, act.ReadTail())
+            return self._ask(now, self._read_tail())
         if self.intake.backlog or (self.scan.generation and speculation.owes):
             return self._process_ahead(speculation, now)
         if now < self._poll_at:
@@ -846,6 +891,8 @@ class Replica:
     def _own(self, now: float) -> list[act.Action]:
         primary, promotion = self.primary, self._promotion
         assert primary is not None  # noqa: S101 - made when the stage was entered
+        if self._written_since is not None:
+            return [act.ReadTail(*self._written_since)] if now >= self._retry_at else []
         if self._known_epoch > self._term and self._detector.overdue(self._since, now):
             return [act.End(f"{self._known_owner} owns it since epoch {self._known_epoch}, but its log does not come")]
         if promotion is not None and self._must_announce(promotion):
@@ -1070,6 +1117,7 @@ class Replica:
         self.intake.begin_at(begin)
         self.silent.clear()
         self._tail = NO_NAME
+        self._written_since = None
         self._vetted_epoch = 0
         self._blocked = False
         self.fault = ""

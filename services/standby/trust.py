@@ -71,6 +71,7 @@ class Trust:
         self._checked_at = now
         self._found_at = now
         self._short = Spell()
+        self._outputs_short = Spell()
         self._forsaken = Spell()
 
     def usable(self, offset: int, generation: int) -> bool:
@@ -87,6 +88,10 @@ class Trust:
     def short(self, now: float, *, is_short: bool) -> bool:
         """Return whether the log has been shorter than what was read of it for long enough to be believed."""
         return self._short.lasts(now, SHORT_S, so=is_short)
+
+    def outputs_short(self, now: float, *, is_short: bool) -> bool:
+        """Return whether `recovered` has lacked an output that had arrived for long enough to be believed."""
+        return self._outputs_short.lasts(now, SHORT_S, so=is_short)
 
     def forsaken(self, now: float, *, held: bool) -> bool:
         """Return whether the slot has been without anybody who holds it for long enough."""
@@ -108,7 +113,7 @@ class Trust:
     def renew(self) -> None:
         """The state is built anew."""
         self.restored = self.searched = self.blank = False
-        self._short, self._forsaken = Spell(), Spell()
+        self._short, self._outputs_short, self._forsaken = Spell(), Spell(), Spell()
 
     def founded(self, founding: Founding, generation: int) -> None:
         """A new generation has begun: what was lost is declared."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import struct
@@ -9,9 +10,35 @@ from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from services.runtime.messages import tsunagi_pb2
+from services.runtime import log as topics
+from services.runtime.log import Record
+from services.runtime.messages import (
+    Ack,
+    Context,
+    DeadLetter,
+    Heartbeat,
+    Late,
+    LogRecord,
+    Plan,
+    Recovered,
+    ResultBlock,
+    tsunagi_pb2,
+)
+
+KINDS: dict[str, type[Message]] = {
+    topics.TUPLES: LogRecord,
+    topics.RECOVERED: Recovered,
+    topics.RESULTS: ResultBlock,
+    topics.ACKS: Ack,
+    topics.CONTEXTS: Context,
+    topics.HEARTBEATS: Heartbeat,
+    topics.PLAN: Plan,
+    topics.LATE: Late,
+    topics.DEAD_LETTERS: DeadLetter,
+}
+"""The message that the records of each topic hold."""
 
 BITS = {
     FieldDescriptor.TYPE_INT64: (-(1 << 63), (1 << 63) - 1),
@@ -98,3 +125,20 @@ def spoiled(draw: random.Random, value: bytes) -> bytes:
         place = draw.randrange(len(found) + 1)
         found[place : place + draw.randrange(3)] = draw.randbytes(draw.randrange(3))
     return bytes(found)
+
+
+def record_like(draw: random.Random, topic: str, there: list[Record]) -> tuple[bytes | None, bytes | None]:
+    """Return (key, value) of a record that somebody might append to a topic in which these stand."""
+    like = draw.choice(there) if there else None
+    key = like.key if like is not None and draw.random() < 0.9 else draw.choice((None, b"", b"!x", draw.randbytes(24)))
+    if like is None or like.value is None or draw.random() < 0.2:
+        message = message_of(draw, KINDS[topic])
+    elif draw.random() < 0.15:
+        return key, spoiled(draw, like.value)
+    else:
+        message = KINDS[topic]()
+        with contextlib.suppress(DecodeError):
+            message.ParseFromString(like.value)
+        for _ in range(draw.randrange(1, 4)):
+            mutated(draw, message)
+    return key, message.SerializeToString()

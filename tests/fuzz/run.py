@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import structlog
-from google.protobuf.message import DecodeError, Message
 
 from services.chaos.ledger import Ledger
 from services.demo.evidence import read_asides, read_blocks, read_outputs, read_placement, read_slot_log
@@ -27,39 +26,18 @@ from services.edge.publish import PlacementReader
 from services.local.fleet import Fleet
 from services.replay import recompute
 from services.runtime import log as topics
-from services.runtime.log import LogError, Record
-from services.runtime.messages import (
-    Ack,
-    Context,
-    DeadLetter,
-    Heartbeat,
-    Late,
-    LogRecord,
-    Placement,
-    Plan,
-    Recovered,
-    ResultBlock,
-)
+from services.runtime.log import LogError
+from services.runtime.messages import Placement
 from services.runtime.outputs import Outputs
 from services.runtime.results import Results
 from services.runtime.sensors import SensorsError, place
 from spark.decode import Arrived, SlotDecoder
 from spark.frontier import Mark
 from spark.layout import make_layout
-from tests.fuzz.messages import message_of, mutated, spoiled
-from tests.simulation.world import SLOTS, Node, World
+from tests.fuzz.messages import record_like
+from tests.simulation.nodes import Node
+from tests.simulation.world import SLOTS, World
 
-KINDS: dict[str, type[Message]] = {
-    topics.TUPLES: LogRecord,
-    topics.RECOVERED: Recovered,
-    topics.RESULTS: ResultBlock,
-    topics.ACKS: Ack,
-    topics.CONTEXTS: Context,
-    topics.HEARTBEATS: Heartbeat,
-    topics.PLAN: Plan,
-    topics.LATE: Late,
-    topics.DEAD_LETTERS: DeadLetter,
-}
 QUIET_S, FUZZED_S = 3.0, 6.0
 SEEN_S = 10.0
 HANG_S = 60
@@ -85,23 +63,6 @@ class Watched(World):
         except Exception:  # noqa: BLE001 - whatever it is, it is a death
             self.deaths.append(f"{node.name} at {self.now:.2f} s: {traceback.format_exc()}")
             self._bury(node)
-
-
-def record_like(draw: random.Random, topic: str, there: list[Record]) -> tuple[bytes | None, bytes | None]:
-    """Return (key, value) of a record that somebody might append to a topic in which these stand."""
-    like = draw.choice(there) if there else None
-    key = like.key if like is not None and draw.random() < 0.9 else draw.choice((None, b"", b"!x", draw.randbytes(24)))
-    if like is None or like.value is None or draw.random() < 0.2:
-        message = message_of(draw, KINDS[topic])
-    elif draw.random() < 0.15:
-        return key, spoiled(draw, like.value)
-    else:
-        message = KINDS[topic]()
-        with contextlib.suppress(DecodeError):
-            message.ParseFromString(like.value)
-        for _ in range(draw.randrange(1, 4)):
-            mutated(draw, message)
-    return key, message.SerializeToString()
 
 
 def disturb(world: Watched, draw: random.Random) -> None:

@@ -6,13 +6,16 @@ afterwards, on the code as it is.
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
+
+from google.protobuf.message import Message
 
 from services.gateway.closer import Closer
 from services.gateway.host import Host
@@ -21,15 +24,19 @@ from services.gateway.slot import Output, Slot
 from services.gateway.steps import StepBook
 from services.recovery.filter import Recovery
 from services.recovery.model import Model
-from services.runtime.log import TUPLES, Record
+from services.runtime.clock import SteadyClock
+from services.runtime.door import decode
+from services.runtime.heartbeat import Namesake
+from services.runtime.log import ACKS, TUPLES, Record
 from services.runtime.memory_clients import MemoryProducer
-from services.runtime.messages import Ack, Context, LogRecord, SlotSettings, TupleBatch
+from services.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
 from services.runtime.names import Name
 from services.standby import actions as act
 from services.standby.detector import Detector
 from services.standby.intake import Intake
 from services.standby.ownership import Register
 from services.standby.primary import Primary
+from services.standby.promotion import Promotion
 from services.standby.queue import PendingQueue, SilentQueue
 from services.standby.replica import Replica
 from services.standby.speculation import Speculation
@@ -53,10 +60,10 @@ _send = MemoryProducer.send
 
 
 def _begins_after_its_own(
-    self: Replica, generation: int, name: Name, now: float, appended_us: int = 0
+    self: Replica, generation: int, name: Name, now: float, appended_us: int = 0, *, lost: bool = False
 ) -> list[act.Action]:
     """The new owner takes what it has computed itself for written."""
-    return _on_tail(self, generation, max(name, self.slot.last_name), now, appended_us)
+    return _on_tail(self, generation, max(name, self.slot.last_name), now, appended_us, lost=lost)
 
 
 def _ownership_without_epoch(self: Register, offset: int, record: LogRecord) -> bool:
@@ -243,10 +250,10 @@ def _not_forsaken(*_: Any, **__: Any) -> bool:
     return False
 
 
-def _any_tail(self: Replica, generation: int, name: Name, now: float, appended_us: int = 0) -> list[act.Action]:
+def _any_tail(self: Replica, *args: Any, **options: Any) -> list[act.Action]:
     """A name beyond the log's end, or of another record, is believed."""
     with patch.object(Intake, "caused", lambda *_: True), patch.object(SilentQueue, "contradicts", lambda *_: False):
-        return _on_tail(self, generation, name, now, appended_us)
+        return _on_tail(self, *args, **options)
 
 
 def _same_generation(self: Replica, *args: Any) -> list[act.Action]:
@@ -256,10 +263,76 @@ def _same_generation(self: Replica, *args: Any) -> list[act.Action]:
 
 _claim = Replica._claim
 
+
+def _one_key(self: Host, replica: Replica, action: act.Action) -> list[act.Action]:
+    """Acknowledgements of both levels have one key, so compaction keeps the last of either."""
+    if not isinstance(action, act.SendAck):
+        return _do(self, replica, action)
+    key = f"{replica.slot_id}/{self.node}".encode()
+    self._write(ACKS, 0, [(key, action.ack.SerializeToString())], partial(self._reported, ACKS, None))
+    return []
+
+
+def _follows_jumps(self: SteadyClock, *, may_go_back: bool = True) -> int:
+    """Every jump of the wall clock is followed."""
+    del may_go_back
+    before_us = self.now_us()
+    self.__init__(self._clock)  # type: ignore[misc]
+    return self.now_us() - before_us
+
+
+def _never_proven(self: Promotion, *args: Any) -> None:
+    _gather_evidence(self, *args)
+    self.proven = False
+
+
+def _dies_of_its_state(self: Primary, slot: Slot, now: float) -> list[act.Action]:
+    todo = _save_context(self, slot, now)
+    if any(isinstance(action, act.NoContext) for action in todo):
+        raise ValueError("the state cannot be written down")
+    return todo
+
+
+def _open_batches_lost(self: Slot, record: Record, settings: SlotSettings, outputs: list[Output]) -> None:
+    """Who changes the settings forgets what waits in open steps."""
+    if isinstance(self.book, StepBook):
+        self.book.open.clear()
+    _settings(self, record, settings, outputs)
+
+
+def _whatever_is_there(parts: Iterable[Context]) -> Context | None:
+    """What is there of a context's parts is taken for all of it."""
+    return decode(Context, b"".join(part.piece for part in parts))
+
+
+def _heartbeats_alone(self: Closer, *args: Any, **options: Any) -> list[Any]:
+    """An edge whose heartbeats stay away is gone, whatever its batches say."""
+    lost = dict.fromkeys(options.pop("lost"), math.inf)
+    return _decide(self, *args, lost=lost, **options)
+
+
+def _no_fault(_message: Message) -> str:
+    return ""
+
+
+def _hears_nobody(self: Namesake, beat: Heartbeat) -> str:
+    return ""
+
+
+@contextmanager
+def _lost_outputs_passed_over() -> Iterator[None]:
+    """Nobody notices that `recovered` has lost its end."""
+    with patch.object(PendingQueue, "place", lambda *_: True), patch.object(Host, "_stands", lambda *_: True):
+        yield
+
+
+_gather_evidence = Promotion.gather_evidence
+
 PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
     "records are not compared": _plant(Replica, "_compare", _nothing_wrong),
     "the last output is taken for one of this log": _plant(Replica, "on_tail", _any_tail),
     "a new generation keeps its name": _plant(Replica, "_claim", _same_generation),
+    "outputs that the log has lost are passed over": _lost_outputs_passed_over,
     "nobody begins a generation": _plant(Trust, "forsaken", _not_forsaken),
 }
 """The same, for logs that lose records; `test_lost_log` says which fault finds each."""
@@ -294,5 +367,14 @@ PLANTED: dict[str, Plant] = {
     "an owner goes by helpers that are not in the log": _plant(Primary, "_help", _not_read_back),
     "a refit makes the filter forget": _plant(Recover, "follow", _follows_anew),
     "a batch that an edge hands over is lost": _plant(MemoryProducer, "send", _dropped),
+    "compaction takes acknowledgements that count": _plant(Host, "_do", _one_key),
+    "an edge follows every jump of its machine's clock": _plant(SteadyClock, "look", _follows_jumps),
+    "what nobody may compute with is computed with": partial(patch, "services.runtime.door.fault", _no_fault),
+    "two owners that die on a record prove nothing": _plant(Promotion, "gather_evidence", _never_proven),
+    "an owner dies of a state that it cannot write down": _plant(Primary, "_save_context", _dies_of_its_state),
+    "new settings forget the open batches": _plant(Slot, "_settings", _open_batches_lost),
+    "a context is taken though parts of it are lost": partial(patch, "services.gateway.host.join", _whatever_is_there),
+    "an edge whose heartbeats stay away is gone": _plant(Closer, "decide", _heartbeats_alone),
+    "two processes of one name go on": _plant(Namesake, "hear", _hears_nobody),
 }
 """What is wrong -> how it is planted."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.simulation.world import EDGES, SLOTS, WORKERS, World
+from collections.abc import Callable
+
+from tests.simulation import strikes
+from tests.simulation.world import EDGES, PART_BYTES, SLOTS, WORKERS, World
 
 KINDS = (
     "kill-owner",
@@ -19,37 +22,87 @@ KINDS = (
     "cut-edge",
     "repeat-edge",
     "clock",
+    "clock-edge",
     "scaler",
     "kill-pair",
     "cut-writing",
     "cut-writing",
+    "mute-edge",
+    "mute-any",
+    "namesake",
+    "clean",
+    "clean-die",
+    "damage",
 )
 
-WITH_RESCALES = (*KINDS, "rescale", "rescale", "rescale", "rescale-kill", "rescale-kill", "rescale-kill", "rival")
-"""In a quarter of the runs workers come and go as well."""
+SETTINGS = ("settings", "settings", "settings-all", "settings-all")
+RESCALES = ("rescale", "rescale", "rescale", "rescale-kill", "rescale-kill", "rescale-kill", "rival")
+POISON = ("die-of-reading", "die-of-reading", "wedge", "wedge")
+PARTS = ("lose-parts",) * 5
+"""Strikes of some of the runs only: each of them would change too many of the others."""
 
-OF_BROKER = ("broker", "broker", "broker", "edge", "cut-edge", "clock", "scaler")
+OF_BROKER = ("broker", "broker", "broker", "edge", "cut-edge", "clock", "clock-edge", "scaler", "damage", "clean")
 """Strikes that no worker may be blamed for."""
 
-OF_EDGES = ("edge", "edge", "cut-edge", "repeat-edge", "clock", "scaler")
+OF_EDGES = (
+    *("edge", "edge", "cut-edge", "repeat-edge", "clock", "scaler"),
+    *("clock-edge", "mute-edge", "mute-edge", "mute-edge", "damage", "clean"),
+)
 """Strikes that no worker and no broker has a part in: the steps must go on in time."""
 
 
-def run_schedule(world: World, faults: int | None = None) -> None:
-    """Start, let it settle, strike `faults` times (None = by the seed), heal, let it settle again."""
+SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean", "clean-die", "damage")).union(
+    SETTINGS, POISON, PARTS
+)
+"""Strikes that find bugs of their own kind alone. `test_planted` looks for all other bugs without them."""
+
+SETTLE_S = 7.0
+PROOF_S = 6.0
+"""Workers die one after the other until it is known of which record, each after its detection."""
+
+
+def kinds_of(world: World, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Return what may strike a world, by its seed; what stands there twice is twice as likely."""
+    return tuple(kind for kind in _kinds(world) if kind not in without)
+
+
+def _kinds(world: World) -> tuple[str, ...]:
+    kinds: tuple[str, ...] = KINDS
+    if world.seed % 8 in (1, 5):
+        kinds = OF_BROKER if world.seed % 8 == 1 else OF_EDGES
+        return (*kinds, "wedge") if world.poisonous else kinds
+    if world.seed % 11 in (6, 7, 8):
+        kinds += RESCALES
+    if world.seed % 11 in (2, 3):
+        kinds += SETTINGS
+    if world.poisonous:
+        kinds += POISON
+    if world.settings.standby.context_bytes == PART_BYTES:
+        kinds += PARTS
+    return kinds
+
+
+def run_schedule(world: World, faults: int | None = None, without: frozenset[str] = frozenset()) -> None:
+    """Start, let it settle, strike `faults` times (None = by the seed), heal, let it settle again.
+
+    Args:
+        without: kinds of strikes that are not drawn.
+    """
     rng = world.rng
-    rescales = world.seed % 11 in (6, 7, 8)
-    kinds = {1: OF_BROKER, 5: OF_EDGES}.get(world.seed % 8, WITH_RESCALES if rescales else KINDS)
+    kinds = kinds_of(world, without)
     world.run(2.5)
     for _ in range(1 + world.seed % 7 if faults is None else faults):
         _strike(world, rng.choice(kinds))
         world.run(rng.uniform(0.05, 2.0))
     world.heal_all()
-    world.run(7.0)
+    world.run(SETTLE_S)
+    if world.poisonings:
+        world.run(PROOF_S)
 
 
 def _strike(world: World, kind: str) -> None:
     rng = world.rng
+    world.strikes += 1
     owner = world.owner(rng.randrange(SLOTS)) or WORKERS[0]
     anybody = rng.choice(WORKERS)
     if kind == "kill-owner":
@@ -89,16 +142,32 @@ def _strike(world: World, kind: str) -> None:
         world.cut_off_writing(owner)
         world.run(rng.uniform(1.0, 3.0))
         world.join(owner)
-    elif kind == "clock":
-        node = world.nodes[anybody]
-        node.clock.skew_us = rng.randrange(-600_000_000, 600_000_000)
-        world.note(f"clock of {anybody} off by {node.clock.skew_us / 1e6:.0f} s")
     elif kind == "scaler":
         world.kill("scaler")
     elif kind in ("rescale", "rescale-kill", "rival"):
         _strike_plan(world, kind, rng.choice((owner, anybody)))
+    elif kind in _FURTHER:
+        _FURTHER[kind](world, anybody)
     else:
         _strike_edge(world, kind)
+
+
+_FURTHER: dict[str, Callable[[World, str], None]] = {
+    "clean": lambda world, _: strikes.clean(world, all_die=False),
+    "clean-die": lambda world, _: strikes.clean(world, all_die=True),
+    "clock": lambda world, _: strikes.jump(world, edges=False),
+    "clock-edge": lambda world, _: strikes.jump(world, edges=True),
+    "damage": lambda world, _: strikes.damage(world, world.rng.randrange(1, 6)),
+    "die-of-reading": lambda world, _: strikes.kill_by_reading(world),
+    "wedge": lambda world, _: strikes.wedge(world),
+    "settings": lambda world, _: strikes.roll(world, strikes.of_one_node(world)),
+    "settings-all": lambda world, _: strikes.roll(world, strikes.of_all(world)),
+    "lose-parts": lambda world, _: strikes.lose_parts(world),
+    "mute-any": lambda world, anybody: strikes.mute(world, anybody, world.rng.uniform(0.3, 3.0)),
+    "mute-edge": lambda world, _: strikes.mute(world, world.rng.choice(world.edges).name, world.rng.uniform(1.0, 4.0)),
+    "namesake": lambda world, anybody: strikes.namesake(world, world.rng.choice((anybody, anybody, "scaler"))),
+}
+"""Strikes of `tests.simulation.strikes`, by kind; each is given the world, and the name of some worker."""
 
 
 def _strike_plan(world: World, kind: str, victim: str) -> None:

@@ -34,7 +34,8 @@ from services.runtime.messages import (
 )
 from services.runtime.names import Name
 from services.runtime.settings import Security
-from tests.simulation.world import EDGES, SLOTS, Node, SimEdge, World, value
+from tests.simulation.nodes import Node, SimEdge
+from tests.simulation.world import EDGES, SLOTS, World, value
 
 MASTER = bytes(range(32))
 MASTERS = Keys(masters=(MASTER,))

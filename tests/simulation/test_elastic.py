@@ -20,7 +20,8 @@ from services.scaler.policy import Answer, View
 from services.scaler.rescale import LOCAL
 from services.standby.replica import Stage
 from tests.simulation.checker import check
-from tests.simulation.world import SLOTS, Node, NodeClock, World
+from tests.simulation.nodes import Node, NodeClock
+from tests.simulation.world import SLOTS, World
 
 SMALL = "small"
 SIZES = {LOCAL: Size(rate=20.0), SMALL: Size(rate=15.0, price_h=0.1, boot_s=5.0)}

@@ -45,6 +45,14 @@ def contexts_lost_with_all(world: World) -> None:
     world.lose_end(0, 4, topic=topics.CONTEXTS, all_die=True)
 
 
+def outputs_lost_by_running_hosts(world: World) -> None:
+    world.lose_end(0, 6, topic=topics.RECOVERED)
+
+
+def outputs_lost_with_all(world: World) -> None:
+    world.lose_end(0, 6, topic=topics.RECOVERED, all_die=True)
+
+
 def log_made_anew_with_all(world: World) -> None:
     for name in world.nodes:
         world.kill(name)
@@ -66,6 +74,8 @@ FAULTS = (
     end_lost_and_the_owner_killed,
     contexts_lost_by_running_hosts,
     contexts_lost_with_all,
+    outputs_lost_by_running_hosts,
+    outputs_lost_with_all,
     log_made_anew_with_all,
     log_made_anew_under_running_hosts,
     retention,
@@ -126,6 +136,7 @@ def test_all_that_edges_send_after_retention_comes_out(seed: int) -> None:
         ("the last output is taken for one of this log", end_lost_with_all, 2),
         ("a new generation keeps its name", end_lost_with_all, 2),
         ("nobody begins a generation", retention, 2),
+        ("outputs that the log has lost are passed over", outputs_lost_with_all, 2),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, fault: Callable[[World], None], seed: int) -> None:

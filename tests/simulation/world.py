@@ -12,8 +12,9 @@ import contextlib
 import math
 import random
 import shutil
-from dataclasses import dataclass, field
+from collections import Counter
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal
@@ -21,30 +22,37 @@ from typing import Any, Literal
 import numpy as np
 import structlog
 
-from services.gateway.host import Host
+from services.gateway.host import ANNOUNCE_S, Host
+from services.gateway.slot import parse
 from services.recovery.model import Model
 from services.recovery.store import load_from_store
 from services.replay import begins_term
 from services.runtime import log as topics
-from services.runtime.clock import ManualClock
+from services.runtime.clock import ManualClock, SteadyClock
 from services.runtime.columns import pack_floats, pack_sensors, sensors
 from services.runtime.door import UnusableError, decode
 from services.runtime.heartbeat import Heard, ReplacedError
-from services.runtime.log import LogError, Producer, Record
-from services.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
+from services.runtime.log import LogError, Record
+from services.runtime.messages import VERSION, Context, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
 from services.runtime.plan import Words
 from services.runtime.sensors import Sensor, SensorTable, place
 from services.runtime.settings import Operator, Query, Recovery, Settings, Slots, Standby, Steps
 from services.runtime.settings import Scaler as ScalerSettings
-from services.runtime.testing import MemoryClient, MemoryLog, Network
+from services.runtime.testing import MemoryLog, Network
 from services.scaler.scaler import Scaler
 from services.standby import actions as act
+from tests.simulation import poison
+from tests.simulation.nodes import Node, NodeClock, SimEdge
+from tests.simulation.poison import Killed
 
 TICK_S = 0.02
 """As long as an idle worker waits for records in each of its turns."""
 
 SCALER_TURN_S = 0.045
 """As long as the scaler waits for records in each of its turns."""
+
+HEARD_S = 0.5
+"""An edge that has been up for so long knows the log's time from the answers to its batches."""
 
 EDGES = 4
 SENSORS = 3
@@ -66,69 +74,15 @@ WITHOUT_STEPS: tuple[dict[str, Any], ...] = (
 EPS = 1.12
 """Of a run with a model: with an edge down a slot alone misses it, with sensors of the other slot it does not."""
 
+PART_BYTES = 300
+"""In one run of nine contexts are larger than one record may be."""
+
 UNEVEN = (0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 0, 1)
 """The sensors' edges of such a run: the last has one, which is in one slot, and helps the other from outside."""
 
 _silent = structlog.wrap_logger(
     structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
 )
-
-
-class Killed(Exception):  # noqa: N818 - not an error: the fault itself
-    """The process is gone, in the middle of whatever it did."""
-
-
-@dataclass
-class NodeClock:
-    """A node's own clock: intervals are everybody's, the time of day may be off."""
-
-    base: ManualClock
-    skew_us: int = 0
-
-    def monotonic(self) -> float:
-        return self.base.monotonic()
-
-    def now_us(self) -> int:
-        return self.base.now_us() + self.skew_us
-
-    def sleep(self, seconds: float) -> None:
-        del seconds
-
-
-@dataclass
-class Node:
-    """A worker (or the scaler): what is left of it after faults."""
-
-    name: str
-    client: MemoryClient
-    clock: NodeClock
-    made: Any = None
-    paused: bool = False
-    beat_at: float = 0.0
-    turn_at: float = 0.0
-    restart_at: float | None = 0.0
-    crash_after: int | None = None
-    cut_writing: bool = False
-
-
-@dataclass
-class SimEdge:
-    """Publishes one batch a step and slot, in order, as `services.edge` does."""
-
-    name: str
-    client: MemoryClient
-    sensors: dict[int, list[int]]  # by slot
-    producer: Producer | None = None
-    beats: Producer | None = None
-    beat_at: float = 0.0
-    beats_sent: int = 0
-    next_step: int = 0
-    incarnation: int = 0
-    alive_from: float = 0.0
-    paused: bool = False
-    repeats: bool = False
-    sent: dict[tuple[int, int, int], float] = field(default_factory=dict)  # (slot, incarnation, event time) -> when
-    died: dict[int, float] = field(default_factory=dict)  # incarnation -> when
 
 
 @cache
@@ -171,6 +125,14 @@ class World:
         were_cut: nodes and edges that were cut off, be it a while ago.
         repeats: (topic, partition, offset) of records that somebody appended again.
         lost: records that the log of a slot has lost.
+        removed: (topic, partition) -> records that retention or compaction took in good order.
+        damaged: (topic, partition, offset) of records that nobody can use.
+        elders: processes that another of their name was started beside; each is to end by itself.
+        jumped: (edge, incarnation) of processes that knew the true time when their machine's clock jumped.
+        mutes: edge -> how often its heartbeats alone stayed away.
+        poisonings: deadly reading -> how many workers have died of it, and how many strikes there were before it.
+        strikes: how many there were.
+        operators_changed: a rolling restart has changed what the slots compute.
         ends: processes that gave themselves up, and why.
     """
 
@@ -182,8 +144,10 @@ class World:
         operators: tuple[dict[str, Any], ...] = (),
         mode: Literal["steps", "tuples"] = "steps",
         modelled: bool = False,
+        poisonous: bool = False,
     ) -> None:
         self.seed = seed
+        self.poisonous = poisonous
         self.rng = random.Random(seed)
         self.tick_s = TICK_S
         self.clock = ManualClock()
@@ -193,6 +157,8 @@ class World:
         edge_of = UNEVEN if modelled else [i % EDGES for i in range(EDGES * SENSORS)]
         self.table = SensorTable(tuple(Sensor(i, f"s{i}", edges[edge]) for i, edge in enumerate(edge_of)))
         chain = operators or ({"use": "recover"}, {"use": "aggregate", "function": "sum", "window": 3})
+        if poisonous:
+            chain = (*chain[:1], *poison.OPERATORS, *chain[1:])
         self.settings = Settings(
             steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5),
             slots=Slots(count=SLOTS),
@@ -228,6 +194,8 @@ class World:
                     for slot in range(SLOTS)
                     if any(slot_of[s.id] == slot for s in self.table.of_edge(name))
                 },
+                clock := NodeClock(self.clock),
+                SteadyClock(clock),
             )
             for name in edges
         ]
@@ -237,12 +205,20 @@ class World:
                 node.clock.skew_us = self.rng.randrange(-600_000_000, 600_000_000)
         self.scaler = Node("scaler", self.log.client("scaler"), NodeClock(self.clock))
         self.rivals: list[tuple[Node, float]] = []  # scalers that run by mistake, and until when
+        self.elders: list[Node] = []
         self._user = self.log.client("user").producer()
         self.broker_up = True
         self.struck: set[str] = set()
         self.ends: list[str] = []
         self.repeats: set[tuple[str, int, int]] = set()
-        self.cut: set[str] = set()
+        self.damaged: set[tuple[str, int, int]] = set()
+        self.removed: dict[tuple[str, int], list[Record]] = {}
+        self.jumped: set[tuple[str, int]] = set()
+        self.mutes: Counter[str] = Counter()
+        self.poisonings: dict[float, tuple[int, int]] = {}
+        self.strikes = 0
+        self.operators_changed = False
+        self.cut: dict[str, str] = {}  # name -> the client that is cut off
         self.were_cut: set[str] = set()
         self.lost: dict[int, list[Record]] = {slot: [] for slot in range(SLOTS)}
         self._lost_contexts: dict[int, set[int]] = {slot: set() for slot in range(SLOTS)}
@@ -253,10 +229,12 @@ class World:
         limits = LIMITS[seed % 2] if seed % 16 >= 14 else {}
         speculates = seed % 8 == 7
         batch = BATCHES[(seed // 8 if speculates else seed) % len(BATCHES)]  # by eights, so that each B speculates
-        standby = {"batch_size": batch, "speculate": speculates, **limits}
+        parts = {"context_bytes": PART_BYTES} if seed % 9 == 4 else {}
+        standby = {"batch_size": batch, "speculate": speculates, **limits, **parts}
+        poisonous = seed % 5 in (2, 4)
         if seed % 8 == 6:
-            return cls(seed, standby=standby, operators=WITHOUT_STEPS, mode="tuples")
-        return cls(seed, standby=standby, modelled=seed % 8 in (3, 5))
+            return cls(seed, standby=standby, operators=WITHOUT_STEPS, mode="tuples", poisonous=poisonous)
+        return cls(seed, standby=standby, modelled=seed % 8 in (3, 5), poisonous=poisonous)
 
     def load_model(self, sha256: str) -> Model:
         """Return a model that a log names."""
@@ -287,13 +265,14 @@ class World:
             if self.now >= until:
                 self.rivals.remove((other, until))
                 other.client.crash()
-        nodes = [*self.nodes.values(), self.scaler, *(other for other, _ in self.rivals)]
+        nodes = [*self.nodes.values(), self.scaler, *self.elders, *(other for other, _ in self.rivals)]
         self.rng.shuffle(nodes)
-        for node in nodes:
-            self._turn(node)
+        with poison.armed():
+            for node in nodes:
+                self._turn(node)
 
     def _turn(self, node: Node) -> None:
-        if node.paused or self.now < node.turn_at:
+        if node.paused or self.now < node.turn_at or self._announcing(node):
             return
         node.turn_at = self.now + (SCALER_TURN_S if node.name == "scaler" else 0.0)
         if node.made is None:
@@ -308,21 +287,37 @@ class World:
                 node.beat_at = self.now
                 node.made.heartbeats.send()
             node.made.step()
-        except Killed:
-            self.note(f"{node.name} died between two actions")
+        except Killed as death:
+            self.note(f"{node.name} {death}")
+            if isinstance(death, poison.Poisoned) and death.value in self.poisonings:
+                deaths, since = self.poisonings[death.value]
+                self.poisonings[death.value] = deaths + 1, since
             self._bury(node)
         except (LogError, ReplacedError) as error:
             self.note(f"{node.name} ended: {error}")
             self.ends.append(f"{node.name} ended: {error}")
             self._bury(node)
 
+    def _announcing(self, node: Node) -> bool:
+        """Return whether a worker waits until the log has what it announces, as a call does in real time."""
+        if node.announced_by is None or node.made is None:
+            return False
+        waits = node.made.heartbeats._producer.queued > 0
+        if waits and self.now < node.announced_by:
+            return True
+        node.announced_by = None
+        if waits:
+            for replica in node.made.replicas.values():
+                replica.on_unannounced()
+        return False
+
     def _boot(self, node: Node) -> None:
         try:
+            settings = node.settings or self.settings
             if node.name == "scaler":
-                node.made = Scaler(self.settings, self.table, node.client, node.clock, _silent)
+                node.made = Scaler(settings, self.table, node.client, node.clock, _silent)
             else:
-                host = Host(self.settings, node.name, self.table, node.client, node.clock, _silent)
-                host.incarnation = host.heartbeats.incarnation
+                host = Host(settings, node.name, self.table, node.client, node.clock, _silent)
                 self._arm(node, host)
                 node.made = host
         except LogError:
@@ -339,20 +334,28 @@ class World:
                 node.crash_after -= 1
                 if node.crash_after < 0:
                     node.crash_after = None
-                    raise Killed
+                    raise Killed("died between two actions")
             todo = carried_out(replica, action)
             if node.cut_writing and isinstance(action, act.Append):
                 node.cut_writing = False
                 self.cut_off(node.name)
             return todo
 
+        def announce() -> bool:
+            host.heartbeats.send()
+            node.announced_by = self.now + ANNOUNCE_S
+            return True
+
         host._do = do  # type: ignore[method-assign]
+        host._announce = announce  # type: ignore[method-assign]
 
     def _bury(self, node: Node) -> None:
         node.client.crash()
         node.made = None
+        if node in self.elders:
+            self.elders.remove(node)  # nobody starts it again: the one who began later goes on
         node.paused = False
-        node.crash_after = None
+        node.crash_after = node.announced_by = None
         node.restart_at = self.now + self.rng.uniform(0.3, 3.0)
 
     # ---- edges -------------------------------------------------------------------------------------------------
@@ -363,12 +366,18 @@ class World:
         if edge.producer is None or edge.beats is None:
             edge.producer = edge.client.producer()
             edge.beats = edge.client.producer(durable=False)
-            edge.incarnation = int(self.now * 1e9) + 1
+            edge.steady, edge.was_right = SteadyClock(edge.clock), edge.clock.right
+            edge.incarnation = max(edge.steady.now_us() * 1000, edge.incarnation + 1)
             # It goes on with the present, or from its note of where it was, which is a little old.
-            noted = max(edge.next_step - self.rng.choice((1, 2)), self.step_now - 20)
-            edge.next_step = noted if edge.repeats else self.step_now + 1
-        lent = self._lent(edge) if edge.next_step <= self.step_now else {}
-        while edge.next_step <= self.step_now:
+            present = self._step_of(edge)
+            noted = max(edge.next_step - self.rng.choice((1, 2)), present - 20)
+            edge.next_step = noted if edge.repeats else max(present + 1, edge.next_step)
+            if edge.next_step > present + self._ahead_steps:  # the note is of a time to come: the clock was set back
+                edge.next_step = present + 1
+        self._follow_clock(edge)
+        until = self._step_of(edge)
+        lent = self._lent(edge) if edge.next_step <= until else {}
+        while edge.next_step <= until:
             step = edge.next_step
             for slot in sorted({*edge.sensors, *lent}):
                 ids, helpers = edge.sensors.get(slot, []), lent.get(slot, [])
@@ -383,6 +392,9 @@ class World:
                     helper=pack_sensors(helpers),
                     helper_value=pack_floats([value(sensor, step) for sensor in helpers]),
                 )
+                if ids and edge.poison is not None:
+                    batch.value = pack_floats([edge.poison] * len(ids))
+                    edge.poison = None
                 if ids:
                     edge.sent[slot, edge.incarnation, batch.event_time_us] = self.now
                 record = LogRecord(version=VERSION, batch=batch)
@@ -391,6 +403,24 @@ class World:
         if self.now - edge.beat_at >= self.settings.standby.heartbeat_s:
             edge.beat_at = self.now
             self._beat(edge)
+
+    @property
+    def _ahead_steps(self) -> int:
+        return round(self.settings.steps.max_ahead_s / self.settings.steps.slide_s)
+
+    def _step_of(self, edge: SimEdge) -> int:
+        """Return the last step that is over by an edge's own clock."""
+        return edge.steady.now_us() // self.settings.steps.slide_us
+
+    def _follow_clock(self, edge: SimEdge) -> None:
+        """Go on past a jump of the machine's clock, or follow it, by the rules of `services.edge.service`."""
+        if self.log.reaches(edge.name) and self.now - edge.alive_from > HEARD_S:
+            edge.steady.hear(self.clock.now_us(), self.now)
+        moved_us = edge.steady.look()
+        if moved_us < -self.settings.steps.max_ahead_s * 1e6:
+            edge.next_step = self._step_of(edge) + 1  # the slots took nothing of what it sent: it begins anew
+        elif moved_us > self.settings.steps.max_ahead_s * 1e6:
+            edge.next_step = self._step_of(edge)  # there is no reading of the time between
 
     def _beat(self, edge: SimEdge, *, leaving: bool = False) -> None:
         if edge.beats is None:
@@ -436,11 +466,24 @@ class World:
     def owner(self, slot: int) -> str:
         """Return who owns a slot by its log."""
         epoch, owner = 0, ""
-        for record in self.log.records(topics.TUPLES, slot):
-            message = LogRecord.FromString(record.value or b"")
-            if message.WhichOneof("body") == "ownership" and begins_term(message.ownership, epoch):
+        for record in self.history(topics.TUPLES, slot):
+            message, _, kind = parse(record)
+            if message is not None and kind == "ownership" and begins_term(message.ownership, epoch):
                 epoch, owner = message.ownership.epoch, message.ownership.node
         return owner
+
+    def history(self, topic: str, partition: int = 0) -> list[Record]:
+        """Return all records of a partition, those that retention or compaction has taken included."""
+        records: list[Record] = self.log.records(topic, partition)
+        removed = self.removed.get((topic, partition))
+        return sorted(removed + records, key=attrgetter("offset")) if removed else records
+
+    def usable(self, topic: str, partition: int = 0) -> list[Record]:
+        """Return the same without those that nobody can use."""
+        records = self.history(topic, partition)
+        if not self.damaged:
+            return records
+        return [record for record in records if (topic, partition, record.offset) not in self.damaged]
 
     def sending(self, name: str) -> bool:
         """Return whether a worker has outputs on their way."""
@@ -476,9 +519,9 @@ class World:
         if name not in self.cut:
             self.note(f"cut off {name}")
             self.struck.add(name)
-            self.cut.add(name)
+            self.cut[name] = self.nodes[name].client.client_id if name in self.nodes else name
             self.were_cut.add(name)
-            self.log.partition_client(name)
+            self.log.partition_client(self.cut[name])
 
     def cut_off_writing(self, name: str) -> None:
         """Partition one node from the log right after it has sent its next control record."""
@@ -488,8 +531,7 @@ class World:
         """Heal it."""
         if name in self.cut:
             self.note(f"join {name}")
-            self.cut.discard(name)
-            self.log.heal(name)
+            self.log.heal(self.cut.pop(name))
 
     def rescale(self, workers: int) -> None:
         """Ask for so many workers: nobody starts or stops any, but slots are moved away from the others."""
@@ -554,13 +596,17 @@ class World:
             node.restart_at = self.now
 
     def _lose(self, topic: str, slot: int, records: list[Record]) -> None:
+        unusable = [record for record in records if (topic, slot, record.offset) in self.damaged]
+        records = [record for record in records if record not in unusable]
+        self.damaged -= {(topic, slot, record.offset) for record in unusable}  # others will stand there
         if topic == topics.TUPLES:
             self.lost[slot] += records
         elif topic == topics.CONTEXTS:
-            self._lost_contexts[slot].update(record.offset for record in records)
+            firsts = (record.offset - Context.FromString(record.value or b"").part for record in records)
+            self._lost_contexts[slot].update(firsts)
 
     def lost_contexts(self, slot: int, place: int) -> bool:
-        """Return whether a context at this place of `contexts` was lost; another may stand there."""
+        """Return whether a context at this place of `contexts`, or a part of it, was lost; another may stand there."""
         return place in self._lost_contexts[slot]
 
     def kill_edge(self, number: int, down_s: float, *, repeats: bool = False) -> None:
@@ -580,18 +626,21 @@ class World:
         self.broker(up=True)
         for name in sorted(self.cut):
             self.join(name)
-        for node in [*self.nodes.values(), self.scaler]:
+        self.log.muted.clear()
+        for edge in self.edges:
+            edge.clock.set_off(0)
+        for node in [*self.nodes.values(), self.scaler, *self.elders]:
             node.paused = False
             node.crash_after = None
             node.cut_writing = False
-            node.clock.skew_us = 0
+            node.clock.set_off(0)
             if node.made is None and node.restart_at is not None:
                 node.restart_at = min(node.restart_at, self.now)
 
     def last_beats(self) -> dict[str, Heartbeat]:
         """Return every node's last heartbeat."""
         beats, heard = {}, Heard()
-        for record in self.log.records(topics.HEARTBEATS):
+        for record in self.usable(topics.HEARTBEATS):
             beat = Heartbeat.FromString(record.value or b"")
             if heard.news(beat):
                 beats[beat.node] = beat

@@ -293,7 +293,7 @@ class Ack(_message.Message):
     def __init__(self, version: _Optional[int] = ..., level0: _Optional[_Union[Level0Ack, _Mapping]] = ..., level1: _Optional[_Union[Level1Ack, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class Level0Ack(_message.Message):
-    __slots__ = ("slot", "node", "epoch", "generation", "offset", "last_offset", "last_index", "topic_id", "digest")
+    __slots__ = ("slot", "node", "epoch", "generation", "offset", "last_offset", "last_index", "topic_id", "digest", "recovered_end")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -303,6 +303,7 @@ class Level0Ack(_message.Message):
     LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_END_FIELD_NUMBER: _ClassVar[int]
     slot: int
     node: str
     epoch: int
@@ -312,7 +313,8 @@ class Level0Ack(_message.Message):
     last_index: int
     topic_id: str
     digest: int
-    def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., topic_id: _Optional[str] = ..., digest: _Optional[int] = ...) -> None: ...
+    recovered_end: int
+    def __init__(self, slot: _Optional[int] = ..., node: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., last_index: _Optional[int] = ..., topic_id: _Optional[str] = ..., digest: _Optional[int] = ..., recovered_end: _Optional[int] = ...) -> None: ...
 
 class Level1Ack(_message.Message):
     __slots__ = ("slot", "node", "epoch", "generation", "offset", "context_offset", "last_offset", "last_index", "context_bytes", "appended_us")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from services.gateway.host import RENEW_S, Host
+from services.gateway.host import RENEW_S, ContextReceipt, Host
 from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_sensors
 from services.runtime.heartbeat import ReplacedError
-from services.runtime.log import ACKS, HEARTBEATS, PLAN
-from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Level0Ack, Placement, Plan
+from services.runtime.log import ACKS, HEARTBEATS, PLAN, RECOVERED
+from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Level0Ack, Placement, Plan, Recovered
+from services.runtime.names import Name, pack_key
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Settings
 from services.runtime.testing import MemoryLog
@@ -122,3 +123,40 @@ def test_a_slot_that_is_taken_up_knows_the_log_and_what_was_acknowledged_before(
     replica = host.replicas[0]
     assert (replica.epoch, replica.owner) == (3, "gw-2")
     assert replica.trust.topic_id == host._topic_id != ""
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [([7, 9], [7]), ([7, 10], [-1]), ([9, 8], [-1])],
+    ids=["in a row", "another record among them", "the log lost its end meanwhile"],
+)
+def test_a_context_whose_parts_do_not_stand_in_a_row_is_none(places: list[int], expected: list[int]) -> None:
+    found: list[int] = []
+    receipt = ContextReceipt(3, found.append)
+    receipt.first(places[0])
+    receipt.last(places[1])
+    assert found == expected
+
+
+def test_a_context_of_one_part_stands_where_that_does() -> None:
+    found: list[int] = []
+    ContextReceipt(1, found.append).first(7)
+    assert found == [7]
+
+
+def test_of_recovered_it_is_told_what_stands_where_and_what_comes_before() -> None:
+    world = World()
+    host = world.host()
+    for offset in (3, 5, 9):
+        name = Name(offset, 0)
+        message = Recovered(version=VERSION, slot=0, generation=7, offset=offset, appended_us=offset)
+        world.log.append(RECOVERED, 0, pack_key(7, 0, name), message.SerializeToString())
+    world.log.truncate(RECOVERED, 0, 1)
+    world.clock.advance(1.0)
+    assert host._stands(0, Name(5, 0), 1)
+    assert not host._stands(0, Name(5, 0), 2)  # another stands there
+    assert not host._stands(0, Name(5, 0), 3)  # the log ends before
+    assert host._stands(0, Name(3, 0), 0)  # retention has taken it, and it stood there
+    assert host._read_tail(0) == (7, Name(9, 0), 9)
+    assert host._read_tail(0, 2) == (7, Name(5, 0), 5)
+    assert host._read_tail(0, 9, Name(9, 0)) == (7, Name(5, 0), 5)

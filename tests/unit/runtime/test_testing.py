@@ -98,6 +98,34 @@ def test_an_offset_outside_the_log_is_an_error() -> None:
         reader.read(1, 0.0)
 
 
+def test_compaction_leaves_the_last_record_of_each_key_and_the_offsets_as_they_were() -> None:
+    log = MemoryLog(ManualClock(), {"acks": 1})
+    for number, key in enumerate((b"a", b"b", b"a", b"c", b"a")):
+        log.append("acks", 0, key, str(number).encode())
+    assert [record.offset for record in log.compact("acks", 0, 4)] == [0]  # the last segment is not closed yet
+    reader = log.reader()
+    reader.assign([Position("acks", 0, 0)])
+    assert [record.offset for record in reader.read(2, 0.0)] == [1, 2]
+    assert [record.offset for record in reader.read(9, 0.0)] == [3, 4]
+    assert reader.range("acks", 0) == (0, 5)
+    assert [record.offset for record in log.compact("acks", 0, 5)] == [2]
+    assert log.append("acks", 0, b"b", b"5") == 5
+    reader.assign([Position("acks", 0, 2)])
+    assert [record.offset for record in reader.read(9, 0.0)] == [3, 4, 5]
+    log.lose_end("acks", 0, 4)
+    assert [record.offset for record in log.records("acks")] == [1, 3]
+
+
+def test_what_a_muted_client_sends_to_a_topic_gets_lost() -> None:
+    log = MemoryLog(ManualClock(), {"acks": 1, "heartbeats": 1})
+    log.muted.add(("one", "heartbeats"))
+    for client in ("one", "two"):
+        for topic in ("acks", "heartbeats"):
+            log.client(client).producer().send(topic, 0, client.encode(), b"")
+    assert [record.key for record in log.records("heartbeats")] == [b"two"]
+    assert len(log.records("acks")) == 2
+
+
 def test_a_topic_that_is_not_there_is_an_error() -> None:
     log, _ = make()
     with pytest.raises(LogError, match="no such partition"):

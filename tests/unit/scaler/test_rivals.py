@@ -73,6 +73,7 @@ def test_the_older_scaler_ends_and_the_newer_goes_on() -> None:
     older = Scaler(settings, table, log.client("one"), clock, silent)
     older.heartbeats.send()
     older.step()
+    clock.advance(0.001)
     newer = Scaler(settings, table, log.client("two"), clock, silent)
     newer.heartbeats.send()
     newer.heartbeats.send()

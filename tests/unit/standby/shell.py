@@ -118,9 +118,6 @@ class Cluster:
         self.generations += 1
         return GENERATION + self.generations - 1
 
-    def tail(self) -> Name:
-        return self.recovered[-1].name if self.recovered else NO_NAME
-
 
 class Node:
     """A node with one replica of the slot."""
@@ -155,6 +152,7 @@ class Node:
         self.follows: int | None = None
         self.silent = False  # sends no heartbeats
         self.frozen = False  # takes no turns
+        self.announces = True  # the log has its announcements in time
         self.deaf = False  # hears no heartbeats, not even its own
         self.keeps_outputs = True  # what it emits arrives at once
         self.way: list[Output] = []  # else it waits here,
@@ -236,9 +234,14 @@ class Node:
                     fitting = [context for context in fitting if context.offset <= upto]
                 found = fitting[-1] if fitting and (upto is not None or len(fitting) == (offset or 0) + 1) else None
                 return replica.on_context(found, cluster.first, now)
-            case act.ReadTail():
-                last_us = cluster.recovered[-1].appended_us if cluster.recovered else 0
-                return replica.on_tail(cluster.written, cluster.tail(), now, last_us)
+            case act.ReadTail(before, below, acknowledged, end):
+                written = cluster.recovered[:before]
+                lost = acknowledged is not None and acknowledged not in [item.name for item in written[end - 1 : end]]
+                below = acknowledged if lost else below
+                if below is not None:
+                    written = [output for output in written if output.name < below]
+                name, last_us = (written[-1].name, written[-1].appended_us) if written else (NO_NAME, 0)
+                return replica.on_tail(cluster.written, name, now, last_us, lost=lost)
             case act.Follow(offset):
                 self.follows = offset
             case act.Unfollow():
@@ -260,7 +263,10 @@ class Node:
                 for node in cluster.nodes:
                     node.replica.on_ack(ack, now)
             case act.Announce():
-                self.announced.append(self._say())
+                if self.announces:
+                    self.announced.append(self._say())
+                else:
+                    replica.on_unannounced()
             case act.Takeover():
                 self.takeovers.append(action)
             case act.Note(event, detail):
@@ -283,7 +289,7 @@ class Node:
                 self.cluster.written = generation
                 self.cluster.generation_of.append(generation)
             (self.cluster.recovered if output.topic == RECOVERED else self.cluster.side).append(output)
-            self.replica.on_delivered((output,))
+            self.replica.on_delivered((output,), len(self.cluster.recovered) - 1)
 
 
 def pair(cluster: Cluster, **options: object) -> tuple[Node, Node]:
@@ -310,3 +316,8 @@ def feed(cluster: Cluster, count: int, seconds: float = 0.2) -> None:
     for step in range(begin, begin + count):
         cluster.step(step)
         cluster.run(seconds)
+
+
+def hear(node: Node, sender: str, part: SlotBeat) -> None:
+    """Let a node hear what a worker says of the slot."""
+    node.detector.on_heartbeat(Heartbeat(node=sender, role="worker", incarnation=1, slots=[part]), node.cluster.now)

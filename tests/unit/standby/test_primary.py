@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 
 from services.gateway.operators import Frame
@@ -33,6 +35,9 @@ class Term:
         for edge in EDGES:
             outputs += self.slot.apply(self.writer.batch(edge, step))
         return [output for action in self.primary.emit(outputs, 7) for output in action.outputs]  # type: ignore[union-attr]
+
+    def tries(self, now: float) -> list[act.Action]:
+        return self.primary.acknowledge(self.slot, self.slot.register, now)
 
     def acks(self, now: float) -> list[Level0Ack | Level1Ack]:
         found: list[Level0Ack | Level1Ack] = []
@@ -125,6 +130,19 @@ def test_a_level1_ack_waits_for_the_outputs_before_its_context() -> None:
     assert [(ack.offset, ack.context_offset, ack.last_offset) for ack in level1] == [
         (term.saved.offset, 17, output.name.offset)
     ]
+
+
+def test_a_state_that_cannot_be_written_down_keeps_no_owner_from_going_on() -> None:
+    term = Term()
+    term.step(FIRST)
+    with patch.object(term.slot, "context", side_effect=OverflowError("int too large to convert")):
+        said = term.tries(1.1)
+        detail = f"before offset {term.slot.position}: OverflowError: int too large to convert"
+        assert said[0] == act.NoContext(detail)
+        assert not any(isinstance(action, act.NoContext | act.SaveContext) for action in term.tries(1.2))
+        assert isinstance(term.tries(2.2)[0], act.NoContext)
+    assert not term.primary.saving
+    assert isinstance(term.tries(3.3)[0], act.SaveContext)
 
 
 def test_while_one_waits_no_newer_context_takes_its_place() -> None:

@@ -11,11 +11,19 @@ from services.standby.promotion import NARROW_PARTS, PARTS, Promotion
 SLOT = 1
 
 
-def detector(announced: dict[int, tuple[int, int]]) -> Detector:
-    made = Detector("me", 1, 0.1)
+Announced = dict[int, tuple[int, int]]
+
+
+def say(to: Detector, role: str, announced: Announced) -> None:
     for epoch, (first, until) in announced.items():
-        part = SlotBeat(slot=SLOT, role="primary", epoch=epoch, busy_offset=first, busy_until=until)
-        made.on_heartbeat(Heartbeat(node=f"n{epoch}", incarnation=1, slots=[part]), 0.0)
+        part = SlotBeat(slot=SLOT, role=role, epoch=epoch, busy_offset=first, busy_until=until)
+        to.on_heartbeat(Heartbeat(node=f"{role}-{epoch}", incarnation=1, slots=[part]), 0.0)
+
+
+def detector(announced: Announced, speculated: Announced | None = None) -> Detector:
+    made = Detector("me", 1, 0.1)
+    say(made, "primary", announced)
+    say(made, "standby", speculated or {})
     return made
 
 
@@ -40,6 +48,33 @@ def test_two_deaths_in_a_row_on_one_record_prove_it(
     promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
     promotion.gather_evidence(detector(announced), SLOT)
     assert (promotion.suspects, promotion.proven) == (suspects, proven)
+
+
+@pytest.mark.parametrize(
+    ("announced", "speculated", "suspects", "proven"),
+    [
+        ({5: (53, 54)}, {5: (53, 111)}, (53, 54), True),  # the owner came closer than the standby after it
+        ({5: (40, 48)}, {5: (40, 90)}, (40, 48), False),
+        ({4: (34, 58)}, {5: (53, 111)}, (53, 58), False),  # where both have died
+        ({4: (54, 55)}, {5: (53, 111)}, (54, 55), True),
+        ({4: (34, 54)}, {5: (53, 111)}, (53, 54), False),  # nobody has died on it alone
+        ({4: (30, 40)}, {5: (53, 111)}, (53, 111), False),
+    ],
+)
+def test_a_standby_that_dies_as_it_speculates_hides_nothing_of_what_owners_have_announced(
+    announced: Announced, speculated: Announced, suspects: tuple[int, int], proven: bool
+) -> None:
+    promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
+    promotion.gather_evidence(detector(announced, speculated), SLOT)
+    assert (promotion.suspects, promotion.proven) == (suspects, proven)
+
+
+def test_what_the_owner_survives_is_no_evidence_against_it() -> None:
+    made = detector({}, {5: (40, 90)})
+    for position, left in ((60, [(40, 90)]), (90, [])):
+        part = SlotBeat(slot=SLOT, role="primary", epoch=5, position=position, busy_offset=-1)
+        made.on_heartbeat(Heartbeat(node="primary-5", incarnation=1, slots=[part]), 0.0)
+        assert made.announced(SLOT, 5) == left
 
 
 def test_nobody_died_when_a_slot_moves() -> None:

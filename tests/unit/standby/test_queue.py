@@ -148,6 +148,19 @@ def test_in_whatever_order_they_arrive_no_gap_is_acknowledged(order: list[int]) 
     assert pending.last == Name(3, 1)
 
 
+def test_a_place_that_is_not_behind_the_last_says_that_the_log_has_lost_its_end() -> None:
+    queue = PendingQueue()
+    queue.sent([output(1), output(2), output(3)])
+    assert queue.place(Name(1, 0), 5)
+    queue.delivered(Name(1, 0), RECOVERED)
+    assert queue.last_end == 6
+    queue.delivered(Name(2, 0), RECOVERED)
+    assert queue.last_end == 0  # of this one the place is not known
+    assert not queue.place(Name(3, 0), 5)
+    queue.delivered(Name(3, 0), RECOVERED)
+    assert queue.last_end == 6
+
+
 def test_what_is_on_its_way_twice_arrives_twice_in_whatever_order() -> None:
     pending = PendingQueue()
     first, second = output(1, topic=LATE), output(2)

@@ -11,11 +11,11 @@ import pytest
 from services.gateway.steps import StepBook
 from services.recovery.model import Model, ModelError
 from services.recovery.store import PendingError
-from services.runtime.messages import Heartbeat, LogRecord, ModelChange, SlotBeat, TupleBatch
+from services.runtime.messages import LogRecord, ModelChange, SlotBeat, TupleBatch
 from services.standby import actions as act
 from services.standby.replica import DIFFERS_PATIENCE, Stage
 from tests.unit.gateway.small_slot import FIRST, MODEL, SLOT, batch
-from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, make, pair, steps
+from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear, make, pair, steps
 
 # ---- what may be missing -------------------------------------------------------------------------------------------
 
@@ -400,10 +400,6 @@ def test_a_standby_does_not_process_what_only_a_quarantine_made_survivable(clust
     assert n2.replica.slot.position == after
 
 
-def hear(node: Node, sender: str, part: SlotBeat) -> None:
-    node.detector.on_heartbeat(Heartbeat(node=sender, role="worker", incarnation=1, slots=[part]), node.cluster.now)
-
-
 def test_the_position_it_tells_is_never_past_the_record_it_is_on(cluster: Cluster) -> None:
     n1, _ = pair(cluster)
     feed(cluster, 1)
@@ -440,3 +436,23 @@ def test_records_that_are_announced_one_by_one_take_a_turn_each(cluster: Cluster
         turns += 1
     assert n2.replica.scan.quarantined == set()
     assert turns <= 64 + 4
+
+
+@pytest.mark.parametrize("speculate", [False, True])
+def test_what_is_announced_and_not_out_is_not_processed_before_it_is_announced_again(
+    cluster: Cluster, speculate: bool
+) -> None:
+    n2 = Node(cluster, "n2", batch_size="inf", speculate=speculate)
+    cluster.own(1, "n1", make())
+    first = cluster.end
+    for step in range(FIRST, FIRST + 3):
+        cluster.step(step)
+    hear(n2, "n1", SlotBeat(slot=SLOT, role="primary", epoch=1, position=first))
+    n2.announces = False
+    cluster.run(3.0)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.slot.position == first
+    n2.announces = True
+    cluster.run(0.5)
+    assert n2.replica.slot.position == cluster.end
+    assert n2.announced[0].busy_offset == first

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from services.runtime.log import LATE
-from services.runtime.messages import LogRecord, ModelChange
+from services.runtime.messages import LogRecord, ModelChange, SlotBeat
 from services.standby.replica import Stage
-from tests.unit.gateway.small_slot import FIRST
-from tests.unit.standby.shell import DETECT_S, Cluster, feed, pair, steps
+from tests.unit.gateway.small_slot import FIRST, SLOT
+from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, pair, steps
 
 
 def names_go_up(cluster: Cluster) -> bool:
@@ -191,3 +191,16 @@ def test_another_node_that_takes_over_ends_it(cluster: Cluster) -> None:
     assert n2.replica.waits
     cluster.run(0.5)
     assert n2.stage() is Stage.WATCH  # it has all its time
+
+
+def test_nobody_speculates_on_records_of_which_somebody_has_died(cluster: Cluster) -> None:
+    n2 = Node(cluster, "n2", batch_size="inf", speculate=True)
+    cluster.own(1, "n1", make())
+    first = cluster.end
+    for step in range(FIRST, FIRST + 3):
+        cluster.step(step)
+    hear(n2, "n1", SlotBeat(slot=SLOT, role="primary", epoch=1, position=first))
+    hear(n2, "n3", SlotBeat(slot=SLOT, role="standby", epoch=1, busy_offset=first, busy_until=first + 5))
+    cluster.run(2.0)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.speculated.begun == 0

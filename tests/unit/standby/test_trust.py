@@ -11,7 +11,7 @@ from services.standby.ownership import Register
 from services.standby.replica import Stage
 from services.standby.trust import CHECK_S, FORGIVEN_S, PATIENCE_S, SHORT_S, Spell, Trust
 from tests.unit.gateway.small_slot import FIRST, GENERATION, load
-from tests.unit.standby.shell import Cluster, Node, feed, pair
+from tests.unit.standby.shell import TICK_S, Cluster, Node, feed, pair
 
 
 def lose(cluster: Cluster, count: int) -> None:
@@ -140,6 +140,41 @@ def test_what_the_generation_before_has_written_is_not_written_again_by_who_buil
     names = [output.name for generation, output in written if generation == n3.replica.scan.generation]
     assert 0 < began <= min(name.offset for name in names)
     assert wrong(cluster) == []
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("lost", [1, 3, 7])
+@pytest.mark.parametrize("contexts", [0.4, 1000.0])
+def test_outputs_that_the_log_has_lost_are_written_again_in_a_new_generation(
+    cluster: Cluster, contexts: float, lost: int, dies: bool
+) -> None:
+    n1, _ = pair(cluster, context_s=contexts)
+    feed(cluster, 8)
+    cluster.run(1.0)  # the outputs are acknowledged, and the secondary keeps none of them
+    del cluster.recovered[-lost:], cluster.generation_of[-lost:]
+    if dies:
+        n1.die()
+    settle(cluster, FIRST + 8)
+    assert wrong(cluster) == []
+    (owner,) = [node for node in cluster.nodes if node.stage() is Stage.OWN]
+    assert "`recovered` lost its end" in owner.replica.scan.declared
+
+
+def test_outputs_that_are_seen_late_are_not_taken_for_lost(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster)
+    feed(cluster, 8)
+    cluster.run(1.0)
+    held = cluster.recovered[-3:]
+    del cluster.recovered[-3:]
+    n1.die()
+    while n2.stage() is not Stage.TAIL:
+        cluster.run(TICK_S)
+    cluster.run(0.5)
+    assert n2.stage() is Stage.TAIL
+    cluster.recovered += held
+    cluster.run(0.5)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.scan.declared == ""
 
 
 def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster: Cluster) -> None:

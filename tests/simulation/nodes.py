@@ -1,0 +1,100 @@
+"""What the simulator keeps of each process: its clock, and what is left of it after faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.runtime.clock import ManualClock, SteadyClock
+from services.runtime.log import Producer
+from services.runtime.settings import Settings
+from services.runtime.testing import MemoryClient
+
+
+@dataclass
+class NodeClock:
+    """A process's own clock: intervals are everybody's; the time of day may be off, and go too fast or too slowly.
+
+    Attributes:
+        skew_us: how far the time of day is off, microseconds, at the monotonic time `since_s`.
+        drift: seconds by which the time of day gets further off in each second.
+    """
+
+    base: ManualClock
+    skew_us: int = 0
+    drift: float = 0.0
+    since_s: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.base.monotonic()
+
+    def now_us(self) -> int:
+        return self.base.now_us() + self.skew_us + round((self.monotonic() - self.since_s) * self.drift * 1e6)
+
+    def sleep(self, seconds: float) -> None:
+        del seconds
+
+    @property
+    def right(self) -> bool:
+        """Whether it shows the true time."""
+        return not self.skew_us and not self.drift
+
+    def set_off(self, skew_us: int, drift: float = 0.0) -> None:
+        """Let the time of day jump to this far from the true one, and drift from there."""
+        self.skew_us, self.drift, self.since_s = skew_us, drift, self.monotonic()
+
+
+@dataclass
+class Node:
+    """A worker (or the scaler): what is left of it after faults.
+
+    Attributes:
+        announced_by: it waits until the log has its announcement, or until this time; None = it waits for none.
+        settings: that its next process starts with; None = those of the world.
+    """
+
+    name: str
+    client: MemoryClient
+    clock: NodeClock
+    made: Any = None
+    paused: bool = False
+    beat_at: float = 0.0
+    turn_at: float = 0.0
+    restart_at: float | None = 0.0
+    crash_after: int | None = None
+    cut_writing: bool = False
+    announced_by: float | None = None
+    settings: Settings | None = None
+
+
+@dataclass
+class SimEdge:
+    """Publishes one batch a step and slot, in order, as `services.edge` does.
+
+    Attributes:
+        sensors: by slot.
+        clock: the machine's; `steady`: the process's, which goes on past its jumps as the real edge's does.
+        was_right: the machine's clock was, when this process began.
+        sent: (slot, incarnation, event time) -> when it was handed over.
+        died: incarnation -> when.
+        poison: a reading of its next step will be this value; None = what the sensor reads.
+    """
+
+    name: str
+    client: MemoryClient
+    sensors: dict[int, list[int]]
+    clock: NodeClock
+    steady: SteadyClock
+    was_right: bool = True
+    producer: Producer | None = None
+    beats: Producer | None = None
+    beat_at: float = 0.0
+    beats_sent: int = 0
+    next_step: int = 0
+    incarnation: int = 0
+    alive_from: float = 0.0
+    paused: bool = False
+    repeats: bool = False
+    poison: float | None = None
+    sent: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    died: dict[int, float] = field(default_factory=dict)

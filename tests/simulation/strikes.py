@@ -1,0 +1,206 @@
+"""Strikes beyond those of `World`: what brokers do to logs in good order, clocks, poison, settings, namesakes.
+
+Each takes the world, strikes, and says in the world's notes what it did. Times are virtual seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from services.runtime import log as topics
+from services.runtime.messages import Ack, Level1Ack
+from services.runtime.settings import Operator, Settings
+from tests.simulation import poison
+from tests.simulation.nodes import Node
+from tests.simulation.world import EDGES, HEARD_S, SLOTS, WORKERS, World
+
+HOUR_US = 3_600_000_000
+MAX_DRIFT = 0.02
+"""A clock may gain or lose so many seconds in each second: many times what a bad quartz does."""
+
+OF_ONE_NODE: tuple[dict[str, Any], ...] = (
+    {"batch_size": 1},
+    {"batch_size": 60},
+    {"batch_size": "inf"},
+    {"detect_s": 0.5},
+    {"detect_s": 1.2},
+    {"speculate": True},
+    {"context_s": 0.2},
+    {"ack_s": 0.1},
+    {"context_bytes": 300},
+    {"policy": "model", "max_recovery_s": 0.02},
+)
+"""Settings of [standby] in which the workers of one system may differ."""
+
+
+# ---- what a broker does in good order ------------------------------------------------------------------------------
+
+
+def clean(world: World, *, all_die: bool) -> None:
+    """Compact `acks`, and let retention take what stands before each slot's resume point; `all_die`: the workers too.
+
+    Compaction leaves the newest segment alone, so a random last part of the topic stays as it was.
+    """
+    rng = world.rng
+    resumes = resume_points(world)  # before compaction: it must leave them
+    end = world.log.stored(topics.ACKS, 0).end
+    took = {(topics.ACKS, 0): world.log.compact(topics.ACKS, 0, end - rng.choice((0, 0, rng.randrange(40))))}
+    for slot, resume in resumes.items():
+        took[topics.TUPLES, slot] = world.log.truncate(topics.TUPLES, slot, resume.offset)
+        took[topics.CONTEXTS, slot] = world.log.truncate(topics.CONTEXTS, slot, resume.context_offset)
+    for place, records in took.items():
+        world.removed.setdefault(place, []).extend(records)
+    sizes = ", ".join(f"{topic}/{partition} {len(records)}" for (topic, partition), records in took.items())
+    world.note(f"compaction and retention take records: {sizes}{'; all workers die' if all_die else ''}")
+    if all_die:
+        for name in world.nodes:
+            world.kill(name)
+
+
+def resume_points(world: World) -> dict[int, Level1Ack]:
+    """Return each slot's newest Level-1-Ack, as far as slots have one."""
+    found: dict[int, Level1Ack] = {}
+    for record in world.usable(topics.ACKS):
+        ack = Ack.FromString(record.value or b"")
+        known = found.get(ack.level1.slot)
+        if ack.WhichOneof("body") == "level1" and (
+            known is None or (ack.level1.epoch, ack.level1.offset) >= (known.epoch, known.offset)
+        ):
+            found[ack.level1.slot] = ack.level1
+    return found
+
+
+def lose_parts(world: World) -> None:
+    """Kill the broker, which loses the last records of a slot's contexts: parts of one, or several."""
+    slot = world.rng.randrange(SLOTS)
+    world.lose_end(slot, world.rng.randrange(1, 9), topic=topics.CONTEXTS, all_die=world.rng.random() < 0.5)
+
+
+# ---- clocks --------------------------------------------------------------------------------------------------------
+
+
+def jump(world: World, *, edges: bool) -> None:
+    """Let the wall clock of an edge, or of a worker, jump by minutes or hours, and drift from then on."""
+    rng = world.rng
+    edge, worker = world.edges[rng.randrange(EDGES)], world.nodes[rng.choice(WORKERS)]
+    reach_us = rng.choice((2_000_000, 600_000_000, 6 * HOUR_US))
+    skew_us, drift = rng.randrange(-reach_us, reach_us), rng.choice((0.0, rng.uniform(-MAX_DRIFT, MAX_DRIFT)))
+    name, clock = (edge.name, edge.clock) if edges else (worker.name, worker.clock)
+    clock.set_off(skew_us, drift)
+    world.note(f"clock of {name} jumps to {skew_us / 1e6:.1f} s off, and drifts by {drift:.3f} s each second")
+    if edges:
+        world.struck.add(name)
+        if edge.was_right and edge.producer is not None and world.now - edge.alive_from > 2 * HEARD_S:
+            world.jumped.add((edge.name, edge.incarnation))
+
+
+# ---- poison --------------------------------------------------------------------------------------------------------
+
+
+def damage(world: World, count: int) -> None:
+    """Append records to all topics that no reader can use."""
+    rng = world.rng
+    world.note(f"{count} records that nobody can use are appended to every topic")
+    for _ in range(count):
+        for topic in topics.TOPICS:
+            partition = rng.randrange(world.log.layout[topic])
+            key, value = poison.unusable(rng, topic, world.log.records(topic, partition)[-60:])
+            if topic == topics.ACKS:
+                key = b"stranger"  # nobody but its owner writes under a key that compaction keeps the last record of
+            world.damaged.add((topic, partition, world.log.stored(topic, partition).end))
+            world.log.append(topic, partition, key, value)
+
+
+def kill_by_reading(world: World) -> None:
+    """Let an edge read a value that kills whoever processes it."""
+    if world.poisonings:
+        return  # it takes as long as the run does to tell one such record from the others
+    value = poison.DEADLY + len(world.poisonings)
+    edge = world.edges[world.rng.randrange(EDGES)]
+    world.note(f"{edge.name} reads {value:.0f}, which kills its workers")
+    edge.poison = value
+    world.struck.update(world.nodes)
+    world.poisonings[value] = 0, world.strikes
+
+
+def wedge(world: World) -> None:
+    """Let an edge read a value with which no context can be written."""
+    edge = world.edges[world.rng.randrange(EDGES)]
+    world.note(f"{edge.name} reads {poison.UNWRITABLE:.0f}, which no context can hold")
+    edge.poison = poison.UNWRITABLE
+
+
+# ---- settings ------------------------------------------------------------------------------------------------------
+
+
+def roll(world: World, change: Callable[[Settings], Settings]) -> None:
+    """Restart the workers one after the other with other settings."""
+    rng = world.rng
+    settings = change(world.settings)
+    for name in rng.sample(WORKERS, len(WORKERS)):
+        node = world.nodes[name]
+        node.settings = settings
+        world.kill(name)
+        world.run(rng.uniform(0.3, 1.5))
+
+
+def of_one_node(world: World) -> Callable[[Settings], Settings]:
+    """Draw a change of settings in which workers may differ, and say it."""
+    changed = world.rng.choice(OF_ONE_NODE)
+    world.note(f"rolling restart: {changed}")
+    return lambda settings: settings.model_copy(update={"standby": settings.standby.model_copy(update=changed)})
+
+
+def of_all(world: World) -> Callable[[Settings], Settings]:
+    """Draw a change of what the slots compute, and say it: workers with other settings differ from the slots'."""
+    delta = world.rng.choice((0.8, 0.95))
+    longer = world.rng.random() < 0.5
+    world.operators_changed |= longer
+    world.note(f"rolling restart: delta {delta}{', longer windows' if longer else ''}")
+
+    def change(settings: Settings) -> Settings:
+        operators = [
+            Operator(use=item.use, **item.options | {"window": item.options["window"] + 2})
+            if longer and "window" in item.options
+            else item
+            for item in settings.query.operators
+        ]
+        return settings.model_copy(
+            update={
+                "recovery": settings.recovery.model_copy(update={"delta": delta}),
+                "query": settings.query.model_copy(update={"operators": operators}),
+            }
+        )
+
+    return change
+
+
+# ---- heartbeats and names ------------------------------------------------------------------------------------------
+
+
+def mute(world: World, name: str, seconds: float) -> None:
+    """Let the heartbeats of a worker or an edge get lost for a while; all else that it writes arrives."""
+    world.note(f"heartbeats of {name} stay away")
+    world.struck.add(name)
+    world.mutes[name] += 1
+    client = world.nodes[name].client.client_id if name in world.nodes else name
+    world.log.muted.add((client, topics.HEARTBEATS))
+    world.run(seconds)
+    world.log.muted.discard((client, topics.HEARTBEATS))
+
+
+def namesake(world: World, name: str) -> None:
+    """Start a second process of a worker's name, or of the scaler's, beside the one that runs; that one is to end."""
+    elder = world.nodes.get(name, world.scaler)
+    if elder.made is None:
+        return
+    world.note(f"a second process of {name} is started")
+    world.struck.add(name)
+    client = world.log.client(f"{name} from {world.now:.2f}")
+    newer = Node(name, client, elder.clock, restart_at=world.now + 0.1, settings=elder.settings)
+    world.elders.append(elder)
+    if name in world.nodes:
+        world.nodes[name] = newer
+    else:
+        world.scaler = newer
