@@ -53,8 +53,9 @@ def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[st
     rows = slice(first, first + len(scored.where))
     within, level = np.zeros(scored.where.shape, dtype=bool), np.zeros(scored.where.shape)
     within[scored.where] = off <= scored.bound
-    with np.errstate(divide="ignore", invalid="ignore"):
-        usual = np.nanmean(world.truth.values, axis=0)
+    known = np.isfinite(world.truth.values)
+    usual = np.where(known, world.truth.values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a sensor may be constant
         level = np.nan_to_num((delivery.mean[rows] - usual) / world.scale)
     coverage = Coverage(1, scored.where.shape[1])
     coverage.add_table(delivery.estimated[rows], scored.where, within, level)

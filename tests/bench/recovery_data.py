@@ -289,11 +289,14 @@ def judge(found: Found, trial: Trial) -> dict[str, Any]:
             str(level): round(float((inside.sum(axis=0)[counts > 0] / counts[counts > 0]).min()), 4)
             for level, inside in within.items()
         }
-        with np.errstate(invalid="ignore"):
-            high = (found.mean - np.nanmean(trial.values, axis=0)) / trial.unit
+        seen = np.isfinite(trial.values)
+        usual = np.where(seen, trial.values, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+        high = np.nan_to_num((found.mean - usual) / trial.unit)
         fifth = np.searchsorted(np.quantile(high[scored], (0.2, 0.4, 0.6, 0.8)), high)
         result["worst_level"] = {
-            str(level): round(min(float(inside[scored & (fifth == each)].mean()) for each in range(5)), 4)
+            str(level): round(
+                min(float(inside[scored & (fifth == each)].mean()) for each in np.unique(fifth[scored])), 4
+            )
             for level, inside in within.items()
         }
         coverage = Coverage(1, trial.values.shape[1])

@@ -322,7 +322,7 @@ def coverages(tally: Tally, sensors: int, missing: float) -> dict[str, Any]:
     fifth = np.searchsorted(np.quantile(level, (0.2, 0.4, 0.6, 0.8)), level)
     worst = coverage.worst_sensor()
     return {
-        "worst_level": round(min(float(within[fifth == each].mean()) for each in range(5)), 4),
+        "worst_level": round(min(float(within[fifth == each].mean()) for each in np.unique(fifth)), 4),
         "worst_sensor": None if worst is None else round(worst[1], 4),
         "coverage_by": coverage.shares(),
     }

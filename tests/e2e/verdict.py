@@ -79,7 +79,7 @@ class Verdict:
         """Return the root mean square error of all recovered values, in standard deviations of their sensors."""
         found = recovered_figures(self.checked.delivery, self.world, 0.9)["nrmse"]
         assert found is not None
-        return found
+        return float(found)
 
 
 def batches(slot: int, records: Sequence[Record]) -> Iterator[Letter]:
