@@ -256,7 +256,7 @@ class MemoryProducer:
                 lane.queue.clear()
         heard: list[Answer] = []
         lost: list[Answer] = []
-        for entry in self._acks:
+        for entry in sorted(self._acks, key=lambda entry: entry[:2]):  # a heap; what is told late keeps its order
             came_in = entry[0] <= self.connection.cut_s and entry[1] < answered
             (heard if entry[3] is not None or came_in else lost).append(entry)
         self._acks = heard
