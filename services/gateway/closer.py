@@ -40,6 +40,7 @@ class Closer:
     def __init__(self, steps: Steps, now: float) -> None:
         self._steps = steps
         self._since = now  # earlier silence is not held against an edge
+        self._decided = now
         self._heard: dict[str, _Heard] = {}
         self._gap_from: float | None = None
         self._hold_until = now
@@ -85,6 +86,7 @@ class Closer:
         """
         if log_us != self._log[0]:
             self._log = log_us, now
+        self._look_up(now)
         if not connected:
             if self._gap_from is None:
                 self._gap_from = now
@@ -126,6 +128,19 @@ class Closer:
         if not waiting and not others_done:
             decisions += self._all_silent(book, now)
         return decisions
+
+    def _look_up(self, now: float) -> None:
+        """Do not hold against the edges that this owner was busy: what they sent meanwhile waits to be read.
+
+        A slide of each turn counts all the same, so that an owner that is always busy still finds who is silent.
+        """
+        busy_s = now - self._decided - self._steps.slide_s
+        self._decided = now
+        if busy_s > 0:
+            self._since = min(self._since + busy_s, now)
+            self._cursor_at = min(self._cursor_at + busy_s, now)
+            for heard in self._heard.values():
+                heard.at = min(heard.at + busy_s, now)
 
     def _forgive(self, gap_s: float, now: float, patience_s: float) -> None:
         """Do not hold against the edges that nothing came back for a while.

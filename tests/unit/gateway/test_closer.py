@@ -196,6 +196,27 @@ def test_short_stalls_do_not_put_off_for_ever_what_is_due() -> None:
     assert [edge for _, edge, _ in owner.outs] == ["e3"]
 
 
+def test_edges_are_not_silent_for_as_long_as_their_owner_was_busy_with_one_step() -> None:
+    owner = settled()
+    owner.now += 3.0  # one step of a large slot, say
+    owner.tick()
+    assert owner.decided == []
+    for edge in EDGES:  # what they sent meanwhile is read
+        owner.deliver(edge, owner.step)
+    owner.run(1.0, ALL)
+    assert owner.decided == []
+
+
+def test_an_owner_that_is_always_busy_still_finds_who_is_silent() -> None:
+    owner = settled()
+    for _ in range(8):
+        owner.now += 3 * SLIDE_S
+        for edge in EDGES[1:]:
+            owner.deliver(edge, owner.step)
+        owner.tick()
+    assert {edge for _, edge, _ in owner.outs} == {EDGES[0]}
+
+
 def test_one_stall_after_the_other_does_not_hide_a_silent_edge() -> None:
     owner = settled()
     for _ in range(6):
