@@ -135,6 +135,7 @@ class Host:
     Args:
         log: the cluster, as this node sees it.
         limit: tuples/s that it does not exceed, as a smaller machine would; None = as fast as it can.
+        threads: models are read beside the loop. In virtual time they must not be: a thread takes real time.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class Host:
         logger: BoundLogger,
         *,
         limit: float | None = None,
+        threads: bool = True,
     ) -> None:
         self.settings = settings
         self.node = node
@@ -165,7 +167,7 @@ class Host:
         self._standby_at = 0.0  # until then what only a standby does waits while it is behind
         self._renew_at = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
-        self._shelf = Shelf(self._load)
+        self._shelf = Shelf(self._load, at_once=not threads)
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
         )

@@ -34,10 +34,13 @@ class Shelf:
     Args:
         read: SHA-256 -> model, from the store; raises ModelError.
         clock: monotonic seconds.
+        at_once: read models where they are asked for, and let the loop wait.
     """
 
-    def __init__(self, read: Callable[[str], Model], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._read, self._clock = read, clock
+    def __init__(
+        self, read: Callable[[str], Model], *, clock: Callable[[], float] = time.monotonic, at_once: bool = False
+    ) -> None:
+        self._read, self._clock, self._at_once = read, clock, at_once
         self._models: OrderedDict[str, Model] = OrderedDict()
         self._parts: dict[str, set[Names]] = {}  # the parts of each that have been made ready, or cannot be
         self._tasks: dict[str, Task[Model]] = {}
@@ -79,7 +82,9 @@ class Shelf:
         if names not in self._parts.get(sha256, ()):
             self._parts.setdefault(sha256, set()).add(names)
             work = partial(_ready, self._models.get(sha256), partial(self._read, sha256), names)
-            self._tasks[sha256] = Task(work, "model")
+            self._tasks[sha256] = Task(work, "model", at_once=self._at_once)
+            if self._at_once:
+                self._take(sha256)
 
     def _take(self, sha256: str) -> None:
         """Take what a thread has made."""

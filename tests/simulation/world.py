@@ -317,7 +317,7 @@ class World:
             if node.name == "scaler":
                 node.made = Scaler(settings, self.table, node.client, node.clock, _silent)
             else:
-                host = Host(settings, node.name, self.table, node.client, node.clock, _silent)
+                host = Host(settings, node.name, self.table, node.client, node.clock, _silent, threads=False)
                 self._arm(node, host)
                 node.made = host
         except LogError:

@@ -66,7 +66,7 @@ class Plant:
         self._producer.flush(1.0)
         clocks = {name: OwnTime(self.clock) for name in ("a", "b")}
         self.hosts = {
-            name: Host(settings, name, TABLE, self.log.client(name), clock, _silent, limit=LIMIT)
+            name: Host(settings, name, TABLE, self.log.client(name), clock, _silent, limit=LIMIT, threads=False)
             for name, clock in clocks.items()
         }
         self._clocks = clocks

@@ -55,6 +55,12 @@ def awaited(shelf: Shelf, sha256: str, names: tuple[str, ...] = NAMES) -> Model:
     return shelf.get(sha256, names)
 
 
+def test_in_virtual_time_it_is_there_at_once(store: Store) -> None:
+    at_once = Shelf(store, clock=lambda: store.now, at_once=True)
+    assert at_once.get("aa", NAMES) is FLEET
+    assert at_once.prepare("aa", NAMES) is None
+
+
 def test_whoever_asks_before_it_is_there_is_told_to_wait(shelf: Shelf, store: Store) -> None:
     store.may.clear()
     for _ in range(3):
