@@ -162,10 +162,10 @@ def _left_for_good(self: Closer, book: StepBook, name: str) -> bool:
 
 
 PLANTED: dict[str, tuple[int, tuple[tuple[type, str, Any], ...]]] = {
-    "the last word in the plan counts": (3, ((Words, "take", _last_word_counts),)),
-    "a control record of the same epoch counts again": (3, ((Register, "read", _unnumbered),)),
+    "the last word in the plan counts": (2, ((Words, "take", _last_word_counts),)),
+    "a control record of the same epoch counts again": (6, ((Register, "read", _unnumbered),)),
     "an edge that has left is out whatever is said since": (
-        5,
+        11,
         ((Detector, "on_heartbeat", _all_is_news), (Closer, "_has_left", _left_for_good)),
     ),
 }
