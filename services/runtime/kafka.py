@@ -179,6 +179,7 @@ class KafkaProducer:
 
     def __init__(self, options: dict[str, Any], prefix: str) -> None:
         self.appended_us = 0
+        self._refused = ""  # the last record that was, in the library's words
         self._producer = make_client(ConfluentProducer, options)
         self._prefix = prefix
 
@@ -213,10 +214,10 @@ class KafkaProducer:
         return queued
 
     def poll(self, timeout_s: float = 0.0) -> int:
-        return _unless_ended(self._producer.poll, timeout_s)
+        return self._unless_ended(self._producer.poll, timeout_s)
 
     def flush(self, timeout_s: float) -> int:
-        return _unless_ended(self._producer.flush, timeout_s)
+        return self._unless_ended(self._producer.flush, timeout_s)
 
     def close(self) -> None:
         self._producer.purge()
@@ -227,26 +228,26 @@ class KafkaProducer:
         offset = message.offset()
         kind, milliseconds = message.timestamp()
         self.appended_us = milliseconds * 1000 if error is None and kind == TIMESTAMP_LOG_APPEND_TIME else 0
+        self._refused = self._refused if error is None else said(error)
         delivered(None if error is None else LogError(said(error)), -1 if offset is None else offset)
 
+    def _unless_ended(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """Call the library; make a LogError of a fatal error, which it raises in one of three ways.
 
-def _unless_ended(call: Callable[[float], int], timeout_s: float) -> int:
-    """Call the library; make a LogError of a fatal error, which it raises in one of three ways.
-
-    Raises:
-        LogError: the producer has ended.
-    """
-    try:
-        return int(call(timeout_s))
-    except KafkaException as error:
-        raise LogError(said(error)) from error
-    except SystemError as error:  # it was raised in a callback
-        raise LogError(str(error.__cause__ or error)) from error
-    except:
-        found: object = sys.exc_info()[1]
-        if isinstance(found, KafkaError):
-            raise LogError(said(found)) from None
-        raise
+        Raises:
+            LogError: the producer has ended.
+        """
+        try:
+            return int(call(timeout_s))
+        except KafkaException as error:
+            raise LogError(said(error)) from error
+        except SystemError as error:  # it was raised in a callback, and may have been lost there
+            raise LogError(str(error.__cause__ or self._refused or error)) from error
+        except:
+            found: object = sys.exc_info()[1]
+            if isinstance(found, KafkaError):
+                raise LogError(said(found)) from None
+            raise
 
 
 class KafkaReader:

@@ -100,6 +100,16 @@ def run_schedule(world: World, faults: int | None = None, without: frozenset[str
         world.run(PROOF_S)
 
 
+def _die_of_reading(world: World) -> None:
+    """Let a record kill whoever processes it, and let that be proven before anything else strikes.
+
+    Whoever is killed by something else meanwhile, on a record that it has announced, would be evidence against that one
+    (docs/faults.md).
+    """
+    if strikes.kill_by_reading(world):
+        world.run(PROOF_S)
+
+
 def _strike(world: World, kind: str) -> None:
     rng = world.rng
     world.strikes += 1
@@ -158,7 +168,7 @@ _FURTHER: dict[str, Callable[[World, str], None]] = {
     "clock": lambda world, _: strikes.jump(world, edges=False),
     "clock-edge": lambda world, _: strikes.jump(world, edges=True),
     "damage": lambda world, _: strikes.damage(world, world.rng.randrange(1, 6)),
-    "die-of-reading": lambda world, _: strikes.kill_by_reading(world),
+    "die-of-reading": lambda world, _: _die_of_reading(world),
     "wedge": lambda world, _: strikes.wedge(world),
     "settings": lambda world, _: strikes.roll(world, strikes.of_one_node(world)),
     "settings-all": lambda world, _: strikes.roll(world, strikes.of_all(world)),

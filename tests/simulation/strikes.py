@@ -112,16 +112,17 @@ def damage(world: World, count: int) -> None:
             world.log.append(topic, partition, key, value)
 
 
-def kill_by_reading(world: World) -> None:
-    """Let an edge read a value that kills whoever processes it."""
+def kill_by_reading(world: World) -> bool:
+    """Let an edge read a value that kills whoever processes it; return whether one does, for the first time."""
     if world.poisonings:
-        return  # it takes as long as the run does to tell one such record from the others
+        return False  # it takes as long as the run does to tell one such record from the others
     value = poison.DEADLY + len(world.poisonings)
     edge = world.edges[world.rng.randrange(EDGES)]
     world.note(f"{edge.name} reads {value:.0f}, which kills its workers")
     edge.poison = value
     world.struck.update(world.nodes)
     world.poisonings[value] = 0, world.strikes
+    return True
 
 
 def wedge(world: World) -> None:
