@@ -26,7 +26,7 @@ from itertools import islice, takewhile
 from services.gateway.slot import LoadModel, Output, Slot
 from services.recovery.model import ModelError
 from services.recovery.store import PendingError
-from services.runtime.log import DEAD_LETTERS, RECOVERED, Record
+from services.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES, LogError, Record
 from services.runtime.marks import NO_MARK, Mark, digest_of
 from services.runtime.messages import (
     VERSION,
@@ -418,8 +418,13 @@ class Replica:
         return self._start_reading(min(first, self.intake.next), now)
 
     def on_fetched(self, records: list[Record], now: float) -> list[act.Action]:
-        """Answer to `Fetch`."""
+        """Answer to `Fetch`.
+
+        Raises:
+            LogError: nothing came but the record that was read before; it is to be asked for again, after a while.
+        """
         asked, self._asked = self._asked, None
+        before = self.intake.next
         todo: list[act.Action] | None = None
         if records and records[0].offset == self.intake.next - 1:
             todo = self._compare(records[0], self.intake.digest, now)
@@ -439,7 +444,7 @@ class Replica:
                 self.batching.costs.on_pull(now, now - asked, len(records))
             return []
         if self.intake.next < self._target:
-            return self._fetch_to(self._target, now)
+            return self._fetch_on(before, now)
         promotion = self._promotion
         if promotion is None:
             return []
@@ -777,6 +782,12 @@ class Replica:
             return self.on_fetched([], now) if self.stage is not Stage.WATCH else []
         self.intake.pulls += 1
         return self._ask(now, act.Fetch(self.intake.next - checks, max(end, self.intake.next)))
+
+    def _fetch_on(self, before: int, now: float) -> list[act.Action]:
+        """Fetch the rest of what was asked for. At once only if something came: the log may not show it yet."""
+        if self.intake.next == before:
+            raise LogError(f"{TUPLES}/{self.slot_id}: nothing came of {before}..{self._target}")
+        return self._fetch_to(self._target, now)
 
     def _take_in(self, records: list[Record], now: float) -> list[act.Action] | None:
         """Take in what was read; return what to do instead of going on if a new generation changes the state."""

@@ -204,7 +204,8 @@ def test_control_records_carry_the_epoch_of_their_writer() -> None:
     term.step(FIRST)
     term.writer.own(2, "n1")
     play(term.slot, term.writer.records[-1:])
-    actions = term.primary.decide(term.slot, Wish(make_config()), 0.0, connected=True)
-    actions += term.primary.decide(term.slot, Wish(make_config()), 60.0, connected=True)
+    actions: list[act.Action] = []
+    for tenths in range(100):
+        actions += term.primary.decide(term.slot, Wish(make_config()), tenths / 10, connected=True)
     found = [action.record.edge_out for action in actions if isinstance(action, act.Append)]
-    assert [(item.edge, item.epoch) for item in found] == [(edge, 2) for edge in EDGES]
+    assert {(item.edge, item.epoch) for item in found if item.edge} == {(edge, 2) for edge in EDGES}
