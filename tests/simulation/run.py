@@ -27,8 +27,8 @@ TICKS_S = (0.02, 0.05, 0.05, 0.05)
 """Turns of the workers, by seed: in most runs the machines are busy, and the turns longer."""
 
 NOT_DRAWN = frozenset(("die-of-reading",))
-"""Strikes that only tests of their own set. Which record kills is not always proven by the fourth death when other things
-have struck the slot before or strike it meanwhile (seeds 202, 362 of 2026-11-26; docs/faults.md)."""
+"""Strikes that only tests of their own set. Which record kills is not always proven by the fourth death when something
+else has struck the slot before or strikes it meanwhile (seeds 202, 362 of 2026-11-26; docs/faults.md)."""
 
 REPORT_S = 10.0
 NICE = 10
