@@ -15,13 +15,14 @@ from services.demo.evidence import Collected, Output
 from services.demo.findings import Mask, World
 from services.demo.promises import score
 from services.demo.truth import Truth
-from services.recovery.coverage import Coverage
+from services.recovery.coverage import Coverage, levels
 from services.runtime.columns import Floats
 from services.runtime.messages import BOUNDED
 
 BEFORE_S = 1.0
 AFTER_S = 4.0
 NEVER_US = 1 << 62
+"""The end of a takeover that nobody has finished, microseconds."""
 
 
 class Latency(NamedTuple):
@@ -49,15 +50,12 @@ def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[st
     scored = score(delivery, world)
     off = scored.off
     unit = np.broadcast_to(world.scale, scored.where.shape)[scored.where]
-    quality = delivery.quality[first : first + len(scored.where)][scored.where]
     rows = slice(first, first + len(scored.where))
-    within, level = np.zeros(scored.where.shape, dtype=bool), np.zeros(scored.where.shape)
+    quality = delivery.quality[rows][scored.where]
+    within = np.zeros(scored.where.shape, dtype=bool)
     within[scored.where] = off <= scored.bound
-    known = np.isfinite(world.truth.values)
-    usual = np.where(known, world.truth.values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a sensor may be constant
-        level = np.nan_to_num((delivery.mean[rows] - usual) / world.scale)
     coverage = Coverage(1, scored.where.shape[1])
+    level = levels(delivery.mean[rows], world.truth.values, world.scale)
     coverage.add_table(delivery.estimated[rows], scored.where, within, level)
     return {
         "values": len(off),

@@ -36,7 +36,8 @@ from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 FIT_SHARE = 0.4
 LEAD_S = 6.0
 LEAD_SHARE, LEAD_SHARE_AN_EDGE = 0.5, 0.025
-"""Of the time that workers and Spark took to start: edges start as slowly on a busy machine, all of them at once."""
+"""Share of the time that workers and Spark took to start which all edges together, and each of them, get for their own
+start: on a busy machine they start as slowly, and all of them at once."""
 # Of the demo's own choosing: what the environment says of them is for other runs.
 _OURS = (
     "STATE",

@@ -137,10 +137,8 @@ class Closer:
         busy_s = now - self._decided - self._steps.slide_s
         self._decided = now
         if busy_s > 0:
-            self._since = min(self._since + busy_s, now)
             self._cursor_at = min(self._cursor_at + busy_s, now)
-            for heard in self._heard.values():
-                heard.at = min(heard.at + busy_s, now)
+            self._leave_out(busy_s, now)
 
     def _forgive(self, gap_s: float, now: float, patience_s: float) -> None:
         """Do not hold against the edges that nothing came back for a while.
@@ -152,9 +150,13 @@ class Closer:
         allowed_s = reconnect_s + DRAIN_SHARE * gap_s
         self._hold_until = max(self._hold_until, now + allowed_s)
         moved_s = gap_s + allowed_s if gap_s < patience_s else float("inf")
-        self._since = min(self._since + moved_s, self._hold_until)
+        self._leave_out(moved_s, self._hold_until)
+
+    def _leave_out(self, seconds: float, latest: float) -> None:
+        """Let some time not count as silence, as if everybody had been heard so much later, at `latest` at most."""
+        self._since = min(self._since + seconds, latest)
         for heard in self._heard.values():
-            heard.at = min(heard.at + moved_s, self._hold_until)
+            heard.at = min(heard.at + seconds, latest)
 
     def _take_back(self, book: StepBook, now: float, patience_s: float) -> list[EdgeOut | Punctuation]:
         """Wait again for an edge that is out, but talks of steps only just closed.

@@ -19,9 +19,9 @@ Mask = npt.NDArray[np.bool_]
 LEVELS = {"lowest": -0.84, "low": -0.25, "middle": 0.25, "high": 0.84, "highest": np.inf}
 """Upper ends in units of scale: fifths of the estimates, were they Gaussian and as spread as the readings."""
 AGES = {"1": 1.0, "2-3": 3.0, "4-10": 10.0, "11-30": 30.0, "31-100": 100.0, "over 100": np.inf}
-"""Steps since the sensor was last read, the last of them."""
+"""Greatest number of steps since the sensor was last read, of each class."""
 SHARES = {"up to 10%": 0.1, "10-25%": 0.25, "25-50%": 0.5, "over 50%": 1.0}
-"""Share of the slot's sensors that are missing."""
+"""Greatest share of the slot's sensors that are missing, of each class."""
 KINDS: Mapping[str, Mapping[str, float]] = {"level": LEVELS, "steps": AGES, "missing": SHARES}
 LEAST_OF_A_SENSOR = 50
 """Truths of a sensor before its share says something."""
@@ -103,6 +103,25 @@ class Coverage:
             if truths:
                 found.setdefault(kind, {})[name] = round(within / truths, 4)
         return found
+
+
+def levels(mean: Floats, truth: Floats, unit: Floats) -> Floats:
+    """Return how far estimates are from the mean of their sensor's truths, in its units, float64[T, n]; 0 = not known.
+
+    Args:
+        mean, truth: float64[T, n], sensor units; NaN = there is none.
+        unit: float64[n], each sensor's standard deviation; 0 = it is constant.
+    """
+    known = np.isfinite(truth)
+    usual = np.where(known, truth, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.nan_to_num((mean - usual) / unit))
+
+
+def worst_fifth(level: Floats, within: Mask) -> float:
+    """Return the share within of the fifth of the estimates, by how high they are, whose bounds hold least often."""
+    fifth = np.searchsorted(np.quantile(level, (0.2, 0.4, 0.6, 0.8)), level)
+    return min(float(within[fifth == each].mean()) for each in np.unique(fifth))
 
 
 def ages(missing: Mask) -> Floats:

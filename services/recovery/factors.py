@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from services.recovery.model import Model
 from services.runtime.columns import Floats, floats, pack_floats, pack_sensors, sensors
 from services.runtime.messages import Calibrated
 
@@ -26,6 +25,7 @@ USUAL_DISTANCE = 0.8
 LEAST_SD = 1e-6
 """Standard deviation, in units of scale, below which its logarithm says nothing."""
 COLUMNS = 4
+"""What a factor's logarithm is linear in: level, distance from the mean, logarithms of standard deviation and age."""
 MOST_SHAPE = 1.5
 """Traits multiply or divide a factor by at most exp(this), 4.5."""
 
@@ -118,13 +118,17 @@ class Factors:
             and (not len(self.group) or (self.group.min() >= 0 and self.group.max() < rows))
         )
 
-    def of(self, places: Places, traits: Traits, model: Model, delta: float) -> Floats:
-        """Return the factors of estimates of sensors at these places, float64[k]."""
+    def of(self, places: Places, traits: Traits, least: float) -> Floats:
+        """Return the factors of estimates of sensors at these places, float64[k].
+
+        Args:
+            least: what the fit found for the probability in question.
+        """
         group = self.group[places]
         tried = self.tried[group]
         factors = self.base[places] * shape(traits.columns(tried), self.slope[group], self.centre[group])
         beyond = traits.age > tried
-        return np.where(beyond, np.maximum(factors, model.inflation(delta)), factors) if beyond.any() else factors
+        return np.where(beyond, np.maximum(factors, least), factors)
 
     def select(self, places: Places) -> Factors:
         """Return those of some of the sensors, in this order."""

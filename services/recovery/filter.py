@@ -334,9 +334,10 @@ class Recovery:
 
     def _factor(self, missing: Places, delta: float) -> Floats | float:
         """Return what the standard deviations of the last step's estimates are multiplied by."""
+        table = self._inflation if delta == self._delta else self.model.inflation(delta)
         if self._calibration is None:
-            return self._inflation if delta == self._delta else self.model.inflation(delta)
-        return self._calibration.factors(delta).of(missing, self.traits(missing), self.model, delta)
+            return table
+        return self._calibration.factors(delta).of(missing, self.traits(missing), table)
 
     def operations(self, missing: int) -> float:
         """Return about how many multiplications a step takes with so many sensors missing, now or at the last step."""

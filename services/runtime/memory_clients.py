@@ -351,7 +351,7 @@ class MemoryReader:
             # It starts at another partition each time, so that none starves the others.
             for place, begun in places[begin:] + places[:begin]:
                 stored = self._stored[place]
-                end = stored.records[-1].offset + 1 if stored.records else stored.first
+                end = stored.end
                 if begun == end:
                     continue
                 if not stored.first <= begun < end:

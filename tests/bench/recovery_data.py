@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from services.recovery.averaging import ModelAverage
 from services.recovery.calibration import Calibration, Shadow
-from services.recovery.coverage import Coverage
+from services.recovery.coverage import Coverage, levels, worst_fifth
 from services.recovery.estimation import estimate, read_often
 from services.recovery.filter import Recovery
 from services.recovery.fit import read_history
@@ -289,15 +289,9 @@ def judge(found: Found, trial: Trial) -> dict[str, Any]:
             str(level): round(float((inside.sum(axis=0)[counts > 0] / counts[counts > 0]).min()), 4)
             for level, inside in within.items()
         }
-        seen = np.isfinite(trial.values)
-        usual = np.where(seen, trial.values, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
-        high = np.nan_to_num((found.mean - usual) / trial.unit)
-        fifth = np.searchsorted(np.quantile(high[scored], (0.2, 0.4, 0.6, 0.8)), high)
+        high = levels(found.mean, trial.values, trial.unit)
         result["worst_level"] = {
-            str(level): round(
-                min(float(inside[scored & (fifth == each)].mean()) for each in np.unique(fifth[scored])), 4
-            )
-            for level, inside in within.items()
+            str(level): round(worst_fifth(high[scored], inside[scored]), 4) for level, inside in within.items()
         }
         coverage = Coverage(1, trial.values.shape[1])
         coverage.add_table(trial.hidden | ~np.isfinite(trial.values), scored, within[SCORED_LEVEL], high)

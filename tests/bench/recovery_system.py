@@ -39,7 +39,7 @@ import numpy.typing as npt
 from services.local import processes
 from services.local.fleet import Fleet
 from services.local.topics import read_partition, tool_log
-from services.recovery.coverage import Coverage
+from services.recovery.coverage import Coverage, worst_fifth
 from services.recovery.estimation import estimate
 from services.recovery.factors import Traits
 from services.recovery.model import Model, ModelError
@@ -319,10 +319,9 @@ def coverages(tally: Tally, sensors: int, missing: float) -> dict[str, Any]:
     places, age = np.array(tally.sensor, dtype=np.intp), np.array(tally.age)
     coverage = Coverage(1, sensors)
     coverage.add(places, np.zeros(len(places), dtype=np.intp), within, Traits(level, np.ones(len(age)), age), missing)
-    fifth = np.searchsorted(np.quantile(level, (0.2, 0.4, 0.6, 0.8)), level)
     worst = coverage.worst_sensor()
     return {
-        "worst_level": round(min(float(within[fifth == each].mean()) for each in np.unique(fifth)), 4),
+        "worst_level": round(worst_fifth(level, within), 4),
         "worst_sensor": None if worst is None else round(worst[1], 4),
         "coverage_by": coverage.shares(),
     }

@@ -63,10 +63,10 @@ WAIT_S = 60.0
 """A mutant that computes, or takes, so much longer than the tests did unchanged never ends: it is killed."""
 
 MEMORY_BYTES = 4 << 30
-"""Nor does one that asks for so much memory."""
+"""A mutant that asks for more memory than this is killed: what the tests need unchanged is far less."""
 
 Lines = dict[str, dict[int, set[int]]]
-"""By file and line: the tests, as their numbers, that pass it."""
+"""The numbers of the tests that run a line of a file, by file and line."""
 
 
 def say(line: dict[str, object]) -> None:

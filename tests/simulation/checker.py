@@ -426,7 +426,7 @@ def _poisonings(world: World) -> list[str]:
 
 
 def _namesakes(world: World) -> list[str]:
-    """Of two processes of one name the one that began first, by their clocks, has ended."""
+    """Check that no two processes of one name go on: the one that began first, by their clocks, must have ended."""
     newer = {node.name: node.made for node in [*world.nodes.values(), world.scaler]}
     return [
         f"{elder.name}: the process that began first goes on"

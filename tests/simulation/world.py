@@ -72,10 +72,11 @@ WITHOUT_STEPS: tuple[dict[str, Any], ...] = (
 """What is computed in one run of eight, each tuple as it comes."""
 
 EPS = 1.12
-"""Of a run with a model: with an edge down a slot alone misses it, with sensors of the other slot it does not."""
+"""Tolerated error in a run with a model. With an edge down a slot cannot keep it by itself; with sensors of the other
+slot it can."""
 
 PART_BYTES = 300
-"""In one run of nine contexts are larger than one record may be."""
+"""Size of a record of `contexts` at most in one run of nine: every context is larger, and is written in parts."""
 
 UNEVEN = (0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 0, 1)
 """The sensors' edges of such a run: the last has one, which is in one slot, and helps the other from outside."""

@@ -25,7 +25,7 @@ def alike(count: int, age: float = 1.0) -> Traits:
 
 def factors(calibration: Calibration, delta: float, traits: Traits | None = None) -> Floats:
     n = len(calibration.group_of)
-    return calibration.factors(delta).of(np.arange(n), traits or alike(n), model(n, TABLE), delta)
+    return calibration.factors(delta).of(np.arange(n), traits or alike(n), model(n, TABLE).inflation(delta))
 
 
 def feed(calibration: Calibration, ratios: Floats, first: int = 0) -> None:

@@ -31,7 +31,7 @@ def sloped(*slope: float, tried: float = np.inf) -> Factors:
 
 
 def of(factors: Factors, which: Traits) -> list[float]:
-    return [float(factor) for factor in factors.of(np.arange(2), which, MODEL, 0.9)]
+    return [float(factor) for factor in factors.of(np.arange(2), which, MODEL.inflation(0.9))]
 
 
 def test_plain_factors_follow_no_trait() -> None:
