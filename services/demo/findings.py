@@ -27,7 +27,7 @@ class World:
         range_us: the range of q1 and q2.
         unknown_group: group of sensors that name none.
         restart_us: how long the process of a restarted edge may take until it reads its source.
-        scale: float64[n], each sensor's standard deviation over the rows judged, its unit in NRMSE.
+        scale: float64[n], each sensor's standard deviation over the stream, its unit in NRMSE.
         delta: probability with which a bound must hold.
         undisturbed: nothing but the run's own kills and outages disturbed it: late batches, dead letters, changes of
             owner and bounds are judged too.

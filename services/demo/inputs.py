@@ -23,7 +23,11 @@ SENSORS = ROOT / "data" / "guangzhou-sensors.csv"
 INTERVAL_S = 0.1
 LEAST_INTERVAL_S = 0.05
 SHORTEST_S, USUAL_S, LONGEST_S = 45.0, 50.0, 60.0
-LEAST_ROWS = 60
+FIT_SHARE = 0.4
+"""Share of the rows, from the first, that the model is fitted to. Only the others are streamed: on rows that it has
+seen a model is right, and bounds that are tried on living edges meanwhile become too narrow for all that follows."""
+LEAST_ROWS = 80
+"""So many leave a fit its least steps."""
 WINDOW, SLIDE, SLOTS, WORKERS = 10, 2, 2, 5
 SENSORS_A_GROUP = 12
 
@@ -37,19 +41,22 @@ class Inputs:
     """What a run works on.
 
     Attributes:
+        history: what the user gave; the model is fitted to its first `fit_rows`.
+        data: a copy of the rows after those, which are streamed.
+        rows: how many are streamed.
         interval_s: time between two rows as they are streamed.
         speed: how many times faster than the file's own times that is.
-        rows: of the data; fitting takes the first of them, see `fit_rows`.
-        notes: what the user should know (rows left out, interval chosen).
+        notes: what the user should know (what is fitted, what is streamed, how fast).
     """
 
+    history: Path
+    fit_rows: int
     data: Path
     sensors: Path
     table: SensorTable
     rows: int
     interval_s: float
     speed: float
-    timed: bool
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,17 +86,27 @@ def prepare(data: Path | None, edges: int, sensors: Path | None, out: Path) -> I
     rows = check_csv(data, table).rows
     if rows < LEAST_ROWS:
         raise DemoError(f"{data}: found {rows} rows, expected at least {LEAST_ROWS}")
-    interval_s, used = choose_interval(rows)
-    if used < rows:
-        notes.append(f"{data.name} has {rows} rows: the first {used} are streamed, one every {interval_s:g} s")
-        data = _head(data, used, out / "data.csv")
-    elif interval_s != INTERVAL_S:
-        notes.append(
-            f"{data.name} has {rows} rows: one is streamed every {interval_s:.3g} s, {used * interval_s:.0f} s in all"
-        )
-    usual_s = _usual_interval_s(data, table)
+    fit_rows = round(FIT_SHARE * rows)
+    interval_s, used = choose_interval(rows - fit_rows)
+    fit_rows = min(fit_rows, round(used * FIT_SHARE / (1 - FIT_SHARE)))
+    streamed = _part(data, fit_rows, used, out / "data.csv")
+    notes.append(
+        f"{data.name}: {rows} rows; the first {fit_rows} are for the model, the next {used} are streamed, one every "
+        f"{interval_s:.3g} s, {used * interval_s:.0f} s in all"
+    )
+    usual_s = _usual_interval_s(streamed, table)
     speed = 1.0 if usual_s is None else usual_s / interval_s
-    return Inputs(data, sensors, table, used, interval_s, speed, usual_s is not None, tuple(notes))
+    return Inputs(
+        history=data,
+        fit_rows=fit_rows,
+        data=streamed,
+        sensors=sensors,
+        table=table,
+        rows=used,
+        interval_s=interval_s,
+        speed=speed,
+        notes=tuple(notes),
+    )
 
 
 def choose_interval(rows: int) -> tuple[float, int]:
@@ -144,10 +161,12 @@ def _header(data: Path) -> Header:
         raise DemoError(f"{data}: cannot be read: {error.strerror}") from None
 
 
-def _head(data: Path, rows: int, to: Path) -> Path:
+def _part(data: Path, first: int, rows: int, to: Path) -> Path:
+    """Copy the header and some rows; return the copy."""
     with data.open("rb") as source, to.open("wb") as target:
         target.write(read_header(source, data).text.encode() + b"\n")
-        target.writelines(itertools.islice((line for line in source if not passed_over(line)), rows))
+        lines = (line for line in source if not passed_over(line))
+        target.writelines(itertools.islice(lines, first, first + rows))
     return to
 
 

@@ -83,7 +83,7 @@ def write_report(judged: Judged, out: Path, *, wall_s: float, inputs: Inputs) ->
     """Write report.json and report.html; return what stands in the former."""
     report = judged.report | {
         "wall_s": round(wall_s, 1),
-        "data": inputs.data.name,
+        "data": inputs.history.name,
         "rows": inputs.rows,
         "interval_s": inputs.interval_s,
         "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},

@@ -33,7 +33,8 @@ from services.runtime import log
 from services.runtime.marked import DEMO, empty, mark
 from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 
-FIT_SHARE = 0.4
+QUIET_SHARE = 0.4
+"""Share of the stream, at its beginning, without faults: meanwhile bounds are tried on living edges."""
 LEAD_S = 6.0
 LEAD_SHARE, LEAD_SHARE_AN_EDGE = 0.5, 0.025
 """Share of the time that workers and Spark took to start which all edges together, and each of them, get for their own
@@ -135,7 +136,7 @@ def run(plan: Plan) -> int:
         system.start_edges()
         clock = StreamClock(origin_us, inputs.stream_s, lambda since_s: stage.at(LEAD_S + since_s))
         noted = stream(
-            settings, system, inputs.table, clock, Schedule(FIT_SHARE, plan.seed), truth.last_step, stage.say
+            settings, system, inputs.table, clock, Schedule(QUIET_SHARE, plan.seed), truth.last_step, stage.say
         )
         stage.say("stopping")
         ended_us = time.time_ns() // 1000
@@ -178,8 +179,8 @@ def _fit(inputs: Inputs, out: Path, tell: Tell) -> Path:
     path = out / "model.bin"
     config = out / "fit.toml"
     config.write_text(to_toml(configuration(inputs, out, 0, path, 0)), encoding="utf-8")
-    fitted_rows = 0, round(FIT_SHARE * inputs.rows)
-    model, _ = fit_history(inputs.data, inputs.table, load(config).steps, fitted_rows, tell=tell)
+    steps = load(config).steps
+    model, _ = fit_history(inputs.history, inputs.table, steps, (0, inputs.fit_rows), tell=tell)
     config.unlink()
     model.save(path)
     return path
@@ -259,9 +260,8 @@ def _collect(settings: Settings, noted: Noted, ended_us: int) -> Collected:
 
 def _world(inputs: Inputs, settings: Settings, truth: Truth, model: Model) -> World:
     names = set(model.names)
-    judged = truth.values[round(FIT_SHARE * len(truth.values)) :]
     with np.errstate(invalid="ignore"):
-        scale = np.nan_to_num(np.nanstd(judged, axis=0))
+        scale = np.nan_to_num(np.nanstd(truth.values, axis=0))
     return World(
         table=inputs.table,
         truth=truth,

@@ -58,7 +58,7 @@ class Schedule:
     """When the faults come, in seconds of the stream; a little chance in each, from the seed.
 
     Args:
-        quiet_share: of the stream, at its beginning, without faults: the model was fitted to it.
+        quiet_share: of the stream, at its beginning, without faults.
     """
 
     def __init__(self, quiet_share: float, seed: int) -> None:

@@ -31,8 +31,12 @@ STALL_RECORDS = 50.0
 STUCK_S = 5.0
 """An owner that beats, works on nothing and reads nothing of a log that goes on is given so long."""
 
-REPLACED_S = 5.0
-"""For so long after a process's last heartbeat those of an earlier one of the same name are taken for late."""
+REPLACED_INTERVALS = 5.0
+"""For so many heartbeats after a process's last one those of an earlier process of the same name are taken for late.
+
+Who seems earlier may be the later one: the machine's clock was set back before it started. So the wait is shorter than
+what a takeover waits for: such a process would else lose each slot that it takes.
+"""
 
 OWNING = frozenset({"primary", "promoting"})
 
@@ -60,8 +64,8 @@ class Detector:
         self._nodes: dict[str, _Seen] = {}
         self._beats: dict[str, Heartbeat] = {}
         self._slots: dict[tuple[str, int], _Seen] = {}
-        # (slot, epoch, by a standby that speculated) -> (node and incarnation, records [from, until))
-        self._announced: dict[tuple[int, int, bool], tuple[tuple[str, int], tuple[int, int]]] = {}
+        # slot -> (epoch, by a standby that speculated) -> (node and incarnation, records [from, until))
+        self._announced: dict[int, dict[tuple[int, bool], tuple[tuple[str, int], tuple[int, int]]]] = {}
         self._behind: dict[int, tuple[str, int, float]] = {}  # slot -> (owner, its position, behind the end since)
         self.gaps = 0
 
@@ -80,7 +84,11 @@ class Detector:
         if self._first_at is None:
             self._first_at = now
         known = self._nodes.get(beat.node)
-        if known is not None and beat.incarnation < known.incarnation and now - known.at < REPLACED_S:
+        if (
+            known is not None
+            and beat.incarnation < known.incarnation
+            and now - known.at < REPLACED_INTERVALS * self._interval_s
+        ):
             return False  # a late one of a process that has been replaced (or, later, one whose clock was set back)
         self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
         self._beats[beat.node] = beat
@@ -95,16 +103,19 @@ class Detector:
         return True
 
     def _note_announced(self, beat: SlotBeat, process: tuple[str, int], *, owner: bool) -> None:
-        """Keep what a process has announced, and drop it when that process, or the slot's owner, has survived it."""
-        key = beat.slot, beat.epoch, not owner
-        known = self._announced.get(key)
+        """Keep what a process has announced, until it has survived it, or whoever owned the slot then or later has."""
+        of_slot = self._announced.setdefault(beat.slot, {})
+        key = beat.epoch, not owner
+        known = of_slot.get(key)
         if beat.busy_until > beat.busy_offset >= 0:
-            self._announced[key] = process, (beat.busy_offset, beat.busy_until)
+            of_slot[key] = process, (beat.busy_offset, beat.busy_until)
         elif known is not None and (owner or known[0] == process):
-            del self._announced[key]
-        ahead = beat.slot, beat.epoch, True
-        if owner and ahead in self._announced and beat.position >= self._announced[ahead][1][1]:
-            del self._announced[ahead]
+            del of_slot[key]
+        if not owner:
+            return
+        for earlier in [one for one in of_slot if one[0] <= beat.epoch and one != key]:
+            if beat.position >= of_slot[earlier][1][1]:
+                del of_slot[earlier]
 
     def connected(self, now: float) -> bool:
         """Return whether our own heartbeats come back, that is, whether we may judge others at all."""
@@ -171,19 +182,28 @@ class Detector:
         return None if seen is None else seen.beat
 
     def announced(self, slot: int, epoch: int) -> list[tuple[int, int]]:
-        """Return what was announced in an epoch and never reported survived: records [from, until), newest first.
+        """Return what was announced up to an epoch and nobody has survived: records [from, until), newest first.
 
-        First what a standby announced that speculated, which it does when the owner is silent already.
+        Of an epoch first what a standby announced that speculated, which it does when the owner is silent already. An
+        owner of which nothing was heard, since another claimed at the same moment, hides nothing of those before it.
         """
-        keys = ((slot, epoch, speculated) for speculated in (True, False))
-        return [self._announced[key][1] for key in keys if key in self._announced]
+        found = self._announced.get(slot, {})
+        return [found[key][1] for key in sorted(found, reverse=True) if key[0] <= epoch]
 
-    def stalled(self, node: str, slot: int) -> bool:
+    def heard_since(self, node: str, slot: int, since: float) -> SlotBeat | None:
+        """Return what the owner last said of the slot, unless that was before a time: in an earlier term, perhaps."""
+        seen = self._slots.get((node, slot))
+        return None if seen is None or seen.at < since else seen.beat
+
+    def stalled(self, node: str, slot: int, since: float) -> bool:
         """Return whether the owner's loop is on one piece of work for longer than that kind of work may last.
 
         An owner of an earlier version does not say how long that is: far longer than its records cost is too long.
+
+        Args:
+            since: when the watch of this owner began; what it said earlier does not count.
         """
-        beat = self.owner_beat(node, slot)
+        beat = self.heard_since(node, slot, since)
         if beat is None:
             return False
         if beat.busy_limit_us:
@@ -192,13 +212,14 @@ class Detector:
             return False
         return beat.busy_us / 1e6 > max(MIN_STALL_S, STALL_RECORDS * beat.record_us / 1e6)
 
-    def stuck(self, node: str, slot: int, end: int, now: float) -> bool:
+    def stuck(self, node: str, slot: int, since: float, end: int, now: float) -> bool:
         """Return whether the owner lives, and reads its log no more: a client that has lost a partition says nothing.
 
         Args:
+            since: when the watch of this owner began; what it said earlier does not count.
             end: of the slot's log.
         """
-        beat = self.owner_beat(node, slot)
+        beat = self.heard_since(node, slot, since)
         works = beat is not None and (beat.busy_offset >= 0 or beat.busy_limit_us > 0)
         if beat is None or beat.role != "primary" or not beat.ready or works or beat.position >= end:
             self._behind.pop(slot, None)
@@ -206,7 +227,7 @@ class Detector:
         known = self._behind.get(slot)
         if known is None or known[:2] != (node, beat.position):
             known = self._behind[slot] = node, beat.position, now
-        return self.overdue(known[2], now)
+        return self.overdue(max(known[2], since), now)
 
     def overdue(self, since: float, now: float) -> bool:
         """Return whether what should come from the log at once has not come for `STUCK_S`, and the log is there."""

@@ -53,18 +53,20 @@ class Promotion:
     suspects: tuple[int, int] | None = None
     proven: bool = False
 
-    def gather_evidence(self, detector: Detector, slot: int) -> None:
+    def gather_evidence(self, detector: Detector, slot: int, survived: int = 0) -> None:
         """Ask what the dead announced.
 
         A primary in full run announces nothing, so its death proves nothing: two that were announced do, one of them
         on that record alone. A standby that died as it speculated counts like an owner, and in whichever order.
+
+        Args:
+            survived: the offset below which this node has processed every record itself.
         """
         if self.reason not in DEATHS:
             return
-        last = detector.announced(slot, self.epoch)
-        if not last:
+        found = [(begin, end) for begin, end in detector.announced(slot, self.epoch) if end > survived]
+        if not found:
             return
-        found = [*last, *detector.announced(slot, self.epoch - 1)]
         begin, end = found[0]
         for other_begin, other_end in found[1:]:  # whoever announced more died of the same record, as a rule
             if max(begin, other_begin) < min(end, other_end):

@@ -44,7 +44,7 @@ from services.runtime.names import NO_NAME, Name
 from services.runtime.settings import Settings
 from services.standby import actions as act
 from services.standby.batching import Batching
-from services.standby.detector import STALL_RECORDS, Detector
+from services.standby.detector import MIN_STALL_S, STALL_RECORDS, Detector
 from services.standby.intake import Intake
 from services.standby.ownership import Register
 from services.standby.primary import Primary
@@ -86,8 +86,10 @@ HELD_S = 3.0
 
 MOVE_S = 0.1
 MOVE_PATIENCE_S = 5.0
+MOVE_INTERVALS = 3.0
 """Before a planned takeover a standby processes what the owner has, until no more than `MOVE_S` of work is left; it
-does not wait longer than that for it, since a slower machine than the owner may never come so far."""
+does not wait longer than that for it, since a slower machine than the owner may never come so far. An owner that has
+not been heard for so many heartbeats may have died of a record: a planned takeover would not announce it."""
 
 
 class Stage(Enum):
@@ -242,6 +244,8 @@ class Replica:
         reason = self.unready()
         since, due = self.work.look(now)
         if busy is not None:
+            if since is None:  # before its first turn on what it has announced: the pause may have lasted for long
+                due = max(due, busy[2] + MIN_STALL_S)
             since = busy[2]
         return SlotBeat(
             slot=self.slot_id,
@@ -724,9 +728,11 @@ class Replica:
         if detector.settled(now):
             if owner and detector.left(owner):
                 return "left", silence
-            if detector.stalled(owner, self.slot_id) or detector.stuck(owner, self.slot_id, self.intake.end, now):
+            slot, since = self.slot_id, self._since
+            if detector.stalled(owner, slot, since) or detector.stuck(owner, slot, since, self.intake.end, now):
                 return "stalled", silence
-        return ("move" if wished and self._moving() and self._caught_up(now) else ""), 0.0
+        alive = silence <= MOVE_INTERVALS * self._settings.standby.heartbeat_s
+        return ("move" if wished and alive and self._moving() and self._caught_up(now) else ""), 0.0
 
     def _moving(self) -> bool:
         """Return whether the plan wishes that this node takes over from an owner that lives."""
@@ -823,7 +829,7 @@ class Replica:
         promotion = Promotion(reason, owner, self.epoch, now, silence)
         if self.batching.verdict is not None:
             promotion.estimated_s = self.batching.verdict.estimate.recovery_s
-        promotion.gather_evidence(self._detector, self.slot_id)
+        promotion.gather_evidence(self._detector, self.slot_id, self.slot.position)
         self._promotion = promotion
         self.stage = Stage.SURVEY
         return [

@@ -7,9 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from services.demo.inputs import DemoError, choose_interval, configuration, make_table, prepare, to_toml
+from services.demo.inputs import (
+    LEAST_ROWS,
+    SLIDE,
+    WINDOW,
+    DemoError,
+    choose_interval,
+    configuration,
+    make_table,
+    prepare,
+    to_toml,
+)
+from services.recovery.fit import fit_history
 from services.runtime.sensors import read_sensors
-from services.runtime.settings import load
+from services.runtime.settings import Steps, load
 
 
 @pytest.mark.parametrize(
@@ -30,7 +41,7 @@ def own(tmp_path: Path, rows: int, columns: int = 30) -> Path:
 
 
 def test_columns_are_spread_over_edges_and_groups(tmp_path: Path) -> None:
-    inputs = prepare(own(tmp_path, 100), 3, None, tmp_path)
+    inputs = prepare(own(tmp_path, 167), 3, None, tmp_path)
     assert inputs.table.edges == ("edge-1", "edge-2", "edge-3")
     assert {len(inputs.table.of_edge(edge)) for edge in inputs.table.edges} == {10}
     assert sorted({sensor.group for sensor in inputs.table.sensors}) == ["group-01", "group-02", "group-03"]
@@ -39,11 +50,31 @@ def test_columns_are_spread_over_edges_and_groups(tmp_path: Path) -> None:
     assert inputs.notes
 
 
-def test_a_long_file_is_cut(tmp_path: Path) -> None:
-    inputs = prepare(own(tmp_path, 2000), 2, None, tmp_path)
-    assert inputs.rows == 1200
-    assert len(inputs.data.read_text().splitlines()) == 1201
-    assert "2000" in inputs.notes[-1]
+@pytest.mark.parametrize(("rows", "fitted", "streamed"), [(125, 50, 75), (2000, 800, 1200), (5000, 800, 1200)])
+def test_no_row_is_both_fitted_and_streamed(tmp_path: Path, rows: int, fitted: int, streamed: int) -> None:
+    """On rows that it has seen a model is right, and bounds would be tried on those until the faults begin."""
+    data = own(tmp_path, rows)
+    inputs = prepare(data, 2, None, tmp_path)
+    assert (inputs.fit_rows, inputs.rows) == (fitted, streamed)
+    assert inputs.history == data
+    lines, copied = data.read_text().splitlines(), inputs.data.read_text().splitlines()
+    assert copied == [lines[0], *lines[1 + fitted : 1 + fitted + streamed]]
+    assert str(rows) in inputs.notes[-1]
+
+
+def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    data = own(tmp_path, 125)
+    lines = data.read_text().splitlines()
+    data.write_text("\n\n".join(lines) + "\n")
+    inputs = prepare(data, 2, None, tmp_path)
+    assert inputs.data.read_text().splitlines() == [lines[0], *lines[51:]]
+
+
+def test_the_shortest_file_that_is_taken_can_be_fitted(tmp_path: Path) -> None:
+    inputs = prepare(own(tmp_path, LEAST_ROWS), 2, None, tmp_path)
+    settings = Steps(interval_s=inputs.interval_s, window=WINDOW, slide=SLIDE)
+    model, _ = fit_history(inputs.history, inputs.table, settings, (0, inputs.fit_rows))
+    assert len(model.names) == 30
 
 
 def test_a_short_file_is_refused(tmp_path: Path) -> None:
@@ -64,7 +95,7 @@ def test_one_edge_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_configuration_is_read_back(tmp_path: Path) -> None:
-    inputs = prepare(own(tmp_path, 100), 3, None, tmp_path)
+    inputs = prepare(own(tmp_path, 167), 3, None, tmp_path)
     file = tmp_path / "tsunagi.toml"
     file.write_text(to_toml(configuration(inputs, tmp_path, 12345, tmp_path / "m.bin", 77)))
     assert tomllib.loads(file.read_text())["source"]["origin_us"] == 77

@@ -31,7 +31,7 @@ def detector(announced: Announced, speculated: Announced | None = None) -> Detec
     ("announced", "suspects", "proven"),
     [
         ({}, None, False),
-        ({4: (10, 90)}, None, False),  # the last owner announced nothing
+        ({4: (10, 90)}, (10, 90), False),  # nothing was heard of the last owner
         ({5: (10, 90)}, (10, 90), False),  # one death proves nothing
         ({4: (10, 90), 5: (40, 50)}, (40, 50), False),  # many records are not one
         ({4: (10, 90), 5: (40, 41)}, (40, 41), True),
@@ -39,10 +39,11 @@ def detector(announced: Announced, speculated: Announced | None = None) -> Detec
         ({4: (40, 90), 5: (40, 41)}, (40, 41), True),
         ({4: (10, 41), 5: (40, 41)}, (40, 41), True),
         ({4: (40, 90), 5: (39, 40)}, (39, 40), False),
-        ({3: (10, 90), 5: (40, 41)}, (40, 41), False),  # not in a row
+        ({3: (10, 90), 5: (40, 41)}, (40, 41), True),  # nothing was heard of the one between
+        ({6: (10, 90)}, None, False),  # a later owner's: somebody else's promotion
     ],
 )
-def test_two_deaths_in_a_row_on_one_record_prove_it(
+def test_two_deaths_on_one_record_prove_it(
     announced: dict[int, tuple[int, int]], suspects: tuple[int, int] | None, proven: bool
 ) -> None:
     promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
@@ -75,6 +76,27 @@ def test_what_the_owner_survives_is_no_evidence_against_it() -> None:
         part = SlotBeat(slot=SLOT, role="primary", epoch=5, position=position, busy_offset=-1)
         made.on_heartbeat(Heartbeat(node="primary-5", incarnation=1, slots=[part]), 0.0)
         assert made.announced(SLOT, 5) == left
+
+
+@pytest.mark.parametrize(("position", "suspects", "proven"), [(40, (40, 41), True), (90, None, False)])
+def test_what_a_later_owner_survives_is_no_evidence(
+    position: int, suspects: tuple[int, int] | None, proven: bool
+) -> None:
+    made = detector({3: (10, 90)})
+    part = SlotBeat(slot=SLOT, role="primary", epoch=4, position=position, busy_offset=-1)
+    made.on_heartbeat(Heartbeat(node="primary-4", incarnation=1, slots=[part]), 0.0)
+    if suspects is not None:
+        say(made, "primary", {5: suspects})
+    promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
+    promotion.gather_evidence(made, SLOT)
+    assert (promotion.suspects, promotion.proven) == (suspects, proven)
+
+
+@pytest.mark.parametrize(("survived", "proven"), [(40, True), (41, False)])
+def test_what_this_node_has_processed_itself_is_innocent(survived: int, proven: bool) -> None:
+    promotion = Promotion("silent", "n5", 5, 0.0, 1.0)
+    promotion.gather_evidence(detector({4: (10, 90), 5: (40, 41)}), SLOT, survived)
+    assert promotion.proven == proven
 
 
 def test_nobody_died_when_a_slot_moves() -> None:

@@ -13,6 +13,7 @@ from services.recovery.model import Model, ModelError
 from services.recovery.store import PendingError
 from services.runtime.messages import LogRecord, ModelChange, SlotBeat, TupleBatch
 from services.standby import actions as act
+from services.standby.detector import MIN_STALL_S
 from services.standby.replica import DIFFERS_PATIENCE, Stage
 from tests.unit.gateway.small_slot import FIRST, MODEL, SLOT, batch
 from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear, make, pair, steps
@@ -456,3 +457,5 @@ def test_what_is_announced_and_not_out_is_not_processed_before_it_is_announced_a
     cluster.run(0.5)
     assert n2.replica.slot.position == cluster.end
     assert n2.announced[0].busy_offset == first
+    # It had done nothing for long before: what it announces has all its time from then on.
+    assert min(beat.busy_limit_us for beat in n2.announced if beat.busy_until > 0) >= 1e6 * MIN_STALL_S
