@@ -95,18 +95,20 @@ def test_whatever_a_sensor_is_called_the_demo_finds_it(tmp_path: Path, names: li
     text = io.StringIO(newline="")
     write = row_writer(text)
     write(names)
-    for row in range(60):
+    for row in range(80):
         write([row] * len(names))
     path = written(tmp_path, text.getvalue())
+    out = tmp_path / "out"
+    out.mkdir(exist_ok=True)
     if any(not name or sensor_fault(name) for name in names):
         with pytest.raises(ValueError, match=r"found|empty") as caught:
-            prepare(path, 2, None, tmp_path)
+            prepare(path, 2, None, out)
         assert type(caught.value).__module__.startswith("services.")
         return
-    inputs = prepare(path, 2, None, tmp_path)
+    inputs = prepare(path, 2, None, out)
     assert [sensor.name for sensor in read_sensors(inputs.sensors).sensors] == names
     assert read_history(path).names == tuple(names)
-    assert check_csv(path, inputs.table).readings == 60 * len(names)
+    assert check_csv(path, inputs.table).readings == 80 * len(names)
 
 
 @given(st.binary(max_size=200))
