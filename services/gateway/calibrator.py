@@ -164,10 +164,8 @@ class Calibrator:
 
     def median_factors(self) -> Floats:
         """Return the median factor in force of each group."""
-        base = self._in_force().base
-        return np.array(
-            [float(np.median(base[self._calibration.group_of == number])) for number in range(len(self.groups))]
-        )
+        in_force, of = self._in_force(), self._calibration.group_of
+        return np.array([float(np.median(in_force[of == number])) for number in range(len(self.groups))])
 
     def tried_steps(self) -> Floats:
         """Return for each group up to how many steps an outage is one of those that bounds have been tried on.

@@ -130,6 +130,10 @@ class Factors:
         beyond = traits.age > tried
         return np.where(beyond, np.maximum(factors, least), factors)
 
+    def __getitem__(self, places: Places | npt.NDArray[np.bool_] | slice) -> Floats:
+        """Return the factors of some sensors' usual estimates, those at the centre of their group's traits."""
+        return self.base[places]
+
     def select(self, places: Places) -> Factors:
         """Return those of some of the sensors, in this order."""
         return Factors(self.base[places], self.group[places], self.slope, self.centre, self.tried)
