@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from services.runtime.settings import Standby, Target
-from services.standby.batching import Batching
+from services.standby.batching import MARGIN, MODEL_INTERVAL_S, WORTH, Batching
+from services.standby.costs import GRID, Costs, Estimate, Floats
 from tests.unit.standby.stand_in import RECORD_BYTES, StandIn
 
 OVERHEAD = RECORD_BYTES / 44.0
@@ -111,3 +112,132 @@ def test_a_slot_can_have_targets_of_its_own_and_others_while_it_runs() -> None:
     assert own.decide(0.0) == math.inf
     own.aim(None)
     assert own.decide(1.0) == 7.0
+
+
+class Known(Costs):
+    """Costs that are known: bandwidth falls with B, and is 100,000 / B; recovery time rises, and is B / 1,000."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0)
+        self.asked = 0
+
+    def estimate(self, batch_tuples: float) -> Estimate:
+        self.asked += 1
+        return Estimate(batch_tuples, 1.0, 1.0, 0.0, 0.001, 1e5 / batch_tuples, 0.0, batch_tuples / 1000.0)
+
+    def bandwidth(self) -> Floats:
+        return 1e5 / GRID
+
+    def recovery(self, batch_tuples: Floats) -> Floats:
+        return batch_tuples / 1000.0
+
+    def most_held(self) -> float:
+        return 1e9
+
+    def process_s(self) -> float:
+        return 0.001
+
+
+def known(batch: float = 1.0, **options: Any) -> Batching:
+    batching = Batching(Standby(batch_size=1, **options), 0)
+    batching.costs = Known()
+    batching.batch_tuples = batch
+    return batching
+
+
+FIRST, LAST = 40, 60
+"""Places in the grid: from the first on a limit of bandwidth holds, up to the last one of recovery time."""
+
+
+def limits(first: int | None, last: int | None) -> dict[str, float]:
+    """Limits that hold, with the margin, from one place in the grid to another; None = there is no such limit."""
+    found = {}
+    if first is not None:
+        found["max_bandwidth"] = float(1e5 / GRID[first] / MARGIN * 1.0001)
+    if last is not None:
+        found["max_recovery_s"] = float(GRID[last] / 1000.0 / MARGIN * 1.0001)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "priority", "expected"),
+    [
+        (FIRST, LAST, "bandwidth", GRID[LAST]),  # what is left of the time is spent on bandwidth
+        (FIRST, LAST, "recovery", GRID[FIRST]),
+        (None, LAST, "recovery", GRID[LAST]),  # bandwidth is free: nobody limits it, so as little as can be
+        (None, LAST, "bandwidth", GRID[LAST]),
+        (FIRST, None, "recovery", GRID[FIRST]),
+        (FIRST, None, "bandwidth", GRID[FIRST]),  # time is not limited, and not given away for nothing
+        (LAST, FIRST, "recovery", GRID[FIRST]),  # both cannot be
+        (LAST, FIRST, "bandwidth", GRID[LAST]),
+    ],
+)
+def test_the_model_goes_to_the_best_batch_at_once(
+    first: int | None, last: int | None, priority: Any, expected: float
+) -> None:
+    batching = known(batch=3000.0, priority=priority, **limits(first, last))
+    assert batching.decide(0.0) == expected
+
+
+@pytest.mark.parametrize(("priority", "expected"), [("recovery", 1.0), ("bandwidth", math.inf)])
+def test_where_no_batch_keeps_the_limit_of_priority_the_end_of_the_grid_does_best(
+    priority: Any, expected: float
+) -> None:
+    batching = known(batch=50.0, priority=priority, max_bandwidth=0.01, max_recovery_s=0.001)
+    assert batching.decide(0.0) == expected
+
+
+@pytest.mark.parametrize("priority", ["recovery", "bandwidth"])
+def test_the_model_stays_where_another_batch_is_little_better(priority: Any) -> None:
+    best = GRID[LAST] if priority == "bandwidth" else GRID[FIRST]
+    little = float(best / WORTH if priority == "bandwidth" else best * WORTH)
+    much = little / 1.01 if priority == "bandwidth" else little * 1.01
+    options = {"priority": priority, **limits(FIRST, LAST)}
+    assert known(batch=little, **options).decide(0.0) == little
+    assert known(batch=much, **options).decide(0.0) == best
+
+
+def test_between_two_places_of_the_grid_a_batch_is_as_good_as_the_greater() -> None:
+    between = 0.95 * float(GRID[FIRST])
+    assert known(batch=between, **limits(FIRST, FIRST)).decide(0.0) == between
+
+
+def test_beyond_the_grid_a_batch_is_as_good_as_its_last() -> None:
+    options = {"priority": "bandwidth", **limits(0, len(GRID) - 1)}
+    assert known(batch=1.1 * GRID[-1], **options).decide(0.0) == 1.1 * GRID[-1]
+
+
+@pytest.mark.parametrize(("policy", "interval_s"), [("model", MODEL_INTERVAL_S), ("step", 0.5)])
+def test_a_batch_is_chosen_once_an_interval_from_the_first_look_on(policy: Any, interval_s: float) -> None:
+    batching = known(batch=64.0, policy=policy, step_interval_s=0.5, max_recovery_s=1.0)
+    costs = batching.costs
+    assert isinstance(costs, Known)
+    for now, asked in ((0.0, 1), (0.9 * interval_s, 1), (interval_s, 2), (1.9 * interval_s, 2), (2 * interval_s, 3)):
+        batching.decide(now)
+        assert costs.asked == asked
+
+
+@pytest.mark.parametrize(("limit", "holds"), [(0.99, False), (1.0, True), (1.01, True)])
+def test_a_limit_that_is_just_reached_holds(limit: float, holds: bool) -> None:
+    batching = known(batch=1000.0, policy="step", max_bandwidth=100 * limit, max_recovery_s=limit)
+    batching.decide(0.0)
+    assert batching.verdict is not None
+    assert (batching.verdict.bandwidth_ok, batching.verdict.recovery_ok) == (holds, holds)
+
+
+@pytest.mark.parametrize(
+    ("batch", "options", "expected"),
+    [
+        (100.0, {"max_bandwidth": 1.0}, 110.0),  # only bandwidth is over its limit
+        (100.0, {"max_recovery_s": 0.05}, 90.0),
+        (100.0, {"max_bandwidth": 1.0, "max_recovery_s": 0.05, "priority": "bandwidth"}, 110.0),
+        (100.0, {"max_bandwidth": 1.0, "max_recovery_s": 0.05, "priority": "recovery"}, 90.0),
+        (100.0, {"max_bandwidth": 1e4, "max_recovery_s": 1.0}, 100.0),
+        (5.0, {"max_recovery_s": 0.001}, 1.0),
+        (float(GRID[-1]) - 1.0, {"max_bandwidth": 0.01}, float(GRID[-1])),
+        (math.inf, {"max_recovery_s": 0.05}, float(GRID[-1]) - 10.0),
+    ],
+)
+def test_a_step_goes_as_algorithm_3_says(batch: float, options: dict[str, Any], expected: float) -> None:
+    batching = known(batch=batch, policy="step", step_tuples=10, **options)
+    assert batching.decide(0.0) == expected

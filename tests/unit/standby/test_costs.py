@@ -136,3 +136,31 @@ def test_symmetric_costs_are_the_owners_alone() -> None:
     measured = StandIn(rate=500.0, batch=100.0, process_s=0.002, owner_s=0.001).run(5.0)
     measured.costs.on_owner(0.001, 0.0004)
     assert measured.costs.estimate(100.0).send_s == pytest.approx(own_s)
+
+
+def test_a_log_that_is_acknowledged_to_its_end_holds_nothing() -> None:
+    costs = Costs(2.0)
+    costs.on_place(0.0, Place(10, 10, 0, 5.0, 100.0))
+    assert costs.estimate(1.0).tuple_bytes == 20.0
+    assert costs.most_held() == 0.0
+    assert costs.estimate(math.inf).recovery_s == 0.0
+
+
+def test_what_is_older_than_the_period_is_forgotten_down_to_a_few() -> None:
+    costs = Costs(2.0)
+    costs.on_place(0.0, Place(1000, 10, 0, 1.0, 100.0))
+    for at in range(10):
+        costs.on_pull(float(at), 1.0 if at < 6 else 0.5, 1)
+    assert costs.takeover_s() == 0.0  # nobody has asked yet
+    assert costs.send_s(np.array([1.0]))[0] == pytest.approx(0.5)  # of the last four
+    costs.on_place(9.0, Place(20, 10, 0, 1.0, 100.0))
+    assert costs.most_held() == 10.0
+
+
+def test_a_jump_to_a_context_pays_where_the_context_is_smaller_than_what_it_spares() -> None:
+    for context_bytes, read in ((400, 400.0), (500, 500.0), (600, 500.0)):
+        costs = Costs(1.0)
+        costs.on_place(0.0, Place(0, 0, context_bytes, 1.0, 100.0))
+        costs.on_place(1.0, Place(5, 5, context_bytes, 1.0, 100.0))
+        costs.on_place(1.5, Place(5 + 10**6, 5, context_bytes, 1.0, 100.0))
+        assert costs.bandwidth()[-1] * 1.5 == pytest.approx(read + 1e8, abs=1.0)

@@ -294,6 +294,17 @@ def test_an_owner_that_beats_and_reads_nothing_of_a_log_that_goes_on_is_stuck(wa
     assert not stuck_after(watch, 0.5, 9, position=9, ready=True)  # it is there
 
 
+def test_an_owner_that_was_busy_between_is_not_stuck(watch: Watch) -> None:
+    assert not stuck_after(watch, STUCK_S - 0.5, 9, position=8, ready=True)
+    assert not stuck_after(watch, 0.2, 9, position=8, ready=True, busy_offset=8)
+    assert not stuck_after(watch, STUCK_S - 0.5, 9, position=8, ready=True)
+
+
+def test_the_first_record_of_a_log_can_be_announced(watch: Watch) -> None:
+    watch.other(busy_offset=0, busy_until=5)
+    assert watch.detector.announced(SLOT, 1) == [(0, 5)]
+
+
 def test_who_owns_a_slot_again_is_not_judged_by_what_it_said_in_an_earlier_term(watch: Watch) -> None:
     """It was killed in the middle of a record, or far behind the log's end, and another has owned the slot since."""
     watch.run(STUCK_S + 1, position=7, ready=True)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from services.runtime.log import LATE
-from services.runtime.messages import LogRecord, ModelChange, SlotBeat
+from services.gateway.slot import Output
+from services.runtime.log import LATE, RECOVERED
+from services.runtime.messages import Late, LogRecord, ModelChange, SlotBeat
+from services.runtime.names import Name
+from services.standby import actions as act
+from services.standby.queue import PendingQueue, SilentQueue
 from services.standby.replica import Stage
+from services.standby.speculation import Speculated, Speculation
 from tests.unit.gateway.small_slot import FIRST, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, pair, steps
 
@@ -204,3 +209,24 @@ def test_nobody_speculates_on_records_of_which_somebody_has_died(cluster: Cluste
     cluster.run(2.0)
     assert n2.stage() is Stage.OWN
     assert n2.replica.speculated.begun == 0
+
+
+def output(offset: int) -> Output:
+    return Output(Name(offset, 0), RECOVERED, 1, 0, Late())
+
+
+def test_what_is_written_ahead_is_on_its_way_until_the_broker_has_it() -> None:
+    """In its own term later the node must not acknowledge what of it has not arrived."""
+    pending = PendingQueue()
+    speculation = Speculation(Speculated(), SilentQueue(), pending)
+    assert speculation.announced == 0  # nothing may be processed before it is announced
+    speculation.begin(7, Name(3, 0))
+    assert speculation.emit([], 7) == []
+    assert speculation.emit([output(3), output(4)], 7) == [act.Emit((output(4),), 7)]
+    assert len(pending) == 1
+
+
+def test_of_a_log_begun_anew_nothing_is_known_to_be_written() -> None:
+    speculation = Speculation(Speculated(), SilentQueue(), PendingQueue())
+    speculation.begin(7, Name(9, 0))
+    assert speculation.emit([output(4)], 8) == [act.Emit((output(4),), 8)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.standby.detector import MIN_STALL_S
-from services.standby.workload import SLOWEST, Workload
+from services.standby.workload import SLOWEST, TURN_OPERATIONS, Workload
 
 
 def test_a_pause_says_nothing_of_a_turn() -> None:
@@ -41,3 +41,28 @@ def test_a_loop_that_hangs_between_two_turns_is_overdue_as_well() -> None:
     assert work.look(9.0) == (None, 2.0 + MIN_STALL_S)
     work.begin(0.0)
     assert work.look(9.5) == (9.5, 9.5 + MIN_STALL_S)
+
+
+def test_each_turn_counts_its_own_operations() -> None:
+    work = Workload()
+    assert not work.heavy
+    assert work.on is False
+    work.begin(0.0)
+    assert work.on is True
+    work.announce(TURN_OPERATIONS)
+    assert not work.heavy
+    work.announce(1.0)
+    assert work.heavy
+    work.end()
+    assert work.on is False
+    work.begin(0.0)
+    assert not work.heavy
+
+
+def test_a_piece_that_no_heartbeat_saw_is_not_taken_for_one_that_was_seen() -> None:
+    work = Workload()
+    work.begin(0.0)
+    work.look(1.0)
+    work.announce(1.0)
+    work.end()
+    assert work.look(5.0) == (None, 5.0 + MIN_STALL_S)
