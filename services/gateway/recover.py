@@ -43,11 +43,9 @@ class Recover:
         self._withhold = config.unbounded == "withhold"
         self.withheld = 0
         self._places = np.empty(0, dtype=np.intp)
-        self._unknown = np.ones(len(config.sensors), dtype=bool)
         if model is not None:
             known = set(model.names)
             self._places = np.array([i for i, name in enumerate(config.names) if name in known], dtype=np.intp)
-            self._unknown[self._places] = False
         if model is not None and len(self._places):
             part = model.select([config.names[i] for i in self._places])
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
@@ -135,8 +133,7 @@ class Recover:
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         mean, sd, bound = frame.mean.copy(), frame.sd.copy(), frame.bound.copy()
-        quality = frame.quality.copy()
-        quality[self._unknown] = UNMODELLED
+        quality = np.full_like(frame.quality, UNMODELLED)
         if self._filter is not None:
             readings, count = frame.mean[self._places], len(self._places)
             estimate = own = self._filter.step(readings, frame.step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from prometheus_client import REGISTRY
 
 from services.gateway.gauges import REFRESH_S, Gauges
+from services.gateway.steps import StepBook
 from services.recovery.coverage import Coverage
 from services.recovery.factors import Traits
 from services.runtime.log import Traffic
@@ -16,6 +18,7 @@ from services.runtime.settings import Target
 from services.standby.batching import Verdict
 from services.standby.costs import Estimate
 from services.standby.speculation import Speculated
+from tests.unit.gateway.small_slot import make_config
 
 
 def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
@@ -75,6 +78,11 @@ def test_a_standby_shows_what_its_batch_size_costs_and_whether_the_limits_hold()
     assert sample("tsunagi_standby_bandwidth_bytes_per_second", slot="95") == 10_000.0
     assert sample("tsunagi_standby_recovery_seconds", slot="95") == 0.3
     assert sample("tsunagi_standby_takeover_seconds", slot="95") == 0.008
+    assert sample("tsunagi_standby_send_seconds", slot="95") == 0.001
+    assert sample("tsunagi_standby_process_seconds", slot="95") == 0.002
+    assert sample("tsunagi_standby_sends_per_second", slot="95") == 2.0
+    assert sample("tsunagi_standby_tuple_bytes", slot="95") == 50.0
+    assert sample("tsunagi_standby_limit", slot="95", limit="recovery") == math.inf
     assert sample("tsunagi_standby_limit", slot="95", limit="bandwidth") == 5000.0
     assert sample("tsunagi_standby_limit_ok", slot="95", limit="bandwidth") == 0.0
     assert sample("tsunagi_standby_limit_ok", slot="95", limit="recovery") == 1.0
@@ -145,6 +153,57 @@ def test_a_calibrations_truths_are_counted_by_group() -> None:
     assert sample("tsunagi_recovery_outage_steps", slot="94") == 7.0
     assert sample("tsunagi_recovery_calibration_factor", slot="94", group="right") == 2.5
     assert sample("tsunagi_recovery_distrusted_sensors", slot="94") == 1.0
+
+
+def test_every_number_of_a_slot_is_shown_under_its_own_metric() -> None:
+    """Each has a value of its own, so that none can stand for another."""
+    gauges, mine = Gauges(), term(10, exact=30, **{"late/closed": 31, "dead-letters/damaged": 32})
+    mine.helping = SimpleNamespace(wanted=SimpleNamespace(unmet={"cap": 33}))
+    book = StepBook(make_config(), 40, helpers={6: "e3", 9: "e4"}, helper_readings=[0, 0])
+    book.edges["e1"].out_from = 39
+    shown = replica(96, "primary", mine)
+    shown.slot.book, shown.slot.chain = book, SimpleNamespace(recover=SimpleNamespace(withheld=5))
+    dead = {"topic": "tuples", "reason": "damaged"}
+    dead_before = max(0.0, sample("tsunagi_dead_letters_total", **dead))
+    gauges.refresh([shown], (), 0.0)
+    assert sample("tsunagi_late_total", slot="96", reason="closed") == 31.0
+    assert sample("tsunagi_dead_letters_total", **dead) == dead_before + 32.0
+    # What was counted standing by, silently, is not the term's.
+    assert sample("tsunagi_recovery_withheld_values_total", slot="96") == 0.0
+    shown.slot.register.void, shown.slot.chain.recover.withheld = 11, 17
+    shown.trust = SimpleNamespace(contradictions=12, foundings=13)
+    shown.intake = SimpleNamespace(pulls=14, read_bytes=15, trimmed=16)
+    shown.speculated = Speculated(begun=18, in_vain=19, outputs=20, repeats=21)
+    book.helper_readings = [22, 23]
+    gauges.refresh([shown], (), 1.0)
+    expected = {
+        "tsunagi_slot_position": 9.0,
+        "tsunagi_slot_lag_records": 7.0,
+        "tsunagi_slot_epoch": 3.0,
+        "tsunagi_slot_record_seconds": 0.001,
+        "tsunagi_standby_batch_tuples": 100.0,
+        "tsunagi_slot_step_closed": 39.0,
+        "tsunagi_slot_edges_out": 1.0,
+        "tsunagi_void_control_records_total": 11.0,
+        "tsunagi_log_contradictions_total": 12.0,
+        "tsunagi_generations_begun_total": 13.0,
+        "tsunagi_standby_pulls_total": 14.0,
+        "tsunagi_standby_bytes_total": 15.0,
+        "tsunagi_standby_trimmed_records_total": 16.0,
+        "tsunagi_recovery_withheld_values_total": 12.0,
+        "tsunagi_speculations_total": 18.0,
+        "tsunagi_speculations_in_vain_total": 19.0,
+        "tsunagi_speculative_outputs_total": 20.0,
+        "tsunagi_speculative_repeats_total": 21.0,
+        "tsunagi_recovery_helpers": 2.0,
+    }
+    assert {name: sample(name, slot="96") for name in expected} == expected
+    assert sample("tsunagi_recovery_helper_readings_total", slot="96", state="used") == 22.0
+    assert sample("tsunagi_recovery_helper_readings_total", slot="96", state="late") == 23.0
+    assert sample("tsunagi_recovery_unmet_sensors", slot="96", reason="cap") == 33.0
+    gauges.refresh([replica(96)], (), 2.0)  # what only an owner says is said no longer
+    assert sample("tsunagi_recovery_helpers", slot="96") == -1.0
+    assert sample("tsunagi_recovery_unmet_sensors", slot="96", reason="cap") == -1.0
 
 
 def test_it_is_due_once_a_second() -> None:

@@ -12,6 +12,7 @@ import pytest
 from services.gateway import helping, reach
 from services.gateway.config import SlotConfig
 from services.gateway.slot import Slot
+from services.recovery.factors import Factors
 from services.recovery.helpers import Helpers, choose_helpers
 from services.runtime.columns import floats, octets, sensors
 from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
@@ -116,6 +117,31 @@ def test_without_helpers_the_bound_is_missed_and_it_is_said_why() -> None:
     assert not owner.requests
     assert owner.primary.helping is not None
     assert dict(owner.primary.helping.wanted.unmet) == {"off": 3}
+
+
+@pytest.mark.parametrize(("factor", "asked"), [(0.5, []), (1.0, [6, 9])])
+def test_where_bounds_are_narrower_fewer_helpers_do(factor: float, asked: list[int]) -> None:
+    owner = Owner()
+    owner.run(3)
+    assert owner.slot.chain is not None
+    owner.slot.chain.set_factors(Factors.plain(np.full(5, factor)))
+    owner.run(3, dead=("e1", "e2"))
+    assert owner.asked == asked
+
+
+def test_a_sensor_that_is_distrusted_is_helped_like_those_of_a_dead_edge() -> None:
+    owner = Owner()
+    owner.run(3)
+    assert owner.slot.chain is not None
+    owner.slot.chain.distrust(5, out=True)
+    owner.run(3, dead=("e1",))
+    assert owner.primary.helping is not None
+    told = owner.primary.helping.wanted
+    other = Owner()
+    other.run(3)
+    other.run(3, dead=("e1",))
+    assert other.primary.helping is not None
+    assert told != other.primary.helping.wanted
 
 
 def test_helpers_of_a_silent_edge_are_not_asked_for_and_none_where_they_do_not_suffice() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from services.gateway.recover import Recover
 from services.recovery.filter import Recovery
 from services.runtime.columns import Floats
 from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED, UNMODELLED
-from tests.unit.gateway.small_slot import MODEL, NAMES, SLIDE_US, make_config
+from tests.unit.gateway.small_slot import MODEL, NAMES, REFIT, SLIDE_US, make_config
 
 STEPS = 30
 
@@ -54,6 +55,22 @@ def test_select_keeps_a_range_with_both_its_ends() -> None:
     chain = make({"use": "select", "at_least": 1.0, "at_most": 2.0})
     (frame,) = chain.process(0, np.array([0.999, 1.0, 2.0, 2.001, np.nan]))
     assert rows(frame) == {2: 1.0, 3: 2.0}
+
+
+def test_the_share_that_select_keeps_is_the_same_in_every_release() -> None:
+    """A standby of another release must keep the same rows: the hash is SplitMix64's finalizer, in plain integers."""
+    mask = 2**64 - 1
+    kept = []
+    for sensor in (0, 2, 3, 5, 8):
+        mixed = ((sensor << 40) ^ (11 * SLIDE_US)) & mask
+        mixed = (mixed + 0x9E3779B97F4A7C15) & mask
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & mask
+        kept.append((mixed ^ (mixed >> 31)) / 2.0**64)
+    for number, share in enumerate(sorted(kept)):
+        for least, expected in ((share, number), (np.nextafter(share, 1.0), number + 1)):
+            (frame,) = make({"use": "select", "share": least}).process(11, np.arange(5.0))
+            assert len(frame.mean) == expected
 
 
 def test_project_keeps_the_named_sensors_and_passes_over_those_of_other_slots() -> None:
@@ -137,6 +154,31 @@ def test_a_new_model_starts_the_recovery_afresh_and_leaves_the_others_alone() ->
     chain.set_model(MODEL)
     (frame,) = chain.process(1, np.full(5, np.nan))
     assert rows(frame) == dict.fromkeys((0, 2, 3, 5, 8), 1.0)
+
+
+def test_a_refit_is_followed_and_another_slots_is_not() -> None:
+    chain = make({"use": "recover"}, model=True)
+    assert chain.recover is not None
+    chain.process(0, np.full(5, 1.0))
+    refit = REFIT.select(list(NAMES))
+    chain.follow(replace(refit, names=("v", "w", "x", "y", "z")), 0)
+    chain.follow(replace(refit, scale=2 * refit.scale), 0)
+    assert chain.recover.recovery is not None
+    assert chain.recover.recovery.model.mean.tolist() == MODEL.mean.tolist()
+    chain.follow(refit, 0)
+    assert chain.recover.recovery.model.mean.tolist() == REFIT.mean.tolist()
+    make({"use": "recover"}).follow(refit, 0)  # nothing that could follow
+
+
+def test_what_becomes_of_unbounded_values_can_change_while_it_runs() -> None:
+    operator = {"use": "recover"}
+    chain = build_chain(make_config(operator, eps=0.01), MODEL)
+    values = np.array([1.0, np.nan, 1.0, 1.0, 1.0])
+    assert len(chain.process(0, values)[0].mean) == 5
+    chain.aim(make_config(operator, eps=0.01, unbounded="withhold"))
+    assert len(chain.process(1, values)[0].mean) == 4
+    chain.aim(make_config(operator, eps=0.01))
+    assert len(chain.process(2, values)[0].mean) == 5
 
 
 @pytest.mark.parametrize(

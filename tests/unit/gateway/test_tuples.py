@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.gateway.frames import OperatorError
+from services.gateway.frames import OperatorError, measured_run
 from services.gateway.operators import build_chain
 from services.gateway.slot import Parsed, Slot, parse
+from services.gateway.tuple_windows import TupleAggregate
 from services.gateway.tuples import Batches, TupleBook
 from services.replay import recompute
 from services.runtime.columns import floats, sensors
@@ -183,6 +184,28 @@ def test_windows_of_many_sensors_are_those_of_a_plain_loop(function: str) -> Non
     ]
     assert [row[:2] for row in found] == [row[:2] for row in expected]
     assert [row[2] for row in found] == pytest.approx([row[2] for row in expected])
+
+
+@pytest.mark.parametrize(("window", "slide"), [(1, 1), (3, 3), (3, 1)])
+def test_a_slide_is_from_one_tuple_to_the_whole_window(window: int, slide: int) -> None:
+    writer = owned(config({"use": "aggregate", "function": "sum", "window": window, "slide": slide}))
+    for number in range(7):
+        writer.batch("e2", FIRST + number, {3: 1.0})
+    made = play(Slot(SLOT, load), writer.records)
+    assert len(made) == (7 - window) // slide + 1
+    for wrong in (0, window + 1):
+        with pytest.raises(OperatorError, match=f"slide = {wrong}, window = {window}"):
+            build_chain(config({"use": "aggregate", "window": window, "slide": wrong}), None)
+
+
+def test_what_a_restored_context_does_not_know_is_forgotten() -> None:
+    chosen = config({"use": "aggregate", "function": "count", "window": 2, "slide": 1})
+    used, fresh = (TupleAggregate(chosen, function="count", window=2, slide=1) for _ in range(2))
+    row = [np.array([value]) for value in (3, 1.0, 7, 0)]
+    run = measured_run(0, 0, row[0].astype(np.uint32), row[1], row[2].astype(np.int64), row[3].astype(np.int64))
+    used.process(run)
+    used.restore(fresh.context())
+    assert used.process(run) == ()
 
 
 def test_a_share_is_about_that_share_and_the_same_for_all() -> None:
