@@ -18,7 +18,7 @@ from services.runtime.settings import Query, Settings, Slots, Steps
 from spark.blocks import Rows
 from spark.decode import Arrived
 from spark.layout import Order, reassigned
-from spark.merge import order_rows
+from spark.merge import order_rows, starts
 from spark.state import KEPT
 from spark.windows import Spec
 from tests.spark.world import FIRST_STEP, World, expected_blocks, write_table
@@ -214,6 +214,35 @@ def test_a_step_waits_for_every_slot_that_holds_the_group(settings: Settings) ->
     sent = job.run(records[2][:2])
     assert {key.rsplit(b"/", 1)[1] for key in sent} == {str(FIRST_STEP + n).encode() for n in range(2)}
     check(world, job, FIRST_STEP + 1)
+
+
+def test_a_group_that_is_ahead_of_another_of_its_slot_is_sent_no_step_twice(settings: Settings) -> None:
+    """On one core: the slot's steps that the other still needs are kept, and the first has passed them."""
+    world = World(settings, read_sensors(settings.sensors), seed=1)
+    group = np.arange(len(world.table)) % 4
+    world.slot_of = np.where(group == 0, 0, np.where(group == 2, np.arange(len(group)) // 4 % 2, 2)).astype(np.uint32)
+    records = {
+        slot: [Arrived(slot, number, *world.record(slot, FIRST_STEP + number, missing=0.3)) for number in range(STEPS)]
+        for slot in range(3)
+    }
+    job = SmallJob(settings, layout_of(world))
+    job.run(records[0][:6] + records[1][:3] + records[2][:6])
+    job.run(records[0][6:7])
+    job.run(records[1][3:7] + records[2][6:7])
+    check(world, job, FIRST_STEP + 6)
+
+
+def test_rows_of_a_block_that_is_not_there_are_named(settings: Settings) -> None:
+    world, _ = make_world(settings)
+    layout = layout_of(world)
+    first, second = (int(np.flatnonzero(layout.group_of == group)[0]) for group in (0, 1))
+    one = np.zeros(1)
+    rows = Rows(np.array([first], dtype=np.uint32), np.array([FIRST_STEP]), one, one, one.astype(np.uint8), one)
+    begin, step = np.zeros(1, dtype=np.int64), np.array([FIRST_STEP])
+    assert starts(rows, begin, layout, layout.group_of[[first]], step).tolist() == [0, 1]
+    for group, at in ((layout.group_of[[second]], step), (layout.group_of[[first]], step + 1)):
+        with pytest.raises(ValueError, match=f"group {layout.groups[0]}, step {FIRST_STEP}: found rows"):
+            starts(rows, begin, layout, group, at)
 
 
 def test_repeats_within_and_across_batches_are_dropped(settings: Settings) -> None:
