@@ -1,9 +1,9 @@
 """`tsunagi replay`: compute a slot's outputs again from its log, in one plain loop, and compare with `recovered`.
 
-The loop is written straight from the meaning of the log (DESIGN section 2). It shares the operators with the gateway,
-and none of the code that opens and closes steps, judges ownership, resumes or takes over: it knows no contexts, reads
-from the first record to the last, and keeps everything in dictionaries. Names and tags must be the same, values within
-1e-6 standard deviations.
+The loop is written straight from the meaning of the log (architecture, "The slot's log decides"). It shares the
+operators with the gateway, and none of the code that opens and closes steps, judges ownership, resumes or takes over:
+it knows no contexts, reads from the first record to the last, and keeps everything in dictionaries. Names and tags must
+be the same, values within 1e-6 standard deviations.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Comparison:
             self.differences.append(text)
 
 
-def recompute(  # noqa: C901 - the plain loop is the point: it is read beside DESIGN section 2
+def recompute(  # noqa: C901 - the plain loop is the point: it is read beside docs/architecture.md
     records: Iterable[Record], load_model: Callable[[str], Model]
 ) -> Iterator[Recomputed]:
     """Yield the outputs of a slot's log, in order.

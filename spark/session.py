@@ -1,4 +1,4 @@
-"""The Spark session and the source, with the options that the design has measured (DESIGN sections 5 and 7)."""
+"""The Spark session and the source, with the options that the design has measured (docs/psort.md)."""
 
 from __future__ import annotations
 

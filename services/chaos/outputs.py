@@ -16,7 +16,7 @@ KEPT = 2000
 """Outputs of a slot that are kept to compare repeats with."""
 
 TOLERANCE = 1e-6
-"""Of repeated values: another machine may sum in another order (DESIGN section 2)."""
+"""Of repeated values: another machine may sum in another order (architecture, "The slot's log decides")."""
 
 
 class OutputBook:

@@ -1,4 +1,4 @@
-"""The owner's measurement of how wide bounds must be (DESIGN section 4, "shadow failures").
+"""The owner's measurement of how wide bounds must be (architecture, "Recovery").
 
 It runs beside the slot's filter and changes nothing itself: what it finds becomes a control record, and takes effect
 for everyone, the owner included, when that is read back. A new owner starts measuring anew; until it knows enough, the

@@ -1,6 +1,7 @@
-"""What only the owner may decide, since it hangs on time: which edges a step no longer waits for (DESIGN section 2).
+"""What only the owner may decide, since it hangs on time: which edges a step no longer waits for.
 
-Its decisions become control records, and take effect for everyone, the owner included, when they are read back.
+Its decisions become control records, and take effect for everyone, the owner included, when they are read back
+(architecture, "Step").
 """
 
 from __future__ import annotations

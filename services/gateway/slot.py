@@ -1,4 +1,4 @@
-"""A slot: a deterministic function of its log (DESIGN section 2, "The slot's log decides").
+"""A slot: a deterministic function of its log (architecture, "The slot's log decides").
 
 Records in, outputs out, each named by the record that caused it. Primary, secondary and whoever rebuilds a slot run
 this same object over the same records and reach the same state and the same outputs; what they do with the outputs is

@@ -1,4 +1,4 @@
-"""When a step closes: a deterministic function of the slot's log (DESIGN section 2, "Step").
+"""When a step closes: a deterministic function of the slot's log (architecture, "Step").
 
 A slot emits one frame a step whether or not its edges are alive. Step `cursor` closes once no edge is waited for at it
 and something says that its time has come: an edge that has delivered it or a later one, or the owner's Punctuation.

@@ -1,4 +1,4 @@
-"""A slot without lock-step: each tuple is processed as it comes (DESIGN section 2, "Step", at its end).
+"""A slot without lock-step: each tuple is processed as it comes (architecture, "Step", at its end).
 
 There is nothing to wait for, so nothing to close: what the log says of an edge only tells which batches count. A batch
 has a number instead of a step, greater than that of the edge's batch before it (its event time, as a rule).

@@ -1,7 +1,7 @@
 """The two ways to carry the posterior of what is missing from one step to the next.
 
 Both give the distribution of equations (1), (2), (4), (5) of Takao et al. (DEIM 2023). Since readings are exact, all
-that is uncertain at a step is its missing set Z (m of n sensors), and the precision form (DESIGN section 4) works with
+that is uncertain at a step is its missing set Z (m of n sensors), and the precision form (docs/recovery.md) works with
 matrices of that size: 3 m^3 + 8 m n operations a step (n^2 more where F is not diagonal). The covariance form solves
 with the n - m observed sensors instead, n^3 / 3 and more, but needs no inverse of Q.
 """
@@ -81,7 +81,7 @@ class PrecisionForm:
     With L = Q^-1, G = L F and H = F' L F, two neighbouring steps, the later one first, have W = [[L, -G], [-G', H]],
     and P is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior
     mean brings to zero; with K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
-    (DESIGN section 4).
+    (docs/recovery.md).
 
     With a diagonal F the rows that a step reads by its missing set are those that the next step reads by its last one:
     with little missing they are kept, since nothing else takes as long as bringing rows from memory.

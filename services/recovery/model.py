@@ -1,4 +1,4 @@
-"""The Gaussian model that lost values are recovered with (DESIGN section 4).
+"""The Gaussian model that lost values are recovered with (architecture, "Recovery").
 
 X(t+1) = mean + drift + F (X(t) - mean) + noise, noise ~ N(0, Q), and N(mean, prior) before anything was seen, where the
 mean may have a time-of-day profile. It is the joint normal N(mu'', Sigma'') of two neighbouring steps (Takao, Sugiura,

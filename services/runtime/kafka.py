@@ -36,7 +36,7 @@ from services.runtime.settings import ConfigError, Kafka, Settings
 from services.runtime.topics import Found, differences
 
 # A broker that comes back is found within 0.2 s; the library's own limit of 10 s lets a detector see silence where
-# there is none (DESIGN section 3).
+# there is none.
 _COMMON: dict[str, Any] = {
     # While the broker is away every client tries again and again: at 20 ms those of a worker took 10 to 15 % of a core.
     "reconnect.backoff.ms": 100,
@@ -579,7 +579,7 @@ class KafkaLog:
 
 
 def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
-    """Return topic -> (partitions, configuration), DESIGN section 1."""
+    """Return topic -> (partitions, configuration); architecture, "Topics"."""
     slots = settings.slots.count
     # Only closed segments are deleted: without a segment.ms, a slow log would keep records for days past their time.
     retention_ms = round(settings.kafka.retention_s * 1000)

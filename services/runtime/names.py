@@ -1,4 +1,4 @@
-"""Names of outputs: an output is named by the input that caused it (DESIGN section 2).
+"""Names of outputs: an output is named by the input that caused it (architecture, "Names of outputs").
 
 The name is the key of the record in ``recovered``: generation and slot say which log, (offset, index) which output.
 Fixed width and big-endian, so that byte order is name order and a reader compares keys without decoding values.

@@ -1,4 +1,6 @@
-"""A slot's way from one worker to another, as a row of wishes: a planned takeover (DESIGN section 2), without I/O.
+"""A slot's way from one worker to another, as a row of wishes: a planned takeover, without I/O.
+
+See architecture, "No live surgery".
 
 prepare   the target becomes the slot's secondary and builds its state; the old secondary stays until it is ready
 move      the target is to promote itself; the plan names the slot's next secondary beside it

@@ -1,4 +1,4 @@
-"""Failure detection without false alarms from one's own troubles (DESIGN section 3).
+"""Failure detection without false alarms from one's own troubles (architecture, "Evidence of death").
 
 Nobody is suspected on a timer alone. The detector keeps one heartbeat of its own in flight, and counts another node's
 silence only

@@ -1,4 +1,4 @@
-"""Who owns a slot, decided by the slot's log alone (DESIGN section 2).
+"""Who owns a slot, decided by the slot's log alone (architecture, "Ownership").
 
 An Ownership record counts only if its epoch is the current one + 1 at its place; any other control record counts only
 if its epoch is the current one at its place. Everyone applies the rule in log order, so the first writer wins and all

@@ -369,7 +369,8 @@ class Replica:
         believed = self.trust.short(now, is_short=end < known)
         if end >= known:
             return None
-        # Names hold only while offsets do (DESIGN section 2): no outputs on a log that lost its end.
+        # Names hold only while offsets do, so there are no outputs on a log that lost its end
+        # (architecture, "Whose log a position is of").
         self.fault = f"the log ends at {end}, but records up to {known} were read: it lost records"
         self._retry_at = now + 1.0
         return self._contradicted(self.fault, end, now) if believed else self._end_speculation(self.fault)
@@ -957,7 +958,10 @@ class Replica:
         return promotion.announced is None or self.intake.backlog[0][0].offset >= promotion.announced
 
     def _announce(self, promotion: Promotion, now: float) -> list[act.Action]:
-        """After a predecessor's death, say which records come next before processing them (DESIGN section 2)."""
+        """After a predecessor's death, say which records come next before processing them.
+
+        See architecture, "A record that kills".
+        """
         first = self.intake.backlog[0][0].offset
         promotion.announced = min(first + promotion.next_part(first, len(self.intake.backlog)), self.intake.next)
         self.busy = (first, promotion.announced, now)

@@ -1,4 +1,4 @@
-"""Speculative takeover (DESIGN section 3): a standby helps before it is sure that the owner is dead.
+"""Speculative takeover (architecture, "Evidence of death"): a standby helps before it is sure that the owner is dead.
 
 Outputs are named by the inputs that caused them, so two writers are harmless: at a weak suspicion the standby reads its
 log up, and writes what follows behind the last name in `recovered`. It writes no control records and no
