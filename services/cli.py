@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from services import __version__
 from services.runtime.explain import debugging, explain
 from services.runtime.naming import node_fault
 from services.runtime.options import DURATION, ROUNDS, SEED, Number, Output
@@ -34,7 +35,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option(
     "--config", type=click.Path(dir_okay=False), help="Configuration file [default: tsunagi.toml, if there is one]."
 )
-@click.version_option(package_name="tsunagi", prog_name="tsunagi")
+@click.version_option(__version__, prog_name="tsunagi")
 def cli(config: str | None) -> None:
     """Tsunagi: results of a fleet of sensors keep flowing while machines die.
 

@@ -188,12 +188,12 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     """Draw what share of the lost values is satisfied, over what it costs, and save the picture.
 
     Raises:
-        ModelError: the package matplotlib is not installed (`pip install 'tsunagi[report]'`).
+        ModelError: the package matplotlib is not installed (`pip install 'tsunagi-stream[report]'`).
     """
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an extra of the package
     except ImportError:
-        raise ModelError("explore: --picture needs matplotlib: pip install 'tsunagi[report]'") from None
+        raise ModelError("explore: --picture needs matplotlib: pip install 'tsunagi-stream[report]'") from None
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 

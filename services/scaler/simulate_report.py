@@ -180,7 +180,7 @@ def draw(path: Path, run: Run, title: str) -> None:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an optional dependency
     except ImportError:
-        raise SimulateError("--plot needs matplotlib: pip install 'tsunagi[report]'") from None
+        raise SimulateError("--plot needs matplotlib: pip install 'tsunagi-stream[report]'") from None
     width = max(1, len(run.rates) // 4000)
     count = len(run.rates) // width * width
     days = np.arange(0, count, width) * STEP_S / 86400.0

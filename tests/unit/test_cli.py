@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from services import __version__
 from services.cli import CONFIG_VARIABLE, cli, main
 
 COMMANDS = (
@@ -87,3 +88,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
         main()
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_version_is_told_where_nothing_is_installed_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """In an image the sources stand beside their packages."""
+    with pytest.raises(SystemExit):
+        cli(["--version"])
+    assert capsys.readouterr().out == f"tsunagi, version {__version__}\n"
