@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from services.gateway.config import FORMAT, SlotConfig
+from services.gateway.config import FORMAT, MAX_SENSOR, SlotConfig
 from services.runtime.columns import U32
+from services.runtime.ranges import MAX_TIME_US
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Operator, Query, Settings, Steps
 from tests.unit.gateway.small_slot import make_config
@@ -52,3 +53,33 @@ def test_another_format_is_refused() -> None:
         SlotConfig.parse(json.dumps(fields))
     with pytest.raises(ValueError, match="Expecting value"):
         SlotConfig.parse("")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sound"),
+    [
+        ({"sensors": [0, 1, 2, 3, MAX_SENSOR]}, True),
+        ({"sensors": [0, 1, 2, 3, MAX_SENSOR + 1]}, False),
+        ({"sensors": [-1, 1, 2, 3, 4]}, False),
+        ({"sensors": [0, 1, 2, 2, 4]}, False),
+        ({"sensors": [1, 0, 2, 3, 4]}, False),
+        ({"sensors": [0, 1, 2, 3]}, False),
+        ({"names": ["a", "b", "c", "d"]}, False),
+        ({"names": ["a", "b", "c", "d", 5]}, False),
+        ({"edges": ["a", "b", "c", "d", None]}, False),
+        *(({"slide_us": value}, sound) for value, sound in ((0, False), (1, True), (MAX_TIME_US, True))),
+        ({"slide_us": MAX_TIME_US + 1}, False),
+        *(
+            ({name: value}, sound)
+            for name in ("max_ahead_us", "max_skew_steps", "max_gap_steps")
+            for value, sound in ((-1, False), (0, True), (MAX_TIME_US, True), (MAX_TIME_US + 1, False))
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_else(fields: dict[str, object], sound: bool) -> None:
+    text = json.dumps(json.loads(CONFIG.text()) | fields)
+    if sound:
+        SlotConfig.parse(text)
+        return
+    with pytest.raises(ValueError, match="slot settings: found a length, a name or sensors that cannot be"):
+        SlotConfig.parse(text)
