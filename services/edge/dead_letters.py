@@ -20,10 +20,15 @@ from services.runtime.log import DEAD_LETTERS, Producer
 from services.runtime.messages import VERSION, DeadLetter
 
 TOPIC = "source"
+"""What a letter names as its topic where the message came from an edge's source, not from one of the log's topics."""
 RATE = 10.0
 BURST = 100.0
+"""Letters a second that an edge writes at most, and letters at once after a quiet time. A source that sends nothing but
+rubbish must not fill the log; the rest is counted."""
 MAX_VALUE_BYTES = 65536
+"""Bytes of a message that its letter keeps, from the first."""
 MAX_WAITING_BYTES = 8 << 20
+"""Bytes of letters that may wait while the log does not answer. A source that can be read again waits from then on."""
 _LOG_INTERVAL_S = 5.0
 
 

@@ -20,6 +20,7 @@ NO_SENSOR = "no-sensor"
 FOREIGN_SENSOR = "foreign-sensor"
 UNREADABLE = "unreadable"
 TOO_LONG = "too-long"
+"""Why a message cannot be used: the reasons of dead letters and of `tsunagi_edge_unusable_readings_total`."""
 
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

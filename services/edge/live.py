@@ -26,6 +26,8 @@ from services.runtime.source_settings import Source
 AHEAD = "ahead"
 OVERFLOW = "overflow"
 REPEATED = "repeated"
+"""Why a message of a live source is not used: its time lies in the future; more came than could wait; the broker has
+delivered it before."""
 
 PAUSE_US = 5_000_000
 """A loop held up for longer has been away: what should have been sent meanwhile is skipped, if so set."""

@@ -14,6 +14,8 @@ from services.runtime.messages import Heartbeat
 
 LISTEN_S = 3.0
 PAUSE_S = 12.0
+"""An edge listens to the heartbeats for the one time, seconds, and rests for the other: it looks for a newer process of
+its own name, and a fleet's heartbeats are many."""
 BEATS_PER_S = 200.0
 """Heartbeats that an edge hears in a second at most, on average: of more nodes it hears less often."""
 _ONE_TURN = 500

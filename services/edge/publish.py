@@ -25,9 +25,12 @@ from services.runtime.reading import read_message
 from services.runtime.sensors import Sensor, SensorsError, SensorTable
 
 _NOWHERE = -1
+"""Stands for the slot of a sensor that the placement does not have."""
 _NOBODY = np.zeros(0, dtype=bool)
 _RETRY_S = 1.0
+"""Between two tries to read `plan` while the log does not answer, seconds."""
 _SILENCE_S = 3.0
+"""The log has acknowledged nothing for so long, seconds: a line says so."""
 _MOST_SENT = 2000
 """Records that the client library holds at once; the others wait in the spool, or they would be in memory twice."""
 

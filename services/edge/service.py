@@ -36,7 +36,9 @@ from services.runtime.sensors import SensorsError, read_sensors
 from services.runtime.settings import MICROSECONDS, Settings
 
 MAX_ROWS = 256
+"""Rows that are taken from the source in a turn: heartbeats and probes are looked after between turns."""
 MAX_STEPS = 64
+"""Steps that are closed in a turn, for the same reason."""
 _IDLE_S = 0.1
 _OVERDUE_S = 0.01
 _SPOOL_S = 5.0

@@ -25,6 +25,7 @@ from services.edge.owner import Owner
 from services.edge.source import SourceError
 
 SPILL_S = 1.0
+"""Records that the log has not acknowledged for so long, seconds, are written to the spool's file."""
 RETRY_S = 5.0
 """A disk that failed is tried again after so many seconds."""
 

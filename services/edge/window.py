@@ -22,6 +22,8 @@ LATE = "reading-late"
 EARLY = "before-first-window"
 NOT_A_NUMBER = "not-a-number"
 OUT_OF_RANGE = "out-of-range"
+"""Why a reading goes into no window: those that it belongs to are closed; it is older than the first one; it is NaN or
+infinite; it lies outside the range that the sensors table gives its sensor."""
 
 _NEVER_US = np.iinfo(np.int64).min // 2
 _FIRST_CAPACITY = 4096

@@ -68,12 +68,21 @@ from services.standby.wish import MOVE, Wish
 
 READ_S = 1.0
 IDLE_READS = 20
+"""What has not come from a topic within `READ_S`, seconds, in `IDLE_READS` reads, is taken for not there: compaction
+may have taken the records at its end."""
 WARM_S = 1.4
+"""Time in which a worker that starts fetches once from everything that a takeover reads, seconds: a client's first
+fetch of a topic takes a second, and the later ones milliseconds."""
 IDLE_S = 0.02
-PULL_WAIT_S = 0.005
+"""Longest wait for records in a turn of the loop, seconds, where no replica has anything to do."""
 BUSY_S = 0.001
+"""The same where a replica waits for an answer, or catches up."""
+PULL_WAIT_S = 0.005
+"""So long the broker may hold a pull that finds nothing, seconds. A standby asks for records that are there."""
 FULL_S = 0.05
+"""Between two tries to hand outputs to a producer whose queue is full, seconds."""
 BEATS_BACK = 2000
+"""Heartbeats that a worker reads back when it starts: some seconds of a fleet of a hundred nodes."""
 STANDBY_SHARE = 0.1
 """Of a worker's time, while its own slots have more than it can take in. Their outputs come first: two workers, each
 the other's standby, that fell behind would have twice the work until they have caught up, and so never would."""
@@ -82,10 +91,12 @@ ANNOUNCE_S = 0.2
 RENEW_S = 60.0
 """The store is told so often, in seconds, which models are in force here, so that it keeps them."""
 MAX_RECORDS = 500
+"""Records that are taken from a reader at once. More would keep the loop from its other slots for too long."""
 TRIED_CONTEXTS = 200
 """Records of `contexts` that are looked through for one that is whole, from where it should be."""
 
 PARTITION_OF_ONE = 0
+"""The partition of a topic that has one: `acks`, `heartbeats`, `plan`."""
 
 
 class Receipt:

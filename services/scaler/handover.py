@@ -25,8 +25,11 @@ AT_ONCE = 4
 """Slots on their way at a time; building a state reads the log, and too many at once delay each other."""
 
 PREPARE_S = 60.0
+"""A target that is not a ready secondary of the slot after so long, seconds, is given up."""
 MOVE_S = 20.0
+"""A target that does not own the slot so long after it was told to, seconds, is given up."""
 REST_S = 10.0
+"""A slot that was given up is left alone for so long, seconds."""
 
 
 class Pair(NamedTuple):

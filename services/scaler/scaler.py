@@ -30,9 +30,13 @@ from services.standby.detector import Detector
 
 READ_S = 0.05
 IDLE_READS = 40
+"""What has not come from a topic after `IDLE_READS` reads of `READ_S` seconds is taken for not there."""
 PATIENCE_S = 8.0
+"""The first plan waits so long, seconds, for all workers to be heard before it takes those that are there."""
 BEATS_BACK = 20_000
+"""Heartbeats that a scaler reads back when it starts, so that it knows at once who is there."""
 NODE = "scaler"
+"""The name that scalers go by: of two that run, the one that began later acts."""
 
 
 class Scaler:

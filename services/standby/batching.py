@@ -18,6 +18,7 @@ from services.runtime.settings import Standby, Target
 from services.standby.costs import GRID, Costs, Estimate
 
 MODEL_INTERVAL_S = 0.25
+"""`model` looks at the costs so often, seconds."""
 MARGIN = 0.85
 """`model` aims at so much of a limit: measurements of a second or two waver."""
 

@@ -19,9 +19,13 @@ from services.runtime.heartbeat import Heard
 from services.runtime.messages import Heartbeat, SlotBeat
 
 SETTLE_S = 1.0
+"""After a gap in this node's own heartbeats it judges nobody for so long, seconds."""
 OWN_BACK_INTERVALS = 2.0
+"""A node may judge others only while its own last heartbeat came back less than so many intervals ago."""
 GAP_INTERVALS = 4.0
+"""Two of this node's own heartbeats that come back further apart than so many intervals are a gap."""
 MIN_OWN_BACK = 2
+"""So many of this node's own heartbeats must have come back since another's last: both take the same way."""
 MIN_STALL_S = 1.0
 """A piece of work may always last this long, seconds: processes share cores, and any of them may have to wait."""
 

@@ -66,6 +66,7 @@ READ_BACK_S = 1.0
 """A claim that has not come back by then is given up; if the suspicion stands, another follows."""
 
 RETRY_S = 0.2
+"""After a question that the log has not answered the next one is asked so much later, seconds."""
 
 ASK_S = 1.0
 """How often a standby asks for the log's end itself, though the owner's heartbeats say it."""
