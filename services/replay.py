@@ -33,6 +33,7 @@ from services.runtime.ranges import MAX_TIME_US
 from services.runtime.settings import Settings
 
 TOLERANCE_SD = 1e-6
+"""Standard deviations by which a value that is computed again may differ: another machine may sum in another order."""
 _NEVER = math.inf
 _BACK = (1 << 63) - 1
 _OUT_AGAIN_US = 1_000_000

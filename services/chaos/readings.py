@@ -19,6 +19,7 @@ from services.demo.evidence import Batch, Output
 from services.runtime.columns import Floats
 
 VALUE_TOLERANCE = 1e-9
+"""Share by which a measured value may differ from what the edge sent."""
 KEPT = 2000
 """Steps whose measured rows are kept: a batch may be set aside some time after its step was closed."""
 

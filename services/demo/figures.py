@@ -21,6 +21,8 @@ from services.runtime.messages import BOUNDED
 
 BEFORE_S = 1.0
 AFTER_S = 4.0
+"""A slot's silence is looked for among its outputs from so long before a kill to so long after the new owner's claim,
+seconds."""
 NEVER_US = 1 << 62
 """The end of a takeover that nobody has finished, microseconds."""
 

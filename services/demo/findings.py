@@ -13,6 +13,7 @@ from services.runtime.sensors import SensorTable
 from services.runtime.settings import Steps
 
 VALUE_TOLERANCE = 1e-9
+"""Share by which a measured value may differ from the CSV's mean: the checker sums in another order."""
 _PROBLEMS = 50
 Mask = npt.NDArray[np.bool_]
 

@@ -22,14 +22,18 @@ DATA = ROOT / "data" / "guangzhou.csv"
 SENSORS = ROOT / "data" / "guangzhou-sensors.csv"
 INTERVAL_S = 0.1
 LEAST_INTERVAL_S = 0.05
+"""Time between two rows, seconds: the usual one, where a stream is then of a good length, and the shortest."""
 SHORTEST_S, USUAL_S, LONGEST_S = 45.0, 50.0, 60.0
+"""How long a stream may last, seconds: the faults come one after the other, and nobody wants to wait for minutes."""
 FIT_SHARE = 0.4
 """Share of the rows, from the first, that the model is fitted to. Only the others are streamed: on rows that it has
 seen a model is right, and bounds that are tried on living edges meanwhile become too narrow for all that follows."""
 LEAST_ROWS = 80
 """So many leave a fit its least steps."""
 WINDOW, SLIDE, SLOTS, WORKERS = 10, 2, 2, 5
+"""Windows of so many rows, a step each so many; slots; workers: two owners, two secondaries and one that waits."""
 SENSORS_A_GROUP = 12
+"""Sensors of a group where no table is given."""
 
 
 class DemoError(ValueError):

@@ -15,8 +15,10 @@ from services.standby.primary import Primary
 from services.standby.replica import Replica
 
 REFRESH_S = 1.0
+"""Metrics are refreshed so often, seconds."""
 
 TERM = "term"
+"""Begins the key of a counter that an owner counts from its promotion on."""
 
 SLOT_GAUGES = (
     metrics.ROLE,
@@ -42,8 +44,7 @@ COST_GAUGES = (
     metrics.STANDBY_TAKEOVER_S,
 )
 LIMITS = ("bandwidth", "recovery")
-
-"""What a node says of a slot while it hosts it."""
+"""What a node says of a slot while it hosts it, and what a standby says of its costs and limits."""
 
 
 class Gauges:

@@ -40,6 +40,8 @@ LEAST_HELD = 8
 MOST_HELD = 2**12
 """Steps past which an outage counts as endless here."""
 REASONS = ("no helper", "cap", "off", "not calibrated")
+"""Why a value misses its bound all the same: nothing that is read reaches it; there are as many helpers as may be;
+helpers are switched off; the bound is the model's own, which nothing has been compared with yet."""
 
 
 @dataclass(frozen=True, slots=True)

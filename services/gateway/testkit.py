@@ -17,6 +17,8 @@ from services.runtime.columns import Floats, Sensors
 SENSORS = 7
 STEP_US = 1_000_000
 PRESENT = 0.9
+"""The slot that an operator is tried in: its sensors, the length of its steps in microseconds, and the share of
+readings that are there."""
 ODD = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e308, -1e308, 5e-324)
 """Values that every operator must cope with."""
 

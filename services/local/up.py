@@ -27,9 +27,11 @@ from services.runtime.sensors import read_sensors
 from services.runtime.settings import Settings, Source
 
 READY_S = 90.0
+"""Services that have not said within this time, seconds, that they are ready are given up."""
 READY_S_A_MB = 1.0
 """Each megabyte of the recovery model's file gives workers so much longer to be ready: their filters are made of it."""
 CONSUMING_S = 30.0
+"""Spark's first batch is waited for so long, seconds."""
 SHIPPED_SPEED = 600
 """The shipped readings are ten minutes apart; so fast, they come every second, as [steps] interval_s has it."""
 

@@ -28,9 +28,11 @@ from services.recovery.trial import Edges, Trial, evenly, run_trial
 from services.runtime.columns import Floats
 
 LEAST_STEPS = 12
+"""Steps that a history must have."""
 LEAST_READINGS = 4
 """A sensor with fewer windows than this is left out: nothing is known of its spread."""
 MASKED_SHARE = 1 / 3
+"""Share of the steps, at the end, on which a fit to those before is tried."""
 MASKED_EDGES = 8
 """Edges tried at most, evenly taken."""
 MASKED_HALVES = 4
@@ -38,7 +40,9 @@ MASKED_HALVES = 4
 TRYING, MAKING = "trying it with all sensors", "making and checking the model"
 """Stages of a fit after the search."""
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+"""Probabilities that a model's table of factors has; between them it is interpolated."""
 REPORTED_DELTA = 0.9
+"""The one that the report of a fit is about."""
 SEARCHED = 1000
 """Sensors that the search for a structure runs on at most, evenly taken from every edge: it makes and tries some fifty
 models, n^3 operations each. What it finds is tried once more with all of them."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 VALUE_BYTES = 16
 """Of a helper's value in a TupleBatch: sensor, value and count."""
 TIMED_STEPS = 5
+"""Steps of each scenario that are timed."""
 
 
 @dataclass(frozen=True, slots=True)

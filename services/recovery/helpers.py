@@ -22,13 +22,17 @@ from services.runtime.columns import Floats
 Places = npt.NDArray[np.intp]
 
 CAP = 100
+"""Helpers of a slot at most, where nothing else is said."""
 FIRST_LOOK = 512
 """Candidates of the first look: those that vary most together with a value that is not good enough, given what the slot
 reads. The rest are looked at only if these do not suffice."""
 LEAST_RESIDUAL = 1e-9
 """Variance, of 1, below which a candidate is known from what is read already."""
 LEAST_VARIANCE = 1e-300
+"""Stands for the variance of a sensor that has none, so that nothing is divided by 0."""
 TOLD_LEAST = 1e-9
+"""What a step tells of the next one is a share of its variance, and counts as this much at least, and as 1 less this at
+most: a logarithm is taken of it."""
 AT_A_TIME = 5
 """Sensors of the paper's list that are added before the bound is checked again."""
 

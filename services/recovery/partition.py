@@ -34,7 +34,9 @@ NEIGHBOURS = 5
 TINY = 1e-12
 """A gain that may be rounding."""
 TIE_DIGITS = 12
+"""Digits by which two candidates must differ; else the first of them is taken, on every machine."""
 TILE = 256
+"""Rows and columns of a matrix that are mirrored at once, so that both places of a pair are in the cache."""
 LEAST_RESIDUAL = 1e-12
 """Variance, of 1, below which a sensor is known from others already and tells nothing new."""
 

@@ -26,6 +26,7 @@ BLOCK = 512
 COPIES = 20
 """Multiplications an element that could be done while the moments are copied, scaled and added up."""
 FILLED_AT_MOST = 300
+"""Sensors of a slot up to which gaps in a row are filled by what the others say before it is added to the moments."""
 RIDGE = 1e-9
 """Of the variances, so that sensors which tell the same can be told apart."""
 

@@ -18,10 +18,13 @@ from services.recovery.trial import LEAST_ERROR, OUTAGES, Edges, Trial, run_tria
 from services.runtime.columns import Floats
 
 SHRINKAGES = (0.0, 0.002, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
+"""Weights of independent sensors in the covariance that are tried."""
 HOLD = Structure("innovation", 0.9, 1.0, 1)
 """Nearly that each sensor stands still, by steps of its own: the last value, which is hard to beat in a random walk."""
 PERSISTENCES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.995, 0.999)
+"""Values of a diagonal F that are tried: how much of a deviation is left a step later."""
 LAGS = (1, 3, 10)
+"""Steps apart of two rows whose difference tells the innovations, where a model is made of those."""
 HARMONICS = (3, 24)
 """Of a profile: smooth, or with the teeth that a day within a week has."""
 FULL_AT_MOST = 1500

@@ -63,7 +63,9 @@ SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,)}
 """Role -> topics that it neither reads nor writes, but counts the partitions of: how many slots there are."""
 
 SHARED = ("gateway", "scaler", "spark", "tools")
+"""Users that all services of a role share; each edge is a user of its own."""
 ITERATIONS = 8192
+"""Of SCRAM: how often a password is hashed."""
 _TIMEOUT_S = 30.0
 
 

@@ -86,6 +86,7 @@ PROTOCOLS = {"plaintext": "plaintext", "tls": "ssl", "sasl_plaintext": "sasl_pla
 """`[kafka] security` -> security.protocol of librdkafka and, in capitals, of Kafka's own clients."""
 
 STATISTICS_MS = 1000
+"""The client library tells so often, in milliseconds, what went over the network."""
 DEAF_S = 10.0
 """A reader that has heard nothing for so long asks whether the log has more for it."""
 
@@ -97,6 +98,7 @@ _REFRESH_S = 0.5
 _FRESH_S = 1.5
 _ADMIN_S = 10.0
 WAIT_LINE_S = 5.0
+"""Whoever waits for the log says so each so many seconds."""
 
 # A partition that was just made, or whose leader has just changed, answers so for a moment.
 _ELECTING = frozenset(

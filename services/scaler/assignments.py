@@ -19,6 +19,8 @@ GAIN = 0.1
 """A move must lower the hotter worker's load by this share of the mean at least, or it is not worth its pause."""
 
 STANDBY_SLACK = 0.5
+"""Secondaries may be spread so much less evenly than owners, as a share of the mean: a change of secondary costs a
+rebuild."""
 FLOOR = 0.02
 """Of the mean load: what a slot counts for that has none, so that idle slots are spread as well."""
 

@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from services.runtime.messages import Heartbeat, SlotBeat
 
 LOOK_S = 0.1
+"""A slot's end is kept in mind so often, seconds."""
 WINDOW_S = 10.0
+"""The rate of a slot is that of so many seconds."""
 KEEP_S = 900.0
+"""Ends are kept for so long, seconds: the longest delay that can be told."""
 MEASURE_S = 1.0
 """The scaler looks at the slots so often; what a look says of the time since the one before goes by it."""
 BUSY_S = 0.5
