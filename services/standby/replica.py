@@ -343,7 +343,8 @@ class Replica:
     def _start_reading(self, first: int, now: float) -> list[act.Action]:
         if self._may_search():
             self._after_context = Stage.START
-            upto = self.intake.end if self.trust.upto is None else min(self.intake.end, self.trust.upto)
+            known = (self.intake.end, self.trust.upto, self.trust.acknowledged)
+            upto = min(offset for offset in known if offset is not None)
             return self._ask(now, act.ReadContext(self.trust.place, upto))
         if first > self.intake.next:
             if self.trust.forsaken(now, held=not self._detector.settled(now) or self._held(now)):
@@ -388,9 +389,17 @@ class Replica:
         """
         self._asked = None
         self.intake.first = first
-        if context is None or self.intake.contradicts(context) or not self._fits(context, now):
-            self.trust.searched = self.trust.searched or self.intake.level1 is None
-            self.intake.level1 = None
+        if (
+            context is None
+            or context.offset < first
+            or self.intake.contradicts(context)
+            or not self._fits(context, now)
+        ):
+            level1, self.intake.level1 = self.intake.level1, None
+            if level1 is None:
+                self.trust.searched = True
+            else:  # older ones were acknowledged before it
+                self.trust.place, self.trust.acknowledged = level1.context_offset, level1.offset
             return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
         slot = Slot(self.slot_id, self._load_model, self.work.announce)
         self._awaited = None
@@ -1104,9 +1113,13 @@ class Replica:
         return self.trust.usable(context.offset, context.generation)
 
     def _may_search(self) -> bool:
-        """Return whether an older context may be the place to begin: there is no state, and the newest does not fit."""
+        """Return whether an older context may be the place to begin: there is no state, and the newest does not fit.
+
+        Never a newer one than has been acknowledged: outputs that follow from what is before it may be missing.
+        """
         stateless = self.stage is Stage.START and self.slot.book is None and self.intake.level1 is None
-        return stateless and not self.trust.searched and self.trust.upto is not None
+        known = self.trust.upto is not None or self.trust.acknowledged is not None
+        return stateless and not self.trust.searched and known
 
     def _contradicted(self, why: str, upto: int, now: float) -> list[act.Action]:
         """The log is not the one that this node, or whoever wrote a context, has read: begin again by what is there."""

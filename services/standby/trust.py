@@ -50,6 +50,7 @@ class Trust:
         begin: where the state begins if it is made of records.
         upto: contexts and acknowledgements beyond this offset hold only in `generation`; None = all hold.
         place: where in `contexts` to search from; None = from the end.
+        acknowledged: of a context that is not there any more, or not whole; older ones may be; None = none is missing.
         searched: no context fits.
         lost_to: the end of the log that was, as far as known.
         restored: the state comes from a context, and the record before it has not been compared yet.
@@ -65,6 +66,7 @@ class Trust:
         self.upto: int | None = None
         self.generation = 0
         self.place: int | None = None
+        self.acknowledged: int | None = None
         self.searched = False
         self.lost_to = 0
         self.restored = False
@@ -113,6 +115,7 @@ class Trust:
     def renew(self) -> None:
         """The state is built anew."""
         self.restored = self.searched = self.blank = False
+        self.acknowledged = None
         self._short, self._outputs_short, self._forsaken = Spell(), Spell(), Spell()
 
     def founded(self, founding: Founding, generation: int) -> None:

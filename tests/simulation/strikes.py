@@ -77,25 +77,39 @@ def resume_points(world: World) -> dict[int, Level1Ack]:
 
 def _restorable(world: World, resume: Level1Ack) -> bool:
     """Return whether the context that an acknowledgement names is there, and whole."""
-    behind = [
-        record for record in world.log.records(topics.CONTEXTS, resume.slot) if record.offset >= resume.context_offset
-    ]
+    whole = {place: context.offset for place, context in _whole_contexts(world, resume.slot)}
+    return whole.get(resume.context_offset) == resume.offset
+
+
+def _whole_contexts(world: World, slot: int) -> list[tuple[int, Context]]:
+    """Return a slot's contexts of which each part is there, and where each begins."""
+    records = world.log.records(topics.CONTEXTS, slot)
     found = []
-    for record in behind:
+    for number, record in enumerate(records):
         try:
-            found.append(decode(Context, record.value))
+            first = decode(Context, record.value)
+            parts = [decode(Context, part.value) for part in records[number : number + max(1, first.parts)]]
         except UnusableError:
-            break
-        if len(found) >= max(1, found[0].parts):
-            break
-    whole = join(found)
-    return whole is not None and whole.offset == resume.offset and behind[0].offset == resume.context_offset
+            continue
+        if first.part == 0 and (whole := join(parts)) is not None:
+            found.append((record.offset, whole))
+    return found
 
 
 def lose_parts(world: World) -> None:
-    """Kill the broker, which loses the last records of a slot's contexts: parts of one, or several."""
-    slot = world.rng.randrange(SLOTS)
-    world.lose_end(slot, world.rng.randrange(1, 9), topic=topics.CONTEXTS, all_die=world.rng.random() < 0.5)
+    """Kill the broker, which loses the last records of a slot's contexts: parts of one, or several.
+
+    Where retention has come by, one is left that the log still reaches back to: retention is hours, a power cut takes
+    what was written last, and contexts are written all the time.
+    """
+    slot, count = world.rng.randrange(SLOTS), world.rng.randrange(1, 9)
+    all_die = world.rng.random() < 0.5
+    first = world.log.stored(topics.TUPLES, slot).first
+    if first > 0:
+        left = [place + max(1, whole.parts) for place, whole in _whole_contexts(world, slot) if whole.offset >= first]
+        count = min(count, world.log.stored(topics.CONTEXTS, slot).end - left[0] if left else 0)
+    if count > 0:
+        world.lose_end(slot, count, topic=topics.CONTEXTS, all_die=all_die)
 
 
 # ---- clocks --------------------------------------------------------------------------------------------------------

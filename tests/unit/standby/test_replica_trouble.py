@@ -106,6 +106,36 @@ def test_a_context_that_is_gone_is_done_without(cluster: Cluster) -> None:
     assert steps(cluster) == list(range(FIRST, FIRST + 41))
 
 
+def test_where_the_acknowledged_context_is_gone_an_older_one_does(cluster: Cluster) -> None:
+    """A power cut took the newest, and retention what stands before the one that is left: nothing of the slot is lost."""
+    n1 = Node(cluster, "n1", context_s=0.2)
+    cluster.run(1.5)
+    feed(cluster, 40, 0.06)
+    cluster.run(0.5)
+    n1.die()
+    cluster.contexts.pop()
+    cluster.first = cluster.contexts[-1].offset
+    n2 = Node(cluster, "n2")
+    cluster.run(3.0)
+    assert n2.stage() is Stage.OWN
+    assert n2.replica.trust.foundings == 0
+    feed(cluster, 1)
+    assert steps(cluster) == list(range(FIRST, FIRST + 41))
+
+
+def test_a_context_that_is_older_than_what_retention_has_left_is_none(cluster: Cluster) -> None:
+    n1 = Node(cluster, "n1", context_s=0.2)
+    cluster.run(1.5)
+    feed(cluster, 40, 0.06)
+    cluster.run(0.5)
+    n1.die()
+    cluster.contexts.pop()
+    cluster.first = cluster.contexts[-1].offset + 1
+    n2 = Node(cluster, "n2")
+    cluster.run(3.0)
+    assert "retention has passed the resume point" in n2.replica.unready()
+
+
 class Store:
     def __init__(self) -> None:
         self.models: dict[str, Model] = {}
