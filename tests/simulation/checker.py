@@ -305,11 +305,14 @@ def _declared(world: World, slot: int, truth: Truth) -> list[str]:
 
 
 def _on_time(world: World, slot: int) -> list[str]:
-    """While workers and broker live, a step waits for a dead edge no longer than a slide and the grace."""
+    """While workers and broker live, a step waits for a dead edge no longer than a slide and the grace.
+
+    For one that lives, and whose clock is slow, it waits for as long as edges may be behind each other.
+    """
     if world.struck.intersection({*world.nodes, "broker", "log"}) or world.settings.query.mode == "tuples":
         return []
     steps = world.settings.steps
-    limit_us = (2 * steps.slide_s + steps.grace_s + SLACK_S) * 1e6
+    limit_us = (2 * steps.slide_s + steps.grace_s + SLACK_S + min(world.off_s, steps.max_skew_s)) * 1e6
     late = []
     for record in world.usable(topics.RECOVERED, slot):
         message = Recovered.FromString(record.value or b"")

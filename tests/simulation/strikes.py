@@ -126,6 +126,7 @@ def jump(world: World, *, edges: bool) -> None:
     world.note(f"clock of {name} jumps to {skew_us / 1e6:.1f} s off, and drifts by {drift:.3f} s each second")
     if edges:
         world.struck.add(name)
+        world.off_s = max(world.off_s, abs(skew_us) / 1e6)
         if edge.was_right and edge.producer is not None and world.now - edge.alive_from > 2 * HEARD_S:
             world.jumped.add((edge.name, edge.incarnation))
 

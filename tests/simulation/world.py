@@ -215,6 +215,7 @@ class World:
         self.damaged: set[tuple[str, int, int]] = set()
         self.removed: dict[tuple[str, int], list[Record]] = {}
         self.jumped: set[tuple[str, int]] = set()
+        self.off_s = 0.0  # how far off an edge's clock was set at most
         self.mutes: Counter[str] = Counter()
         self.poisonings: dict[float, tuple[int, int]] = {}
         self.strikes = 0

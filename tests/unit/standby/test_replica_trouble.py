@@ -107,7 +107,7 @@ def test_a_context_that_is_gone_is_done_without(cluster: Cluster) -> None:
 
 
 def test_where_the_acknowledged_context_is_gone_an_older_one_does(cluster: Cluster) -> None:
-    """A power cut took the newest, and retention what stands before the one that is left: nothing of the slot is lost."""
+    """A power cut took the newest, and retention what stands before the one that is left: nothing is lost by it."""
     n1 = Node(cluster, "n1", context_s=0.2)
     cluster.run(1.5)
     feed(cluster, 40, 0.06)
