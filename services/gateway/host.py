@@ -578,8 +578,13 @@ class Host:
         found = None if offset is None else self._read_part(slot, offset)
         if offset is None or found is None or found.parts == 0:
             return found
-        parts = [self._read_part(slot, offset + number) for number in range(found.parts)]
-        return join(part for part in parts if part is not None)
+        parts = []
+        for number in range(found.parts):  # as many as it says: perhaps more than there are records in the world
+            part = found if number == 0 else self._read_part(slot, offset + number)
+            if part is None or (part.part, part.parts, part.offset) != (number, found.parts, found.offset):
+                return None
+            parts.append(part)
+        return join(parts)
 
     def _read_part(self, slot: int, offset: int) -> Context | None:
         first, end = self._ask.range(CONTEXTS, slot)

@@ -113,23 +113,15 @@ class StepBook:
         edge = self.edges.get(batch.edge)
         if edge is None and (batch.sensor or not batch.helper):
             return "unknown-edge"
-        if (
-            len(batch.value) != 2 * len(batch.sensor)
-            or len(batch.sensor) % 4
-            or len(batch.helper_value) != 2 * len(batch.helper)
-            or len(batch.helper) % 4
-            or len(batch.count) not in (0, len(batch.sensor))
-            or batch.event_time_us != batch.step * self.config.slide_us
-        ):
+        if self._misshapen(batch):
             return "damaged"
         if edge is None:
             return self._lend(batch, appended_us)
         ids = sensors(batch.sensor)
         if (ids[1:] <= ids[:-1]).any():
             return "damaged"  # not ascending: one sensor may stand in it a hundred thousand times
-        for sensor in ids.tolist():
-            if self._edge_of.get(sensor) != batch.edge:
-                return "unknown-sensor"
+        if any(self._edge_of.get(sensor) != batch.edge for sensor in ids.tolist()):
+            return "unknown-sensor"
         if batch.incarnation < edge.incarnation:
             return "replaced"
         if batch.event_time_us > appended_us + self.config.max_ahead_us:
@@ -146,6 +138,17 @@ class StepBook:
         edge.out_from = NEVER
         self.open.setdefault(batch.step, {})[batch.edge] = batch
         return ""
+
+    def _misshapen(self, batch: TupleBatch) -> bool:
+        """Return whether a batch's columns do not fit each other, or its times."""
+        return bool(
+            len(batch.value) != 2 * len(batch.sensor)
+            or len(batch.sensor) % 4
+            or len(batch.helper_value) != 2 * len(batch.helper)
+            or len(batch.helper) % 4
+            or len(batch.count) not in (0, len(batch.sensor))
+            or batch.event_time_us != batch.step * self.config.slide_us
+        )
 
     def _lend(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in what an edge of other slots sends: helpers' readings. The first word on a step counts."""
@@ -219,8 +222,10 @@ class StepBook:
         values = np.full(len(self.config.sensors), np.nan)
         for name in sorted(batches):
             batch = batches[name]
-            places = [self._place[sensor] for sensor in sensors(batch.sensor).tolist()]
-            values[places] = floats(batch.value)
+            # Settings may have changed since it was taken in: a sensor that is the slot's no longer is left out.
+            places = np.array([self._place.get(sensor, -1) for sensor in sensors(batch.sensor).tolist()], dtype=np.intp)
+            known = places >= 0
+            values[places[known]] = floats(batch.value)[known]
         return values
 
     def edge_states(self) -> list[EdgeState]:
@@ -236,9 +241,15 @@ class StepBook:
         return _in_order(self._lent)
 
     def restore(self, edges: list[EdgeState], batches: list[TupleBatch]) -> None:
-        """Take over what a context holds."""
+        """Take over what a context holds.
+
+        Raises:
+            ValueError: a batch that waits is none; whoever closed its step would die of it.
+        """
         restore_edges(self.edges, edges)
         for batch in batches:
+            if self._misshapen(batch):
+                raise ValueError(f"context: the columns of {batch.edge}'s batch for step {batch.step} do not fit")
             where = self.open if batch.edge in self.edges else self._lent
             where.setdefault(batch.step, {})[batch.edge] = batch
 

@@ -394,6 +394,7 @@ class _Check:
         self.fields: Callable[[Message], Sequence[Any]] = attrgetter(*names) if len(names) > 1 else _none
         self._arguments = ", ".join(("m", *(names if len(names) > 1 else ())))
         self.holds = self._compiled(" and ".join(condition.holds for condition in self.conditions) or "True")
+        self._tests: list[Callable[..., bool]] = []  # one a condition, made for the first message that is refused
 
     def _compiled(self, holds: str) -> Callable[..., bool]:
         test: Callable[..., bool] = eval(f"lambda {self._arguments}: {holds}", _ENVIRONMENT)  # noqa: S307 - of the table
@@ -402,7 +403,10 @@ class _Check:
     def wrong(self, message: Message) -> str:
         """Return what the first condition that does not hold is about: field, found, expected."""
         values = self.fields(message)
-        first = next(item for item in self.conditions if not self._compiled(item.holds)(message, *values))
+        self._tests = self._tests or [self._compiled(item.holds) for item in self.conditions]
+        first = next(
+            item for item, test in zip(self.conditions, self._tests, strict=True) if not test(message, *values)
+        )
         name = message.WhichOneof(BODY) if first.field == BODY else first.field
         found = getattr(message, name)
         parts = found.values() if isinstance(found, Mapping) else found if isinstance(found, Sequence) else (found,)

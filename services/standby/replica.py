@@ -395,12 +395,7 @@ class Replica:
             or self.intake.contradicts(context)
             or not self._fits(context, now)
         ):
-            level1, self.intake.level1 = self.intake.level1, None
-            if level1 is None:
-                self.trust.searched = True
-            else:  # older ones were acknowledged before it
-                self.trust.place, self.trust.acknowledged = level1.context_offset, level1.offset
-            return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
+            return self._without_context(first, now)
         slot = Slot(self.slot_id, self._load_model, self.work.announce)
         self._awaited = None
         self.work.begin(STALL_RECORDS * self.record_s)
@@ -416,9 +411,8 @@ class Replica:
             return []
         except (ValueError, TypeError, LookupError) as error:
             # Whoever wrote it, it is no state of this slot: as good as none. It must not end everybody who comes by.
-            self.intake.level1 = None
             note = act.Note("unusable context", f"slot {self.slot_id}, before offset {context.offset}: {error}")
-            return [note, *(self._start_reading(first, now) if self._after_context is not Stage.WATCH else [])]
+            return [note, *self._without_context(first, now)]
         finally:
             self._end_work()
         self.fault = ""
@@ -431,6 +425,15 @@ class Replica:
         if self._after_context is Stage.WATCH:
             return self._fetch_to(self.intake.end, now)
         return self._start_reading(min(first, self.intake.next), now)
+
+    def _without_context(self, first: int, now: float) -> list[act.Action]:
+        """Go on without the context that was asked for: by an older one, once, or by what the log holds."""
+        level1, self.intake.level1 = self.intake.level1, None
+        if level1 is None:
+            self.trust.searched = True
+        else:  # older ones were acknowledged before it
+            self.trust.place, self.trust.acknowledged = level1.context_offset - 1, level1.offset
+        return self._start_reading(first, now) if self._after_context is not Stage.WATCH else []
 
     def on_fetched(self, records: list[Record], now: float) -> list[act.Action]:
         """Answer to `Fetch`.

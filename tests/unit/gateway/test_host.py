@@ -10,8 +10,18 @@ from services.runtime import log as topics
 from services.runtime.clock import ManualClock
 from services.runtime.columns import pack_sensors
 from services.runtime.heartbeat import ReplacedError
-from services.runtime.log import ACKS, HEARTBEATS, PLAN, RECOVERED
-from services.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Level0Ack, Placement, Plan, Recovered
+from services.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED
+from services.runtime.messages import (
+    VERSION,
+    Ack,
+    Assignment,
+    Context,
+    Heartbeat,
+    Level0Ack,
+    Placement,
+    Plan,
+    Recovered,
+)
 from services.runtime.names import Name, pack_key
 from services.runtime.sensors import Sensor, SensorTable
 from services.runtime.settings import Settings
@@ -160,3 +170,15 @@ def test_of_recovered_it_is_told_what_stands_where_and_what_comes_before() -> No
     assert host._read_tail(0) == (7, Name(9, 0), 9)
     assert host._read_tail(0, 2) == (7, Name(5, 0), 5)
     assert host._read_tail(0, 9, Name(9, 0)) == (7, Name(5, 0), 5)
+
+
+@pytest.mark.parametrize("parts", [3, 2**32 - 1])
+def test_a_context_is_looked_for_no_further_than_its_parts_stand(parts: int) -> None:
+    """It says of itself how many they are, and anybody may have written it."""
+    world = World()
+    host = world.host()
+    for number in range(2):
+        part = Context(version=VERSION, owner="x", offset=5, part=number, parts=parts, piece=b"x")
+        world.log.append(CONTEXTS, 0, b"x", part.SerializeToString())
+    assert host._read_context(0, 0) is None
+    assert host._find_context(0, None, 9) is None

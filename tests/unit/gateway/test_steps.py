@@ -259,3 +259,25 @@ def test_an_edge_can_be_put_out_whatever_becomes_of_the_log_s_clock() -> None:
     assert book.accept(batch("e2", FIRST), LATER_US) == ""
     book.edge_out("e2", FIRST + 1, LATER_US - 1)  # set back by as little as it may be
     assert book.edges["e2"].out_from == FIRST + 1
+
+
+def test_readings_of_a_sensor_that_has_left_the_slot_since_are_left_out() -> None:
+    """New settings, or a context of earlier ones: what was taken in keeps waiting, and closes without that sensor."""
+    before = make()
+    deliver(before, "e1", "e2")
+    after = StepBook(
+        make_config(sensors=(0, 3, 5, 8), names=("a", "c", "d", "e"), edges=("e1", "e2", "e3", "e3")), FIRST
+    )
+    after.restore(before.edge_states(), before.open_batches())
+    assert after.accept(batch("e3", FIRST), LATER_US) == ""
+    (closed,) = after.close()
+    np.testing.assert_array_equal(closed.values, [FIRST] * 4)
+
+
+def test_a_context_whose_batches_do_not_fit_is_refused() -> None:
+    before = make()
+    deliver(before, "e1")
+    (waiting,) = before.open_batches()
+    waiting.value = waiting.value[:-8]
+    with pytest.raises(ValueError, match="the columns of e1's batch for step 1000 do not fit"):
+        make().restore(before.edge_states(), [waiting])

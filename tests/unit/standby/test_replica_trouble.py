@@ -123,6 +123,24 @@ def test_where_the_acknowledged_context_is_gone_an_older_one_does(cluster: Clust
     assert steps(cluster) == list(range(FIRST, FIRST + 41))
 
 
+@pytest.mark.parametrize("spoilt", [1, 2])
+def test_a_context_that_cannot_be_restored_is_asked_for_no_more(cluster: Cluster, spoilt: int) -> None:
+    """Whoever wrote it: it must neither end those who come by nor keep them asking for ever."""
+    n1 = Node(cluster, "n1", context_s=0.2)
+    cluster.run(1.5)
+    feed(cluster, 40, 0.06)
+    cluster.run(0.5)
+    n1.die()
+    for context in cluster.contexts[-spoilt:]:
+        context.settings.text = "{}"
+    n2 = Node(cluster, "n2")
+    cluster.run(3.0)
+    assert n2.stage() is Stage.OWN
+    assert sum(note.startswith("unusable context") for note in n2.notes) == spoilt
+    feed(cluster, 1)
+    assert steps(cluster) == list(range(FIRST, FIRST + 41))
+
+
 def test_a_context_that_is_older_than_what_retention_has_left_is_none(cluster: Cluster) -> None:
     n1 = Node(cluster, "n1", context_s=0.2)
     cluster.run(1.5)
