@@ -37,6 +37,8 @@ def join(parts: Iterable[Context]) -> Context | None:
     first = records[0] if records else None
     if first is None or first.parts == 0:
         return first
+    if first.parts != len(records):  # first of all: it may say of billions
+        return None
     wanted = [(first.epoch, first.owner, first.offset, len(records), number) for number in range(first.parts)]
     if [(item.epoch, item.owner, item.offset, item.parts, item.part) for item in records] != wanted:
         return None

@@ -58,3 +58,7 @@ def test_parts_that_are_not_all_of_one_context_in_a_row_are_none() -> None:
         (2 + len(parts), small),
         (5 + len(parts), context(400, 44, "n2")),
     ]
+
+
+def test_a_record_that_says_of_billions_of_parts_is_none_at_once() -> None:
+    assert join([Context(owner="x", offset=5, part=0, parts=2**32 - 1, piece=b"x")]) is None
