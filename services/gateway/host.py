@@ -582,7 +582,7 @@ class Host:
         for number in range(found.parts):  # as many as it says: perhaps more than there are records in the world
             part = found if number == 0 else self._read_part(slot, offset + number)
             if part is None or (part.part, part.parts, part.offset) != (number, found.parts, found.offset):
-                return None
+                break
             parts.append(part)
         return join(parts)
 
