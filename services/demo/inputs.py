@@ -29,7 +29,7 @@ FIT_SHARE = 0.4
 """Share of the rows, from the first, that the model is fitted to. Only the others are streamed: on rows that it has
 seen a model is right, and bounds that are tried on living edges meanwhile become too narrow for all that follows."""
 LEAST_ROWS = 80
-"""So many leave a fit its least steps."""
+"""Rows that a file must have: of fewer, the share that is fitted has too few windows for a fit."""
 WINDOW, SLIDE, SLOTS, WORKERS = 10, 2, 2, 5
 """Windows of so many rows, a step each so many; slots; workers: two owners, two secondaries and one that waits."""
 SENSORS_A_GROUP = 12

@@ -76,7 +76,7 @@ fetch of a topic takes a second, and the later ones milliseconds."""
 IDLE_S = 0.02
 """Longest wait for records in a turn of the loop, seconds, where no replica has anything to do."""
 BUSY_S = 0.001
-"""The same where a replica waits for an answer, or catches up."""
+"""Longest wait for records in a turn of the loop, seconds, while a replica waits for an answer or catches up."""
 PULL_WAIT_S = 0.005
 """So long the broker may hold a pull that finds nothing, seconds. A standby asks for records that are there."""
 FULL_S = 0.05

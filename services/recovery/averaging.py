@@ -32,7 +32,7 @@ SOFTNESS = 0.03
 """By how much a candidate's score may be worse for its weight to fall by e, after a fit to `SOFT_STEPS` steps: by 3 %
 more error. The more steps, the better are errors known: it falls with their fourth root."""
 SOFT_STEPS = 500.0
-"""See `SOFTNESS`."""
+"""Steps of a fit at which `SOFTNESS` holds as it stands."""
 MEMORY = 1000.0
 """Steps at most after which an error weighs half: how much is missing changes faster than how sensors move, and a
 candidate that erred before its moments followed the data may be the best since."""

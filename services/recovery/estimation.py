@@ -42,7 +42,7 @@ TRYING, MAKING = "trying it with all sensors", "making and checking the model"
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Probabilities that a model's table of factors has; between them it is interpolated."""
 REPORTED_DELTA = 0.9
-"""The one that the report of a fit is about."""
+"""Probability of the bounds that the report of a fit tells of."""
 SEARCHED = 1000
 """Sensors that the search for a structure runs on at most, evenly taken from every edge: it makes and tries some fifty
 models, n^3 operations each. What it finds is tried once more with all of them."""

@@ -65,7 +65,7 @@ SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,)}
 SHARED = ("gateway", "scaler", "spark", "tools")
 """Users that all services of a role share; each edge is a user of its own."""
 ITERATIONS = 8192
-"""Of SCRAM: how often a password is hashed."""
+"""Rounds in which SCRAM hashes a password."""
 _TIMEOUT_S = 30.0
 
 

@@ -13,6 +13,7 @@ A broker that stalls, a network that is down or cores that are saturated silence
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from services.runtime.heartbeat import Heard
@@ -25,7 +26,7 @@ OWN_BACK_INTERVALS = 2.0
 GAP_INTERVALS = 4.0
 """Two of this node's own heartbeats that come back further apart than so many intervals are a gap."""
 MIN_OWN_BACK = 2
-"""So many of this node's own heartbeats must have come back since another's last: both take the same way."""
+"""A node counts another's silence once so many of its own heartbeats have come back since the other's last one."""
 MIN_STALL_S = 1.0
 """A piece of work may always last this long, seconds: processes share cores, and any of them may have to wait."""
 
@@ -36,7 +37,7 @@ STUCK_S = 5.0
 """An owner that beats, works on nothing and reads nothing of a log that goes on is given so long."""
 
 REPLACED_INTERVALS = 5.0
-"""For so many heartbeats after a process's last one those of an earlier process of the same name are taken for late.
+"""A heartbeat of an earlier process of the same name counts as late for so many intervals after the later one's last.
 
 Who seems earlier may be the later one: the machine's clock was set back before it started. So the wait is shorter than
 what a takeover waits for: such a process would else lose each slot that it takes.
@@ -180,10 +181,10 @@ class Detector:
         last = self._beats.get(node)
         return last is not None and last.leaving
 
-    def owner_beat(self, node: str, slot: int) -> SlotBeat | None:
-        """Return what the owner last said of the slot."""
+    def owner_beat(self, node: str, slot: int, since: float = -math.inf) -> SlotBeat | None:
+        """Return what the owner last said of the slot, unless that was before a time: in an earlier term, perhaps."""
         seen = self._slots.get((node, slot))
-        return None if seen is None else seen.beat
+        return None if seen is None or seen.at < since else seen.beat
 
     def announced(self, slot: int, epoch: int) -> list[tuple[int, int]]:
         """Return what was announced up to an epoch and nobody has survived: records [from, until), newest first.
@@ -194,11 +195,6 @@ class Detector:
         found = self._announced.get(slot, {})
         return [found[key][1] for key in sorted(found, reverse=True) if key[0] <= epoch]
 
-    def heard_since(self, node: str, slot: int, since: float) -> SlotBeat | None:
-        """Return what the owner last said of the slot, unless that was before a time: in an earlier term, perhaps."""
-        seen = self._slots.get((node, slot))
-        return None if seen is None or seen.at < since else seen.beat
-
     def stalled(self, node: str, slot: int, since: float) -> bool:
         """Return whether the owner's loop is on one piece of work for longer than that kind of work may last.
 
@@ -207,7 +203,7 @@ class Detector:
         Args:
             since: when the watch of this owner began; what it said earlier does not count.
         """
-        beat = self.heard_since(node, slot, since)
+        beat = self.owner_beat(node, slot, since)
         if beat is None:
             return False
         if beat.busy_limit_us:
@@ -223,7 +219,7 @@ class Detector:
             since: when the watch of this owner began; what it said earlier does not count.
             end: of the slot's log.
         """
-        beat = self.heard_since(node, slot, since)
+        beat = self.owner_beat(node, slot, since)
         works = beat is not None and (beat.busy_offset >= 0 or beat.busy_limit_us > 0)
         if beat is None or beat.role != "primary" or not beat.ready or works or beat.position >= end:
             self._behind.pop(slot, None)

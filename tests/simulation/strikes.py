@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from services.runtime import log as topics
-from services.runtime.door import UnusableError, decode
 from services.runtime.messages import Ack, Context, Level1Ack
 from services.runtime.settings import Operator, Settings
-from services.standby.parts import join
 from tests.simulation import poison
+from tests.simulation.checker import contexts
 from tests.simulation.nodes import Node
 from tests.simulation.world import EDGES, HEARD_S, SLOTS, WORKERS, World
 
@@ -75,25 +74,18 @@ def resume_points(world: World) -> dict[int, Level1Ack]:
     return found
 
 
+def _kept_contexts(world: World, slot: int) -> list[tuple[int, Context]]:
+    """Return (place, context) of a slot's whole contexts that retention has left."""
+    first = world.log.stored(topics.CONTEXTS, slot).first
+    return [(place, context) for place, context in contexts(world, slot) if place >= first]
+
+
 def _restorable(world: World, resume: Level1Ack) -> bool:
     """Return whether the context that an acknowledgement names is there, and whole."""
-    whole = {place: context.offset for place, context in _whole_contexts(world, resume.slot)}
-    return whole.get(resume.context_offset) == resume.offset
-
-
-def _whole_contexts(world: World, slot: int) -> list[tuple[int, Context]]:
-    """Return a slot's contexts of which each part is there, and where each begins."""
-    records = world.log.records(topics.CONTEXTS, slot)
-    found = []
-    for number, record in enumerate(records):
-        try:
-            first = decode(Context, record.value)
-            parts = [decode(Context, part.value) for part in records[number : number + max(1, first.parts)]]
-        except UnusableError:
-            continue
-        if first.part == 0 and (whole := join(parts)) is not None:
-            found.append((record.offset, whole))
-    return found
+    return any(
+        (place, context.offset) == (resume.context_offset, resume.offset)
+        for place, context in _kept_contexts(world, resume.slot)
+    )
 
 
 def lose_parts(world: World) -> None:
@@ -106,7 +98,7 @@ def lose_parts(world: World) -> None:
     all_die = world.rng.random() < 0.5
     first = world.log.stored(topics.TUPLES, slot).first
     if first > 0:
-        left = [place + max(1, whole.parts) for place, whole in _whole_contexts(world, slot) if whole.offset >= first]
+        left = [place + max(1, whole.parts) for place, whole in _kept_contexts(world, slot) if whole.offset >= first]
         count = min(count, world.log.stored(topics.CONTEXTS, slot).end - left[0] if left else 0)
     if count > 0:
         world.lose_end(slot, count, topic=topics.CONTEXTS, all_die=all_die)

@@ -91,7 +91,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 
 def test_the_version_is_told_where_nothing_is_installed_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """In an image the sources stand beside their packages."""
+    """An image holds the sources without installing them, so there is no metadata of a distribution to ask."""
     with pytest.raises(SystemExit):
         cli(["--version"])
     assert capsys.readouterr().out == f"tsunagi, version {__version__}\n"

@@ -121,7 +121,7 @@ def test_without_helpers_the_bound_is_missed_and_it_is_said_why() -> None:
 
 @pytest.mark.parametrize(("factor", "asked"), [(1.0, []), (1.1, [6, 9])])
 def test_where_bounds_are_wider_more_helpers_are_needed(factor: float, asked: list[int]) -> None:
-    """With 1.1 a limit of 1.265 is what 1.15 is to the model alone, which both helpers meet."""
+    """Bounds 1.1 times as wide meet a limit of 1.265 where the model alone meets 1.15: with both helpers."""
     owner = Owner(config=make_config({"use": "recover"}, eps=1.1 * TIGHT.eps))
     owner.run(3)
     assert owner.slot.chain is not None

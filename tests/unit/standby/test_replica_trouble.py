@@ -106,13 +106,18 @@ def test_a_context_that_is_gone_is_done_without(cluster: Cluster) -> None:
     assert steps(cluster) == list(range(FIRST, FIRST + 41))
 
 
-def test_where_the_acknowledged_context_is_gone_an_older_one_does(cluster: Cluster) -> None:
-    """A power cut took the newest, and retention what stands before the one that is left: nothing is lost by it."""
+def leave_contexts(cluster: Cluster) -> None:
+    """Let an owner write 40 steps and many contexts, and die."""
     n1 = Node(cluster, "n1", context_s=0.2)
     cluster.run(1.5)
     feed(cluster, 40, 0.06)
     cluster.run(0.5)
     n1.die()
+
+
+def test_where_the_acknowledged_context_is_gone_an_older_one_does(cluster: Cluster) -> None:
+    """A power cut took the newest, and retention what stands before the one that is left: nothing is lost by it."""
+    leave_contexts(cluster)
     cluster.contexts.pop()
     cluster.first = cluster.contexts[-1].offset
     n2 = Node(cluster, "n2")
@@ -126,11 +131,7 @@ def test_where_the_acknowledged_context_is_gone_an_older_one_does(cluster: Clust
 @pytest.mark.parametrize("spoilt", [1, 2])
 def test_a_context_that_cannot_be_restored_is_asked_for_no_more(cluster: Cluster, spoilt: int) -> None:
     """Whoever wrote it: it must neither end those who come by nor keep them asking for ever."""
-    n1 = Node(cluster, "n1", context_s=0.2)
-    cluster.run(1.5)
-    feed(cluster, 40, 0.06)
-    cluster.run(0.5)
-    n1.die()
+    leave_contexts(cluster)
     for context in cluster.contexts[-spoilt:]:
         context.settings.text = "{}"
     n2 = Node(cluster, "n2")
@@ -142,11 +143,7 @@ def test_a_context_that_cannot_be_restored_is_asked_for_no_more(cluster: Cluster
 
 
 def test_a_context_that_is_older_than_what_retention_has_left_is_none(cluster: Cluster) -> None:
-    n1 = Node(cluster, "n1", context_s=0.2)
-    cluster.run(1.5)
-    feed(cluster, 40, 0.06)
-    cluster.run(0.5)
-    n1.die()
+    leave_contexts(cluster)
     cluster.contexts.pop()
     cluster.first = cluster.contexts[-1].offset + 1
     n2 = Node(cluster, "n2")

@@ -216,7 +216,7 @@ def output(offset: int) -> Output:
 
 
 def test_what_is_written_ahead_is_on_its_way_until_the_broker_has_it() -> None:
-    """In its own term later the node must not acknowledge what of it has not arrived."""
+    """A node that owns the slot later must not acknowledge outputs that it wrote ahead and that have not arrived."""
     pending = PendingQueue()
     speculation = Speculation(Speculated(), SilentQueue(), pending)
     assert speculation.announced == 0  # nothing may be processed before it is announced
