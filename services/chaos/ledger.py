@@ -139,6 +139,7 @@ class Ledger:
         """Judge what could still have changed."""
         for book in self.readings.values():
             book.finish()
+        self.judge.finish()
 
     def counts(self) -> dict[str, int]:
         """Return how much was judged."""

@@ -13,6 +13,7 @@ from services.chaos.causes import Cause
 from services.chaos.plan import Round
 from services.chaos.report import HEADER, Outcome, summary
 from services.chaos.silence import Takeover
+from services.chaos.tally import Tally
 from services.chaos.targets import ChaosError, Driver, Unit
 from services.chaos.watch import Watch
 from services.runtime.loop import StopFlag
@@ -80,13 +81,14 @@ class Runner:
                 self.outcomes.append(outcome)
                 self._write(outcome.as_json())
                 self._tell(outcome.line())
-                for problem in outcome.found.problems[:5]:
-                    self._tell(f"        {problem}")
+                self._tell_problems(outcome.found)
                 if outcome.missing:
                     break
                 if len(self.outcomes) < asked:
                     self._pump(began + self._every_s - time.monotonic())
+            before = ledger.tally.copy()
             ledger.finish()
+            self._tell_problems(ledger.tally.since(before))
             complete = len(self.outcomes) == asked and all(item.ok for item in self.outcomes)
             code = 0 if complete and ledger.tally.ok else 1
         except Interrupted:
@@ -276,6 +278,10 @@ class Runner:
         if self._out is not None:
             self._out.write(json.dumps(fields) + "\n")
             self._out.flush()
+
+    def _tell_problems(self, found: Tally) -> None:
+        for problem in found.problems[:5]:
+            self._tell(f"        {problem}")
 
     def _conclude(self, found: dict[str, Any]) -> None:
         judged = found["judged"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from services.standby.promotion import NARROW_PARTS
 from tests.simulation import strikes
 from tests.simulation.world import EDGES, PART_BYTES, SLOTS, WORKERS, World
 
@@ -59,6 +60,10 @@ SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean",
 SETTLE_S = 7.0
 PROOF_S = 6.0
 """Workers die one after the other until it is known of which record, each after its detection."""
+BEGIN_ANEW_S = 6.0
+"""A slot whose contexts are lost waits for a living owner (`standby.trust.PATIENCE_S`) before it begins anew."""
+ANNOUNCED_TURNS = 3
+"""Turns of a worker that a record takes which is announced alone: sent, read back, processed."""
 
 
 def kinds_of(world: World, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -98,6 +103,10 @@ def run_schedule(world: World, faults: int | None = None, without: frozenset[str
     world.run(SETTLE_S)
     if world.poisonings:
         world.run(PROOF_S)
+    if any(world.has_lost_contexts(slot) for slot in range(SLOTS)):
+        world.run(BEGIN_ANEW_S)
+    if world.catches_up():
+        world.run(NARROW_PARTS * ANNOUNCED_TURNS * world.tick_s)
 
 
 def _die_of_reading(world: World) -> None:

@@ -475,6 +475,12 @@ class World:
                 epoch, owner = message.ownership.epoch, message.ownership.node
         return owner
 
+    def catches_up(self) -> bool:
+        """Return whether an owner still processes what its predecessor left."""
+        hosts = [node.made for node in self.nodes.values() if node.made is not None]
+        replicas = [replica for host in hosts for replica in host.replicas.values()]
+        return any(replica.primary is not None and replica._promotion is not None for replica in replicas)
+
     def history(self, topic: str, partition: int = 0) -> list[Record]:
         """Return all records of a partition, those that retention or compaction has taken included."""
         records: list[Record] = self.log.records(topic, partition)
@@ -611,6 +617,10 @@ class World:
     def lost_contexts(self, slot: int, place: int) -> bool:
         """Return whether a context at this place of `contexts`, or a part of it, was lost; another may stand there."""
         return place in self._lost_contexts[slot]
+
+    def has_lost_contexts(self, slot: int) -> bool:
+        """Return whether any of a slot's contexts, or a part of one, was lost."""
+        return bool(self._lost_contexts[slot])
 
     def kill_edge(self, number: int, down_s: float, *, repeats: bool = False) -> None:
         """SIGKILL an edge; it comes back, and sends its last steps again if it `repeats` itself."""

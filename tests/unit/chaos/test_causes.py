@@ -137,27 +137,40 @@ def test_few_may_come_into_the_log_too_late_but_not_many() -> None:
     assert found(flow) == {"slow": 1}
 
 
+@pytest.mark.parametrize(("after_us", "ok"), [(450_000, False), (550_000, True), (750_000, True)])
+def test_a_batch_is_slow_once_its_step_need_not_wait_for_it_any_more(after_us: int, ok: bool) -> None:
+    flow = Flow()
+    flow.go_on(60)
+    refuse(flow, "edge-1", after_us=after_us)  # its step waits 0.5 s
+    assert found(flow) == ({} if ok else {LATE: 2})
+    if not ok:
+        assert "0.450 to 0.450 s after their times" in flow.ledger.tally.problems[-1]
+
+
 # ---- bounds
 
 
-def judged(outages: int, held: int, length: int) -> dict[str, int]:
-    """Let one edge of one sensor have so many outages; in the first `held` of them its bounds hold."""
+def judged(outages: int, held: int, length: int, sensors: int = 1) -> dict[str, int]:
+    """Let an edge have outages. In each of them bounds hold of `held` sensors; of one sensor, in the first `held`."""
     tally = Tally()
     judge = Judge(tally, 500_000, 0.9)
     judge.cause(Cause("kafka", True, frozenset(), 0, 1 << 62))
     items = []
+    number, one = np.arange(sensors, dtype=np.uint32), np.ones(sensors)
     for outage in range(outages):
+        good = number < held if sensors > 1 else np.full(1, outage < held)
         for step in range(outage * (length + 1), outage * (length + 1) + length):
-            one = np.zeros(1)
-            sensor, quality = np.zeros(1, dtype=np.uint32), np.full(1, BOUNDED, dtype=np.uint8)
-            batch = Batch(0, step, step * STEP_US, "edge-1", 1, step, sensor, one + (0.5 if outage < held else 2.0))
-            output = Output(0, 7, Name(step, 0), 1, step, 0, sensor, one, one + 1, quality, one + 1)
+            batch = Batch(0, step, step * STEP_US, "edge-1", 1, step, number, np.where(good, 0.5, 2.0))
+            quality = np.full(sensors, BOUNDED, dtype=np.uint8)
+            output = Output(0, 7, Name(step, 0), 1, step, 0, number, 0 * one, one, quality, one)
             items.append(Refused(batch, LATE, output))
-    judge.refused(items, STEP_US, 10_000)
-    judge.refused(items, STEP_US, 10_000)  # said again, it counts once
-    assert judge.outages == outages
-    assert judge.bounds == outages * length
-    assert judge.held == held * length
+    judge.refused(items, STEP_US, 1_000_000)
+    judge.refused(items, STEP_US, 1_000_000)  # said again, it counts once
+    assert not tally.wrong
+    judge.finish()
+    assert judge.outages == outages * sensors
+    assert judge.bounds == outages * length * sensors
+    assert judge.held == held * length * (outages if sensors > 1 else 1)
     return dict(tally.wrong)
 
 
@@ -165,6 +178,12 @@ def judged(outages: int, held: int, length: int) -> dict[str, int]:
 @pytest.mark.parametrize("length", [1, 30])
 def test_bounds_count_by_outages_of_a_sensor(outages: int, held: int, ok: bool, length: int) -> None:
     assert judged(outages, held, length) == ({} if ok else {"bounds": 1})
+
+
+@pytest.mark.parametrize(("outages", "held", "ok"), [(1, 17, True), (1, 9, False), (10, 17, False), (10, 24, True)])
+@pytest.mark.parametrize("length", [1, 30])
+def test_sensors_that_fail_together_miss_together(outages: int, held: int, ok: bool, length: int) -> None:
+    assert judged(outages, held, length, sensors=27) == ({} if ok else {"bounds": 1})
 
 
 def test_a_late_batch_is_the_truth_of_what_was_estimated() -> None:

@@ -12,7 +12,7 @@ from services.demo.check import check
 from services.demo.delivery import Delivery
 from services.demo.evidence import Output, Owner, SlotLog
 from services.demo.findings import Findings, World
-from services.demo.promises import _check_bounds, _check_terms, score
+from services.demo.promises import _check_bounds, _check_terms, score, worth
 from services.demo.truth import Truth
 from services.runtime.columns import floats, pack_floats
 from services.runtime.log import Record
@@ -89,6 +89,13 @@ def test_an_edge_that_is_not_let_in_yet_may_wait_a_while(tmp_path: Path, until: 
 
 def test_another_edges_outage_explains_nothing(tmp_path: Path) -> None:
     assert findings(small_world.make(tmp_path, late=at_steps("edge-1", 1, 16))).wrong["late"] > 0
+
+
+def test_a_batch_is_slow_once_its_step_need_not_wait_for_it_any_more(tmp_path: Path) -> None:
+    grace_us = round(small_world.STEPS.grace_s * 1e6)
+    late = at_steps("edge-1", 1, 20)
+    assert findings(small_world.make(tmp_path, late=late, late_us=grace_us + 50_000)).slow == 2
+    assert findings(small_world.make(tmp_path, late=late, late_us=grace_us - 50_000)).wrong["late"] == 2
 
 
 def test_few_batches_may_come_into_the_log_too_late_for_their_steps_but_not_many(tmp_path: Path) -> None:
@@ -214,10 +221,12 @@ def estimated(sensors: int, outages: int, held: float, *, length: int = 4) -> tu
     [
         (100, 10, 0.9, True),
         (100, 10, 0.86, True),
-        (100, 10, 0.83, False),
+        (100, 10, 0.8, False),
         (10, 10, 0.7, False),
         (10, 1, 0.8, True),  # of ten, two may well miss
-        (10, 1, 0.5, False),
+        (10, 1, 0.3, False),
+        (27, 1, 17 / 27, True),  # sensors that fail together miss together
+        (27, 10, 17 / 27, False),
         (2, 1, 0.5, True),
         (1, 1, 0.0, True),
         (3, 1, 0.0, False),
@@ -234,6 +243,13 @@ def test_bounds_count_by_outages_of_a_sensor(sensors: int, outages: int, held: f
     _check_bounds(delivery, world, found)
     assert found.ok == ok
     assert found.wrong["bounds"] == (not ok)
+
+
+@pytest.mark.parametrize(
+    ("together", "values"), [([], 0), ([1], 1), ([1] * 30, 30), ([11], 5.5), ([11, 11], 11), ([10_000], 10)]
+)
+def test_sensors_that_fail_together_are_worth_less_than_others(together: list[int], values: float) -> None:
+    assert worth(together) == pytest.approx(values, rel=0.01)
 
 
 def test_without_estimates_no_bound_is_judged() -> None:
