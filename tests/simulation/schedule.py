@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.standby.promotion import NARROW_PARTS
 from tests.simulation import strikes
 from tests.simulation.world import EDGES, PART_BYTES, SLOTS, WORKERS, World
 
@@ -60,10 +59,11 @@ SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean",
 SETTLE_S = 7.0
 PROOF_S = 6.0
 """Workers die one after the other until it is known of which record, each after its detection."""
-BEGIN_ANEW_S = 6.0
-"""A slot whose contexts are lost waits for a living owner (`standby.trust.PATIENCE_S`) before it begins anew."""
-ANNOUNCED_TURNS = 3
-"""Turns of a worker that a record takes which is announced alone: sent, read back, processed."""
+MORE_S = 16.0
+"""So much longer a slot may take until it is settled: one whose contexts are lost waits for a living owner
+(`standby.trust.PATIENCE_S`), and `NARROW_PARTS` records that are announced one by one take three turns each."""
+REST_S = 3.0
+"""From the last takeover on, until outputs are written and somebody stands by again."""
 
 
 def kinds_of(world: World, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -103,10 +103,11 @@ def run_schedule(world: World, faults: int | None = None, without: frozenset[str
     world.run(SETTLE_S)
     if world.poisonings:
         world.run(PROOF_S)
-    if any(world.has_lost_contexts(slot) for slot in range(SLOTS)):
-        world.run(BEGIN_ANEW_S)
-    if world.catches_up():
-        world.run(NARROW_PARTS * ANNOUNCED_TURNS * world.tick_s)
+    until = world.now + MORE_S
+    settled = world.settled()
+    while not settled and world.now < until:
+        settled = world.settled()
+        world.run(REST_S)
 
 
 def _die_of_reading(world: World) -> None:

@@ -475,11 +475,14 @@ class World:
                 epoch, owner = message.ownership.epoch, message.ownership.node
         return owner
 
-    def catches_up(self) -> bool:
-        """Return whether an owner still processes what its predecessor left."""
+    def settled(self) -> bool:
+        """Return whether each slot has one owner that has caught up and has said so, and nobody is being promoted."""
         hosts = [node.made for node in self.nodes.values() if node.made is not None]
         replicas = [replica for host in hosts for replica in host.replicas.values()]
-        return any(replica.primary is not None and replica._promotion is not None for replica in replicas)
+        said = [part for name, beat in self.last_beats().items() if name in self.nodes for part in beat.slots]
+        owned = sorted(part.slot for part in said if part.role == "primary")
+        promoted = any(part.role == "promoting" for part in said) or any(item._promotion for item in replicas)
+        return owned == list(range(SLOTS)) and not promoted
 
     def history(self, topic: str, partition: int = 0) -> list[Record]:
         """Return all records of a partition, those that retention or compaction has taken included."""
@@ -617,10 +620,6 @@ class World:
     def lost_contexts(self, slot: int, place: int) -> bool:
         """Return whether a context at this place of `contexts`, or a part of it, was lost; another may stand there."""
         return place in self._lost_contexts[slot]
-
-    def has_lost_contexts(self, slot: int) -> bool:
-        """Return whether any of a slot's contexts, or a part of one, was lost."""
-        return bool(self._lost_contexts[slot])
 
     def kill_edge(self, number: int, down_s: float, *, repeats: bool = False) -> None:
         """SIGKILL an edge; it comes back, and sends its last steps again if it `repeats` itself."""
