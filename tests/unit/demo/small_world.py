@@ -30,6 +30,7 @@ from services.runtime.messages import (
 from services.runtime.names import Name, pack_key
 from services.runtime.sensors import SensorTable, read_sensors
 from services.runtime.settings import Steps
+from tests.unit.hashes import SHA
 
 ROWS = 60
 GENERATION = 77
@@ -167,7 +168,7 @@ class _Builder:
         for slot in (0, 1):
             owner = Ownership(epoch=1, node=f"gw-{slot + 1}", generation=GENERATION, first_step=truth.first_step)
             self._log(slot, LogRecord(version=VERSION, ownership=owner), ORIGIN_US)
-            self._log(slot, LogRecord(version=VERSION, model=ModelChange(epoch=1, sha256="aa")), ORIGIN_US)
+            self._log(slot, LogRecord(version=VERSION, model=ModelChange(epoch=1, sha256=SHA)), ORIGIN_US)
 
     def step(self, step: int) -> None:
         number = step - self.truth.first_step
