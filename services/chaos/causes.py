@@ -67,8 +67,7 @@ class Judge:
         delta: probability with which a bound must hold.
 
     Attributes:
-        bounds: estimated values whose truth came later; held: those within their bounds; outages: stretches of one
-            sensor in which they lie.
+        bounds: estimated values whose truth came later; held: those within their bounds.
         slow: tuples that came into the log too late for their steps, though nothing was done to their edges.
     """
 
@@ -80,8 +79,12 @@ class Judge:
         self._slowness = Slow()
         self._scored: dict[int, int] = {}  # sensor -> its newest step with a truth
         self._began: Counter[tuple[str, int]] = Counter()  # (edge, step) -> sensors whose outage began there
-        self._is_slow = False
-        self.bounds = self.held = self.outages = self.slow = 0
+        self.bounds = self.held = self.slow = 0
+
+    @property
+    def outages(self) -> int:
+        """Stretches of one sensor in which the estimated values lie whose truth came later."""
+        return self._began.total()
 
     def cause(self, cause: Cause) -> None:
         """Note what was done."""
@@ -120,8 +123,7 @@ class Judge:
                 f"{min(delays):.3f} to {max(delays):.3f} s after their times",
                 count,
             )
-        if self.slow > SLOW_SHARE * tuples and not self._is_slow:
-            self._is_slow = True
+        if self.slow > SLOW_SHARE * tuples and "slow" not in self._tally.wrong:
             self._tally.amiss(
                 "slow", f"{self.slow} of {tuples} tuples came too late for their steps from edges that lived"
             )
@@ -159,6 +161,5 @@ class Judge:
             self.bounds += 1
             self.held += abs(float(output.mean[place]) - value) <= float(output.bound[place])
             if batch.step != last + 1:
-                self.outages += 1
                 self._began[batch.edge, batch.step] += 1
             self._scored[sensor] = batch.step

@@ -86,12 +86,11 @@ class Runner:
                     break
                 if len(self.outcomes) < asked:
                     self._pump(began + self._every_s - time.monotonic())
-            before = ledger.tally.copy()
-            ledger.finish()
-            self._tell_problems(ledger.tally.since(before))
+            self._finish()
             complete = len(self.outcomes) == asked and all(item.ok for item in self.outcomes)
             code = 0 if complete and ledger.tally.ok else 1
         except Interrupted:
+            self._finish()
             code = 130
         finally:
             self._pool.shutdown(wait=True)
@@ -278,6 +277,13 @@ class Runner:
         if self._out is not None:
             self._out.write(json.dumps(fields) + "\n")
             self._out.flush()
+
+    def _finish(self) -> None:
+        """Judge what is judged once, of a run that was interrupted too."""
+        ledger = self._watch.ledger
+        before = ledger.tally.copy()
+        ledger.finish()
+        self._tell_problems(ledger.tally.since(before))
 
     def _tell_problems(self, found: Tally) -> None:
         for problem in found.problems[:5]:

@@ -21,6 +21,7 @@ import numpy as np
 from services.recovery import refits
 from services.recovery.model import Model, ModelError, mirror
 from services.runtime.columns import F64, Floats
+from services.runtime.ranges import is_sha256
 
 MAGIC = b"TSUNAGI-MODEL\r\n\x1a"
 """A text-mode transfer changes the line end, and the file is then refused for what it is."""
@@ -161,7 +162,7 @@ def store_path(store: Path, sha256: str) -> Path:
     Raises:
         ModelError: `sha256` is not 64 hexadecimal digits (it would name some other file).
     """
-    if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+    if not is_sha256(sha256):
         raise ModelError(f"model {sha256!r}: expected a SHA-256 of 64 lower-case hexadecimal digits")
     return store / f"{sha256}.model"
 

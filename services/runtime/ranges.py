@@ -30,8 +30,6 @@ NOT_YET = -(1 << 62)
 MAX_FLOAT = 1e100
 """Bound of the floats that a slot computes with as they are: the sum of their squares over all sensors is finite."""
 
-HEXADECIMAL = "0123456789abcdef"
-
 MAX_NAME = 1024
 MAX_WORD = 64
 MAX_DETAIL = 65_536
@@ -445,6 +443,11 @@ def _sound(column: bytes, most: float) -> bool:
     return not (np.abs(values) > most).any()
 
 
+def is_sha256(text: str) -> bool:
+    """Return whether a text is a SHA-256 in 64 lower-case hexadecimal digits."""
+    return len(text) == 64 and not set(text) - set("0123456789abcdef")
+
+
 def _number(value: str, rule: Whole | Real) -> str:
     other = f" or {value} == {rule.other}" if isinstance(rule, Whole) and rule.other else ""
     return f"({rule.low!r} <= {value} <= {rule.high!r}{other})"
@@ -466,7 +469,7 @@ def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
         case Text(most):
             holds, expected = f"len({each}) <= {most}", f"at most {most}"
         case Digest():
-            holds = f"(not {each} or len({each}) == 64 and not {each}.strip({HEXADECIMAL!r}))"
+            holds = f"(not {each} or is_sha256({each}))"
             expected = "64 lower-case hexadecimal digits, or none"
         case Column(kind, None):
             holds, expected = f"not len({each}) % {kind.itemsize}", f"a whole number of {kind}"
@@ -502,7 +505,13 @@ def _conditions(kind: Descriptor) -> list[Condition]:
     return found
 
 
-_ENVIRONMENT: dict[str, Any] = {"fault": fault, "body_fault": _body_fault, "sound": _sound, "inf": np.inf}
+_ENVIRONMENT: dict[str, Any] = {
+    "fault": fault,
+    "body_fault": _body_fault,
+    "sound": _sound,
+    "is_sha256": is_sha256,
+    "inf": np.inf,
+}
 _CHECKS = {
     getattr(tsunagi_pb2, name): _Check(descriptor)
     for name, descriptor in tsunagi_pb2.DESCRIPTOR.message_types_by_name.items()

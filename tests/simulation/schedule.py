@@ -60,10 +60,11 @@ SETTLE_S = 7.0
 PROOF_S = 6.0
 """Workers die one after the other until it is known of which record, each after its detection."""
 MORE_S = 16.0
-"""So much longer a slot may take until it is settled: one whose contexts are lost waits for a living owner
-(`standby.trust.PATIENCE_S`), and `NARROW_PARTS` records that are announced one by one take three turns each."""
+"""A slot that is not settled then may take so much longer, seconds. A slot whose contexts are lost waits for a living
+owner before it begins anew (`standby.trust.PATIENCE_S`). Of `NARROW_PARTS` records that are announced alone each takes
+three turns of the owner's loop."""
 REST_S = 3.0
-"""From the last takeover on, until outputs are written and somebody stands by again."""
+"""After the last takeover a schedule runs for so long, seconds: outputs are written, and somebody stands by again."""
 
 
 def kinds_of(world: World, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -103,11 +104,12 @@ def run_schedule(world: World, faults: int | None = None, without: frozenset[str
     world.run(SETTLE_S)
     if world.poisonings:
         world.run(PROOF_S)
+    if world.settled():
+        return
     until = world.now + MORE_S
-    settled = world.settled()
-    while not settled and world.now < until:
-        settled = world.settled()
+    while not world.settled() and world.now < until:
         world.run(REST_S)
+    world.run(REST_S)
 
 
 def _die_of_reading(world: World) -> None:

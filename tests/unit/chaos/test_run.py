@@ -57,6 +57,15 @@ class Fake:
         pass
 
 
+def one_round(monkeypatch: pytest.MonkeyPatch, fake: Fake, said: list[str], target: str) -> int:
+    """Run a round without waiting for anything; return the exit code."""
+    for name in ("_WARM_S", "SETTLED_S"):
+        monkeypatch.setattr(run, name, 0.0)
+    monkeypatch.setattr(run.Runner, "missing", lambda *_: [])
+    runner = run.Runner(fake, fake, said.append)  # type: ignore[arg-type]
+    return runner.run([Round(1, target, "kill", 0.0, 0.0, 0.0)], seed=1, asked=1)
+
+
 @pytest.mark.parametrize(
     ("target", "happens", "code"),
     [
@@ -69,10 +78,23 @@ class Fake:
 def test_the_exit_code_tells_of_what_happened_without_a_cause(
     monkeypatch: pytest.MonkeyPatch, target: str, happens: Callable[[Flow], Record | None], code: int
 ) -> None:
-    for name in ("_WARM_S", "SETTLED_S"):
-        monkeypatch.setattr(run, name, 0.0)
-    monkeypatch.setattr(run.Runner, "missing", lambda *_: [])
     fake, said = Fake(happens), list[str]()
-    runner = run.Runner(fake, fake, said.append)  # type: ignore[arg-type]
-    assert runner.run([Round(1, target, "kill", 0.0, 0.0, 0.0)], seed=1, asked=1) == code
+    assert one_round(monkeypatch, fake, said, target) == code
     assert any("owner changes 1" in line for line in said) == bool(code)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_bounds_are_judged_in_the_end_of_a_run_that_is_interrupted_too(
+    monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    def happens(flow: Flow) -> None:
+        judge = flow.ledger.judge
+        judge._began.update({("edge-1", step): 1 for step in range(100)})
+        judge.bounds, judge.held = 100, 50
+        if interrupted:
+            raise run.Interrupted
+
+    fake, said = Fake(happens), list[str]()
+    assert one_round(monkeypatch, fake, said, "edge") == (130 if interrupted else 1)
+    assert sum("50 of 100 bounds hold, in 100 outages of a sensor" in line for line in said) == 1
+    assert fake.ledger.tally.wrong == {"bounds": 1}
