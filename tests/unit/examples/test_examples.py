@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from examples import regex, sst, vwap
-from services.gateway.config import SlotConfig
-from services.gateway.frames import measured_run
-from services.gateway.operators import OperatorError
-from services.gateway.testkit import check_operators
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import load
+from tsunagi.gateway.config import SlotConfig
+from tsunagi.gateway.frames import measured_run
+from tsunagi.gateway.operators import OperatorError
+from tsunagi.gateway.testkit import check_operators
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import load
 
 
 def config(sensors: int = 2) -> SlotConfig:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from services.gateway.config import SlotConfig
-from services.gateway.operators import Frame, OperatorError
-from services.runtime.columns import pack_arrays, unpack_arrays
+from tsunagi.gateway.config import SlotConfig
+from tsunagi.gateway.operators import Frame, OperatorError
+from tsunagi.runtime.columns import pack_arrays, unpack_arrays
 
 
 class Smooth:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from services.gateway.config import SlotConfig
-from services.gateway.operators import Frame, Stateless
+from tsunagi.gateway.config import SlotConfig
+from tsunagi.gateway.operators import Frame, Stateless
 
 
 class Shift(Stateless):

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from services.gateway.config import SlotConfig
-from services.gateway.slot import Slot
-from services.recovery.model import Model, ModelError
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.log import TUPLES, Record
-from services.runtime.messages import (
+from tsunagi.gateway.config import SlotConfig
+from tsunagi.gateway.slot import Slot
+from tsunagi.recovery.model import Model, ModelError
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.log import TUPLES, Record
+from tsunagi.runtime.messages import (
     VERSION,
     Calibrated,
     EdgeOut,
@@ -27,7 +27,7 @@ from services.runtime.messages import (
     SlotSettings,
     TupleBatch,
 )
-from services.runtime.names import Name
+from tsunagi.runtime.names import Name
 
 SLOT = 3
 GENERATION = 77

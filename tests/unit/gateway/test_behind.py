@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import structlog
 
-from services.gateway.host import MAX_RECORDS, Host
-from services.runtime import log as topics
-from services.runtime.clock import ManualClock
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.log import ACKS, PLAN, RECOVERED, TUPLES
-from services.runtime.messages import VERSION, Ack, Assignment, LogRecord, Placement, Plan, Recovered, TupleBatch
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Operator, Query, Settings, Slots, Standby
-from services.runtime.testing import MemoryLog
-from services.standby.replica import Stage
+from tsunagi.gateway.host import MAX_RECORDS, Host
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, TUPLES
+from tsunagi.runtime.messages import VERSION, Ack, Assignment, LogRecord, Placement, Plan, Recovered, TupleBatch
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Operator, Query, Settings, Slots, Standby
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi.standby.replica import Stage
 
 LIMIT = 100.0
 """Tuples/s of a worker."""

@@ -5,18 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.gateway.calibrator import EVERY_STEPS
-from services.gateway.slot import Slot
-from services.recovery.filter import Recovery as FilterOfSlot
-from services.recovery.model import half_width
-from services.runtime.columns import floats, octets, pack_floats, pack_sensors
-from services.runtime.messages import EXACT, LogRecord, Recovered, TupleBatch
-from services.runtime.names import NO_NAME
-from services.runtime.settings import Recovery, Settings
-from services.standby import actions as act
-from services.standby.primary import Primary
-from services.standby.queue import PendingQueue
-from services.standby.wish import Wish
 from tests.unit.gateway.small_slot import (
     EDGES,
     FIRST,
@@ -29,6 +17,18 @@ from tests.unit.gateway.small_slot import (
     owned,
     play,
 )
+from tsunagi.gateway.calibrator import EVERY_STEPS
+from tsunagi.gateway.slot import Slot
+from tsunagi.recovery.filter import Recovery as FilterOfSlot
+from tsunagi.recovery.model import half_width
+from tsunagi.runtime.columns import floats, octets, pack_floats, pack_sensors
+from tsunagi.runtime.messages import EXACT, LogRecord, Recovered, TupleBatch
+from tsunagi.runtime.names import NO_NAME
+from tsunagi.runtime.settings import Recovery, Settings
+from tsunagi.standby import actions as act
+from tsunagi.standby.primary import Primary
+from tsunagi.standby.queue import PendingQueue
+from tsunagi.standby.wish import Wish
 
 CONFIG = make_config({"use": "recover"})
 WISH = Wish(CONFIG, "aa", groups=("left", "left", "left", "right", "right"))

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from services.gateway.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
-from services.gateway.steps import NEVER, StepBook
-from services.runtime.messages import EdgeOut, Punctuation
-from services.runtime.settings import Steps
 from tests.unit.gateway.small_slot import EDGES, FIRST, batch, make_config
+from tsunagi.gateway.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
+from tsunagi.gateway.steps import NEVER, StepBook
+from tsunagi.runtime.messages import EdgeOut, Punctuation
+from tsunagi.runtime.settings import Steps
 
 LATER_US = 1 << 60
 STEPS = Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5, max_skew_s=0.6)

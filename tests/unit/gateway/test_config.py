@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from services.gateway.config import FORMAT, MAX_SENSOR, SlotConfig
-from services.runtime.columns import U32
-from services.runtime.ranges import MAX_TIME_US
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Operator, Query, Settings, Steps
 from tests.unit.gateway.small_slot import make_config
+from tsunagi.gateway.config import FORMAT, MAX_SENSOR, SlotConfig
+from tsunagi.runtime.columns import U32
+from tsunagi.runtime.ranges import MAX_TIME_US
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Operator, Query, Settings, Steps
 
 CONFIG = make_config({"use": "select", "at_least": -1.5}, {"use": "aggregate", "window": 3})
 

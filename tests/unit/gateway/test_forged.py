@@ -10,14 +10,6 @@ import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 
-from services.gateway.config import SlotConfig
-from services.gateway.slot import MAX_DETAIL, MAX_LETTER_BYTES, MAX_LETTER_KEY_BYTES, Slot
-from services.gateway.steps import OUT_AGAIN_US, StepBook
-from services.replay import recompute
-from services.runtime.columns import floats, pack_floats, pack_sensors, sensors
-from services.runtime.keys import CONTROL, EDGE
-from services.runtime.log import DEAD_LETTERS, RECOVERED, Record
-from services.runtime.messages import VERSION, DeadLetter, EdgeOut, LogRecord, Punctuation, Recovered, TupleBatch
 from tests.unit.gateway.small_slot import (
     EDGES,
     FIRST,
@@ -32,6 +24,14 @@ from tests.unit.gateway.small_slot import (
     play,
     random_log,
 )
+from tsunagi.gateway.config import SlotConfig
+from tsunagi.gateway.slot import MAX_DETAIL, MAX_LETTER_BYTES, MAX_LETTER_KEY_BYTES, Slot
+from tsunagi.gateway.steps import OUT_AGAIN_US, StepBook
+from tsunagi.replay import recompute
+from tsunagi.runtime.columns import floats, pack_floats, pack_sensors, sensors
+from tsunagi.runtime.keys import CONTROL, EDGE
+from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, Record
+from tsunagi.runtime.messages import VERSION, DeadLetter, EdgeOut, LogRecord, Punctuation, Recovered, TupleBatch
 
 INT64_MAX, INT64_MIN = (1 << 63) - 1, -(1 << 63)
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from prometheus_client import REGISTRY
 
-from services.gateway.gauges import REFRESH_S, Gauges
-from services.gateway.steps import StepBook
-from services.recovery.coverage import Coverage
-from services.recovery.factors import Traits
-from services.runtime.log import Traffic
-from services.runtime.settings import Target
-from services.standby.batching import Verdict
-from services.standby.costs import Estimate
-from services.standby.speculation import Speculated
 from tests.unit.gateway.small_slot import make_config
+from tsunagi.gateway.gauges import REFRESH_S, Gauges
+from tsunagi.gateway.steps import StepBook
+from tsunagi.recovery.coverage import Coverage
+from tsunagi.recovery.factors import Traits
+from tsunagi.runtime.log import Traffic
+from tsunagi.runtime.settings import Target
+from tsunagi.standby.batching import Verdict
+from tsunagi.standby.costs import Estimate
+from tsunagi.standby.speculation import Speculated
 
 
 def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.gateway import helping, reach
-from services.gateway.config import SlotConfig
-from services.gateway.slot import Slot
-from services.recovery.factors import Factors
-from services.recovery.helpers import Helpers, choose_helpers
-from services.runtime.columns import floats, octets, sensors
-from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
-from services.runtime.messages import BOUNDED, UNBOUNDED, HelperRequest, Recovered
-from services.runtime.names import NO_NAME
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Recovery, Settings
-from services.standby import actions as act
-from services.standby.primary import Primary
-from services.standby.queue import PendingQueue
-from services.standby.wish import Wish
 from tests.unit.gateway.small_slot import FIRST, HELPERS, SLOT, load, make_config, owned, play
+from tsunagi.gateway import helping, reach
+from tsunagi.gateway.config import SlotConfig
+from tsunagi.gateway.slot import Slot
+from tsunagi.recovery.factors import Factors
+from tsunagi.recovery.helpers import Helpers, choose_helpers
+from tsunagi.runtime.columns import floats, octets, sensors
+from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
+from tsunagi.runtime.messages import BOUNDED, UNBOUNDED, HelperRequest, Recovered
+from tsunagi.runtime.names import NO_NAME
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Recovery, Settings
+from tsunagi.standby import actions as act
+from tsunagi.standby.primary import Primary
+from tsunagi.standby.queue import PendingQueue
+from tsunagi.standby.wish import Wish
 
 NAMES = {0: "a", 2: "b", 3: "c", 5: "d", 8: "e"}
 EDGES = {0: "e1", 2: "e1", 3: "e2", 5: "e3", 8: "e3"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from services.gateway.host import RENEW_S, ContextReceipt, Host
-from services.runtime import log as topics
-from services.runtime.clock import ManualClock
-from services.runtime.columns import pack_sensors
-from services.runtime.heartbeat import ReplacedError
-from services.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED
-from services.runtime.messages import (
+from tsunagi.gateway.host import RENEW_S, ContextReceipt, Host
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.heartbeat import ReplacedError
+from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED
+from tsunagi.runtime.messages import (
     VERSION,
     Ack,
     Assignment,
@@ -22,10 +22,10 @@ from services.runtime.messages import (
     Plan,
     Recovered,
 )
-from services.runtime.names import Name, pack_key
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryLog
+from tsunagi.runtime.names import Name, pack_key
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryLog
 
 _silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[lambda *_: ((), {})])
 
@@ -79,7 +79,7 @@ def test_a_worker_ends_when_a_newer_process_of_its_name_lives_and_not_by_what_de
 def test_the_store_hears_every_minute_which_models_are_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     heard: list[list[str]] = []
-    monkeypatch.setattr("services.gateway.host.renew_refits", lambda _, in_force: heard.append(list(in_force)))
+    monkeypatch.setattr("tsunagi.gateway.host.renew_refits", lambda _, in_force: heard.append(list(in_force)))
     host = world.host()
     for _ in range(10):
         host.step()

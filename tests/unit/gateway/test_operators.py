@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.gateway.operators import Chain, Frame, OperatorError, Select, build_chain
-from services.gateway.recover import Recover
-from services.recovery.filter import Recovery
-from services.runtime.columns import Floats
-from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED, UNMODELLED
 from tests.unit.gateway.small_slot import MODEL, NAMES, REFIT, SLIDE_US, make_config
+from tsunagi.gateway.operators import Chain, Frame, OperatorError, Select, build_chain
+from tsunagi.gateway.recover import Recover
+from tsunagi.recovery.filter import Recovery
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED, UNMODELLED
 
 STEPS = 30
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.gateway.pace import LENT_S, Pace
+from tsunagi.gateway.pace import LENT_S, Pace
 
 
 @pytest.mark.parametrize("besides_s", [0.0, 0.02, 0.04])

@@ -7,11 +7,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from services.gateway.frames import Frame
-from services.gateway.packed import Columns, Packed
-from services.runtime.columns import pack_floats, pack_octets, pack_sensors
-from services.runtime.messages import BOUNDED, VERSION, Recovered
-from services.runtime.names import Name
+from tsunagi.gateway.frames import Frame
+from tsunagi.gateway.packed import Columns, Packed
+from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.messages import BOUNDED, VERSION, Recovered
+from tsunagi.runtime.names import Name
 
 ROWS = 4
 

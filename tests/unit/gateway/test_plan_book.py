@@ -3,10 +3,10 @@ from itertools import count
 import pytest
 import structlog
 
-from services.gateway.operators import Frame, Stateless
-from services.gateway.plan_book import PlanBook
-from services.runtime.columns import pack_sensors
-from services.runtime.messages import (
+from tsunagi.gateway.operators import Frame, Stateless
+from tsunagi.gateway.plan_book import PlanBook
+from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.messages import (
     VERSION,
     Assignment,
     HelperRequest,
@@ -15,9 +15,9 @@ from services.runtime.messages import (
     RecoveryTarget,
     StandbyTarget,
 )
-from services.runtime.sensors import SensorsError, read_sensors
-from services.runtime.settings import Settings
-from services.standby.wish import MOVE
+from tsunagi.runtime.sensors import SensorsError, read_sensors
+from tsunagi.runtime.settings import Settings
+from tsunagi.standby.wish import MOVE
 
 MADE: list[int] = []
 PLACES = count()

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from services.gateway import reach
-from services.recovery.model import Model
 from tests.unit.gateway.small_slot import FLEET
+from tsunagi.gateway import reach
+from tsunagi.recovery.model import Model
 
 WAIT_S = 10.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.gateway.host import Host
-from services.runtime.log import TUPLES, Position, Record
+from tsunagi.gateway.host import Host
+from tsunagi.runtime.log import TUPLES, Position, Record
 
 SLOT = 0
 

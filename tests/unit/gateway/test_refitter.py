@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.gateway.refitter import Refitter
-from services.gateway.slot import Slot
-from services.recovery.estimation import estimate
-from services.recovery.model import Model, ModelError
-from services.recovery.store import load_from_store, publish_refit
-from services.replay import compare, recompute
-from services.runtime.columns import floats
-from services.runtime.log import RECOVERED, Record
-from services.runtime.messages import Recovered
-from services.runtime.names import NO_NAME
-from services.runtime.settings import Recovery, Settings
-from services.standby import actions as act
-from services.standby import primary
-from services.standby.primary import Primary
-from services.standby.queue import PendingQueue
-from services.standby.wish import Wish
 from tests.unit.gateway.small_slot import EDGES, FIRST, NAMES, SENSORS, SLOT, load, make_config, owned, play
+from tsunagi.gateway.refitter import Refitter
+from tsunagi.gateway.slot import Slot
+from tsunagi.recovery.estimation import estimate
+from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.store import load_from_store, publish_refit
+from tsunagi.replay import compare, recompute
+from tsunagi.runtime.columns import floats
+from tsunagi.runtime.log import RECOVERED, Record
+from tsunagi.runtime.messages import Recovered
+from tsunagi.runtime.names import NO_NAME
+from tsunagi.runtime.settings import Recovery, Settings
+from tsunagi.standby import actions as act
+from tsunagi.standby import primary
+from tsunagi.standby.primary import Primary
+from tsunagi.standby.queue import PendingQueue
+from tsunagi.standby.wish import Wish
 
 CONFIG = make_config({"use": "recover"})
 DRIFT = 4.0

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.gateway.slot import Slot
-from services.runtime.messages import Context
 from tests.unit.gateway.small_slot import SLOT, load, make_config, play, random_log
+from tsunagi.gateway.slot import Slot
+from tsunagi.runtime.messages import Context
 
 RECOVER: dict[str, Any] = {"use": "recover"}
 CHAINS: dict[str, tuple[dict[str, Any], ...]] = {

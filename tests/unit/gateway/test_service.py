@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.gateway.service import limit_of
-from services.runtime.settings import ConfigError, Scaler, Settings, Size
+from tsunagi.gateway.service import limit_of
+from tsunagi.runtime.settings import ConfigError, Scaler, Settings, Size
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("", 800.0), ("local", 800.0), ("small", 400.0), ("large", None)])

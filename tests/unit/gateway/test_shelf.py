@@ -7,12 +7,12 @@ import threading
 import numpy as np
 import pytest
 
-from services.gateway.shelf import AGAIN_S, KEPT, Shelf
-from services.recovery import forms
-from services.recovery.filter import Recovery
-from services.recovery.model import Model, ModelError
-from services.recovery.store import PendingError
 from tests.unit.gateway.small_slot import FLEET
+from tsunagi.gateway.shelf import AGAIN_S, KEPT, Shelf
+from tsunagi.recovery import forms
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.store import PendingError
 
 WAIT_S = 10.0
 NAMES = (*FLEET.names[:3], "unknown to the model")

@@ -7,27 +7,6 @@ from typing import Any
 
 import pytest
 
-from services.gateway.slot import INVERSES, LOADING, MAX_LETTER_BYTES, Slot, parse
-from services.gateway.steps import NOT_YET
-from services.recovery.model import Model, ModelError
-from services.runtime.columns import floats, octets, sensors
-from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED
-from services.runtime.messages import (
-    EXACT,
-    UNMODELLED,
-    VERSION,
-    Context,
-    DeadLetter,
-    Late,
-    LogRecord,
-    ModelChange,
-    Ownership,
-    Punctuation,
-    Quarantine,
-    Recovered,
-)
-from services.runtime.names import NO_NAME, Name
-from services.standby.intake import Intake
 from tests.unit.gateway.small_slot import (
     EDGES,
     FIRST,
@@ -41,6 +20,27 @@ from tests.unit.gateway.small_slot import (
     play,
     random_log,
 )
+from tsunagi.gateway.slot import INVERSES, LOADING, MAX_LETTER_BYTES, Slot, parse
+from tsunagi.gateway.steps import NOT_YET
+from tsunagi.recovery.model import Model, ModelError
+from tsunagi.runtime.columns import floats, octets, sensors
+from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
+from tsunagi.runtime.messages import (
+    EXACT,
+    UNMODELLED,
+    VERSION,
+    Context,
+    DeadLetter,
+    Late,
+    LogRecord,
+    ModelChange,
+    Ownership,
+    Punctuation,
+    Quarantine,
+    Recovered,
+)
+from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.standby.intake import Intake
 
 
 def letters(found: list[tuple[str, Name, bytes]]) -> list[DeadLetter]:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.steps import NEVER, OUT_AGAIN_US, ClosedStep, StepBook
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.messages import TupleBatch
 from tests.unit.gateway.small_slot import EDGES, FIRST, SENSORS, SLIDE_US, batch, make_config
+from tsunagi.gateway.steps import NEVER, OUT_AGAIN_US, ClosedStep, StepBook
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.messages import TupleBatch
 
 LATER_US = (FIRST + 10_000) * SLIDE_US
 

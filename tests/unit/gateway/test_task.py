@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from services.gateway.task import Task
+from tsunagi.gateway.task import Task
 
 WAIT_S = 10.0
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.gateway.config import SlotConfig
-from services.gateway.frames import Frame
-from services.gateway.operators import Stateless
-from services.gateway.testkit import LawError, check_operators
+from tsunagi.gateway.config import SlotConfig
+from tsunagi.gateway.frames import Frame
+from tsunagi.gateway.operators import Stateless
+from tsunagi.gateway.testkit import LawError, check_operators
 
 HERE = __name__
 SMOOTH: dict[str, Any] = {"use": "tests.unit.gateway.example_operator:Smooth", "weight": 0.5}

@@ -9,16 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.gateway.frames import OperatorError, measured_run
-from services.gateway.operators import build_chain
-from services.gateway.slot import Parsed, Slot, parse
-from services.gateway.tuple_windows import TupleAggregate
-from services.gateway.tuples import Batches, TupleBook
-from services.replay import recompute
-from services.runtime.columns import floats, sensors
-from services.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
-from services.runtime.messages import Context, LogRecord, Recovered, TupleBatch
-from services.runtime.names import Name
 from tests.unit.gateway.small_slot import (
     EDGES,
     FIRST,
@@ -34,6 +24,16 @@ from tests.unit.gateway.small_slot import (
     play,
     random_log,
 )
+from tsunagi.gateway.frames import OperatorError, measured_run
+from tsunagi.gateway.operators import build_chain
+from tsunagi.gateway.slot import Parsed, Slot, parse
+from tsunagi.gateway.tuple_windows import TupleAggregate
+from tsunagi.gateway.tuples import Batches, TupleBook
+from tsunagi.replay import recompute
+from tsunagi.runtime.columns import floats, sensors
+from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
+from tsunagi.runtime.messages import Context, LogRecord, Recovered, TupleBatch
+from tsunagi.runtime.names import Name
 
 WINDOWS: dict[str, Any] = {"use": "aggregate", "window": 5, "slide": 2}
 CHAINS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -245,10 +245,10 @@ def test_batches_in_a_row_go_together_up_to_a_size_and_to_what_is_none(monkeypat
     writer.raw(b"\xff")
     items = [(record, parse(record)) for record in [*batches, writer.records[-1]]]
     size = sum(len(record.value or b"") for record in batches[:2])
-    monkeypatch.setattr("services.gateway.slot.MAX_BYTES", size)
+    monkeypatch.setattr("tsunagi.gateway.slot.MAX_BYTES", size)
     assert slot.apply_run(items)[1] == 2
     assert (slot.position, slot.appended_us) == (batches[1].offset + 1, batches[1].appended_us)
-    monkeypatch.setattr("services.gateway.slot.MAX_BYTES", 100 * size)
+    monkeypatch.setattr("tsunagi.gateway.slot.MAX_BYTES", 100 * size)
     assert slot.apply_run(items[2:])[1] == 4
     assert slot.last_name == Name(batches[-1].offset, 0)
     assert slot.apply_run(items[6:])[1] == 1

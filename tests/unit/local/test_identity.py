@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from services.local import identity, plan
-from services.local.identity import admit, belong, claim, first_of, introduce, kept_id, owner
-from services.runtime.clock import ManualClock
-from services.runtime.log import PLAN, TOPICS, Log
-from services.runtime.messages import Placement, Plan, System
-from services.runtime.ranges import MAX_TIME_US
-from services.runtime.settings import ConfigError, Kafka, Settings
-from services.runtime.testing import MemoryLog
+from tsunagi.local import identity, plan
+from tsunagi.local.identity import admit, belong, claim, first_of, introduce, kept_id, owner
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import PLAN, TOPICS, Log
+from tsunagi.runtime.messages import Placement, Plan, System
+from tsunagi.runtime.ranges import MAX_TIME_US
+from tsunagi.runtime.settings import ConfigError, Kafka, Settings
+from tsunagi.runtime.testing import MemoryLog
 
 
 @pytest.fixture

@@ -15,10 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.local import processes
-from services.local.processes import Process, ProcessError
-from services.local.up import System
-from services.runtime.settings import Settings
+from tsunagi.installation import CHECKOUT
+from tsunagi.local import processes
+from tsunagi.local.processes import Process, ProcessError
+from tsunagi.local.up import System
+from tsunagi.runtime.settings import Settings
 
 SLEEP = (sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)")
 STUBBORN = (
@@ -167,11 +168,11 @@ def test_a_detached_process_whose_starter_died_too_early_enrols_itself(tmp_path:
     """Between the start of a process and its pid file its starter may be killed: nobody would find it any more."""
     (tmp_path / "pids").mkdir()
     code = (
-        "import sys, time; from pathlib import Path; from services.local.processes import enrol; "
+        "import sys, time; from pathlib import Path; from tsunagi.local.processes import enrol; "
         f"enrol(Path({str(tmp_path)!r}), 'n1', 'worker'); time.sleep(60)"
     )
-    detached = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, cwd=processes.ROOT)
-    attached = subprocess.Popen([sys.executable, "-c", code.replace("n1", "n2")], cwd=processes.ROOT)
+    detached = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, cwd=CHECKOUT)
+    attached = subprocess.Popen([sys.executable, "-c", code.replace("n1", "n2")], cwd=CHECKOUT)
     try:
         deadline = time.monotonic() + 30
         while processes.find(tmp_path, "n1") is None and time.monotonic() < deadline:

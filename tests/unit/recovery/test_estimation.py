@@ -4,13 +4,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.recovery.estimation import _groups, estimate, thinned
-from services.recovery.filter import Recovery
-from services.recovery.model import Model, ModelError
-from services.recovery.moments import Structure
-from services.recovery.search import MUCH_WORSE, Search
-from services.recovery.trial import Trial, outages, run_trial
-from services.runtime.columns import Floats
+from tsunagi.recovery.estimation import _groups, estimate, thinned
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.moments import Structure
+from tsunagi.recovery.search import MUCH_WORSE, Search
+from tsunagi.recovery.trial import Trial, outages, run_trial
+from tsunagi.runtime.columns import Floats
 
 
 def factor_history(
@@ -193,13 +193,13 @@ def test_a_large_fleet_is_searched_with_some_of_its_sensors_and_tried_with_all(m
     edges = [f"e{i % 4}" for i in range(24)]
     _, whole = estimate(history, names(24), edges=edges)
     sizes: list[int] = []
-    monkeypatch.setattr("services.recovery.estimation.SEARCHED", 12)
+    monkeypatch.setattr("tsunagi.recovery.estimation.SEARCHED", 12)
 
     def noted(model: Model, *given: Any) -> Trial:
         sizes.append(len(model))
         return run_trial(model, *given)
 
-    monkeypatch.setattr("services.recovery.estimation.run_trial", noted)
+    monkeypatch.setattr("tsunagi.recovery.estimation.run_trial", noted)
     model, report = estimate(history, names(24), edges=edges)
     assert sizes == [24]
     assert len(model) == report.sensors == 24

@@ -3,12 +3,12 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from services.recovery.estimation import estimate
-from services.recovery.filter import Recovery
-from services.recovery.model import Model, ModelError
-from services.recovery.moments import Moments, Structure, covariance, detect_period, of_joint, profile_of
-from services.recovery.refit import Refit, moments_of
-from services.runtime.columns import Floats
+from tsunagi.recovery.estimation import estimate
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.moments import Moments, Structure, covariance, detect_period, of_joint, profile_of
+from tsunagi.recovery.refit import Refit, moments_of
+from tsunagi.runtime.columns import Floats
 
 
 def base(n: int) -> Model:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.recovery import progress as module
-from services.recovery.progress import Progress, Stage
+from tsunagi.recovery import progress as module
+from tsunagi.recovery.progress import Progress, Stage
 
 
 class Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.scaler.rescale import GATHER_S, HUNG_S, LOCAL, QUIET_S, RETRY_S, Rescale, Standing, Todo
+from tsunagi.scaler.rescale import GATHER_S, HUNG_S, LOCAL, QUIET_S, RETRY_S, Rescale, Standing, Todo
 
 BOOT_S = 20.0
 SETTLE_S = 8.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.messages import Founding, LogRecord, Ownership
-from services.standby.ownership import CONTROL, Register
+from tsunagi.runtime.messages import Founding, LogRecord, Ownership
+from tsunagi.standby.ownership import CONTROL, Register
 
 
 def claim(epoch: int, node: str, generation: int = 1, first_step: int = 5) -> LogRecord:
