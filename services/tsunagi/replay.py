@@ -100,7 +100,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
 
     Args:
         records: the whole partition of `tuples`, from its first record.
-        load_model: SHA-256 -> model.
+        load_model: SHA-256 -> model; raises ModelError when the store has no such file.
     """
     kept = list(records)
     quarantined = _quarantined(kept)
@@ -457,6 +457,7 @@ def replay_slots(settings: Settings, slots: Sequence[int], tell: Callable[[str],
 
     Raises:
         LogError: the log does not answer, or has no such slot.
+        ModelError: the store lacks a model that the log names.
     """
     source = tool_log(settings, "replay")
     count = source.partitions(TUPLES)

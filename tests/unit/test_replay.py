@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.gateway.small_slot import SLOT, make_config, random_log
 from tests.unit.gateway.small_slot import load as load_small
+from tests.unit.hashes import SHA
 from tsunagi.gateway.config import SlotConfig
 from tsunagi.gateway.slot import Slot
 from tsunagi.recovery.model import Model
@@ -138,7 +139,7 @@ class RandomLog:
         elif kind == "void":
             self.message(ownership=Ownership(epoch=self.epoch, node="zombie", generation=8, first_step=5))
         elif kind == "model":
-            self.message(model=ModelChange(epoch=epoch, sha256=self.random.choice(["", "aa"])))
+            self.message(model=ModelChange(epoch=epoch, sha256=self.random.choice(["", SHA])))
         else:
             place = max(10, len(self.records) + self.random.choice([-3, -1]))  # not the settings
             self.message(quarantine=Quarantine(epoch=epoch, offset=place))

@@ -30,6 +30,8 @@ NOT_YET = -(1 << 62)
 MAX_FLOAT = 1e100
 """Bound of the floats that a slot computes with as they are: the sum of their squares over all sensors is finite."""
 
+HEXADECIMAL = "0123456789abcdef"
+
 MAX_NAME = 1024
 MAX_WORD = 64
 MAX_DETAIL = 65_536
@@ -59,6 +61,10 @@ class Text(NamedTuple):
     most: int
 
 
+class Digest(NamedTuple):
+    """A SHA-256 in hexadecimal digits, or nothing: it becomes a file's name, and no other name is waited for."""
+
+
 class Column(NamedTuple):
     """A column: a whole number of elements, each within [-most, most] or NaN; None = whatever its type holds."""
 
@@ -70,7 +76,7 @@ class Part(NamedTuple):
     """A message, by its own row of the table; of anything else, whatever its type holds."""
 
 
-Rule = Whole | Real | Text | Column | Part
+Rule = Whole | Real | Text | Digest | Column | Part
 
 ANY = Part()
 VERSION = NUMBER = SERIAL = MAC = FLAG = PART = ANY
@@ -80,7 +86,7 @@ STEP = Whole(0, MAX_TIME_US)
 TIME = Whole(0, MAX_TIME_US)
 LENGTH = Whole(0, MAX_TIME_US)
 NAME, WORD, DETAIL, TEXT, BYTES = Text(MAX_NAME), Text(MAX_WORD), Text(MAX_DETAIL), Text(MAX_TEXT), Text(MAX_BYTES)
-SHA256 = Text(64)
+SHA256 = Digest()
 F64, U32, U8 = np.dtype("<f8"), np.dtype("<u4"), np.dtype("u1")
 SENSORS, COUNTS, QUALITIES = Column(U32), Column(U32), Column(U8)
 READINGS = Column(
@@ -459,6 +465,9 @@ def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
             holds, expected = _number(each, rule), f"{rule.low} to {rule.high}"
         case Text(most):
             holds, expected = f"len({each}) <= {most}", f"at most {most}"
+        case Digest():
+            holds = f"(not {each} or len({each}) == 64 and not {each}.strip({HEXADECIMAL!r}))"
+            expected = "64 lower-case hexadecimal digits, or none"
         case Column(kind, None):
             holds, expected = f"not len({each}) % {kind.itemsize}", f"a whole number of {kind}"
         case Column(kind, most):

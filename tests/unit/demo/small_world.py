@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.unit.hashes import SHA
 from tsunagi.demo.evidence import Collected, Kill, Outage, Read
 from tsunagi.demo.findings import World
 from tsunagi.demo.truth import Readings, Truth, read_readings, windows
@@ -167,7 +168,7 @@ class _Builder:
         for slot in (0, 1):
             owner = Ownership(epoch=1, node=f"gw-{slot + 1}", generation=GENERATION, first_step=truth.first_step)
             self._log(slot, LogRecord(version=VERSION, ownership=owner), ORIGIN_US)
-            self._log(slot, LogRecord(version=VERSION, model=ModelChange(epoch=1, sha256="aa")), ORIGIN_US)
+            self._log(slot, LogRecord(version=VERSION, model=ModelChange(epoch=1, sha256=SHA)), ORIGIN_US)
 
     def step(self, step: int) -> None:
         number = step - self.truth.first_step

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.unit.hashes import OTHER_SHA, SHA
 from tsunagi.gateway.config import SlotConfig
 from tsunagi.gateway.slot import Slot
 from tsunagi.recovery.model import Model, ModelError
@@ -49,7 +50,7 @@ REFIT = replace(MODEL, mean=MODEL.mean + 0.1, Q=1.5 * MODEL.Q)
 
 
 def load(sha256: str) -> Model:
-    found = {"aa": FLEET, "bb": REFIT}.get(sha256)
+    found = {SHA: FLEET, OTHER_SHA: REFIT}.get(sha256)
     if found is None:
         raise ModelError(f"{sha256}: no such model")
     return found
@@ -119,7 +120,7 @@ class Writer:
     ) -> Record:
         return self.add(batch=batch(edge, step, values, incarnation, helpers))
 
-    def helpers(self, *names: str, epoch: int = 1, model: str = "aa") -> Record:
+    def helpers(self, *names: str, epoch: int = 1, model: str = SHA) -> Record:
         chosen = sorted((*HELPERS[name], name) for name in names)
         return self.add(
             helpers=Helpers(
@@ -146,10 +147,10 @@ class Writer:
     def model(self, sha256: str, epoch: int = 1, refit_of: str = "") -> Record:
         return self.add(model=ModelChange(epoch=epoch, sha256=sha256, refit_of=refit_of))
 
-    def calibrated(self, factors: list[float], epoch: int = 1, model: str = "aa") -> Record:
+    def calibrated(self, factors: list[float], epoch: int = 1, model: str = SHA) -> Record:
         return self.add(calibrated=Calibrated(epoch=epoch, model=model, factor=pack_floats(factors)))
 
-    def sensor_out(self, sensor: int, epoch: int = 1, model: str = "aa", *, out: bool = True) -> Record:
+    def sensor_out(self, sensor: int, epoch: int = 1, model: str = SHA, *, out: bool = True) -> Record:
         return self.add(sensor_out=SensorOut(epoch=epoch, model=model, sensor=sensor, out=out))
 
     def quarantine(self, offset: int, epoch: int = 1) -> Record:
@@ -179,7 +180,7 @@ def random_log(  # noqa: C901 - one kind of record after the other
     writer.batch("e2", FIRST, incarnation=2)
     writer.settings(config)
     if helped:
-        writer.model("aa")
+        writer.model(SHA)
         writer.helpers(*HELPERS)
     epoch = 1
     step = dict.fromkeys(EDGES, FIRST)
@@ -217,21 +218,21 @@ def random_log(  # noqa: C901 - one kind of record after the other
             )
         elif chance < 0.95:
             if not helped:
-                writer.model(draw.choice(("", "aa", "aa")), epoch)
+                writer.model(draw.choice(("", SHA, SHA)), epoch)
             if draw.random() < 0.7:
-                writer.model("bb", epoch, refit_of=draw.choice(("aa", "aa", "bb")))
+                writer.model(OTHER_SHA, epoch, refit_of=draw.choice((SHA, SHA, OTHER_SHA)))
         elif chance < 0.955:
             names = [name for name in HELPERS if draw.random() < (0.9 if helped else 0.6)]
-            writer.helpers(*names, epoch=epoch - draw.choice((0, 0, 0, 1)), model=draw.choice(("aa", "aa", "")))
+            writer.helpers(*names, epoch=epoch - draw.choice((0, 0, 0, 1)), model=draw.choice((SHA, SHA, "")))
         elif chance < 0.968:
             factors = [draw.uniform(0.5, 3.0) for _ in range(5)]
             writer.calibrated(
                 draw.choice((factors, factors, factors[:4], [*factors[:4], 0.0])),
                 epoch - draw.choice((0, 0, 0, 1)),
-                draw.choice(("aa", "aa", "")),
+                draw.choice((SHA, SHA, "")),
             )
         elif chance < 0.975:
-            writer.sensor_out(draw.choice((0, 3, 5, 99)), epoch, draw.choice(("aa", "")), out=draw.random() < 0.7)
+            writer.sensor_out(draw.choice((0, 3, 5, 99)), epoch, draw.choice((SHA, "")), out=draw.random() < 0.7)
         elif chance < 0.985:
             writer.quarantine(len(writer.records) + (draw.randint(-3, -1) if helped else draw.randint(-2, 4)), epoch)
         else:

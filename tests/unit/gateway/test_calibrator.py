@@ -17,6 +17,7 @@ from tests.unit.gateway.small_slot import (
     owned,
     play,
 )
+from tests.unit.hashes import OTHER_SHA, SHA
 from tsunagi.gateway.calibrator import EVERY_STEPS
 from tsunagi.gateway.slot import Slot
 from tsunagi.recovery.filter import Recovery as FilterOfSlot
@@ -31,7 +32,7 @@ from tsunagi.standby.queue import PendingQueue
 from tsunagi.standby.wish import Wish
 
 CONFIG = make_config({"use": "recover"})
-WISH = Wish(CONFIG, "aa", groups=("left", "left", "left", "right", "right"))
+WISH = Wish(CONFIG, SHA, groups=("left", "left", "left", "right", "right"))
 
 
 class Owner:
@@ -39,7 +40,7 @@ class Owner:
 
     def __init__(self, wide: float, **recovery: bool) -> None:
         self.writer = owned(CONFIG)
-        self.writer.model("aa")
+        self.writer.model(SHA)
         self.slot = Slot(SLOT, load)
         play(self.slot, self.writer.records)
         self.settings = Settings(recovery=Recovery(**recovery))
@@ -242,7 +243,7 @@ def test_a_new_model_and_new_settings_end_what_was_measured() -> None:
     owner = Owner(3.0)
     owner.run(400)
     assert owner.factors
-    play(owner.slot, [owner.writer.model(""), owner.writer.model("aa")])
+    play(owner.slot, [owner.writer.model(""), owner.writer.model(SHA)])
     assert owner.factors == []
     play(owner.slot, [owner.writer.calibrated([2.0] * 5)])
     assert owner.factors == [2.0] * 5
@@ -254,11 +255,11 @@ def test_a_new_model_and_new_settings_end_what_was_measured() -> None:
 
 @pytest.mark.parametrize(
     ("factors", "model", "epoch"),
-    [([2.0] * 4, "aa", 1), ([2.0, 2.0, 0.0, 2.0, 2.0], "aa", 1), ([2.0] * 5, "bb", 1), ([2.0] * 5, "aa", 0)],
+    [([2.0] * 4, SHA, 1), ([2.0, 2.0, 0.0, 2.0, 2.0], SHA, 1), ([2.0] * 5, OTHER_SHA, 1), ([2.0] * 5, SHA, 0)],
 )
 def test_records_that_do_not_count(factors: list[float], model: str, epoch: int) -> None:
     writer = owned(CONFIG)
-    writer.model("aa")
+    writer.model(SHA)
     writer.calibrated([1.5] * 5)
     writer.calibrated(factors, epoch, model)
     slot = Slot(SLOT, load)

@@ -24,6 +24,7 @@ from tests.unit.gateway.small_slot import (
     play,
     random_log,
 )
+from tests.unit.hashes import SHA
 from tsunagi.gateway.config import SlotConfig
 from tsunagi.gateway.slot import MAX_DETAIL, MAX_LETTER_BYTES, MAX_LETTER_KEY_BYTES, Slot
 from tsunagi.gateway.steps import OUT_AGAIN_US, StepBook
@@ -243,7 +244,7 @@ def test_no_value_reaches_other_sensors(bad: float) -> None:
     """What one edge claims, however absurd, leaves the estimates of the other edges' sensors finite."""
     config = make_config({"use": "recover"})
     writer = owned(config)
-    writer.model("aa")
+    writer.model(SHA)
     for step in range(FIRST, FIRST + 20):
         writer.now_us = step * SLIDE_US
         writer.batch("e1", step, {0: bad, 2: bad})

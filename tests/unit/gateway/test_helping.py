@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.gateway.small_slot import FIRST, HELPERS, SLOT, load, make_config, owned, play
+from tests.unit.hashes import SHA
 from tsunagi.gateway import helping, reach
 from tsunagi.gateway.config import SlotConfig
 from tsunagi.gateway.slot import Slot
@@ -49,12 +50,12 @@ class Owner:
 
     def __init__(self, helpers: int = 100, config: SlotConfig = TIGHT) -> None:
         self.writer = owned(config)
-        self.writer.model("aa")
+        self.writer.model(SHA)
         self.slot = Slot(SLOT, load)
         play(self.slot, self.writer.records)
         settings = Settings(recovery=Recovery(calibrate=False))
         self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0)
-        self.wish = Wish(config, "aa", table=TABLE, helpers=helpers)
+        self.wish = Wish(config, SHA, table=TABLE, helpers=helpers)
         self.requests: list[HelperRequest] = []
         self.silent: set[str] = set()
         self.step, self.now = FIRST, 0.0
@@ -232,7 +233,7 @@ def test_a_new_owner_goes_on_with_the_helpers_in_force() -> None:
 
 def test_only_a_helpers_own_edge_speaks_for_it() -> None:
     writer = owned(TIGHT)
-    writer.model("aa")
+    writer.model(SHA)
     writer.helpers("x", "y")
     slot = Slot(SLOT, load)
     for edge, lent in (("e4", {6: 9.0, 9: 2.0}), ("e1", {9: 8.0}), ("e2", {}), ("e3", {6: 1.0})):
@@ -248,7 +249,7 @@ def test_values_that_miss_the_bound_can_be_withheld() -> None:
     for unbounded in ("tag", "withhold"):
         config = make_config({"use": "recover"}, eps=0.01, unbounded=unbounded)
         writer = owned(config)
-        writer.model("aa")
+        writer.model(SHA)
         for edge in ("e1", "e3"):
             writer.batch(edge, FIRST)
         writer.out("e2", FIRST)
@@ -266,7 +267,7 @@ def test_what_helpers_say_moves_the_estimate(sensor: int) -> None:
     means = []
     for reading in (-3.0, 3.0):
         writer = owned(TIGHT)
-        writer.model("aa")
+        writer.model(SHA)
         writer.helpers("x", "y")
         edge = LENT[sensor][1]
         writer.batch("e4", FIRST, {}, helpers={sensor: reading} if edge == "e4" else {9: float("nan")})

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.gateway.small_slot import EDGES, FIRST, NAMES, SENSORS, SLOT, load, make_config, owned, play
+from tests.unit.hashes import OTHER_SHA, SHA
 from tsunagi.gateway.refitter import Refitter
 from tsunagi.gateway.slot import Slot
 from tsunagi.recovery.estimation import estimate
@@ -49,9 +50,9 @@ class Owner:
     """A slot and its owner; what it stores is stored at once, what it appends is read at once."""
 
     def __init__(self, model: Model, *, refit: bool = True) -> None:
-        self.models = {"aa": model}
+        self.models = {SHA: model}
         self.writer = owned(CONFIG)
-        self.writer.model("aa")
+        self.writer.model(SHA)
         self.slot = Slot(SLOT, self.load)
         play(self.slot, self.writer.records)
         self.announced: list[float] = []
@@ -82,7 +83,7 @@ class Owner:
             self.step += 1
             self.now += 0.2
             self.writer.now_us = self.step * CONFIG.slide_us
-            for action in self.primary.decide(self.slot, Wish(CONFIG, "aa"), self.now, connected=True):
+            for action in self.primary.decide(self.slot, Wish(CONFIG, SHA), self.now, connected=True):
                 if isinstance(action, act.StoreModel):
                     self.models[action.model.identity] = action.model
                     self.primary.on_stored(action.model.identity, self.slot)
@@ -97,9 +98,9 @@ def test_the_model_follows_the_data_and_everyone_with_it(fitted: Model) -> None:
     drifted = readings(1500, 2) + np.where(np.arange(5) == 2, DRIFT, 0.0)  # the sensor of e2 alone
     for each in (owner, still):
         each.run(drifted[:1400])
-    assert owner.slot.refit_of == "aa"
-    assert owner.slot.model_sha256 != "aa"
-    assert still.slot.model_sha256 == "aa"
+    assert owner.slot.refit_of == SHA
+    assert owner.slot.model_sha256 != SHA
+    assert still.slot.model_sha256 == SHA
     errors = []
     for each in (owner, still):
         made = each.run(drifted[1400:1450], dead="e2")
@@ -133,7 +134,7 @@ def test_in_a_large_slot_it_is_made_beside_the_loop_and_long_refits_are_announce
     assert owner.primary._refitting.done.wait(WAIT_S)
     owner.run(readings(60, 3))
     assert owner.primary.refitter is not None
-    assert owner.slot.refit_of == "aa"
+    assert owner.slot.refit_of == SHA
     assert owner.announced == [primary.REFIT_INVERSES * 5.0**3]
     recover = owner.slot.recover
     assert recover is not None
@@ -144,9 +145,9 @@ def test_in_a_large_slot_it_is_made_beside_the_loop_and_long_refits_are_announce
 
 
 def test_a_model_that_does_not_say_how_it_was_made_stays_as_it_is() -> None:
-    owner = Owner(load("aa"))
+    owner = Owner(load(SHA))
     owner.run(readings(200, 3))
-    assert owner.slot.model_sha256 == "aa"
+    assert owner.slot.model_sha256 == SHA
     assert owner.primary.refitter is not None
     assert "does not say how it was made" in owner.primary.refitter.fault
 
@@ -154,8 +155,8 @@ def test_a_model_that_does_not_say_how_it_was_made_stays_as_it_is() -> None:
 def test_refits_lie_in_the_store_beside_the_fitted_and_go_when_they_are_old(tmp_path: Path, fitted: Model) -> None:
     sha256 = publish_refit(fitted, tmp_path, kept_s=3600.0)
     assert load_from_store(tmp_path, sha256).identity == fitted.identity
-    publish_refit(load("bb"), tmp_path, kept_s=3600.0)
+    publish_refit(load(OTHER_SHA), tmp_path, kept_s=3600.0)
     assert load_from_store(tmp_path, sha256).identity == fitted.identity
-    publish_refit(load("bb"), tmp_path, kept_s=-1.0)
+    publish_refit(load(OTHER_SHA), tmp_path, kept_s=-1.0)
     with pytest.raises(ModelError):
         load_from_store(tmp_path, sha256)

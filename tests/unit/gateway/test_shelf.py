@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.gateway.small_slot import FLEET
+from tests.unit.hashes import OTHER_SHA, SHA
 from tsunagi.gateway.shelf import AGAIN_S, KEPT, Shelf
 from tsunagi.recovery import forms
 from tsunagi.recovery.filter import Recovery
@@ -24,7 +25,7 @@ class Store:
     def __init__(self) -> None:
         self.may = threading.Event()
         self.may.set()
-        self.models: dict[str, Model] = {"aa": FLEET}
+        self.models: dict[str, Model] = {SHA: FLEET}
         self.reads: list[str] = []
         self.now = 0.0
 
@@ -57,23 +58,23 @@ def awaited(shelf: Shelf, sha256: str, names: tuple[str, ...] = NAMES) -> Model:
 
 def test_in_virtual_time_it_is_there_at_once(store: Store) -> None:
     at_once = Shelf(store, clock=lambda: store.now, at_once=True)
-    assert at_once.get("aa", NAMES) is FLEET
-    assert at_once.prepare("aa", NAMES) is None
+    assert at_once.get(SHA, NAMES) is FLEET
+    assert at_once.prepare(SHA, NAMES) is None
 
 
 def test_whoever_asks_before_it_is_there_is_told_to_wait(shelf: Shelf, store: Store) -> None:
     store.may.clear()
     for _ in range(3):
         with pytest.raises(PendingError) as told:
-            shelf.get("aa", NAMES)
+            shelf.get(SHA, NAMES)
     store.may.set()
     assert told.value.ready.wait(WAIT_S)
-    assert shelf.get("aa", NAMES) is FLEET
-    assert store.reads == ["aa"]
+    assert shelf.get(SHA, NAMES) is FLEET
+    assert store.reads == [SHA]
 
 
 def test_the_part_and_its_form_are_made_with_it(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = awaited(shelf, "aa")
+    model = awaited(shelf, SHA)
     monkeypatch.setattr(forms, "_examine", None)  # the loop makes no inverse
     part = model.select(FLEET.names[:3])
     assert part is model.select(list(FLEET.names[:3]))
@@ -87,17 +88,17 @@ def test_the_part_and_its_form_are_made_with_it(shelf: Shelf, monkeypatch: pytes
 
 
 def test_the_part_of_another_slot_is_made_of_the_model_that_is_there(shelf: Shelf, store: Store) -> None:
-    model = awaited(shelf, "aa")
-    assert awaited(shelf, "aa", FLEET.names[2:]) is model
-    assert store.reads == ["aa"]
+    model = awaited(shelf, SHA)
+    assert awaited(shelf, SHA, FLEET.names[2:]) is model
+    assert store.reads == [SHA]
 
 
 def test_one_that_is_asked_for_in_advance_is_there_at_once(shelf: Shelf) -> None:
-    ready = shelf.prepare("aa", NAMES)
+    ready = shelf.prepare(SHA, NAMES)
     assert ready is not None
     assert ready.wait(WAIT_S)
-    assert shelf.get("aa", NAMES) is FLEET
-    assert shelf.prepare("aa", NAMES) is None
+    assert shelf.get(SHA, NAMES) is FLEET
+    assert shelf.prepare(SHA, NAMES) is None
 
 
 def test_one_that_was_read_anyhow_is_not_read_again(shelf: Shelf, store: Store) -> None:
@@ -109,11 +110,11 @@ def test_one_that_was_read_anyhow_is_not_read_again(shelf: Shelf, store: Store) 
 def test_one_that_cannot_be_read_is_tried_again_after_a_while(shelf: Shelf, store: Store) -> None:
     for _ in range(2):
         with pytest.raises(ModelError, match="no bb"):
-            awaited(shelf, "bb")
-    assert store.reads == ["bb"]
-    store.models["bb"] = FLEET
+            awaited(shelf, OTHER_SHA)
+    assert store.reads == [OTHER_SHA]
+    store.models[OTHER_SHA] = FLEET
     store.now += AGAIN_S
-    assert awaited(shelf, "bb") is FLEET
+    assert awaited(shelf, OTHER_SHA) is FLEET
 
 
 def test_few_are_kept(shelf: Shelf, store: Store) -> None:

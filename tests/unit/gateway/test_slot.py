@@ -20,6 +20,7 @@ from tests.unit.gateway.small_slot import (
     play,
     random_log,
 )
+from tests.unit.hashes import NOBODYS_SHA, SHA
 from tsunagi.gateway.slot import INVERSES, LOADING, MAX_LETTER_BYTES, Slot, parse
 from tsunagi.gateway.steps import NOT_YET
 from tsunagi.recovery.model import Model, ModelError
@@ -125,7 +126,7 @@ def test_a_control_record_of_another_epoch_changes_nothing() -> None:
         writer.out("e3", FIRST, epoch)
         writer.punctuation(FIRST + 1, epoch)
         writer.settings(make_config(eps=2.0), epoch)
-        writer.model("aa", epoch)
+        writer.model(SHA, epoch)
         writer.quarantine(len(writer.records) + 1, epoch)
     assert play(slot, writer.records[done:]) == []
     assert slot.register.void == 10
@@ -255,7 +256,7 @@ def test_a_model_that_the_node_lacks_leaves_the_record_to_be_processed_again() -
     writer = owned(make_config({"use": "recover"}))
     slot = Slot(SLOT, load)
     play(slot, writer.records)
-    record = writer.model("missing")
+    record = writer.model(NOBODYS_SHA)
     with pytest.raises(ModelError):
         slot.apply(record)
     assert slot.position == record.offset  # or a heartbeat would say that the record is done
@@ -266,7 +267,7 @@ def test_the_model_that_is_in_force_tags_the_values() -> None:
     writer = owned(make_config({"use": "recover"}))
     for edge in EDGES:
         writer.batch(edge, FIRST)
-    writer.model("aa")
+    writer.model(SHA)
     for edge in EDGES:
         writer.batch(edge, FIRST + 1)
     qualities = [
@@ -318,7 +319,7 @@ def test_a_model_that_comes_later_counts_although_its_record_was_tried_before() 
 
     writer = owned(make_config({"use": "recover"}))
     record = writer.raw(
-        LogRecord(version=VERSION, serial=5, model=ModelChange(epoch=1, sha256="aa")).SerializeToString()
+        LogRecord(version=VERSION, serial=5, model=ModelChange(epoch=1, sha256=SHA)).SerializeToString()
     )
     slot = Slot(SLOT, later)
     play(slot, writer.records[:-1])
@@ -327,7 +328,7 @@ def test_a_model_that_comes_later_counts_although_its_record_was_tried_before() 
             slot.apply(record)
     there.append("now")
     slot.apply(record)
-    assert (slot.model_sha256, slot.register.void, slot.register.serial) == ("aa", 0, 5)
+    assert (slot.model_sha256, slot.register.void, slot.register.serial) == (SHA, 0, 5)
 
 
 def test_a_sensor_moves_to_another_edge_with_the_settings() -> None:
@@ -385,7 +386,7 @@ def test_work_is_announced_before_it_is_done() -> None:
 
     config = make_config({"use": "recover"})
     writer = owned(config)
-    writer.model("aa")
+    writer.model(SHA)
     slot = Slot(SLOT, load_said, done.append)
     play(slot, writer.records)
     width = len(config.sensors)

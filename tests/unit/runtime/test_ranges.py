@@ -31,7 +31,7 @@ from tsunagi.runtime.messages import (
     Workers,
     tsunagi_pb2,
 )
-from tsunagi.runtime.ranges import ALIKE, INT64_MAX, MAX_TIME_US, NOT_YET, RANGES, Part, fault
+from tsunagi.runtime.ranges import ALIKE, INT64_MAX, MAX_TIME_US, NOT_YET, RANGES, Digest, Part, fault
 
 ROOT = Path(__file__).parents[3]
 MESSAGES: dict[str, Descriptor] = dict(tsunagi_pb2.DESCRIPTOR.message_types_by_name)
@@ -129,6 +129,24 @@ def test_an_odd_reading_does_not_take_its_edges_others_with_it() -> None:
 )
 def test_the_field_is_named(message: Any, field: str) -> None:
     assert fault(message).startswith(f"{field}: found ")
+
+
+DIGESTS = [(name, field) for name, rows in RANGES.items() for field, rule in rows.items() if isinstance(rule, Digest)]
+
+
+@pytest.mark.parametrize(("name", "field"), DIGESTS)
+def test_a_hash_may_become_a_file_s_name(name: str, field: str) -> None:
+    def of(value: str) -> str:
+        return fault(getattr(tsunagi_pb2, name)(**{field: value}))
+
+    assert not of("")
+    assert not of("09af" * 16)
+    for value in ("\0", "09af" * 15, "09af" * 16 + "0", "../a" * 16, "09AF" * 16, "0" * 63 + "\n", "é" * 64):
+        assert of(value).startswith(f"{field}: found "), value
+
+
+def test_what_a_model_is_known_by_is_a_hash() -> None:
+    assert {("ModelChange", "sha256"), ("ModelChange", "refit_of"), ("Context", "model_sha256")} < set(DIGESTS)
 
 
 def test_what_stands_for_no_step_passes() -> None:

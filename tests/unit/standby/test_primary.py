@@ -7,6 +7,7 @@ from unittest.mock import patch
 import numpy as np
 
 from tests.unit.gateway.small_slot import EDGES, FIRST, SLOT, Writer, load, make_config, owned, play
+from tests.unit.hashes import SHA
 from tsunagi.gateway.operators import Frame
 from tsunagi.gateway.slot import Output, Slot
 from tsunagi.runtime.log import LATE, RECOVERED
@@ -189,13 +190,13 @@ def test_settings_come_first_then_the_model_and_what_gets_lost_is_written_again(
     writer = Writer()
     writer.own(1)
     term = Term(writer=writer)
-    wish = Wish(make_config(), "aa")
+    wish = Wish(make_config(), SHA)
     assert kinds(term.primary.decide(term.slot, wish, 0.0, connected=True)) == ["settings"]
     assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S - 0.1, connected=True)) == []
     assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S, connected=True)) == ["settings"]
     play(term.slot, [writer.settings(make_config())])
     assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S, connected=True)) == ["model"]
-    play(term.slot, [writer.model("aa")])
+    play(term.slot, [writer.model(SHA)])
     assert kinds(term.primary.decide(term.slot, wish, 9.0, connected=True)) == []
 
 

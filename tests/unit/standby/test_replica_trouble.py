@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.unit.gateway.small_slot import FIRST, MODEL, SLOT, batch
+from tests.unit.hashes import SHA
 from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear, make, pair, steps
 from tsunagi.gateway.steps import StepBook
 from tsunagi.recovery.model import Model, ModelError
@@ -81,7 +82,7 @@ def test_a_standby_whose_place_retention_has_passed_does_not_look_ready(cluster:
 
 def test_a_deposed_owner_measures_no_more(cluster: Cluster) -> None:
     config = make({"use": "recover"})
-    n1 = Node(cluster, "n1", config=config, model="aa", load_model=lambda _: MODEL)
+    n1 = Node(cluster, "n1", config=config, model=SHA, load_model=lambda _: MODEL)
     cluster.run(1.5)
     feed(cluster, 2)
     recover = n1.replica.slot.recover
@@ -164,8 +165,8 @@ class Store:
 def test_a_secondary_without_the_model_is_not_ready_until_it_arrives(cluster: Cluster) -> None:
     store = Store()
     config = make({"use": "recover"})
-    n1 = Node(cluster, "n1", config=config, model="aa", load_model=lambda _: MODEL)
-    n2 = Node(cluster, "n2", config=config, model="aa", load_model=store)
+    n1 = Node(cluster, "n1", config=config, model=SHA, load_model=lambda _: MODEL)
+    n2 = Node(cluster, "n2", config=config, model=SHA, load_model=store)
     cluster.run(1.5)
     feed(cluster, 2)
     assert "the store has no aa" in n2.replica.unready()
@@ -174,7 +175,7 @@ def test_a_secondary_without_the_model_is_not_ready_until_it_arrives(cluster: Cl
     assert n2.stage() is Stage.WATCH
     n1.frozen = False
     cluster.run(0.5)
-    store.models["aa"] = MODEL
+    store.models[SHA] = MODEL
     cluster.run(0.5)
     assert n2.replica.unready() == ""
     n1.die()
@@ -188,14 +189,14 @@ def test_a_primary_without_the_model_waits_acknowledges_nothing_and_is_not_held_
     n1 = Node(cluster, "n1", config=config, load_model=store)
     cluster.run(1.5)
     feed(cluster, 2)
-    place = cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="aa")))
+    place = cluster.append(LogRecord(model=ModelChange(epoch=1, sha256=SHA)))
     cluster.step(FIRST + 2)
     cluster.run(2.0)
     beat = n1.replica.beat(cluster.now)
     assert (beat.position, beat.busy_offset, beat.role) == (place, -1, "primary")
     assert "the store has no aa" in beat.reason
     assert max(ack.level0.offset for ack in cluster.acks) <= place
-    store.models["aa"] = MODEL
+    store.models[SHA] = MODEL
     cluster.run(0.5)
     assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
 
@@ -221,7 +222,7 @@ def test_an_owner_whose_model_is_being_read_waits_for_it_and_is_not_held_to_be_s
     n2 = Node(cluster, "n2", config=config, load_model=slow)
     cluster.run(1.5)
     feed(cluster, 2)
-    place = cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="aa")))
+    place = cluster.append(LogRecord(model=ModelChange(epoch=1, sha256=SHA)))
     cluster.step(FIRST + 2)
     cluster.run(0.9)
     beat = n1.replica.beat(cluster.now)
@@ -244,7 +245,7 @@ def test_an_owner_whose_model_is_read_for_longer_than_announced_is_replaced(clus
     n2 = Node(cluster, "n2", config=config, load_model=lambda _: MODEL)
     cluster.run(1.5)
     feed(cluster, 2)
-    cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="aa")))
+    cluster.append(LogRecord(model=ModelChange(epoch=1, sha256=SHA)))
     cluster.step(FIRST + 2)
     cluster.run(4.0)
     assert n2.stage() is Stage.OWN
@@ -263,13 +264,13 @@ def test_a_standby_is_not_ready_before_the_model_that_the_plan_has_for_it_is(clu
 
 def test_a_state_is_restored_once_its_model_is_there(cluster: Cluster) -> None:
     config = make({"use": "recover"})
-    Node(cluster, "n1", config=config, model="aa", context_s=0.2)
+    Node(cluster, "n1", config=config, model=SHA, context_s=0.2)
     cluster.run(1.0)
     feed(cluster, 20, 0.06)
     cluster.run(0.5)
     slow = Slow()
     cluster.forget(cluster.end - 5)
-    late = Node(cluster, "n2", config=config, model="aa", load_model=slow)
+    late = Node(cluster, "n2", config=config, model=SHA, load_model=slow)
     cluster.run(1.0)
     assert late.stage() is Stage.START
     beat = late.replica.beat(cluster.now)

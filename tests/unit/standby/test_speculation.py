@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.gateway.small_slot import FIRST, SLOT
+from tests.unit.hashes import NOBODYS_SHA
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, pair, steps
 from tsunagi.gateway.slot import Output
 from tsunagi.runtime.log import LATE, RECOVERED
@@ -149,10 +150,10 @@ def test_what_was_processed_before_a_record_that_cannot_be_is_written(cluster: C
     feed(cluster, 2)
     n1.keeps_outputs = False
     cluster.step(FIRST + 2)
-    cluster.append(LogRecord(model=ModelChange(epoch=1, sha256="nobody has it")))
+    cluster.append(LogRecord(model=ModelChange(epoch=1, sha256=NOBODYS_SHA)))
     n1.die()
     cluster.run(0.5)
-    assert "nobody has it" in n2.replica.fault
+    assert NOBODYS_SHA in n2.replica.fault
     assert n2.replica.waits
     assert steps(cluster) == list(range(FIRST, FIRST + 3))
 
