@@ -229,7 +229,7 @@ def test_an_address_that_is_none_is_refused() -> None:
     [
         ("STATE", "state", "directory"),
         ("SENSORS", "sensors", "file"),
-        ("SPARK__CHECKPOINT", "tsunagi_spark.checkpoint", "directory"),
+        ("SPARK__CHECKPOINT", "spark.checkpoint", "directory"),
         ("RECOVERY__STORE", "recovery.store", "directory"),
     ],
 )
