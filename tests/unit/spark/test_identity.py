@@ -220,7 +220,7 @@ def test_records_of_another_log_are_found_before_anything_is_sent(
 
 
 def test_a_tasks_finding_is_named() -> None:
-    trace = "Traceback (most recent call last):\nspark.identity.LogChangedError: recovered/0: x\n"
+    trace = "Traceback (most recent call last):\ntsunagi_spark.identity.LogChangedError: recovered/0: x\n"
     assert isinstance(named(PythonException(trace)), LogChangedError)
 
 

@@ -57,7 +57,7 @@ def test_a_task_stops_at_once_and_its_error_says_how_many_there_may_be() -> None
     with pytest.raises(BatchTooLargeError, match="found 21 records of 1050000 bytes, expected 1000000") as raised:
         read([50_000] * 10_000)
     assert raised.value.records(MAX_BYTES, 20_000) == 10
-    trace = f"Traceback (most recent call last):\nspark.limit.BatchTooLargeError: {raised.value}\n"
+    trace = f"Traceback (most recent call last):\ntsunagi_spark.limit.BatchTooLargeError: {raised.value}\n"
     found = named(PythonException(trace))
     assert isinstance(found, BatchTooLargeError)
     assert found.records(MAX_BYTES, 20_000) == 10
