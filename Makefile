@@ -157,6 +157,12 @@ proto-check: ready  ## fail if `make proto` would change anything
 		diff -q "$$out/$$file" $(MESSAGES)/$$file || { echo "proto: run \`make proto\` and commit the result" >&2; exit 1; }; \
 	done
 
+.PHONY: wheel
+wheel: ready  ## the packages as a wheel, out/*.whl; `.ci/wheel` installs it elsewhere and uses it
+	@$(BIN)/python -m pip --quiet wheel --no-deps --no-build-isolation --no-index --wheel-dir out .
+	@rm -rf build
+	@ls out/*.whl
+
 .PHONY: docs
 docs: ready  ## write docs/metrics.md, docs/topics.md and tsunagi.toml.example from the sources
 	@$(BIN)/python -m tsunagi.runtime.metrics docs/metrics.md

@@ -209,6 +209,17 @@ def spark_run() -> None:
 
 
 @cli.command()
+def setup() -> None:
+    """Bring the jars of the Kafka broker and of Spark's connector, once; they need Java 17 or newer.
+
+    In a checkout of the sources `make setup` does it. Afterwards `tsunagi demo` and `tsunagi up` run without a network.
+    """
+    from tsunagi.jars.fetch import fetch_all
+
+    fetch_all(click.echo)
+
+
+@cli.command()
 @click.option("--no-edges", is_flag=True, help="Start all but the edges.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until everything is ready.")
 @click.option("--join", is_flag=True, help="The log is of this system, although its state directory does not know it.")

@@ -15,7 +15,10 @@ CACHE = (
     if CHECKOUT is not None
     else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tsunagi"
 )
-"""Where the jars of the broker and of Spark are kept; `make setup`, or `tsunagi setup` without sources, brings them."""
+"""Where the jars of the broker and of Spark are kept."""
+
+SETUP = "tsunagi setup" if CHECKOUT is None else "make setup"
+"""The command that brings the jars, for messages."""
 
 IMPORT_PATHS = (_PACKAGE.parent,) if CHECKOUT is None else (CHECKOUT / "services", CHECKOUT / "spark", CHECKOUT)
 """What a process that is started must have on its PYTHONPATH; of a checkout also the examples."""
@@ -25,3 +28,8 @@ def import_path(before: str | None) -> str:
     """Return a PYTHONPATH with `IMPORT_PATHS` in front of what it was."""
     paths = [str(path) for path in IMPORT_PATHS] + [path for path in (before or "").split(os.pathsep) if path]
     return os.pathsep.join(dict.fromkeys(paths))
+
+
+def missing(extra: str) -> str:
+    """Return what brings the packages of an extra of the distribution, for messages."""
+    return f"run `{SETUP}`" if CHECKOUT is not None else f"run `pip install 'tsunagi-stream[{extra}]'`"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tsunagi.installation import CACHE, import_path
+from tsunagi.installation import CACHE, SETUP, import_path
 from tsunagi.runtime.kafka import PROTOCOLS
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.settings import ConfigError, Kafka, Settings
@@ -50,7 +50,7 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
         ) from None
     found = sorted(jars.glob("*.jar"))
     if not any(path.name.startswith("spark-sql-kafka") for path in found):
-        raise ConfigError(f"no Spark connector in {jars}; run `make setup`")
+        raise ConfigError(f"no Spark connector in {jars}; run `{SETUP}`")
     options = {
         "spark.app.name": "tsunagi",
         "spark.jars": ",".join(str(path) for path in found),

@@ -20,6 +20,7 @@ COMMANDS = (
     "secondary",
     "scaler",
     "spark",
+    "setup",
     "up",
     "status",
     "down",

@@ -8,6 +8,7 @@ import shutil
 import socket
 from pathlib import Path
 
+from tsunagi.installation import SETUP
 from tsunagi.jars.java import JavaError, find_java
 
 HOST = "127.0.0.1"
@@ -58,7 +59,7 @@ def usable_java(jars: Path) -> str:
     except JavaError as error:
         raise BrokerError(f"the broker cannot start: {error}") from None
     if not any(jars.glob("kafka_*.jar")):
-        raise BrokerError(f"the broker cannot start: no Kafka jars in {jars}; run `make setup`")
+        raise BrokerError(f"the broker cannot start: no Kafka jars in {jars}; run `{SETUP}`")
     return java
 
 

@@ -13,9 +13,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from tsunagi.installation import CACHE
+from tsunagi.installation import CACHE, SETUP, missing
 from tsunagi.jars.java import JavaError, find_java
 
 SETS = ("kafka", "spark")
@@ -72,7 +73,7 @@ def fetch(name: str, cache: Path = CACHE) -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise FetchError(f"jars of {name}: Ivy was not done within {_TIMEOUT_S:g} s; run `make setup` again") from None
+        raise FetchError(f"jars of {name}: Ivy was not done within {_TIMEOUT_S:g} s; run `{SETUP}` again") from None
     if done.returncode != 0:
         raise FetchError(
             f"jars of {name}: Ivy failed (exit code {done.returncode}); it said:\n{_ending(done.stdout + done.stderr)}"
@@ -104,7 +105,7 @@ def _ivy() -> Path:
         return Path(named)
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise FetchError("pyspark is not installed in this Python; run `make setup`")
+        raise FetchError(f"pyspark is not installed in this Python; {missing('spark')}")
     found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     if not found:
         raise FetchError(f"no ivy-*.jar in {Path(spec.origin).parent / 'jars'}; is this PySpark's own wheel?")
@@ -117,18 +118,25 @@ def _ending(text: str) -> str:
     return "\n".join(lines[-25:])
 
 
+def fetch_all(tell: Callable[[str], None], cache: Path = CACHE) -> None:
+    """Bring what is not there of all sets.
+
+    Raises:
+        FetchError, JavaError: as `fetch`.
+    """
+    for name in SETS:
+        if not fetched(name, cache):
+            tell(f"jars of {name}: fetching {len(expected(name))} into {cache / 'jars' / name}")
+            fetch(name, cache)
+
+
 def main() -> int:
     """Fetch every set; return the exit code."""
-    for name in SETS:
-        if fetched(name):
-            continue
-        sys.stdout.write(f"jars of {name}: fetching {len(expected(name))}\n")
-        sys.stdout.flush()
-        try:
-            fetch(name)
-        except (FetchError, JavaError) as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
+    try:
+        fetch_all(lambda text: print(text, flush=True))  # noqa: T201 - a script's own words
+    except (FetchError, JavaError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.installation import missing
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.helpers import best_variance, choose_helpers, steps_within, told
 from tsunagi.recovery.model import Model, ModelError, half_width
@@ -194,7 +195,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an extra of the package
     except ImportError:
-        raise ModelError("explore: --picture needs matplotlib: pip install 'tsunagi-stream[report]'") from None
+        raise ModelError(f"explore: --picture needs matplotlib: {missing('report')}") from None
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tsunagi.installation import missing
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.scaler.baselines import AlwaysOn
 from tsunagi.scaler.bound import cost_bound
@@ -180,7 +181,7 @@ def draw(path: Path, run: Run, title: str) -> None:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an optional dependency
     except ImportError:
-        raise SimulateError("--plot needs matplotlib: pip install 'tsunagi-stream[report]'") from None
+        raise SimulateError(f"--plot needs matplotlib: {missing('report')}") from None
     width = max(1, len(run.rates) // 4000)
     count = len(run.rates) // width * width
     days = np.arange(0, count, width) * STEP_S / 86400.0
