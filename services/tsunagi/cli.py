@@ -559,7 +559,8 @@ def fit(
     tsunagi fit /history --period 24h --out out/model.bin
     docker-compose run --rm --no-deps spark fit data/history --spark --out /models/model.bin
     """
-    from tsunagi.recovery.fit import fit_anywhere, summary
+    from tsunagi.commands.fit import fit_anywhere
+    from tsunagi.recovery.fit import summary
     from tsunagi.runtime.sensors import read_sensors
 
     settings = _settings()

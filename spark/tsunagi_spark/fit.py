@@ -25,10 +25,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import FitReport, about_of, base_of, duplicates, estimate, read_often, units_of
 from tsunagi.recovery.fit import Columns, described, period_of
 from tsunagi.recovery.history import list_history
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import GivenMoments
 from tsunagi.recovery.numbering import numbered
 from tsunagi.recovery.search import Part

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsunagi.recovery.model import ModelError
+from tsunagi.recovery.errors import ModelError
 from tsunagi.runtime.columns import Floats
 
 RANK = 3

@@ -38,10 +38,11 @@ from tests.bench import imputers, outcome
 from tsunagi.recovery.averaging import ModelAverage
 from tsunagi.recovery.calibration import Calibration, Shadow
 from tsunagi.recovery.coverage import Coverage, levels, worst_fifth
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate, read_often
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.fit import read_history
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
 FIT_SHARE, CALIBRATE_SHARE = 0.5, 0.14

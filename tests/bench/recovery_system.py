@@ -43,9 +43,10 @@ from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.topics import read_partition, tool_log
 from tsunagi.recovery.coverage import Coverage, worst_fifth
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
 from tsunagi.recovery.factors import Traits
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.windows import windows
 from tsunagi.runtime.columns import Floats, floats, octets, sensors
 from tsunagi.runtime.log import RECOVERED, TUPLES

@@ -27,7 +27,7 @@ from tsunagi.demo.evidence import read_asides, read_blocks, read_outputs, read_p
 from tsunagi.demo.faults import SlotWatch
 from tsunagi.edge.publish import PlacementReader
 from tsunagi.local.fleet import Fleet
-from tsunagi.recovery.model import ModelError
+from tsunagi.recovery.errors import ModelError
 from tsunagi.replay import recompute
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.log import LogError

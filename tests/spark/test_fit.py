@@ -14,8 +14,9 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.fit import fit_history as in_memory
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import Moments, of_covariance, of_joint
 from tsunagi.recovery.moments import Structure as Kind
 from tsunagi.runtime.columns import Floats

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tsunagi.edge.csv_file import CsvFile
 from tsunagi.edge.csv_source import CsvSource, Timing
 from tsunagi.edge.dead_letters import RATE
-from tsunagi.edge.position import EdgePosition, PositionFile, shared_origin
-from tsunagi.edge.source import Progress, SourceError
+from tsunagi.edge.position import PositionFile, shared_origin
+from tsunagi.edge.source import EdgePosition, Progress, SourceError
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import MICROSECONDS, Settings
 

@@ -13,35 +13,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tsunagi.edge.source import LiveProgress, Offsets, Place, Progress, SourceError
+from tsunagi.edge.source import EdgePosition, LiveProgress, Offsets, Place, Progress, SourceError
 from tsunagi.runtime.marks import NO_MARK, Mark
 
 VERSION = 2
 """Since version 2 an offset is kept with its mark."""
-
-
-@dataclass(frozen=True, slots=True)
-class EdgePosition:
-    """How far an edge is.
-
-    Attributes:
-        source: what it reads, and the digest of a CSV's header: a position means nothing in another source.
-        origin_us: event time of a replay's first row; 0 = live.
-        step: the last step published.
-        incarnation: that published it; the next one must be greater, whatever the clock says.
-    """
-
-    edge: str
-    source: str
-    header_sha256: str
-    origin_us: int
-    step: int
-    incarnation: int
-    progress: Progress | LiveProgress
 
 
 class PositionFile:

@@ -16,9 +16,9 @@ from tsunagi.edge.counts import Counts
 from tsunagi.edge.dead_letters import DeadLetters
 from tsunagi.edge.namesakes import Namesakes
 from tsunagi.edge.passing import Passed, Passing
-from tsunagi.edge.position import EdgePosition, PositionFile
+from tsunagi.edge.position import PositionFile
 from tsunagi.edge.publish import PlacementReader, Publisher
-from tsunagi.edge.source import UNKNOWN_SENSOR, Opener, Row, Source, SourceError, Unusable
+from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Row, Source, SourceError, Unusable
 from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from tsunagi.edge.window import Places
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.marks import NO_MARK, Mark
-
-if TYPE_CHECKING:
-    from tsunagi.edge.position import EdgePosition
 
 UNKNOWN_SENSOR = "unknown-sensor"
 
@@ -132,6 +129,26 @@ class LiveProgress:
 
     partitions: dict[int, Offsets]
     observed_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class EdgePosition:
+    """How far an edge is.
+
+    Attributes:
+        source: what it reads, and the digest of a CSV's header: a position means nothing in another source.
+        origin_us: event time of a replay's first row; 0 = live.
+        step: the last step published.
+        incarnation: that published it; the next one must be greater, whatever the clock says.
+    """
+
+    edge: str
+    source: str
+    header_sha256: str
+    origin_us: int
+    step: int
+    incarnation: int
+    progress: Progress | LiveProgress
 
 
 class Source(Protocol):

@@ -11,8 +11,7 @@ from tsunagi.edge.kafka_topic import KafkaFeed
 from tsunagi.edge.lines import Listener, StandardInput
 from tsunagi.edge.live import Feed, LiveRules, LiveSource
 from tsunagi.edge.mqtt import MqttFeed
-from tsunagi.edge.position import EdgePosition
-from tsunagi.edge.source import LiveProgress, Opener
+from tsunagi.edge.source import EdgePosition, LiveProgress, Opener
 from tsunagi.runtime.clock import Clock, SystemClock
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from tsunagi.gateway.config import SlotConfig
 from tsunagi.gateway.frames import Frame
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.filter import Recovery, StepEstimate
 from tsunagi.recovery.forms import Choice
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats, octets, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import UNBOUNDED, UNMODELLED
 

@@ -12,9 +12,10 @@ import numpy as np
 from scipy import linalg
 
 from tsunagi.recovery.averaging import ModelAverage
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery, StepEstimate
 from tsunagi.recovery.forms import choose_form
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
 SHARE = 0.02

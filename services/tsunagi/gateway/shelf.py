@@ -16,8 +16,9 @@ from collections.abc import Callable
 from functools import partial
 
 from tsunagi.gateway.task import Task
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.forms import keep_form
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import PendingError
 
 KEPT = 8

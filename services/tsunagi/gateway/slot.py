@@ -21,8 +21,9 @@ from tsunagi.gateway.packed import Packed
 from tsunagi.gateway.recover import Recover
 from tsunagi.gateway.steps import NEVER, NOT_YET, StepBook
 from tsunagi.gateway.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, split
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.columns import Floats, sensors
 from tsunagi.runtime.door import UnusableError, decode

@@ -19,9 +19,10 @@ import numpy.typing as npt
 from scipy import linalg
 
 from tsunagi.recovery.calibration import SHADOW_STEPS, Turns
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Places
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import Structure
 from tsunagi.recovery.refit import FadingMoments, moments_of, refitted, steps_of
 from tsunagi.recovery.scores import Scores

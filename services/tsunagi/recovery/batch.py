@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import WILD, StepEstimate
 from tsunagi.recovery.forms import PrecisionForm, choose_form
-from tsunagi.recovery.model import Model, ModelError, half_width
+from tsunagi.recovery.model import Model, half_width
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 

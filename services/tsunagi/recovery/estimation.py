@@ -19,8 +19,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.forms import choose_form
-from tsunagi.recovery.model import Model, ModelError, half_width
+from tsunagi.recovery.model import Model, half_width
 from tsunagi.recovery.moments import detect_period
 from tsunagi.recovery.progress import Progress, Stage
 from tsunagi.recovery.search import Candidate, Part, Search

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.installation import missing
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.helpers import best_variance, choose_helpers, steps_within, told
-from tsunagi.recovery.model import Model, ModelError, half_width
+from tsunagi.recovery.model import Model, half_width
 from tsunagi.recovery.numbering import numbered
 from tsunagi.recovery.partition import partition
 from tsunagi.runtime.columns import Floats

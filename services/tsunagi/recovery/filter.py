@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from scipy import linalg
 
 from tsunagi.recovery import lapack
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors, Places, Traits
 from tsunagi.recovery.forms import (
     FEW,
@@ -30,7 +31,7 @@ from tsunagi.recovery.forms import (
     inverse,
     widened_form,
 )
-from tsunagi.recovery.model import Model, ModelError, half_width
+from tsunagi.recovery.model import Model, half_width
 from tsunagi.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 

@@ -18,7 +18,9 @@ from scipy import linalg
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from tsunagi.recovery import lapack
-from tsunagi.recovery.model import NEGATIVE_SHARE, Model, ModelError, mirror
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import NEGATIVE_SHARE, Model
+from tsunagi.recovery.symmetric import mirror
 from tsunagi.runtime.columns import Floats
 
 Places = npt.NDArray[np.intp]

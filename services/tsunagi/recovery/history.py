@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.recovery import history_csv, history_parquet
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.history_piece import Piece, Rows
-from tsunagi.recovery.model import ModelError
 from tsunagi.runtime.columns import Floats
 
 __all__ = ["History", "HistoryFiles", "Piece", "Rows", "list_history", "read_history"]

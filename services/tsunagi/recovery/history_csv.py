@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.history_piece import Piece, Rows, batch_rows
-from tsunagi.recovery.model import ModelError
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
 

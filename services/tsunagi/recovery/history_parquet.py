@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.history_piece import Piece, Rows, batch_rows
-from tsunagi.recovery.model import ModelError
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import CsvError, read_time
 from tsunagi.runtime.naming import is_time, text_fault

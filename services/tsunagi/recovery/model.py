@@ -9,19 +9,22 @@ sensor's standard deviation.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tsunagi.recovery import lapack
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model_format import MOMENTS, PROFILE, pack, read_bytes, unpack, write_atomically
+from tsunagi.recovery.symmetric import lower_of, mirror, mirrored_tiles, square_of
 from tsunagi.runtime.columns import Floats
 
 if TYPE_CHECKING:
@@ -33,18 +36,11 @@ NEGATIVE_SHARE = 1e-8
 """How far below zero rounding may push an eigenvalue, as a share of the largest."""
 ROUNDING = 1e-13
 """Elements of F, of 1, that are none."""
-TILE = 256
-"""Rows and columns of a matrix that are mirrored at a time: as many as fit into a core's cache."""
-
 _PART = "_part"
 """Where a model keeps the part of it that was selected in advance."""
 
 Calibrated = tuple[tuple[float, float], ...]
 """(delta, factor), ascending."""
-
-
-class ModelError(ValueError):
-    """The model cannot be made, read or used; the message names the file or argument, what was found and expected."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,25 +203,6 @@ class Model:
             drift=(mu[:n] - mu[n:]) / scale,
         )
 
-    @classmethod
-    def fit(
-        cls,
-        history: npt.ArrayLike,
-        names: Sequence[str] | None = None,
-        *,
-        edges: Sequence[str] | None = None,
-        period: int | Literal["auto"] | None = None,
-    ) -> Model:
-        """Fit a model to float64[T, n] (NaN = no reading), one row a step; see `estimation.estimate`.
-
-        `names` default to s0, s1, ...; row 0 is step 0.
-        """
-        from tsunagi.recovery.estimation import estimate  # noqa: PLC0415 - it fits by running the filter on models
-
-        if names is None:
-            names = [f"s{place}" for place in range(np.shape(history)[1])]
-        return estimate(history, names, edges=edges, period=period)[0]
-
     def joint(self) -> tuple[Floats, Floats]:
         """Return (mu'', Sigma'') of the paper, float64[2n] and float64[2n, 2n] in sensor units, block A first."""
         cross = self.apply_transition(self.prior)
@@ -301,27 +278,66 @@ class Model:
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Return the model file's bytes (docs/recovery-model.md)."""
-        from tsunagi.recovery.store import encode  # noqa: PLC0415 - the format needs the class, the class its format
+        """Return the model file's bytes; the same model gives the same bytes (docs/recovery-model.md)."""
+        arrays = {
+            "mean": self.mean,
+            "scale": self.scale,
+            "drift": self.drift,
+            "transition": self.transition,
+            "noise": lower_of(self.Q),
+            "prior": lower_of(self.prior),
+        }
+        if self.profile is not None:
+            arrays[PROFILE] = self.profile
+        arrays |= {f"{MOMENTS}{lag}": lower_of(moments) for lag, moments in self.moments.items()}
+        words = {
+            "names": list(self.names),
+            "calibration": [list(pair) for pair in self.calibration],
+            "about": dict(self.about),
+        }
+        return pack(words, arrays)
 
-        return encode(self)
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str) -> Self:
+        """Read a model file's bytes; `source` is what errors call it.
+
+        Raises:
+            ModelError: naming the source, what was found and what was expected.
+        """
+        try:
+            words, arrays = unpack(data)
+            names = tuple(str(name) for name in words["names"])
+            lags = {int(name.removeprefix(MOMENTS)): name for name in arrays if name.startswith(MOMENTS)}
+            return cls(
+                names=names,
+                mean=arrays["mean"],
+                scale=arrays["scale"],
+                transition=arrays["transition"],
+                Q=square_of(arrays["noise"], len(names)),
+                prior=square_of(arrays["prior"], len(names)),
+                drift=arrays["drift"],
+                profile=arrays.get(PROFILE),
+                calibration=tuple((float(delta), float(factor)) for delta, factor in words["calibration"]),
+                about=dict(words["about"]),
+                moments={lag: square_of(arrays[name], (2 if lag else 1) * len(names)) for lag, name in lags.items()},
+            )
+        except ModelError as error:
+            raise ModelError(f"{source}: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{source}: the header is not a model's: {type(error).__name__}: {error}") from None
 
     def save(self, path: Path) -> str:
         """Write the model file, whole or not at all; return its SHA-256, hexadecimal."""
-        from tsunagi.recovery.store import write_atomically  # noqa: PLC0415
-
         return write_atomically(path, self.to_bytes())
 
     @classmethod
-    def load(cls, path: Path) -> Model:
+    def load(cls, path: Path) -> Self:
         """Read a model file.
 
         Raises:
             ModelError: naming the file and what was found: missing, truncated, damaged, of another version.
         """
-        from tsunagi.recovery.store import read_model  # noqa: PLC0415
-
-        return read_model(path)
+        return cls.from_bytes(read_bytes(path), str(path))
 
 
 def _both(keep: npt.NDArray[np.intp], lag: int, n: int) -> npt.NDArray[np.intp]:
@@ -350,30 +366,12 @@ def _make_exact(key: str, matrix: Floats) -> None:
         ModelError: it is not symmetric.
     """
     worst = largest = 0.0
-    for lower, upper in _mirrored_tiles(matrix):
+    for lower, upper in mirrored_tiles(matrix):
         worst = max(worst, float(np.abs(lower - upper.T).max()))
         largest = max(largest, float(lower.max()), -float(lower.min()))
     if worst > 1e-9 * max(1.0, largest):
         raise ModelError(f"model: {key} is not symmetric")
     mirror(matrix)
-
-
-def mirror(matrix: Floats) -> None:
-    """Replace the upper triangle of a matrix by its lower one."""
-    for lower, upper in _mirrored_tiles(matrix):
-        on_diagonal = lower.ctypes.data == upper.ctypes.data
-        upper[:] = np.tril(lower) + np.tril(lower, -1).T if on_diagonal else lower.T
-
-
-def _mirrored_tiles(matrix: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Return a matrix' tiles on and below the diagonal, each with the one across it, which is itself on the diagonal.
-
-    A transposed walk through a large matrix misses every cache, and copies of it are gigabytes.
-    """
-    for row in range(0, len(matrix), TILE):
-        for column in range(0, row + 1, TILE):
-            rows, columns = slice(row, row + TILE), slice(column, column + TILE)
-            yield matrix[rows, columns], matrix[columns, rows]
 
 
 def _check_joint(sigma: Floats) -> None:

@@ -19,7 +19,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
 LEAST_PAIRS = 4

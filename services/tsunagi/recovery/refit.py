@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import Structure, of_covariance, of_joint
 from tsunagi.runtime.columns import Floats
 

@@ -11,8 +11,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.explore import Row, Scenario, draw, explore
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import Moments, Structure, profile_of
 from tsunagi.recovery.trial import LEAST_ERROR, OUTAGES, Edges, Trial, run_trial, score_of
 from tsunagi.runtime.columns import Floats

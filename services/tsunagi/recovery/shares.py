@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.fit import Columns
 from tsunagi.recovery.history import HistoryFiles, Piece
-from tsunagi.recovery.model import ModelError
 from tsunagi.recovery.sums import Sums, Units
 from tsunagi.recovery.windows import Block, Cut, Windows
 from tsunagi.runtime.columns import Floats

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.recovery.model import ModelError
+from tsunagi.recovery.errors import ModelError
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.settings import Steps
 

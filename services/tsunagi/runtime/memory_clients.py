@@ -1,4 +1,4 @@
-"""Producers and readers of the log in memory (`tsunagi.runtime.testing`), as real clients are when the network fails.
+"""Producers and readers of a broker in memory (`memory_cluster`), as real ones are when the network fails.
 
 Kafka's clients are the model: a durable producer keeps its queue over any outage and drains it in order; one that is
 not gives a record up after half a second, sometimes after it was appended; of what is on the wire when a connection
@@ -10,20 +10,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from tsunagi.runtime.log import Delivered, LogError, OffsetLostError, Position, Record, Traffic
-
-if TYPE_CHECKING:
-    from tsunagi.runtime.testing import MemoryLog
-
-Range = tuple[float, float]
-"""A delay is drawn evenly between these, seconds."""
+from tsunagi.runtime.memory_cluster import Cluster, Connection, Item, Lane, Partition
 
 Answer = tuple[float, int, Delivered, LogError | None, int]
 """A delivery callback to be: when it is due, a running number, the callback and what it is told."""
@@ -32,106 +23,11 @@ SHORT_TIMEOUT_S = 0.5
 """After this a producer that is not durable gives a record up (`tsunagi.runtime.kafka`: message.timeout.ms)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """How far the clients are from the log.
-
-    Attributes:
-        produce_s: from `send` to the append.
-        ack_s: from the append to the delivery callback.
-        fetch_s: from the append to the moment a reader sees it.
-        reconnect_s: from `heal` or `start` to a client's first request.
-        ghost: probability that a short-lived record caught in flight by `partition_client` is appended after `heal`,
-            long after its producer gave it up.
-        queue_records: a producer's queue; full = BufferError.
-        produce_to_s: `produce_s` of the topics where it is another: one partition's leader may be slow alone.
-    """
-
-    produce_s: Range = (0.0, 0.0)
-    ack_s: Range = (0.0, 0.0)
-    fetch_s: Range = (0.0, 0.0)
-    reconnect_s: Range = (0.0, 0.0)
-    ghost: float = 0.0
-    queue_records: int = 1_000_000
-    produce_to_s: Mapping[str, Range] = field(default_factory=dict)
-
-
-class Partition:
-    """One partition: offsets ascend from `first` on, and have gaps where compaction has taken records."""
-
-    __slots__ = ("first", "records")
-
-    def __init__(self) -> None:
-        self.first = 0
-        self.records: list[Record] = []
-
-    @property
-    def end(self) -> int:
-        return self.records[-1].offset + 1 if self.records else self.first
-
-    def index(self, offset: int) -> int:
-        """Return where in `records` the first one stands whose offset is this or a later one."""
-        if len(self.records) == self.end - self.first:  # no gaps
-            return min(max(0, offset - self.first), len(self.records))
-        return bisect_left(self.records, offset, key=attrgetter("offset"))
-
-
-class Connection:
-    """What one client object has of the broker; `horizon` is the newest moment of which it can know."""
-
-    __slots__ = ("back_s", "cut_s", "up")
-
-    def __init__(self, now_s: float, *, up: bool) -> None:
-        self.up = up
-        self.cut_s = now_s
-        self.back_s = now_s
-
-    def reachable(self, now_s: float) -> bool:
-        return self.up and now_s >= self.back_s
-
-    def horizon(self, now_s: float) -> float:
-        return now_s if self.reachable(now_s) else self.cut_s
-
-    def cut(self, now_s: float) -> None:
-        if self.reachable(now_s):
-            self.cut_s = now_s
-        self.up = False
-
-    def mend(self, back_s: float) -> None:
-        self.up = True
-        self.back_s = back_s
-
-
-@dataclass(slots=True)
-class Item:
-    """A record on its way."""
-
-    key: bytes | None
-    value: bytes | None
-    delivered: Delivered | None
-    sent_s: float
-    due_s: float = 0.0
-
-
-class Lane:
-    """What one producer has queued for one partition, in order; a head on the wire stands in the log's heap."""
-
-    __slots__ = ("last_ack_s", "last_due_s", "place", "producer", "queue", "ticket")
-
-    def __init__(self, producer: MemoryProducer, place: tuple[str, int]) -> None:
-        self.producer = producer
-        self.place = place
-        self.queue: deque[Item] = deque()
-        self.last_due_s = 0.0
-        self.last_ack_s = 0.0
-        self.ticket = 0  # an entry of the heap with another ticket is out of date
-
-
 class MemoryProducer:
     """`tsunagi.runtime.log.Producer` in memory; made by `MemoryClient.producer`."""
 
-    def __init__(self, log: MemoryLog, client_id: str, *, durable: bool) -> None:
-        self._log = log
+    def __init__(self, cluster: Cluster, client_id: str, *, durable: bool) -> None:
+        self._log = cluster
         self._client_id = client_id
         self._durable = durable
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -139,7 +35,7 @@ class MemoryProducer:
         self._unheard: list[tuple[Delivered, int]] = []  # appended, but the answer was lost with the connection
         self._gone = False
         self.appended_us = 0
-        self.connection = Connection(log.now_s(), up=log.reaches(client_id))
+        self.connection = Connection(cluster.now_s(), up=cluster.reaches(client_id))
 
     @property
     def queued(self) -> int:
@@ -315,14 +211,14 @@ class MemoryProducer:
 class MemoryReader:
     """`tsunagi.runtime.log.Reader` in memory; made by `MemoryClient.reader`."""
 
-    def __init__(self, log: MemoryLog, client_id: str) -> None:
-        self._log = log
+    def __init__(self, cluster: Cluster, client_id: str) -> None:
+        self._log = cluster
         self._next: dict[tuple[str, int], int] = {}
         self._stored: dict[tuple[str, int], Partition] = {}  # of all that it was ever given
-        self._lag_s = log.draw(log.network.fetch_s)
+        self._lag_s = cluster.draw(cluster.network.fetch_s)
         self._turn = 0
         self._gone = False
-        self.connection = Connection(log.now_s(), up=log.reaches(client_id))
+        self.connection = Connection(cluster.now_s(), up=cluster.reaches(client_id))
 
     def assign(self, positions: Iterable[Position]) -> None:
         self._next = {}
@@ -387,6 +283,49 @@ class MemoryReader:
             self._gone = True
             self._log.forget(self)
 
+    crash = close
+
+    def cut(self, now_s: float, *, survives: bool) -> None:
+        del survives
+        self.connection.cut(now_s)
+
+    def mend(self, back_s: float) -> None:
+        self.connection.mend(back_s)
+
     def _check(self) -> None:
         if self._gone:
             raise LogError("the reader is closed")
+
+
+class MemoryClient:
+    """The log as one node sees it: `tsunagi.runtime.log.Log`."""
+
+    def __init__(self, cluster: Cluster, client_id: str) -> None:
+        self._log = cluster
+        self.client_id = client_id
+
+    def producer(self, *, durable: bool = True) -> MemoryProducer:
+        made = MemoryProducer(self._log, self.client_id, durable=durable)
+        self._log.clients(self.client_id).append(made)
+        return made
+
+    def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> MemoryReader:
+        del wait_s  # virtual time does not pass in a call
+        made = MemoryReader(self._log, self.client_id)
+        self._log.clients(self.client_id).append(made)
+        return made
+
+    def partitions(self, topic: str) -> int:
+        if not self._log.reaches(self.client_id):
+            raise LogError("the broker does not answer")
+        return self._log.layout.get(topic, 0)
+
+    def topic_id(self, topic: str) -> str:
+        if not self._log.reaches(self.client_id):
+            raise LogError("the broker does not answer")
+        return self._log.topic_ids.get(topic, "")
+
+    def crash(self) -> None:
+        """Kill the node's process, its producers and readers with it; a new one may use the same client again."""
+        for made in list(self._log.clients(self.client_id)):
+            made.crash()

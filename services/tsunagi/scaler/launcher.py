@@ -108,16 +108,3 @@ class LocalLauncher:
 
 def _kind(command: tuple[str, ...]) -> str:
     return command[command.index("--type") + 1] if "--type" in command[:-1] else LOCAL
-
-
-def make_launcher(settings: Settings, config: Path | None) -> Launcher:
-    """Make the launcher that `[scaler] launcher` names.
-
-    Raises:
-        LauncherError: it cannot be used here.
-    """
-    if settings.scaler.launcher == "docker":
-        from tsunagi.scaler.docker_launcher import DockerLauncher  # the library is slow to import
-
-        return DockerLauncher(settings)
-    return LocalLauncher(settings, config) if settings.scaler.launcher == "local" else NoLauncher()

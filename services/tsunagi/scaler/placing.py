@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.partition import partition
 from tsunagi.runtime.columns import Sensors
 from tsunagi.runtime.sensors import SensorTable, place

@@ -20,7 +20,7 @@ from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.elastic import Elastic
-from tsunagi.scaler.launcher import make_launcher
+from tsunagi.scaler.launchers import make_launcher
 from tsunagi.scaler.outside import Outside
 from tsunagi.scaler.pilot import Ponder, at_once
 from tsunagi.scaler.placing import budget_warning, place_sensors

@@ -24,7 +24,7 @@ from enum import Enum
 from itertools import islice, takewhile
 
 from tsunagi.gateway.slot import LoadModel, Output, Slot
-from tsunagi.recovery.model import ModelError
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.store import PendingError
 from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES, LogError, Record
 from tsunagi.runtime.marks import NO_MARK, Mark, digest_of

@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Callable
 
 from tsunagi.gateway.slot import Output, Slot
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime import metrics
 from tsunagi.runtime.health import HealthServer
 from tsunagi.runtime.heartbeat import Heartbeats

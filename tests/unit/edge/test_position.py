@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tsunagi.edge.position import EdgePosition, PositionFile, shared_origin
-from tsunagi.edge.source import LiveProgress, Offsets, Place, Progress, SourceError
+from tsunagi.edge.position import PositionFile, shared_origin
+from tsunagi.edge.source import EdgePosition, LiveProgress, Offsets, Place, Progress, SourceError
 from tsunagi.runtime.marks import Mark
 
 POSITION = EdgePosition(

@@ -11,7 +11,8 @@ import numpy as np
 from tests.unit.hashes import OTHER_SHA, SHA
 from tsunagi.gateway.config import SlotConfig
 from tsunagi.gateway.slot import Slot
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.messages import (

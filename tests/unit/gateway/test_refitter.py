@@ -13,8 +13,9 @@ from tests.unit.gateway.small_slot import EDGES, FIRST, NAMES, SENSORS, SLOT, lo
 from tests.unit.hashes import OTHER_SHA, SHA
 from tsunagi.gateway.refitter import Refitter
 from tsunagi.gateway.slot import Slot
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store, publish_refit
 from tsunagi.replay import compare, recompute
 from tsunagi.runtime.columns import floats

@@ -11,8 +11,9 @@ from tests.unit.gateway.small_slot import FLEET
 from tests.unit.hashes import OTHER_SHA, SHA
 from tsunagi.gateway.shelf import AGAIN_S, KEPT, Shelf
 from tsunagi.recovery import forms
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import PendingError
 
 WAIT_S = 10.0

@@ -23,7 +23,8 @@ from tests.unit.gateway.small_slot import (
 from tests.unit.hashes import NOBODYS_SHA, SHA
 from tsunagi.gateway.slot import INVERSES, LOADING, MAX_LETTER_BYTES, Slot, parse
 from tsunagi.gateway.steps import NOT_YET
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import floats, octets, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from tsunagi.runtime.messages import (

@@ -5,9 +5,10 @@ import pytest
 
 from tests.unit.recovery.test_moments import base, walk
 from tsunagi.recovery.averaging import ModelAverage
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import Moments, Structure
 from tsunagi.recovery.refit import FadingMoments, Refit
 from tsunagi.recovery.search import Candidate

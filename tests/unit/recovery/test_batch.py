@@ -3,8 +3,9 @@ import pytest
 
 from tests.unit.recovery.literal import random_joint
 from tsunagi.recovery.batch import RecoveryBatch
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 
 
 def models(count: int, n: int, *, diagonal: bool = False) -> list[Model]:

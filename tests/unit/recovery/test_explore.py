@@ -6,10 +6,11 @@ from click.testing import CliRunner
 
 from tests.unit.recovery.fields import spatial_field
 from tsunagi.cli import cli
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.explore import Scenario, draw, explore
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.helpers import steps_within, told
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 
 
 @pytest.fixture(scope="module")

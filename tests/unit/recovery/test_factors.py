@@ -3,9 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import COLUMNS, MOST_SHAPE, Factors, Traits
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.messages import Calibrated
 

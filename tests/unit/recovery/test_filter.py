@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from tests.unit.recovery.literal import literal, random_joint
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.filter import Recovery, StepEstimate
 from tsunagi.recovery.forms import FORMS
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 

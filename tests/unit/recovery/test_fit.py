@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tsunagi.commands.fit import fit_anywhere
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.fit import fit_anywhere, fit_history, read_history, summary, windows
-from tsunagi.recovery.model import ModelError
+from tsunagi.recovery.fit import fit_history, read_history, summary, windows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import EXACT
 from tsunagi.runtime.sensors import Sensor, SensorTable, place, read_sensors

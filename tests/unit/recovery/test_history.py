@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.history import list_history, read_history
-from tsunagi.recovery.model import ModelError
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 NOON_US = round(NOON.timestamp() * 1e6)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.bench import imputers
 from tests.bench.recovery_data import read
-from tsunagi.recovery.model import ModelError
+from tsunagi.recovery.errors import ModelError
 
 
 def test_iterative_svd_completes_what_has_its_rank():

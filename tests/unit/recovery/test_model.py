@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tests.unit.recovery.literal import random_joint
-from tsunagi.recovery.model import Model, ModelError, mirror
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.symmetric import mirror
 from tsunagi.runtime.columns import Floats
 
 ABC = ("a", "b", "c", "d", "e")

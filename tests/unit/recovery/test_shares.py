@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.fit import Columns
 from tsunagi.recovery.history import list_history
-from tsunagi.recovery.model import ModelError
 from tsunagi.recovery.moments import Moments
 from tsunagi.recovery.shares import Work, summed, whole_steps
 from tsunagi.recovery.sums import Sums, Units

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.unit.recovery.literal import random_joint
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store, publish, store_path
 
 

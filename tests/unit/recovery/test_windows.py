@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tsunagi.edge.window import SlidingWindows
-from tsunagi.recovery.model import ModelError
+from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.windows import Cut, Windows, history_steps
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor

@@ -17,7 +17,8 @@ from tsunagi.local.processes import Process
 from tsunagi.runtime.birth import born
 from tsunagi.runtime.settings import Scaler, Settings
 from tsunagi.scaler import launcher as module
-from tsunagi.scaler.launcher import LocalLauncher, NoLauncher, make_launcher
+from tsunagi.scaler.launcher import LocalLauncher, NoLauncher
+from tsunagi.scaler.launchers import make_launcher
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 STUBBORN = (sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)")

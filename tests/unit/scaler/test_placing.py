@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.partition import objective
 from tsunagi.runtime.sensors import Sensor, SensorTable, place
 from tsunagi.runtime.settings import Settings, Slots

@@ -12,7 +12,8 @@ from tests.unit.gateway.small_slot import FIRST, MODEL, SLOT, batch
 from tests.unit.hashes import SHA
 from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear, make, pair, steps
 from tsunagi.gateway.steps import StepBook
-from tsunagi.recovery.model import Model, ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import PendingError
 from tsunagi.runtime.messages import LogRecord, ModelChange, SlotBeat, TupleBatch
 from tsunagi.standby import actions as act
