@@ -149,7 +149,7 @@ def gateway_run(node: str, kind: str) -> None:
     """
 
     def run(settings: Settings) -> int:
-        from tsunagi.gateway.service import run as service
+        from tsunagi.worker.service import run as service
 
         return service(settings, node, kind=kind)
 
@@ -170,9 +170,9 @@ def secondary_run(node: str) -> None:
     """
 
     def run(settings: Settings) -> int:
-        from tsunagi.secondary.service import run as service
+        from tsunagi.worker.service import run as service
 
-        return service(settings, node)
+        return service(settings, node, service="secondary")
 
     _serve(node, run)
 
@@ -279,8 +279,8 @@ def topics(acls: bool, users: Path | None) -> None:  # noqa: FBT001 - click's fl
 
     Example: tsunagi topics --acls --users /run/secrets
     """
-    from tsunagi.local.identity import introduce
     from tsunagi.local.topics import make_rights, make_topics
+    from tsunagi.system.identity import introduce
 
     settings = _settings()
     make_topics(settings)

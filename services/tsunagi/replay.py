@@ -16,10 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsunagi.gateway.config import SlotConfig
-from tsunagi.gateway.frames import Frame, Run, measured_run
-from tsunagi.gateway.operators import Chain, build_chain
-from tsunagi.local.topics import read_partition, tool_log
 from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store
@@ -31,6 +27,10 @@ from tsunagi.runtime.messages import LogRecord, Ownership, Recovered, TupleBatch
 from tsunagi.runtime.names import Name, unpack_key
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.runtime.settings import Settings
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.frames import Frame, Run, measured_run
+from tsunagi.slot.operators import Chain, build_chain
+from tsunagi.system.topics import read_partition, tool_log
 
 TOLERANCE_SD = 1e-6
 """Standard deviations by which a value that is computed again may differ: another machine may sum in another order."""

@@ -10,7 +10,6 @@ import structlog
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tsunagi.local.identity import belong
 from tsunagi.runtime import metrics
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.health import HealthServer
@@ -21,6 +20,7 @@ from tsunagi.runtime.logs import configure
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Heartbeat
 from tsunagi.runtime.settings import ConfigError, Settings
+from tsunagi.system.identity import belong
 from tsunagi_spark.acknowledge import NODE
 from tsunagi_spark.action import warm
 from tsunagi_spark.checkpoint import Checkpoint, query_id

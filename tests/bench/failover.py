@@ -28,10 +28,10 @@ from tsunagi.chaos.plan import Round, rounds
 from tsunagi.chaos.report import Outcome
 from tsunagi.chaos.run import Runner
 from tsunagi.chaos.watch import Watch
-from tsunagi.local import processes
-from tsunagi.local.topics import tool_log
 from tsunagi.runtime.settings import Settings
 from tsunagi.standby.promotion import DEATHS
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
 
 STOP_S = 3.0
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0

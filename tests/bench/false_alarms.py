@@ -39,11 +39,11 @@ from tests.bench.system import Load, Usage, running, say, spread
 from tsunagi.chaos import proxy
 from tsunagi.chaos.local import LocalDriver
 from tsunagi.chaos.plan import Round
-from tsunagi.local import processes
-from tsunagi.local.topics import tool_log
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import RECOVERED, LogError, Position
 from tsunagi.runtime.settings import Settings
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
 
 PROBE = "bench-probe"
 PROBE_S = 0.05

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tsunagi.gateway.config import SlotConfig
-from tsunagi.gateway.operators import Frame, Stateless
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import Frame, Stateless
 
 LOOK_S = 0.2
 

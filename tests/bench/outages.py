@@ -20,11 +20,11 @@ from tests.bench import outcome
 from tests.bench.system import Load, running, say
 from tsunagi.chaos.local import LocalDriver
 from tsunagi.chaos.plan import Round
-from tsunagi.local import processes
-from tsunagi.local.topics import read_partition, tool_log
 from tsunagi.runtime.log import LATE, TUPLES
 from tsunagi.runtime.messages import Late, LogRecord
 from tsunagi.runtime.settings import Settings
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition, tool_log
 
 SPOOLED_US = 1_000_000
 SETTLE_S = 12.0

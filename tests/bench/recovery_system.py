@@ -39,9 +39,7 @@ import numpy.typing as npt
 from tests.bench import outcome, recovery_data
 from tests.bench.system import running, say, spread
 from tests.e2e.system import to_toml
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
-from tsunagi.local.topics import read_partition, tool_log
 from tsunagi.recovery.coverage import Coverage, worst_fifth
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
@@ -52,6 +50,8 @@ from tsunagi.runtime.columns import Floats, floats, octets, sensors
 from tsunagi.runtime.log import RECOVERED, TUPLES
 from tsunagi.runtime.messages import BOUNDED, EXACT, LogRecord, Recovered
 from tsunagi.runtime.settings import Settings, Steps
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition, tool_log
 
 EDGES, SENSORS = 25, 500
 STEP_S = 0.2

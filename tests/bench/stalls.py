@@ -27,10 +27,10 @@ import numpy as np
 from tests.bench import outcome
 from tests.bench.launched import Load, Watch, judge, running, type_of, wait_outputs
 from tests.bench.system import say
-from tsunagi.local import processes
 from tsunagi.runtime import metrics
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.by_hand import ask
+from tsunagi.system import processes
 
 STALLS = "shaky"
 WANTED = {"local": 2, STALLS: 2}

@@ -18,11 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from tests.bench import outcome
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
-from tsunagi.local.topics import tool_log
 from tsunagi.local.up import System
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
 
 SENSORS = 214
 ROW_S = 600.0

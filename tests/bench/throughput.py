@@ -31,7 +31,6 @@ import structlog
 from tests.bench import outcome
 from tests.bench.one_slot import OPERATORS, assign, configure
 from tsunagi.broker.broker import Broker
-from tsunagi.gateway.host import Host
 from tsunagi.local.topics import make_topics
 from tsunagi.runtime.clock import SystemClock
 from tsunagi.runtime.collector import relax
@@ -42,6 +41,7 @@ from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
 from tsunagi.runtime.threads import one_thread
+from tsunagi.worker.host import Host
 
 WARM_SHARE = 0.1
 READY_S = 60.0

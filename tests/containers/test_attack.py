@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.containers.project import ROOT, ComposeProject
-from tsunagi.local.topics import read_partition, tool_log
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.columns import floats, pack_floats, pack_sensors, sensors
 from tsunagi.runtime.kafka import KafkaLog
@@ -30,6 +29,7 @@ from tsunagi.runtime.messages import (
 )
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Kafka, Security, Settings
+from tsunagi.system.topics import read_partition, tool_log
 
 WILD = 1e6
 FORGED = 20

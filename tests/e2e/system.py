@@ -19,13 +19,13 @@ from tests.e2e.stream import STEPS, Inputs
 from tsunagi.demo import faults
 from tsunagi.demo.evidence import Kill
 from tsunagi.demo.live import LiveReader
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
-from tsunagi.local.processes import Process
-from tsunagi.local.topics import quiet_log
 from tsunagi.local.up import System
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.settings import Settings, load
+from tsunagi.system import processes
+from tsunagi.system.processes import Process
+from tsunagi.system.topics import quiet_log
 
 PATIENCE_S = 300.0
 SLOTS = 2

@@ -16,11 +16,12 @@ import pytest
 from tests.e2e.stream import Inputs
 from tests.e2e.system import PATIENCE_S, Rig
 from tsunagi.broker.broker import Broker
-from tsunagi.local import processes
-from tsunagi.local.topics import make_topics, read_partition
+from tsunagi.local.topics import make_topics
 from tsunagi.runtime.birth import born
 from tsunagi.runtime.log import DEAD_LETTERS
 from tsunagi.runtime.messages import DeadLetter
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition
 
 REFUSED = 2
 

@@ -14,15 +14,15 @@ from tests.e2e.stream import Inputs
 from tests.e2e.system import SLOTS, Rig
 from tests.e2e.verdict import parsed, validate, wait_exact
 from tsunagi.broker.broker import Broker
-from tsunagi.gateway.config import SlotConfig
 from tsunagi.local.recovery import ask
-from tsunagi.local.topics import read_partition
 from tsunagi.recovery.model import Model, half_width
 from tsunagi.replay import replay_slots
 from tsunagi.runtime.columns import octets, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES
 from tsunagi.runtime.messages import BOUNDED, EXACT, DeadLetter, Recovered
 from tsunagi.runtime.sensors import place
+from tsunagi.slot.config import SlotConfig
+from tsunagi.system.topics import read_partition
 
 EDGE = "edge-1"
 

@@ -16,13 +16,13 @@ from tests.e2e.stream import PLAYED, SENSORS, STEPS, write_inputs
 from tests.e2e.system import Rig
 from tests.e2e.verdict import validate
 from tsunagi.broker.broker import Broker
-from tsunagi.local import processes
 from tsunagi.local.status import read_status
 from tsunagi.local.up import unready
 from tsunagi.replay import replay_slots
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import TUPLES, Position, Producer
 from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
+from tsunagi.system import processes
 
 LOGGER = logging.getLogger(__name__)
 MARKER = -12345.5

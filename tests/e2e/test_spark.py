@@ -14,12 +14,12 @@ from tests.e2e.stream import STEPS, Inputs
 from tests.e2e.system import SLOTS, Rig
 from tests.e2e.verdict import Verdict, slot_sensors, validate, wait_exact
 from tsunagi.broker.broker import Broker
-from tsunagi.local import processes
-from tsunagi.local.topics import read_partition
 from tsunagi.replay import replay_slots
 from tsunagi.runtime.log import ACKS, DEAD_LETTERS, HEARTBEATS, PLAN, RECOVERED, TUPLES, LogError, Record
 from tsunagi.runtime.messages import Ack, DeadLetter, Heartbeat, LogRecord, Plan, Recovered, TupleBatch
 from tsunagi.runtime.names import Name, pack_key, unpack_key
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition
 
 LOGGER = logging.getLogger(__name__)
 OFFSET_S = 600.0

@@ -15,10 +15,10 @@ from tests.e2e.stream import STEPS, Inputs
 from tests.e2e.system import Rig
 from tests.e2e.verdict import Verdict, parsed, slot_sensors, validate, wait_exact
 from tsunagi.broker.broker import Broker
-from tsunagi.gateway.steps import NEVER
 from tsunagi.local.fleet import FRESH_S
 from tsunagi.replay import replay_slots
 from tsunagi.runtime.messages import LogRecord
+from tsunagi.slot.steps import NEVER
 
 LOGGER = logging.getLogger(__name__)
 FROZEN_S = 5.0

@@ -19,11 +19,11 @@ from tsunagi.demo.evidence import Aside, Collected, Kill, Outage, read_asides, r
 from tsunagi.demo.figures import recovered_figures, takeovers
 from tsunagi.demo.findings import World
 from tsunagi.demo.truth import Readings, read_readings, windows
-from tsunagi.local.topics import read_partition, read_topic
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import sensors
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, PLAN, RECOVERED, RESULTS, TUPLES, Record
 from tsunagi.runtime.messages import LogRecord, ResultBlock, TupleBatch
+from tsunagi.system.topics import read_partition, read_topic
 
 LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 10

@@ -27,13 +27,13 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
-from tsunagi.local.topics import read_topic
 from tsunagi.runtime.columns import floats, pack_sensors, sensors
 from tsunagi.runtime.kafka import KafkaLog, client_options
 from tsunagi.runtime.log import DEAD_LETTERS, PLAN, TUPLES, Record
 from tsunagi.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
 from tsunagi.runtime.sensors import place, read_sensors
 from tsunagi.runtime.settings import Kafka, Settings
+from tsunagi.system.topics import read_topic
 
 MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 SLOTS = 2

@@ -18,8 +18,7 @@ import tsunagi.runtime.kafka
 from deploy.secure.make import make
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
-from tsunagi.gateway.host import Host
-from tsunagi.local.topics import make_rights, make_topics, read_partition, tool_log
+from tsunagi.local.topics import make_rights, make_topics
 from tsunagi.replay import replay_slot
 from tsunagi.runtime.acls import needed
 from tsunagi.runtime.auth import authenticated, sign
@@ -60,6 +59,8 @@ from tsunagi.runtime.messages import (
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import ConfigError, Kafka, Scaler, Security, Settings, Slots, Steps
 from tsunagi.scaler.scaler import Scaler as ScalerService
+from tsunagi.system.topics import read_partition, tool_log
+from tsunagi.worker.host import Host
 
 EDGES = ("edge-1", "edge-2")
 SENSORS = {"edge-1": [0, 1], "edge-2": [2, 3]}

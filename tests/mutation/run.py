@@ -41,7 +41,9 @@ EQUIVALENT = Path(__file__).with_name("equivalent.jsonl")
 
 CORE = (
     "services/tsunagi/standby/*.py",
-    "services/tsunagi/gateway/*.py",
+    "services/tsunagi/slot/*.py",
+    "services/tsunagi/owner/*.py",
+    "services/tsunagi/worker/*.py",
     "services/tsunagi/runtime/results.py",
     "services/tsunagi/runtime/door.py",
     "services/tsunagi/runtime/ranges.py",
@@ -57,7 +59,8 @@ CORE = (
     "spark/tsunagi_spark/merge.py",
     "spark/tsunagi_spark/state.py",
 )
-TESTS = tuple(f"tests/unit/{folder}" for folder in ("standby", "gateway", "runtime", "edge", "scaler", "spark"))
+FOLDERS = ("standby", "slot", "owner", "worker", "runtime", "edge", "scaler", "spark")
+TESTS = tuple(f"tests/unit/{folder}" for folder in FOLDERS)
 CPU_S = 3.0
 WAIT_S = 60.0
 """A mutant that computes, or takes, so much longer than the tests did unchanged never ends: it is killed."""

@@ -17,17 +17,17 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from tests.simulation.world import EDGES, SLOTS, World
-from tsunagi.gateway.frames import Frame
-from tsunagi.gateway.packed import Packed
-from tsunagi.gateway.slot import Output, Slot, parse
-from tsunagi.gateway.steps import NEVER
 from tsunagi.replay import Generation, generations, recompute
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.columns import Floats, floats
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Context, LogRecord, Recovered
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
-from tsunagi.standby.ownership import Register
+from tsunagi.slot.frames import Frame
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.packed import Packed
+from tsunagi.slot.slot import Output, Slot, parse
+from tsunagi.slot.steps import NEVER
 from tsunagi.standby.parts import join
 
 SLACK_S = 1.0

@@ -17,11 +17,7 @@ from unittest.mock import patch
 
 from google.protobuf.message import Message
 
-from tsunagi.gateway.closer import Closer
-from tsunagi.gateway.host import Host
-from tsunagi.gateway.recover import Recover
-from tsunagi.gateway.slot import Output, Slot
-from tsunagi.gateway.steps import StepBook
+from tsunagi.owner.closer import Closer
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.clock import SteadyClock
@@ -31,16 +27,20 @@ from tsunagi.runtime.log import ACKS, TUPLES, Record
 from tsunagi.runtime.memory_clients import MemoryProducer
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
 from tsunagi.runtime.names import Name
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.recover import Recover
+from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.steps import StepBook
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.intake import Intake
-from tsunagi.standby.ownership import Register
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.replica import Replica
 from tsunagi.standby.speculation import Speculation
 from tsunagi.standby.trust import Trust
+from tsunagi.worker.host import Host
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -373,7 +373,7 @@ PLANTED: dict[str, Plant] = {
     "two owners that die on a record prove nothing": _plant(Promotion, "gather_evidence", _never_proven),
     "an owner dies of a state that it cannot write down": _plant(Primary, "_save_context", _dies_of_its_state),
     "new settings forget the open batches": _plant(Slot, "_settings", _open_batches_lost),
-    "a context is taken though parts of it are lost": partial(patch, "tsunagi.gateway.host.join", _whatever_is_there),
+    "a context is taken though parts of it are lost": partial(patch, "tsunagi.worker.host.join", _whatever_is_there),
     "an edge whose heartbeats stay away is gone": _plant(Closer, "decide", _heartbeats_alone),
     "two processes of one name go on": _plant(Namesake, "hear", _hears_nobody),
 }

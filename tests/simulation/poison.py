@@ -10,11 +10,11 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from tests.fuzz.messages import KINDS, record_like
-from tsunagi.gateway.config import SlotConfig
-from tsunagi.gateway.operators import Frame, Stateless
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import VERSION
 from tsunagi.runtime.ranges import fault
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import Frame, Stateless
 
 DEADLY = 1e6
 """A reading of this or more kills whoever processes it. Each such record has a reading of its own."""

@@ -17,10 +17,9 @@ from tests.simulation.world import SLOTS, World
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.messages import VERSION, Plan, Workers
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.settings import Scaler, Size
+from tsunagi.runtime.settings import LOCAL, Scaler, Size
 from tsunagi.scaler import elastic, hands, scaler
 from tsunagi.scaler.policy import Answer, View
-from tsunagi.scaler.rescale import LOCAL
 from tsunagi.standby.replica import Stage
 
 SMALL = "small"

@@ -16,14 +16,14 @@ import pytest
 from tests.simulation.checker import check
 from tests.simulation.schedule import run_schedule
 from tests.simulation.world import SLOTS, World
-from tsunagi.gateway.closer import Closer
-from tsunagi.gateway.steps import NEVER, StepBook
+from tsunagi.owner.closer import Closer
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.log import LogError, Record
 from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, Plan, RecoveryTarget, StandbyTarget, Workers
 from tsunagi.runtime.plan import Words
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.steps import NEVER, StepBook
 from tsunagi.standby.detector import Detector
-from tsunagi.standby.ownership import Register
 
 SEEDS = (3, 5, 21)
 OF_CONTROL = 0.5

@@ -25,8 +25,6 @@ import structlog
 from tests.simulation import poison
 from tests.simulation.nodes import Node, NodeClock, SimEdge
 from tests.simulation.poison import Killed
-from tsunagi.gateway.host import ANNOUNCE_S, Host
-from tsunagi.gateway.slot import parse
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store
 from tsunagi.replay import begins_term
@@ -43,7 +41,9 @@ from tsunagi.runtime.settings import Operator, Query, Recovery, Settings, Slots,
 from tsunagi.runtime.settings import Scaler as ScalerSettings
 from tsunagi.runtime.testing import MemoryLog, Network
 from tsunagi.scaler.scaler import Scaler
+from tsunagi.slot.slot import parse
 from tsunagi.standby import actions as act
+from tsunagi.worker.host import ANNOUNCE_S, Host
 
 TICK_S = 0.02
 """As long as an idle worker waits for records in each of its turns."""

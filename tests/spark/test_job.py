@@ -22,13 +22,13 @@ from tests.spark.world import (
     write_table,
 )
 from tsunagi.broker.broker import Broker
-from tsunagi.local.topics import read_topic
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import ACKS, DEAD_LETTERS, LATE, RECOVERED, RESULTS, Record
 from tsunagi.runtime.messages import Ack, DeadLetter, Late
 from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.results import Block, Results
 from tsunagi.runtime.settings import Settings, load
+from tsunagi.system.topics import read_topic
 
 CONFIG = """
 state = "{directory}/state"

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.gateway.small_slot import SLOT, make_config, random_log
-from tests.unit.gateway.small_slot import load as load_small
 from tests.unit.hashes import SHA
-from tsunagi.gateway.config import SlotConfig
-from tsunagi.gateway.slot import Slot
+from tests.unit.slot.small_slot import SLOT, make_config, random_log
+from tests.unit.slot.small_slot import load as load_small
 from tsunagi.recovery.model import Model
 from tsunagi.replay import compare, recompute
 from tsunagi.runtime.columns import floats, octets, pack_floats, pack_octets, pack_sensors
@@ -31,6 +29,8 @@ from tsunagi.runtime.messages import (
     SlotSettings,
     TupleBatch,
 )
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.slot import Slot
 
 SLIDE_US = 200_000
 FIRST = 1000

@@ -11,8 +11,8 @@ from tsunagi.chaos.plan import ALL, PlanError, Round, rounds
 from tsunagi.chaos.run import Runner
 from tsunagi.chaos.targets import Driver
 from tsunagi.chaos.watch import Watch
-from tsunagi.local.topics import tool_log
 from tsunagi.runtime.settings import Operator, Settings
+from tsunagi.system.topics import tool_log
 
 _PLAIN = (Operator(use="recover"),)
 

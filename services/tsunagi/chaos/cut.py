@@ -1,6 +1,6 @@
 """Cuts one process of this machine off: what it sends is dropped, and so what it hears stops with the next request.
 
-Packets are told by a supplementary group that `tsunagi.local.processes` gives each process it starts as root. A
+Packets are told by a supplementary group that `tsunagi.system.processes` gives each process it starts as root. A
 connection that the process gives up while it is cut off belongs to nobody from then on, and the kernel goes on trying
 to deliver what was sent last: packets without a socket are dropped for as long, on this machine's own interface.
 """
@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterable
 
 from tsunagi.chaos.targets import ChaosError
-from tsunagi.local.processes import group_of
+from tsunagi.system.processes import group_of
 
 _IPTABLES = "iptables"
 _COMMENT = "tsunagi-chaos"

@@ -9,11 +9,11 @@ from pathlib import Path
 from tsunagi.chaos.cut import able, clean, cut_off, join
 from tsunagi.chaos.plan import Round
 from tsunagi.chaos.targets import ChaosError, Unit
-from tsunagi.local import processes
-from tsunagi.local.processes import Process
 from tsunagi.local.up import System, local_broker, worker_names
 from tsunagi.runtime.birth import born
 from tsunagi.runtime.settings import Settings
+from tsunagi.system import processes
+from tsunagi.system.processes import Process
 
 DOCKER_RESTART_S = 0.1
 """Docker waits so long before it restarts what died; here too, or the figures would not compare."""

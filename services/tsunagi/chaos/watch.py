@@ -6,7 +6,6 @@ import time
 
 from tsunagi.chaos.ledger import Ledger
 from tsunagi.demo.evidence import read_placement
-from tsunagi.local.topics import read_partition
 from tsunagi.runtime.log import (
     DEAD_LETTERS,
     HEARTBEATS,
@@ -19,6 +18,7 @@ from tsunagi.runtime.log import (
     LogError,
     Position,
 )
+from tsunagi.system.topics import read_partition
 
 _READ_RECORDS = 2000
 _MOST_READS = 50

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 from tsunagi.demo.evidence import Kill
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
 from tsunagi.replay import begins_term
 from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import TUPLES, Log, Position
 from tsunagi.runtime.messages import LogRecord
+from tsunagi.system import processes
 
 _READ_RECORDS = 2000
 _WAIT_S = 10.0

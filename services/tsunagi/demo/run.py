@@ -23,8 +23,6 @@ from tsunagi.demo.inputs import DemoError, Inputs, configuration, prepare, to_to
 from tsunagi.demo.report import judge, summary, write_report
 from tsunagi.demo.stream import Noted, Schedule, StreamClock, stream
 from tsunagi.demo.truth import Truth, read_readings, windows
-from tsunagi.local import processes
-from tsunagi.local.topics import read_topic, tool_log
 from tsunagi.local.up import System
 from tsunagi.recovery.fit import fit_history
 from tsunagi.recovery.model import Model
@@ -32,6 +30,8 @@ from tsunagi.recovery.progress import Tell
 from tsunagi.runtime import log
 from tsunagi.runtime.marked import DEMO, empty, mark
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi.system import processes
+from tsunagi.system.topics import read_topic, tool_log
 
 QUIET_SHARE = 0.4
 """Share of the stream, at its beginning, without faults: meanwhile bounds are tried on living edges."""

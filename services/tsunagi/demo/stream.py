@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from tsunagi.demo import faults
 from tsunagi.demo.evidence import Kill, Outage, Read
 from tsunagi.demo.live import LiveReader
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
-from tsunagi.local.topics import tool_log
 from tsunagi.local.up import System
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
 
 SLOT = 0
 TAKEOVER_S = 60.0

@@ -15,7 +15,6 @@ import structlog
 
 from tsunagi.edge.spool import Item, Spool
 from tsunagi.edge.window import Closed
-from tsunagi.local.identity import Membership
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
@@ -23,6 +22,7 @@ from tsunagi.runtime.messages import VERSION, HelperRequest, LogRecord, Placemen
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable
+from tsunagi.system.identity import Membership
 
 _NOWHERE = -1
 """Stands for the slot of a sensor that the placement does not have."""

@@ -22,7 +22,6 @@ from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Row, Sourc
 from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
-from tsunagi.local.identity import Membership
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.clock import Clock, SteadyClock, SystemClock
 from tsunagi.runtime.health import HealthServer
@@ -34,6 +33,7 @@ from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Heartbeat
 from tsunagi.runtime.sensors import SensorsError, read_sensors
 from tsunagi.runtime.settings import MICROSECONDS, Settings
+from tsunagi.system.identity import Membership
 
 MAX_ROWS = 256
 """Rows that are taken from the source in a turn: heartbeats and probes are looked after between turns."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tsunagi.gateway.recovery_target import merged
-from tsunagi.local.plan import write_plan
 from tsunagi.runtime.messages import VERSION, Plan, RecoveryTarget
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.plan import write_plan
+from tsunagi.worker.recovery_target import merged
 
 
 class RecoveryTargetError(ValueError):

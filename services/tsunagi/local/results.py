@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from tsunagi.local.topics import tool_log
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Row
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.topics import tool_log
 
 Write = Callable[[Row], None]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tsunagi.local.plan import write_plan
-from tsunagi.local.topics import quiet_log
 from tsunagi.runtime.messages import VERSION, Plan, StandbyTarget
 from tsunagi.runtime.settings import Settings, Target
+from tsunagi.system.plan import write_plan
+from tsunagi.system.topics import quiet_log
 
 
 class TargetError(ValueError):

@@ -10,11 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
-from tsunagi.local.topics import tool_log
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, RESULTS, TUPLES, LogError
 from tsunagi.runtime.settings import Settings
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
 
 _LISTEN_S = 0.6
 _CONNECT_S = 15.0

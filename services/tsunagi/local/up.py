@@ -14,17 +14,18 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tsunagi.broker.broker import Broker
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
-from tsunagi.local.identity import admit, claim
-from tsunagi.local.processes import Process, ProcessError
-from tsunagi.local.topics import make_topics, quiet_log, tool_log
+from tsunagi.local.topics import make_topics
 from tsunagi.runtime.kafka import client_options, make_client
 from tsunagi.runtime.kafka_errors import Cause
 from tsunagi.runtime.log import RECOVERED, LogError
 from tsunagi.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings, Source
+from tsunagi.system import processes
+from tsunagi.system.identity import admit, claim
+from tsunagi.system.processes import Process, ProcessError
+from tsunagi.system.topics import quiet_log, tool_log
 
 READY_S = 90.0
 """Services that have not said within this time, seconds, that they are ready are given up."""
@@ -101,7 +102,7 @@ class System:
         """Make or check the topics of this system, which is not to be started on another's.
 
         Args:
-            join: see `tsunagi.local.identity.admit`.
+            join: see `tsunagi.system.identity.admit`.
 
         Raises:
             ConfigError: the log is of another system.

@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from tsunagi.local.topics import tool_log
 from tsunagi.runtime.log import RECOVERED, RESULTS, Log, LogError
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block
 from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.topics import tool_log
 
 AGAIN_S = 1.0
 

@@ -21,7 +21,7 @@ class Word(NamedTuple):
 
     Attributes:
         key: the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT", "recovery", "workers",
-            "system/ID" (of several systems the first in the log is the one: tsunagi.local.identity).
+            "system/ID" (of several systems the first in the log is the one: tsunagi.system.identity).
         epoch: of the slot's owner that writes it; a newer one's word wins. 0 for whoever owns no slot.
     """
 

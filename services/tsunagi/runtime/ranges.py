@@ -25,7 +25,7 @@ MAX_TIME_US = 9_214_646_400_000_000
 greatest step as well."""
 
 NOT_YET = -(1 << 62)
-"""Stands for a step where there has been none yet (tsunagi.gateway.steps)."""
+"""Stands for a step where there has been none yet (tsunagi.slot.steps)."""
 
 MAX_FLOAT = 1e100
 """Bound of the floats that a slot computes with as they are: the sum of their squares over all sensors is finite."""

@@ -421,6 +421,10 @@ class Spark(Section):
     options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="any Spark option")
 
 
+LOCAL = "local"
+"""The type of a worker of this machine's own."""
+
+
 class Size(Section):
     """One type of worker; its name is its key in `[scaler.sizes]`, and "local" is that of this machine's own."""
 

@@ -14,17 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from tsunagi.gateway.config import SlotConfig
-from tsunagi.gateway.operators import build_chain
-from tsunagi.gateway.slot import Slot, parse
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.messages import VERSION, LogRecord, ModelChange, Ownership, SlotSettings, TupleBatch
 from tsunagi.runtime.sensors import SensorTable, read_sensors
-from tsunagi.runtime.settings import ConfigError, Settings, Size
+from tsunagi.runtime.settings import LOCAL, ConfigError, Settings, Size
 from tsunagi.scaler.placing import place_sensors
-from tsunagi.scaler.rescale import LOCAL
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import build_chain
+from tsunagi.slot.slot import Slot, parse
 
 CHUNK = 200
 ROUNDS = 5

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from tsunagi.local.plan import write_plan
 from tsunagi.runtime.messages import VERSION, Plan, Workers
-from tsunagi.runtime.settings import Settings
-from tsunagi.scaler.rescale import LOCAL
+from tsunagi.runtime.settings import LOCAL, Settings
+from tsunagi.system.plan import write_plan
 
 OPERATOR = "operator"
 

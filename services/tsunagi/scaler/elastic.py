@@ -16,7 +16,7 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import metrics
 from tsunagi.runtime.messages import Heartbeat, Workers
-from tsunagi.runtime.settings import ConfigError, Scaler, Settings
+from tsunagi.runtime.settings import LOCAL, ConfigError, Scaler, Settings
 from tsunagi.scaler.assignments import Placer, split
 from tsunagi.scaler.capacity import Capacities
 from tsunagi.scaler.handover import Pair
@@ -27,7 +27,7 @@ from tsunagi.scaler.pilot import Decision, Pilot, Ponder, Seen, at_once, step_of
 from tsunagi.scaler.planner import Planner, owners_of
 from tsunagi.scaler.policies import make_policy
 from tsunagi.scaler.policy import PolicySettings, WorkerType
-from tsunagi.scaler.rescale import LOCAL, Rescale, Standing, Todo
+from tsunagi.scaler.rescale import Rescale, Standing, Todo
 from tsunagi.scaler.trace import read_trace, resample
 
 LATENCY_S = 30.0

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from tsunagi.local import processes
-from tsunagi.runtime.settings import Settings
-from tsunagi.scaler.rescale import LOCAL
+from tsunagi.runtime.settings import LOCAL, Settings
+from tsunagi.system import processes
 
 KILL_S = 15.0
 """A worker that was told to stop and still runs after so long is killed."""

@@ -13,9 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-LOCAL = "local"
-"""Type of the workers that no type of the settings describes: those of this machine, or started by somebody else."""
-
 RETRY_S = 1.0
 """Between two launches when the first one came to nothing; it doubles up to `RETRY_MOST_S`."""
 RETRY_MOST_S = 30.0

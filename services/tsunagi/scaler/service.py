@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tsunagi.local.identity import belong
 from tsunagi.runtime import logs
 from tsunagi.runtime.acls import needed
 from tsunagi.runtime.auth import authenticated
@@ -19,6 +18,7 @@ from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings
 from tsunagi.scaler.placing import sized
 from tsunagi.scaler.scaler import NODE, Scaler
+from tsunagi.system.identity import belong
 
 
 def run(settings: Settings) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsunagi.gateway.slot import Output
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.messages import Ack, HelperRequest, LogRecord
 from tsunagi.runtime.names import Name
+from tsunagi.slot.slot import Output
 
 
 @dataclass(frozen=True, slots=True)

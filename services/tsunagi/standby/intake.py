@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from tsunagi.gateway.slot import Parsed, parse
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.marks import BREAK_US, digest_of
 from tsunagi.runtime.messages import Context, Level1Ack
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.slot import Parsed, parse
 from tsunagi.standby.costs import Place
-from tsunagi.standby.ownership import Register
 
 RECORD_OVERHEAD_BYTES = 70
 """Of a record on the wire, beside its value."""

@@ -9,18 +9,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tsunagi.gateway.calibrator import Calibrator
-from tsunagi.gateway.closer import Closer
-from tsunagi.gateway.frames import Frame
-from tsunagi.gateway.helping import Helping
-from tsunagi.gateway.packed import Packed
-from tsunagi.gateway.reach import AT_ONCE
-from tsunagi.gateway.recover import Recover
-from tsunagi.gateway.refitter import Refitter
-from tsunagi.gateway.slot import Announce, Output, Slot
-from tsunagi.gateway.steps import NEVER, StepBook
-from tsunagi.gateway.task import Task
-from tsunagi.gateway.tuples import TupleBook
+from tsunagi.owner.calibrator import Calibrator
+from tsunagi.owner.closer import Closer
+from tsunagi.owner.helping import Helping
+from tsunagi.owner.reach import AT_ONCE
+from tsunagi.owner.refitter import Refitter
 from tsunagi.recovery.filter import Recovery
 from tsunagi.runtime.columns import octets, pack_sensors
 from tsunagi.runtime.messages import (
@@ -41,8 +34,15 @@ from tsunagi.runtime.messages import (
 )
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.task import Task
+from tsunagi.slot.frames import Frame
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.packed import Packed
+from tsunagi.slot.recover import Recover
+from tsunagi.slot.slot import Announce, Output, Slot
+from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.slot.tuples import TupleBook
 from tsunagi.standby import actions as act
-from tsunagi.standby.ownership import Register
 from tsunagi.standby.queue import PendingQueue, unwritten
 from tsunagi.standby.wish import Wish
 

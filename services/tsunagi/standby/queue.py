@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from tsunagi.gateway.slot import Output
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.slot import Output
 
 
 def unwritten(outputs: Iterable[Output], tail: Name) -> Iterator[Output]:

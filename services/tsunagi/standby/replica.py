@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import islice, takewhile
 
-from tsunagi.gateway.slot import LoadModel, Output, Slot
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.store import PendingError
 from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES, LogError, Record
@@ -42,11 +41,12 @@ from tsunagi.runtime.messages import (
 )
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.slot import LoadModel, Output, Slot
 from tsunagi.standby import actions as act
 from tsunagi.standby.batching import Batching
 from tsunagi.standby.detector import MIN_STALL_S, STALL_RECORDS, Detector
 from tsunagi.standby.intake import Intake
-from tsunagi.standby.ownership import Register
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.promotion import DEATHS, Promotion
 from tsunagi.standby.queue import PendingQueue, SilentQueue

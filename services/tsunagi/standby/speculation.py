@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsunagi.gateway.slot import Output
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.slot import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue, unwritten
 

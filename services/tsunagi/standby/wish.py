@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsunagi.gateway.config import SlotConfig
 from tsunagi.runtime.sensors import SensorTable
+from tsunagi.slot.config import SlotConfig
 
 MOVE = "move"
 """The reason of an assignment whose owner is to take the slot over although its present one lives."""

@@ -28,10 +28,10 @@ from tests.bench.scaler.arrangement import (
 )
 from tests.bench.scaler.curve import MINUTE_S, Curve, Floats, like
 from tests.bench.scaler.score import Life
-from tsunagi.local import processes
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.by_hand import ask
 from tsunagi.scaler.launcher import LocalLauncher
+from tsunagi.system import processes
 
 TURN_S = 0.1
 LOOK_S = 0.5

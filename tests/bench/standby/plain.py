@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from tsunagi.gateway.slot import Output, Slot
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.model import Model
 from tsunagi.runtime import metrics
@@ -30,6 +29,7 @@ from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, Level1Ack
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
 from tsunagi.runtime.settings import Settings, load
+from tsunagi.slot.slot import Output, Slot
 
 SLOT = 0
 MAX_RECORDS = 500

@@ -26,11 +26,12 @@ import numpy as np
 from tests.bench.one_slot import OPERATORS, assign, configure
 from tests.bench.system import scrape
 from tsunagi.local.fleet import Fleet
-from tsunagi.local.topics import make_topics, tool_log
+from tsunagi.local.topics import make_topics
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import TUPLES, Log, Position, Traffic
 from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi.system.topics import tool_log
 
 READY_S = 60.0
 TAKEOVER_S = 60.0

@@ -10,7 +10,7 @@ import pytest
 
 from tsunagi.chaos import cut
 from tsunagi.chaos.targets import ChaosError
-from tsunagi.local.processes import group_of
+from tsunagi.system.processes import group_of
 
 
 class Filter:

@@ -8,9 +8,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tsunagi.chaos.local import LocalDriver
-from tsunagi.local.processes import Process, pid_file
 from tsunagi.runtime.birth import born
 from tsunagi.runtime.settings import Settings, Slots
+from tsunagi.system.processes import Process, pid_file
 
 
 def test_a_dead_worker_that_the_scaler_had_launched_is_no_trouble(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from tsunagi.demo import faults
 from tsunagi.demo.faults import FaultError, SlotWatch
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import ACKS, TOPICS, TUPLES
 from tsunagi.runtime.messages import Ack, Level0Ack, LogRecord, Ownership, TupleBatch
 from tsunagi.runtime.testing import MemoryLog
+from tsunagi.system import processes
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 

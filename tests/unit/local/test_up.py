@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tsunagi.local import processes
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.status import print_status
 from tsunagi.local.up import System, died, local_broker, worker_names
@@ -18,6 +17,7 @@ from tsunagi.runtime.log import ACKS, HEARTBEATS, TOPICS
 from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, SlotBeat
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
+from tsunagi.system import processes
 
 
 @pytest.fixture

@@ -65,8 +65,8 @@ CODE = {
         "services/tsunagi/runtime/heartbeat.py",
     ],
     "gateway": [
-        "services/tsunagi/gateway/host.py",
-        "services/tsunagi/gateway/slot.py",
+        "services/tsunagi/worker/host.py",
+        "services/tsunagi/slot/slot.py",
         "services/tsunagi/runtime/heartbeat.py",
     ],
     "scaler": [

@@ -7,7 +7,6 @@ import pytest
 import structlog
 from prometheus_client import REGISTRY
 
-from tsunagi.gateway.slot import parse
 from tsunagi.runtime.auth import SignedLog, Verifier, authenticated, forgery, sign
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.keys import CONTROL, EDGE, KEY_BYTES, Keys, derive, fingerprint, read_keys
@@ -29,6 +28,7 @@ from tsunagi.runtime.messages import (
 from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.settings import ConfigError, Kafka, Security, Settings
 from tsunagi.runtime.testing import MemoryLog
+from tsunagi.slot.slot import parse
 
 MASTER = bytes(range(32))
 OTHER = bytes(range(1, 33))

@@ -10,8 +10,6 @@ import structlog
 
 from tsunagi.demo.evidence import read_placement as judged_placement
 from tsunagi.edge.publish import PlacementReader as EdgeReader
-from tsunagi.gateway.plan_book import PlanBook
-from tsunagi.local.plan import append_plan
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.log import PLAN, LogError, Producer, Record
@@ -30,6 +28,8 @@ from tsunagi.runtime.plan import MOST, Words, word_of
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
+from tsunagi.system.plan import append_plan
+from tsunagi.worker.plan_book import PlanBook
 
 TABLE = SensorTable(tuple(Sensor(number, f"s{number}", "e") for number in range(3)))
 LOGGER = structlog.get_logger()

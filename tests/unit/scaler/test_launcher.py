@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tsunagi.local import processes
-from tsunagi.local.processes import Process
 from tsunagi.runtime.birth import born
 from tsunagi.runtime.settings import Scaler, Settings
 from tsunagi.scaler import launcher as module
 from tsunagi.scaler.launcher import LocalLauncher, NoLauncher
 from tsunagi.scaler.launchers import make_launcher
+from tsunagi.system import processes
+from tsunagi.system.processes import Process
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 STUBBORN = (sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)")

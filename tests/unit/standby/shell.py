@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.unit.gateway.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT, batch, load, make_config
-from tsunagi.gateway.config import SlotConfig
-from tsunagi.gateway.slot import Output
+from tests.unit.slot.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT, batch, load, make_config
 from tsunagi.runtime.log import RECOVERED, TUPLES, LogError, OffsetLostError, Record
 from tsunagi.runtime.messages import (
     VERSION,
@@ -22,6 +20,8 @@ from tsunagi.runtime.messages import (
 )
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings, Standby, Steps
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.slot import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica, Stage

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsunagi.gateway.slot import Output
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from tsunagi.runtime.messages import Late
 from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.slot import Output
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 
 

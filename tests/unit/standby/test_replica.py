@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.unit.gateway.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT
+from tests.unit.slot.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
 from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, LogRecord, Ownership, SlotBeat

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.unit.gateway.small_slot import FIRST, SLOT
 from tests.unit.hashes import NOBODYS_SHA
+from tests.unit.slot.small_slot import FIRST, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, pair, steps
-from tsunagi.gateway.slot import Output
 from tsunagi.runtime.log import LATE, RECOVERED
 from tsunagi.runtime.messages import Late, LogRecord, ModelChange, SlotBeat
 from tsunagi.runtime.names import Name
+from tsunagi.slot.slot import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.replica import Stage
