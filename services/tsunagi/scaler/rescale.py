@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from tsunagi.runtime.settings import LOCAL
+
 RETRY_S = 1.0
 """Between two launches when the first one came to nothing; it doubles up to `RETRY_MOST_S`."""
 RETRY_MOST_S = 30.0
