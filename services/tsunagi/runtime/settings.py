@@ -422,7 +422,7 @@ class Spark(Section):
 
 
 LOCAL = "local"
-"""The type of the workers that no type of the settings describes: those of this machine, or started by somebody else."""
+"""The type of the workers that no type of the settings describes: of this machine, or started by somebody else."""
 
 
 class Size(Section):
