@@ -259,10 +259,19 @@ def _written(world: World, slot: int, truth: Truth) -> tuple[list[int], list[flo
 
 
 def _contexts(world: World, slot: int, truth: Truth) -> list[str]:
-    """Every context that was ever written holds the whole state, whether or not anybody went on from it."""
+    """Every context that was ever written holds the whole state, whether or not anybody went on from it.
+
+    But for one that was not acknowledged, whose writer had survived a record that others were held to have died of
+    later (docs/faults.md, "killed by something else"): nobody goes on from it.
+    """
     wrong = []
-    for _, context in contexts(world, slot):
+    acks = (Ack.FromString(record.value or b"") for record in world.usable(topics.ACKS))
+    acknowledged = {ack.level1.context_offset for ack in acks if ack.HasField("level1") and ack.level1.slot == slot}
+    for place, context in contexts(world, slot):
         if truth.disowned(context.generation, context.offset - 1):
+            continue
+        buried = truth.scan.quarantined.difference(context.quarantined)
+        if place not in acknowledged and any(offset < context.offset for offset in buried):
             continue
         wanted = truth.contexts.get(context.offset)
         if wanted is None or _plain(context) != _plain(wanted):

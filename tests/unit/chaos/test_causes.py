@@ -180,7 +180,7 @@ def test_bounds_count_by_outages_of_a_sensor(outages: int, held: int, ok: bool, 
     assert judged(outages, held, length) == ({} if ok else {"bounds": 1})
 
 
-@pytest.mark.parametrize(("outages", "held", "ok"), [(1, 17, True), (1, 9, False), (10, 17, False), (10, 24, True)])
+@pytest.mark.parametrize(("outages", "held", "ok"), [(1, 19, True), (1, 16, False), (10, 19, False), (10, 24, True)])
 @pytest.mark.parametrize("length", [1, 30])
 def test_sensors_that_fail_together_miss_together(outages: int, held: int, ok: bool, length: int) -> None:
     assert judged(outages, held, length, sensors=27) == ({} if ok else {"bounds": 1})

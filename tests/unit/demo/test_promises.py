@@ -221,12 +221,13 @@ def estimated(sensors: int, outages: int, held: float, *, length: int = 4) -> tu
     [
         (100, 10, 0.9, True),
         (100, 10, 0.86, True),
-        (100, 10, 0.8, False),
+        (100, 10, 0.83, False),
         (10, 10, 0.7, False),
         (10, 1, 0.8, True),  # of ten, two may well miss
-        (10, 1, 0.3, False),
-        (27, 1, 17 / 27, True),  # sensors that fail together miss together
-        (27, 10, 17 / 27, False),
+        (10, 1, 0.5, False),
+        (27, 1, 19 / 27, True),  # sensors that fail together miss together
+        (27, 1, 16 / 27, False),
+        (27, 10, 19 / 27, False),
         (2, 1, 0.5, True),
         (1, 1, 0.0, True),
         (3, 1, 0.0, False),
@@ -246,7 +247,7 @@ def test_bounds_count_by_outages_of_a_sensor(sensors: int, outages: int, held: f
 
 
 @pytest.mark.parametrize(
-    ("together", "values"), [([], 0), ([1], 1), ([1] * 30, 30), ([11], 5.5), ([11, 11], 11), ([10_000], 10)]
+    ("together", "values"), [([], 0), ([1], 1), ([1] * 30, 30), ([11], 8.46), ([11, 11], 16.9), ([10_000], 33.2)]
 )
 def test_sensors_that_fail_together_are_worth_less_than_others(together: list[int], values: float) -> None:
     assert worth(together) == pytest.approx(values, rel=0.01)
