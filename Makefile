@@ -10,7 +10,7 @@ PYTHON ?= python3.11
 export PATH := $(PATH):/usr/sbin:/sbin
 BIN := .venv/bin
 COMPOSE = python3 -m deploy.compose $(addprefix --profile ,$(PROFILE))
-MESSAGES := services/runtime/messages
+MESSAGES := services/tsunagi/runtime/messages
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
 LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e
@@ -146,7 +146,7 @@ types: ready  ## mypy, strict
 	@$(BIN)/mypy
 
 .PHONY: proto
-proto: ready  ## generate services/runtime/messages from proto/tsunagi.proto
+proto: ready  ## generate services/tsunagi/runtime/messages from proto/tsunagi.proto
 	@$(PROTOC) --python_out=$(MESSAGES) --pyi_out=$(MESSAGES)
 
 .PHONY: proto-check
@@ -157,11 +157,17 @@ proto-check: ready  ## fail if `make proto` would change anything
 		diff -q "$$out/$$file" $(MESSAGES)/$$file || { echo "proto: run \`make proto\` and commit the result" >&2; exit 1; }; \
 	done
 
+.PHONY: wheel
+wheel: ready  ## the packages as a wheel, out/*.whl; `.ci/wheel` installs it elsewhere and uses it
+	@$(BIN)/python -m pip --quiet wheel --no-deps --no-build-isolation --no-index --wheel-dir out .
+	@rm -rf build
+	@ls out/*.whl
+
 .PHONY: docs
 docs: ready  ## write docs/metrics.md, docs/topics.md and tsunagi.toml.example from the sources
-	@$(BIN)/python -m services.runtime.metrics docs/metrics.md
-	@$(BIN)/python -m services.runtime.topics_page docs/topics.md
-	@$(BIN)/python -m services.runtime.example tsunagi.toml.example
+	@$(BIN)/python -m tsunagi.runtime.metrics docs/metrics.md
+	@$(BIN)/python -m tsunagi.runtime.topics_page docs/topics.md
+	@$(BIN)/python -m tsunagi.runtime.example tsunagi.toml.example
 
 .PHONY: lock
 lock: ready  ## resolve pyproject.toml anew: requirements.lock, and the images' shares of it (needs uv on the PATH)

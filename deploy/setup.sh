@@ -48,7 +48,7 @@ look() {
             wanted+=(python3.11-venv)
         fi
         unset 'packages[java]'
-        if ! java=$("$python" -m deploy.jars.java 2>&1); then
+        if ! java=$(PYTHONPATH=services "$python" -m tsunagi.jars.java 2>&1); then
             missing+=("java: ${java##*$'\n'}")
             wanted+=(openjdk-17-jre-headless)
         fi
@@ -114,13 +114,13 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "$wanted" > "$stamp"
 fi
 
-.venv/bin/python -m deploy.jars.fetch
+.venv/bin/python -m tsunagi.jars.fetch
 # Optional: halves what the start of a Spark driver costs.
 if [ ! -f .cache/spark.jsa ]; then
     echo "setup: archiving the classes that Spark loads (.cache/spark.jsa)"
-    .venv/bin/python -m spark.archive >.cache/spark-archive.log 2>&1 ||
+    .venv/bin/python -m tsunagi_spark.archive >.cache/spark-archive.log 2>&1 ||
         echo "setup: no archive, Spark will start slower (.cache/spark-archive.log says why)" >&2
 fi
 if [ -z "$quiet" ]; then
-    echo "setup: done ($(.venv/bin/python --version), Java at $(.venv/bin/python -m deploy.jars.java), jars in .cache/jars)"
+    echo "setup: done ($(.venv/bin/python --version), Java at $(.venv/bin/python -m tsunagi.jars.java), jars in .cache/jars)"
 fi

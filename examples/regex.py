@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from examples.files import generate, write
-from services.gateway.config import SlotConfig
-from services.gateway.operators import Frame, OperatorError, Stateless
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import Frame, OperatorError, Stateless
 
 MESSAGE_BYTES = 1024
 WORDS = ("rain", "train", "late", "station", "Tokyo", "crowd", "ok", "home", "again", "now", "stream", "quake")

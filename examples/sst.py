@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from examples.files import generate, write
-from services.gateway.config import SlotConfig
-from services.gateway.operators import Frame, OperatorError
-from services.runtime.columns import pack_arrays, unpack_arrays
-from services.runtime.messages import EXACT
+from tsunagi.runtime.columns import pack_arrays, unpack_arrays
+from tsunagi.runtime.messages import EXACT
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import Frame, OperatorError
 
 SENSORS = 12
 _LARGE = 1e100

@@ -2,6 +2,6 @@
 
 import os
 
-from services.runtime.threads import one_thread
+from tsunagi.runtime.threads import one_thread
 
 one_thread(os.environ)

@@ -15,10 +15,10 @@ import hypothesis
 import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from deploy.kafka.broker import Broker
-from deploy.kafka.checks import free_port
-from services.runtime.kafka import KafkaLog
-from services.runtime.settings import Kafka
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.settings import Kafka
 
 # The tests share two cores with brokers and JVMs: how long an example takes says nothing about the code.
 hypothesis.settings.register_profile(

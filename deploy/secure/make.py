@@ -25,10 +25,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.kafka.secure import BROKER_NAME
-from services.runtime.acls import ADMIN, roles
-from services.runtime.keys import EDGE, KEY_BYTES, derive, read_keys
-from services.runtime.settings import ConfigError
+from tsunagi.broker.secure import BROKER_NAME
+from tsunagi.runtime.acls import ADMIN, roles
+from tsunagi.runtime.keys import EDGE, KEY_BYTES, derive, read_keys
+from tsunagi.runtime.settings import ConfigError
 
 HOSTS = ("kafka", "kafka-1", "kafka-2", "kafka-3", "localhost", "127.0.0.1")
 OWNER = 10001

@@ -21,17 +21,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from services.chaos.local import LocalDriver
-from services.chaos.plan import Round, rounds
-from services.chaos.report import Outcome
-from services.chaos.run import Runner
-from services.chaos.watch import Watch
-from services.local import processes
-from services.local.topics import tool_log
-from services.runtime.settings import Settings
-from services.standby.promotion import DEATHS
 from tests.bench import outcome
 from tests.bench.system import Load, Usage, running, say, spread
+from tsunagi.chaos.local import LocalDriver
+from tsunagi.chaos.plan import Round, rounds
+from tsunagi.chaos.report import Outcome
+from tsunagi.chaos.run import Runner
+from tsunagi.chaos.watch import Watch
+from tsunagi.runtime.settings import Settings
+from tsunagi.standby.promotion import DEATHS
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
 
 STOP_S = 3.0
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0

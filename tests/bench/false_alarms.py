@@ -34,16 +34,16 @@ from typing import Any
 
 from confluent_kafka.admin import NewTopic
 
-from services.chaos import proxy
-from services.chaos.local import LocalDriver
-from services.chaos.plan import Round
-from services.local import processes
-from services.local.topics import tool_log
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import RECOVERED, LogError, Position
-from services.runtime.settings import Settings
 from tests.bench import outcome
 from tests.bench.system import Load, Usage, running, say, spread
+from tsunagi.chaos import proxy
+from tsunagi.chaos.local import LocalDriver
+from tsunagi.chaos.plan import Round
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import RECOVERED, LogError, Position
+from tsunagi.runtime.settings import Settings
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
 
 PROBE = "bench-probe"
 PROBE_S = 0.05

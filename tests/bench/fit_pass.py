@@ -2,7 +2,7 @@
 
     python -m tests.bench.fit_pass --sensors 5000 --rows 20000 --lag 1 --out out/fit-pass.json
 
-A Parquet history is written (deleted afterwards), and its moments are summed by `spark.fit.sum_up`: those of single
+A Parquet history is written (deleted afterwards), and `tsunagi_spark.fit.sum_up` sums its moments: those of single
 steps (--lag 0, a diagonal model) or of the joint of steps `lag` apart. One JSON object comes out:
 
     steps         that were summed
@@ -28,14 +28,14 @@ import psutil
 import pyarrow as pa
 from pyarrow import parquet
 
-from services.recovery.fit import Columns
-from services.recovery.history import list_history
-from services.recovery.shares import Work
-from services.recovery.sums import Units
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Settings, Spark
-from spark.fit import start, sum_up
 from tests.bench import outcome
+from tsunagi.recovery.fit import Columns
+from tsunagi.recovery.history import list_history
+from tsunagi.recovery.shares import Work
+from tsunagi.recovery.sums import Units
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Settings, Spark
+from tsunagi_spark.fit import start, sum_up
 
 GROUP_ROWS = 1000
 EDGES, OUTAGE_ROWS = 50, 100

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.recovery.model import ModelError
-from services.runtime.columns import Floats
+from tsunagi.recovery.errors import ModelError
+from tsunagi.runtime.columns import Floats
 
 RANK = 3
 EPSILON = 1e-6

@@ -16,17 +16,16 @@ from pathlib import Path
 import numpy as np
 from prometheus_client.samples import Sample
 
-from services.local import processes
-from services.local.fleet import Fleet
-from services.local.topics import read_partition, tool_log
-from services.runtime.columns import floats, pack_floats, pack_sensors
-from services.runtime.log import RECOVERED, TUPLES, Record
-from services.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
-from services.runtime.names import NO_NAME, unpack_key
-from services.runtime.sensors import place, read_sensors
-from services.runtime.settings import Settings
-from services.scaler.rescale import LOCAL
 from tests.bench.system import begun, samples
+from tsunagi.local.fleet import Fleet
+from tsunagi.runtime.columns import floats, pack_floats, pack_sensors
+from tsunagi.runtime.log import RECOVERED, TUPLES, Record
+from tsunagi.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
+from tsunagi.runtime.names import NO_NAME, unpack_key
+from tsunagi.runtime.sensors import place, read_sensors
+from tsunagi.runtime.settings import LOCAL, Settings
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition, tool_log
 
 SENSORS_OF_SLOT = 5
 TICK_S = 0.02

@@ -1,4 +1,4 @@
-"""The k-way merge alone: how many rows a second of one core does `spark.kway` merge, against what else there is?
+"""The k-way merge alone: how many rows a second of a core does `tsunagi_spark.kway` merge, against what else there is?
 
     python -m tests.bench.merge --out out/merge.json
 
@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from spark.kway import Column, merge_runs
 from tests.bench import outcome
+from tsunagi_spark.kway import Column, merge_runs
 
 Run = dict[str, Column]
 Merge = Callable[[], Mapping[str, Column] | None]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.runtime.columns import pack_sensors
-from services.runtime.log import PLAN, Log
-from services.runtime.messages import VERSION, Assignment, Placement, Plan
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Settings
+from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.log import PLAN, Log
+from tsunagi.runtime.messages import VERSION, Assignment, Placement, Plan
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Settings
 
 OPERATORS = {
     "select": '{ use = "select", at_least = -1e9 }',

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from services.gateway.config import SlotConfig
-from services.gateway.operators import Frame, Stateless
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import Frame, Stateless
 
 LOOK_S = 0.2
 

@@ -16,15 +16,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from services.chaos.local import LocalDriver
-from services.chaos.plan import Round
-from services.local import processes
-from services.local.topics import read_partition, tool_log
-from services.runtime.log import LATE, TUPLES
-from services.runtime.messages import Late, LogRecord
-from services.runtime.settings import Settings
 from tests.bench import outcome
 from tests.bench.system import Load, running, say
+from tsunagi.chaos.local import LocalDriver
+from tsunagi.chaos.plan import Round
+from tsunagi.runtime.log import LATE, TUPLES
+from tsunagi.runtime.messages import Late, LogRecord
+from tsunagi.runtime.settings import Settings
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition, tool_log
 
 SPOOLED_US = 1_000_000
 SETTLE_S = 12.0

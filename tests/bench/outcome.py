@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from services.runtime.marked import empty, mark
+from tsunagi.runtime.marked import empty, mark
 
 
 def fresh(work: Path) -> None:

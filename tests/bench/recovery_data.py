@@ -34,15 +34,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.recovery.averaging import ModelAverage
-from services.recovery.calibration import Calibration, Shadow
-from services.recovery.coverage import Coverage, levels, worst_fifth
-from services.recovery.estimation import estimate, read_often
-from services.recovery.filter import Recovery
-from services.recovery.fit import read_history
-from services.recovery.model import Model, ModelError
-from services.runtime.columns import Floats
 from tests.bench import imputers, outcome
+from tsunagi.recovery.averaging import ModelAverage
+from tsunagi.recovery.calibration import Calibration, Shadow
+from tsunagi.recovery.coverage import Coverage, levels, worst_fifth
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.estimation import estimate, read_often
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.fit import read_history
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import Floats
 
 FIT_SHARE, CALIBRATE_SHARE = 0.5, 0.14
 OUTAGE_STEPS = 10

@@ -28,15 +28,15 @@ from typing import Any
 import numpy as np
 from statsmodels.tsa.statespace.kalman_filter import KalmanFilter
 
-from services.recovery.batch import RecoveryBatch
-from services.recovery.filter import Recovery
-from services.recovery.helpers import ListOrder, choose_helpers, variance_threshold
-from services.recovery.model import Model, half_width
-from services.recovery.partition import objective, partition
-from services.runtime.columns import Floats
 from tests.bench import outcome
 from tests.unit.recovery.fields import paper_field, spatial_field
 from tests.unit.recovery.literal import literal
+from tsunagi.recovery.batch import RecoveryBatch
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.helpers import ListOrder, choose_helpers, variance_threshold
+from tsunagi.recovery.model import Model, half_width
+from tsunagi.recovery.partition import objective, partition
+from tsunagi.runtime.columns import Floats
 
 STEP_MS = {0.01: 0.5, 0.05: 8.0, 0.10: 25.0, 0.50: 1500.0}
 """Held to with 5000 sensors, by share missing."""

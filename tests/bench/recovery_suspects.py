@@ -2,7 +2,7 @@
 
     python -m tests.bench.recovery_suspects --data temperature.txt --out out/recovery-suspects.json
 
-The first half of the series is fitted to; the filter and its judge (`services.recovery.suspects`) go through the rest,
+The first half of the series is fitted to; the filter and its judge (`tsunagi.recovery.suspects`) go through the rest,
 once as it is, and once for each fault and trial with one sensor, drawn at random, that is wrong from a step on: stuck
 (the same reading again and again), offset (by so many of its standard deviations), jumping (to and fro by as many) or
 dead (0 standard deviations from its mean, with a little noise). One JSON object comes out:
@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from services.recovery.estimation import estimate
-from services.recovery.filter import Recovery
-from services.recovery.model import Model
-from services.recovery.suspects import WARM_STEPS, Suspects
-from services.runtime.columns import Floats
 from tests.bench import outcome
 from tests.bench.recovery_data import read
+from tsunagi.recovery.estimation import estimate
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.suspects import WARM_STEPS, Suspects
+from tsunagi.runtime.columns import Floats
 
 FIT_SHARE = 0.5
 SIZE = 6.0

@@ -36,21 +36,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.local import processes
-from services.local.fleet import Fleet
-from services.local.topics import read_partition, tool_log
-from services.recovery.coverage import Coverage, worst_fifth
-from services.recovery.estimation import estimate
-from services.recovery.factors import Traits
-from services.recovery.model import Model, ModelError
-from services.recovery.windows import windows
-from services.runtime.columns import Floats, floats, octets, sensors
-from services.runtime.log import RECOVERED, TUPLES
-from services.runtime.messages import BOUNDED, EXACT, LogRecord, Recovered
-from services.runtime.settings import Settings, Steps
 from tests.bench import outcome, recovery_data
 from tests.bench.system import running, say, spread
 from tests.e2e.system import to_toml
+from tsunagi.local.fleet import Fleet
+from tsunagi.recovery.coverage import Coverage, worst_fifth
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.estimation import estimate
+from tsunagi.recovery.factors import Traits
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.windows import windows
+from tsunagi.runtime.columns import Floats, floats, octets, sensors
+from tsunagi.runtime.log import RECOVERED, TUPLES
+from tsunagi.runtime.messages import BOUNDED, EXACT, LogRecord, Recovered
+from tsunagi.runtime.settings import Settings, Steps
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition, tool_log
 
 EDGES, SENSORS = 25, 500
 STEP_S = 0.2

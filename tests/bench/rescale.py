@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from services.local import processes
-from services.runtime.settings import Settings
-from services.scaler.by_hand import ask
 from tests.bench import outcome
 from tests.bench.launched import Load, Watch, judge, running, wait_outputs
 from tests.bench.system import say, spread
+from tsunagi.runtime.settings import Settings
+from tsunagi.scaler.by_hand import ask
+from tsunagi.system import processes
 
 REST_S = 5.0
 AFTER_S = 2.0

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from services.scaler.forecast.base import HORIZON, LEVELS
-from services.scaler.forecast.calibrated import Calibrated
-from services.scaler.forecast.mixture import Mixture
-from services.scaler.forecast.sdar import Sdar
-from services.scaler.trace import DAY_S, default_score_days, read_trace, resample, scale
 from tests.bench import outcome
+from tsunagi.scaler.forecast.base import HORIZON, LEVELS
+from tsunagi.scaler.forecast.calibrated import Calibrated
+from tsunagi.scaler.forecast.mixture import Mixture
+from tsunagi.scaler.forecast.sdar import Sdar
+from tsunagi.scaler.trace import DAY_S, default_score_days, read_trace, resample, scale
 
 LEADS = (1, 3, 12, 24)
 SLOT_S = 300.0

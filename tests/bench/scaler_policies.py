@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from services.scaler.forecast.base import Floats
-from services.scaler.policies import POLICIES
-from services.scaler.policy import PolicySettings
-from services.scaler.simulate_report import Options, simulate
 from tests.bench import outcome
+from tsunagi.scaler.forecast.base import Floats
+from tsunagi.scaler.policies import POLICIES
+from tsunagi.scaler.policy import PolicySettings
+from tsunagi.scaler.simulate_report import Options, simulate
 
 SLOTS_S = (60.0, 300.0, 900.0, 3600.0)
 HELD_TO = {"nyc_taxi": 1.25, "nasa95": 1.90}

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from services.scaler.lookahead import Lookahead
-from services.scaler.marginal import Offer, Prices, plan
-from services.scaler.policy import WorkerType
-from services.scaler.program import ProgramError, solve
-from services.scaler.risk import MULTIPLES
 from tests.bench import outcome
 from tests.unit.scaler.oracles import cheapest, instance
+from tsunagi.scaler.lookahead import Lookahead
+from tsunagi.scaler.marginal import Offer, Prices, plan
+from tsunagi.scaler.policy import WorkerType
+from tsunagi.scaler.program import ProgramError, solve
+from tsunagi.scaler.risk import MULTIPLES
 
 TYPES, SLOTS, SLOT_S, BLOCK = 20, 24, 300.0, 12
 P95_MS = 50.0

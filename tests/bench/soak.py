@@ -24,7 +24,7 @@ from typing import Any
 import docker
 import psutil
 
-from services.chaos.containers import NODE_LABEL, PROJECT_LABEL
+from tsunagi.chaos.containers import NODE_LABEL, PROJECT_LABEL
 
 SAMPLE_S = 30.0
 SETTLED_S = 300.0
@@ -123,7 +123,7 @@ def main() -> int:
     journal = options.out.with_suffix(".chaos.jsonl")
     faults = ("--target", "all", "--fault", "all", "--count", str(rounds), "--every", str(options.every))
     where = ("--seed", str(options.seed), "--project", options.project, "--out", str(journal))
-    chaos = subprocess.Popen([sys.executable, "-m", "services.cli", "chaos", *faults, *where])
+    chaos = subprocess.Popen([sys.executable, "-m", "tsunagi.cli", "chaos", *faults, *where])
     began = time.monotonic()
     try:
         while chaos.poll() is None or time.monotonic() - began < options.minutes * 60:

@@ -36,18 +36,18 @@ from typing import Any, Literal
 import numpy as np
 import structlog
 
-from deploy.kafka.broker import Broker
-from services.runtime.columns import floats, sensors
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import RESULTS, Position, Record
-from services.runtime.messages import ResultBlock
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import CONFIG_VARIABLE, Settings
-from spark.layout import Flags, Ints, Layout
 from tests.bench import outcome
 from tests.bench.stream import FIRST_STEP, READY_S, Writer, prepare
 from tests.spark.cluster import HOST, Cluster
 from tests.spark.driver import Driver
+from tsunagi.broker.broker import Broker
+from tsunagi.runtime.columns import floats, sensors
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import RESULTS, Position, Record
+from tsunagi.runtime.messages import ResultBlock
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings
+from tsunagi_spark.layout import Flags, Ints, Layout
 
 SELDOM = 4
 """A group that is to be quiet reads something in one of so many steps."""

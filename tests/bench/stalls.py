@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from services.local import processes
-from services.runtime import metrics
-from services.runtime.settings import Settings
-from services.scaler.by_hand import ask
 from tests.bench import outcome
 from tests.bench.launched import Load, Watch, judge, running, type_of, wait_outputs
 from tests.bench.system import say
+from tsunagi.runtime import metrics
+from tsunagi.runtime.settings import Settings
+from tsunagi.scaler.by_hand import ask
+from tsunagi.system import processes
 
 STALLS = "shaky"
 WANTED = {"local": 2, STALLS: 2}

@@ -36,17 +36,17 @@ from typing import Any
 import numpy as np
 import psutil
 
-from deploy.kafka.broker import Broker
-from services.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors, sensors
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import PLAN, RECOVERED, RESULTS, Position, Record
-from services.runtime.messages import VERSION, Placement, Plan, Recovered, ResultBlock
-from services.runtime.names import Name, pack_key
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import CONFIG_VARIABLE, Settings, load
-from spark.layout import Flags
 from tests.bench import outcome
 from tests.spark.driver import Driver
+from tsunagi.broker.broker import Broker
+from tsunagi.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors, sensors
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import PLAN, RECOVERED, RESULTS, Position, Record
+from tsunagi.runtime.messages import VERSION, Placement, Plan, Recovered, ResultBlock
+from tsunagi.runtime.names import Name, pack_key
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi_spark.layout import Flags
 
 GENERATION = 1
 FIRST_STEP = 1_000_000

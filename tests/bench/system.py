@@ -17,12 +17,12 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from services.local import processes
-from services.local.fleet import Fleet
-from services.local.topics import tool_log
-from services.local.up import System
-from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 from tests.bench import outcome
+from tsunagi.local.fleet import Fleet
+from tsunagi.local.up import System
+from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
 
 SENSORS = 214
 ROW_S = 600.0

@@ -28,20 +28,20 @@ from typing import Any
 import numpy as np
 import structlog
 
-from deploy.kafka.broker import Broker
-from services.gateway.host import Host
-from services.local.topics import make_topics
-from services.runtime.clock import SystemClock
-from services.runtime.collector import relax
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import TUPLES
-from services.runtime.messages import VERSION, LogRecord, TupleBatch
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import CONFIG_VARIABLE, Settings, load
-from services.runtime.threads import one_thread
 from tests.bench import outcome
 from tests.bench.one_slot import OPERATORS, assign, configure
+from tsunagi.broker.broker import Broker
+from tsunagi.local.topics import make_topics
+from tsunagi.runtime.clock import SystemClock
+from tsunagi.runtime.collector import relax
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import TUPLES
+from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi.runtime.threads import one_thread
+from tsunagi.worker.host import Host
 
 WARM_SHARE = 0.1
 READY_S = 60.0
@@ -145,7 +145,7 @@ def standby(options: argparse.Namespace) -> Iterator[Callable[[], AbstractContex
     if not options.secondary:
         yield nullcontext
         return
-    command = [sys.executable, "-m", "services.cli", "secondary", "run", "--node", "sec-1"]
+    command = [sys.executable, "-m", "tsunagi.cli", "secondary", "run", "--node", "sec-1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.compose import Project
-from deploy.kafka.checks import free_port
+from tsunagi.broker.checks import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "tsunagi-test"

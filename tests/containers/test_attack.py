@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from services.local.topics import read_partition, tool_log
-from services.runtime.auth import authenticated
-from services.runtime.columns import floats, pack_floats, pack_sensors, sensors
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import ACKS, DEAD_LETTERS, PLAN, RECOVERED, TUPLES, LogError
-from services.runtime.messages import (
+from tests.containers.project import ROOT, ComposeProject
+from tsunagi.runtime.auth import authenticated
+from tsunagi.runtime.columns import floats, pack_floats, pack_sensors, sensors
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import ACKS, DEAD_LETTERS, PLAN, RECOVERED, TUPLES, LogError
+from tsunagi.runtime.messages import (
     VERSION,
     Ack,
     Assignment,
@@ -27,9 +27,9 @@ from services.runtime.messages import (
     Recovered,
     TupleBatch,
 )
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Kafka, Security, Settings
-from tests.containers.project import ROOT, ComposeProject
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Kafka, Security, Settings
+from tsunagi.system.topics import read_partition, tool_log
 
 WILD = 1e6
 FORGED = 20

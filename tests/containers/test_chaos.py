@@ -23,7 +23,7 @@ def helper_image() -> None:
 
 def chaos(project: ComposeProject, out: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     """Run it; return (exit code, the objects of its --out file, what it said)."""
-    command = [sys.executable, "-m", "services.cli", "chaos", "--project", project.name, "--servers", project.servers]
+    command = [sys.executable, "-m", "tsunagi.cli", "chaos", "--project", project.name, "--servers", project.servers]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TSUNAGI_")}
     done = subprocess.run(
         [*command, "--out", str(out), *arguments],

@@ -47,7 +47,7 @@ def test_a_broker_that_is_not_in_its_cluster_says_what_to_set(project) -> None:
     del project
     done = docker(
         *("run", "--rm", "--network", "none", "--env", "KAFKA_NODE=kafka-2", "--entrypoint", "bash"),
-        *("tsunagi-kafka", "-c", "python3 -m deploy.kafka.container 2>&1; echo code $?"),
+        *("tsunagi-kafka", "-c", "python3 -m tsunagi.broker.container 2>&1; echo code $?"),
     )
     assert "TSUNAGI_KAFKA_NODES=kafka,kafka-2,kafka-3" in done
     assert done.rstrip().endswith("code 1")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from services.gateway.config import SlotConfig
-from services.gateway.operators import Frame, Stateless
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import Frame, Stateless
 
 ARMED = "E2E_POISON"
 """Environment variable without which the operator lets everything pass: a replay must survive."""

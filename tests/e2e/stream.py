@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from services.recovery.fit import fit_history
-from services.runtime.sensors import SensorTable, read_sensors
-from services.runtime.settings import Steps
+from tsunagi.recovery.fit import fit_history
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import Steps
 
 SENSORS, EDGES, GROUPS = 24, 4, 3
 ROWS, FIT_ROWS = 9000, 1200  # 15 minutes: more than any test reads

@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from services.demo import faults
-from services.demo.evidence import Kill
-from services.demo.live import LiveReader
-from services.local import processes
-from services.local.fleet import Fleet
-from services.local.processes import Process
-from services.local.topics import quiet_log
-from services.local.up import System
-from services.runtime.kafka import KafkaLog
-from services.runtime.settings import Settings, load
 from tests.e2e.stream import STEPS, Inputs
+from tsunagi.demo import faults
+from tsunagi.demo.evidence import Kill
+from tsunagi.demo.live import LiveReader
+from tsunagi.local.fleet import Fleet
+from tsunagi.local.up import System
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.settings import Settings, load
+from tsunagi.system import processes
+from tsunagi.system.processes import Process
+from tsunagi.system.topics import quiet_log
 
 PATIENCE_S = 300.0
 SLOTS = 2

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.local import processes
-from services.local.topics import make_topics, read_partition
-from services.runtime.birth import born
-from services.runtime.log import DEAD_LETTERS
-from services.runtime.messages import DeadLetter
 from tests.e2e.stream import Inputs
 from tests.e2e.system import PATIENCE_S, Rig
+from tsunagi.broker.broker import Broker
+from tsunagi.local.topics import make_topics
+from tsunagi.runtime.birth import born
+from tsunagi.runtime.log import DEAD_LETTERS
+from tsunagi.runtime.messages import DeadLetter
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition
 
 REFUSED = 2
 
@@ -40,7 +41,7 @@ def rig(tmp_path: Path, broker: Broker, inputs: Inputs) -> Iterator[Rig]:
 def run(rig: Rig, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command until it ends by itself."""
     return subprocess.run(
-        [sys.executable, "-m", "services.cli", *arguments],
+        [sys.executable, "-m", "tsunagi.cli", *arguments],
         env=os.environ | {"TSUNAGI_CONFIG": str(rig.config)},
         capture_output=True,
         text=True,
@@ -125,7 +126,7 @@ def test_a_checkpoint_that_cannot_be_written_is_named(rig: Rig) -> None:
     for node in ("gw-1", "sec-1"):
         processes.start(rig.settings, rig.config, node, "worker", ["gateway", "run", "--node", node])
     with subprocess.Popen(
-        [sys.executable, "-m", "services.cli", "spark", "run"],
+        [sys.executable, "-m", "tsunagi.cli", "spark", "run"],
         env=os.environ | {"TSUNAGI_CONFIG": str(rig.config), "PYTHONUNBUFFERED": "1"},
         stderr=subprocess.PIPE,  # no file: the limit below would hold for a log as well
         stdout=subprocess.DEVNULL,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka.broker import Broker
-from deploy.kafka.checks import free_port
-from services.local.up import local_broker
 from tests.e2e.stream import STEPS, Inputs
 from tests.e2e.system import Rig
 from tests.e2e.verdict import Verdict, batches, tuples_of, validate
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.local.up import local_broker
 
 LOGGER = logging.getLogger(__name__)
 AWAY_S = 10.0

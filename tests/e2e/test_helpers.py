@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.gateway.config import SlotConfig
-from services.local.recovery import ask
-from services.local.topics import read_partition
-from services.recovery.model import Model, half_width
-from services.replay import replay_slots
-from services.runtime.columns import octets, sensors
-from services.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES
-from services.runtime.messages import BOUNDED, EXACT, DeadLetter, Recovered
-from services.runtime.sensors import place
 from tests.e2e.stream import Inputs
 from tests.e2e.system import SLOTS, Rig
 from tests.e2e.verdict import parsed, validate, wait_exact
+from tsunagi.broker.broker import Broker
+from tsunagi.local.recovery import ask
+from tsunagi.recovery.model import Model, half_width
+from tsunagi.replay import replay_slots
+from tsunagi.runtime.columns import octets, sensors
+from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES
+from tsunagi.runtime.messages import BOUNDED, EXACT, DeadLetter, Recovered
+from tsunagi.runtime.sensors import place
+from tsunagi.slot.config import SlotConfig
+from tsunagi.system.topics import read_partition
 
 EDGE = "edge-1"
 

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.local import processes
-from services.local.fleet import Fleet
-from services.local.topics import quiet_log
-from services.local.up import System
-from services.replay import replay_slots
-from services.runtime.log import DEAD_LETTERS, LATE
-from services.runtime.outputs import Outputs
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Settings, load
 from tests.e2e.stream import STEPS, Inputs
 from tests.e2e.system import PATIENCE_S, Rig, to_toml
 from tests.e2e.verdict import validate
+from tsunagi.broker.broker import Broker
+from tsunagi.local.fleet import Fleet
+from tsunagi.local.up import System
+from tsunagi.replay import replay_slots
+from tsunagi.runtime.log import DEAD_LETTERS, LATE
+from tsunagi.runtime.outputs import Outputs
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Settings, load
+from tsunagi.system import processes
+from tsunagi.system.topics import quiet_log
 
 LEAD_S = 20
 """The edges' first row comes so long after the start."""

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.local import processes
-from services.local.status import read_status
-from services.local.up import unready
-from services.replay import replay_slots
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.log import TUPLES, Position, Producer
-from services.runtime.messages import VERSION, LogRecord, TupleBatch
 from tests.e2e.poison import ARMED
 from tests.e2e.stream import PLAYED, SENSORS, STEPS, write_inputs
 from tests.e2e.system import Rig
 from tests.e2e.verdict import validate
+from tsunagi.broker.broker import Broker
+from tsunagi.local.status import read_status
+from tsunagi.local.up import unready
+from tsunagi.replay import replay_slots
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.log import TUPLES, Position, Producer
+from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
+from tsunagi.system import processes
 
 LOGGER = logging.getLogger(__name__)
 MARKER = -12345.5

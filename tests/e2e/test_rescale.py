@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.local import processes
-from services.replay import replay_slots
-from services.scaler.by_hand import ask
-from services.scaler.rescale import LOCAL
 from tests.e2e.stream import Inputs
 from tests.e2e.system import SLOTS, Rig
 from tests.e2e.verdict import validate
+from tsunagi.broker.broker import Broker
+from tsunagi.replay import replay_slots
+from tsunagi.runtime.settings import LOCAL
+from tsunagi.scaler.by_hand import ask
+from tsunagi.system import processes
 
 LOGGER = logging.getLogger(__name__)
 BIG = "big"

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.local import processes
-from services.local.topics import read_partition
-from services.replay import replay_slots
-from services.runtime.log import ACKS, DEAD_LETTERS, HEARTBEATS, PLAN, RECOVERED, TUPLES, LogError, Record
-from services.runtime.messages import Ack, DeadLetter, Heartbeat, LogRecord, Plan, Recovered, TupleBatch
-from services.runtime.names import Name, pack_key, unpack_key
 from tests.e2e.stream import STEPS, Inputs
 from tests.e2e.system import SLOTS, Rig
 from tests.e2e.verdict import Verdict, slot_sensors, validate, wait_exact
+from tsunagi.broker.broker import Broker
+from tsunagi.replay import replay_slots
+from tsunagi.runtime.log import ACKS, DEAD_LETTERS, HEARTBEATS, PLAN, RECOVERED, TUPLES, LogError, Record
+from tsunagi.runtime.messages import Ack, DeadLetter, Heartbeat, LogRecord, Plan, Recovered, TupleBatch
+from tsunagi.runtime.names import Name, pack_key, unpack_key
+from tsunagi.system import processes
+from tsunagi.system.topics import read_partition
 
 LOGGER = logging.getLogger(__name__)
 OFFSET_S = 600.0

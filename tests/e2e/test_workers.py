@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.gateway.steps import NEVER
-from services.local.fleet import FRESH_S
-from services.replay import replay_slots
-from services.runtime.messages import LogRecord
 from tests.e2e.stream import STEPS, Inputs
 from tests.e2e.system import Rig
 from tests.e2e.verdict import Verdict, parsed, slot_sensors, validate, wait_exact
+from tsunagi.broker.broker import Broker
+from tsunagi.local.fleet import FRESH_S
+from tsunagi.replay import replay_slots
+from tsunagi.runtime.messages import LogRecord
+from tsunagi.slot.steps import NEVER
 
 LOGGER = logging.getLogger(__name__)
 FROZEN_S = 5.0

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from services.demo.check import Checked, check
-from services.demo.evidence import Aside, Collected, Kill, Outage, read_asides, read_placement
-from services.demo.figures import recovered_figures, takeovers
-from services.demo.findings import World
-from services.demo.truth import Readings, read_readings, windows
-from services.local.topics import read_partition, read_topic
-from services.recovery.model import Model
-from services.runtime.columns import sensors
-from services.runtime.log import DEAD_LETTERS, LATE, PLAN, RECOVERED, RESULTS, TUPLES, Record
-from services.runtime.messages import LogRecord, ResultBlock, TupleBatch
 from tests.e2e.stream import STEPS
 from tests.e2e.system import SLOTS, Rig
+from tsunagi.demo.check import Checked, check
+from tsunagi.demo.evidence import Aside, Collected, Kill, Outage, read_asides, read_placement
+from tsunagi.demo.figures import recovered_figures, takeovers
+from tsunagi.demo.findings import World
+from tsunagi.demo.truth import Readings, read_readings, windows
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import sensors
+from tsunagi.runtime.log import DEAD_LETTERS, LATE, PLAN, RECOVERED, RESULTS, TUPLES, Record
+from tsunagi.runtime.messages import LogRecord, ResultBlock, TupleBatch
+from tsunagi.system.topics import read_partition, read_topic
 
 LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 10

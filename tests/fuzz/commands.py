@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz import odd
+from tsunagi.installation import import_path
 
 ROOT = Path(__file__).resolve().parents[2]
 CODES = frozenset({0, 1, 2, 130, -signal.SIGTERM})
@@ -77,9 +78,9 @@ def attempt(chance: random.Random, place: Path) -> dict[str, Any] | None:
         if files:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
-    known["PYTHONPATH"] = str(ROOT)
+    known["PYTHONPATH"] = import_path(None)
     done = subprocess.Popen(
-        [sys.executable, "-m", "services.cli", *words],
+        [sys.executable, "-m", "tsunagi.cli", *words],
         cwd=place,
         env=known,
         stdin=subprocess.DEVNULL,

@@ -12,9 +12,9 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from services.runtime import log as topics
-from services.runtime.log import Record
-from services.runtime.messages import (
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import (
     Ack,
     Context,
     DeadLetter,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, get_args
 import click
 from pydantic import BaseModel
 
-from services.cli import cli
-from services.runtime.settings import Settings
+from tsunagi.cli import cli
+from tsunagi.runtime.settings import Settings
 
 VALUES = (
     "",

@@ -19,25 +19,25 @@ from typing import Any
 import numpy as np
 import structlog
 
-from services.chaos.ledger import Ledger
-from services.demo.evidence import read_asides, read_blocks, read_outputs, read_placement, read_slot_log
-from services.demo.faults import SlotWatch
-from services.edge.publish import PlacementReader
-from services.local.fleet import Fleet
-from services.recovery.model import ModelError
-from services.replay import recompute
-from services.runtime import log as topics
-from services.runtime.log import LogError
-from services.runtime.messages import Placement
-from services.runtime.outputs import Outputs
-from services.runtime.results import Results
-from services.runtime.sensors import SensorsError, place
-from spark.decode import Arrived, SlotDecoder
-from spark.frontier import Mark
-from spark.layout import make_layout
 from tests.fuzz.messages import record_like
 from tests.simulation.nodes import Node
 from tests.simulation.world import SLOTS, World
+from tsunagi.chaos.ledger import Ledger
+from tsunagi.demo.evidence import read_asides, read_blocks, read_outputs, read_placement, read_slot_log
+from tsunagi.demo.faults import SlotWatch
+from tsunagi.edge.publish import PlacementReader
+from tsunagi.local.fleet import Fleet
+from tsunagi.recovery.errors import ModelError
+from tsunagi.replay import recompute
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.log import LogError
+from tsunagi.runtime.messages import Placement
+from tsunagi.runtime.outputs import Outputs
+from tsunagi.runtime.results import Results
+from tsunagi.runtime.sensors import SensorsError, place
+from tsunagi_spark.decode import Arrived, SlotDecoder
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.layout import make_layout
 
 QUIET_S, FUZZED_S = 3.0, 6.0
 SEEN_S = 10.0

@@ -1,4 +1,4 @@
-"""The broker of deploy/kafka and the log on it: started, killed, restarted, and what it says when it cannot run."""
+"""The broker of `tsunagi.broker` and the log on it: started, killed, restarted, and what it says when it cannot run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import pytest
 import structlog
 from confluent_kafka.admin import NewTopic
 
-from deploy.kafka.broker import Broker
-from deploy.kafka.checks import BrokerError, free_port
-from services.runtime.birth import boot_id
-from services.runtime.kafka import KafkaLog, KafkaReader, topic_layout, wait_for_topics
-from services.runtime.log import (
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import BrokerError, free_port
+from tsunagi.runtime.birth import boot_id
+from tsunagi.runtime.kafka import KafkaLog, KafkaReader, topic_layout, wait_for_topics
+from tsunagi.runtime.log import (
     CONTEXTS,
     HEARTBEATS,
     RECOVERED,
@@ -33,7 +33,7 @@ from services.runtime.log import (
     Position,
     Record,
 )
-from services.runtime.settings import Kafka, Settings, Slots
+from tsunagi.runtime.settings import Kafka, Settings, Slots
 
 PATIENCE_S = 60.0
 
@@ -391,7 +391,7 @@ def test_command_line_starts_stops_and_outlives_the_starter(own: Broker) -> None
     def run(command: str) -> subprocess.CompletedProcess[str]:
         arguments = [command, "--port", str(own.port), "--dir", str(own.directory)]
         return subprocess.run(
-            [sys.executable, "-m", "deploy.kafka.broker", *arguments], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "tsunagi.broker.broker", *arguments], capture_output=True, text=True, check=False
         )
 
     started = run("start")

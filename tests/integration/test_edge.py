@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.kafka.broker import Broker
-from deploy.kafka.checks import free_port
-from services.runtime.columns import floats, pack_sensors, sensors
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, Position, Record
-from services.runtime.messages import VERSION, DeadLetter, Heartbeat, LogRecord, Placement, Plan, TupleBatch
-from services.runtime.sensors import place, read_sensors
-from services.runtime.settings import Settings
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.runtime.columns import floats, pack_sensors, sensors
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, Position, Record
+from tsunagi.runtime.messages import VERSION, DeadLetter, Heartbeat, LogRecord, Placement, Plan, TupleBatch
+from tsunagi.runtime.sensors import place, read_sensors
+from tsunagi.runtime.settings import Settings
 
 SLOTS, SENSORS, ROWS = 3, 12, 220
 WINDOW, SLIDE, INTERVAL_US = 10, 2, 100_000
@@ -84,7 +84,7 @@ class World:
     def start(self, edge: str) -> subprocess.Popen[bytes]:
         with (self.path / f"{edge}.log").open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "services.cli", "edge", "run", "--edge", edge],
+                [sys.executable, "-m", "tsunagi.cli", "edge", "run", "--edge", edge],
                 env=os.environ | self.environment,
                 stderr=output,
             )

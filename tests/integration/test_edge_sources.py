@@ -25,15 +25,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from paho.mqtt.enums import CallbackAPIVersion
 
-from deploy.kafka.broker import Broker
-from deploy.kafka.checks import free_port
-from services.local.topics import read_topic
-from services.runtime.columns import floats, pack_sensors, sensors
-from services.runtime.kafka import KafkaLog, client_options
-from services.runtime.log import DEAD_LETTERS, PLAN, TUPLES, Record
-from services.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
-from services.runtime.sensors import place, read_sensors
-from services.runtime.settings import Kafka, Settings
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.runtime.columns import floats, pack_sensors, sensors
+from tsunagi.runtime.kafka import KafkaLog, client_options
+from tsunagi.runtime.log import DEAD_LETTERS, PLAN, TUPLES, Record
+from tsunagi.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
+from tsunagi.runtime.sensors import place, read_sensors
+from tsunagi.runtime.settings import Kafka, Settings
+from tsunagi.system.topics import read_topic
 
 MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 SLOTS = 2
@@ -89,7 +89,7 @@ class World:
     def start(self, *, stdin: int | None = None) -> subprocess.Popen[bytes]:
         with (self.path / "a.log").open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "services.cli", "edge", "run", "--edge", "a"],
+                [sys.executable, "-m", "tsunagi.cli", "edge", "run", "--edge", "a"],
                 env=os.environ | self.environment,
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stderr=output,

@@ -24,12 +24,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deploy.kafka.broker import Broker
-from deploy.kafka.checks import free_port
-from services.local.topics import make_topics
-from services.runtime import metrics
-from services.runtime.health import HealthServer
-from services.runtime.settings import Settings
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.local.topics import make_topics
+from tsunagi.runtime import metrics
+from tsunagi.runtime.health import HealthServer
+from tsunagi.runtime.settings import Settings
 
 SOURCES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 PATIENCE_S = 300.0
@@ -127,7 +127,7 @@ class World:
     def start(self, name: str, *command: str, **more: str) -> None:
         with (self.path / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "services.cli", *command],
+                [sys.executable, "-m", "tsunagi.cli", *command],
                 env={**self.environment, **more},
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -14,20 +14,19 @@ import structlog
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from prometheus_client import REGISTRY
 
-import services.runtime.kafka
-from deploy.kafka.broker import Broker
-from deploy.kafka.checks import free_port
+import tsunagi.runtime.kafka
 from deploy.secure.make import make
-from services.gateway.host import Host
-from services.local.topics import make_rights, make_topics, read_partition, tool_log
-from services.replay import replay_slot
-from services.runtime.acls import needed
-from services.runtime.auth import authenticated, sign
-from services.runtime.clock import SystemClock
-from services.runtime.columns import floats, pack_floats, pack_sensors, sensors
-from services.runtime.kafka import KafkaLog
-from services.runtime.keys import derive, read_keys
-from services.runtime.log import (
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.local.topics import make_rights, make_topics
+from tsunagi.replay import replay_slot
+from tsunagi.runtime.acls import needed
+from tsunagi.runtime.auth import authenticated, sign
+from tsunagi.runtime.clock import SystemClock
+from tsunagi.runtime.columns import floats, pack_floats, pack_sensors, sensors
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.keys import derive, read_keys
+from tsunagi.runtime.log import (
     ACKS,
     CONTEXTS,
     DEAD_LETTERS,
@@ -42,7 +41,7 @@ from services.runtime.log import (
     Producer,
     Reader,
 )
-from services.runtime.messages import (
+from tsunagi.runtime.messages import (
     VERSION,
     Ack,
     Assignment,
@@ -57,9 +56,11 @@ from services.runtime.messages import (
     Recovered,
     TupleBatch,
 )
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import ConfigError, Kafka, Scaler, Security, Settings, Slots, Steps
-from services.scaler.scaler import Scaler as ScalerService
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import ConfigError, Kafka, Scaler, Security, Settings, Slots, Steps
+from tsunagi.scaler.scaler import Scaler as ScalerService
+from tsunagi.system.topics import read_partition, tool_log
+from tsunagi.worker.host import Host
 
 EDGES = ("edge-1", "edge-2")
 SENSORS = {"edge-1": [0, 1], "edge-2": [2, 3]}
@@ -398,7 +399,7 @@ def _read_on(reader: Reader) -> None:
 def test_who_cannot_show_who_it_is_stays_outside(
     secure: Secure, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services.runtime.kafka, "_ADMIN_S", 5.0)  # nobody answers, ever
+    monkeypatch.setattr(tsunagi.runtime.kafka, "_ADMIN_S", 5.0)  # nobody answers, ever
     kafka = secure.as_user("gateway").kafka
     if how == "no password":
         kafka = kafka.model_copy(update={"security": "tls", "username": ""})

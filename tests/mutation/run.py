@@ -40,24 +40,27 @@ EQUIVALENT = Path(__file__).with_name("equivalent.jsonl")
 """Survivors that mean the same, as they were printed, each with `why`."""
 
 CORE = (
-    "services/standby/*.py",
-    "services/gateway/*.py",
-    "services/runtime/results.py",
-    "services/runtime/door.py",
-    "services/runtime/ranges.py",
-    "services/runtime/plan.py",
-    "services/runtime/marked.py",
-    "services/runtime/marks.py",
-    "services/runtime/deaths.py",
-    "services/runtime/names.py",
-    "services/edge/publish.py",
-    "services/edge/spool.py",
-    "services/scaler/handover.py",
-    "spark/frontier.py",
-    "spark/merge.py",
-    "spark/state.py",
+    "services/tsunagi/standby/*.py",
+    "services/tsunagi/slot/*.py",
+    "services/tsunagi/owner/*.py",
+    "services/tsunagi/worker/*.py",
+    "services/tsunagi/runtime/results.py",
+    "services/tsunagi/runtime/door.py",
+    "services/tsunagi/runtime/ranges.py",
+    "services/tsunagi/runtime/plan.py",
+    "services/tsunagi/runtime/marked.py",
+    "services/tsunagi/runtime/marks.py",
+    "services/tsunagi/runtime/deaths.py",
+    "services/tsunagi/runtime/names.py",
+    "services/tsunagi/edge/publish.py",
+    "services/tsunagi/edge/spool.py",
+    "services/tsunagi/scaler/handover.py",
+    "spark/tsunagi_spark/frontier.py",
+    "spark/tsunagi_spark/merge.py",
+    "spark/tsunagi_spark/state.py",
 )
-TESTS = tuple(f"tests/unit/{folder}" for folder in ("standby", "gateway", "runtime", "edge", "scaler", "spark"))
+FOLDERS = ("standby", "slot", "owner", "worker", "runtime", "edge", "scaler", "spark")
+TESTS = tuple(f"tests/unit/{folder}" for folder in FOLDERS)
 CPU_S = 3.0
 WAIT_S = 60.0
 """A mutant that computes, or takes, so much longer than the tests did unchanged never ends: it is killed."""

@@ -16,19 +16,19 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from services.gateway.frames import Frame
-from services.gateway.packed import Packed
-from services.gateway.slot import Output, Slot, parse
-from services.gateway.steps import NEVER
-from services.replay import Generation, generations, recompute
-from services.runtime import log as topics
-from services.runtime.columns import Floats, floats
-from services.runtime.log import Record
-from services.runtime.messages import Ack, Context, LogRecord, Recovered
-from services.runtime.names import NO_NAME, Name, unpack_key
-from services.standby.ownership import Register
-from services.standby.parts import join
 from tests.simulation.world import EDGES, SLOTS, World
+from tsunagi.replay import Generation, generations, recompute
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.columns import Floats, floats
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import Ack, Context, LogRecord, Recovered
+from tsunagi.runtime.names import NO_NAME, Name, unpack_key
+from tsunagi.slot.frames import Frame
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.packed import Packed
+from tsunagi.slot.slot import Output, Slot, parse
+from tsunagi.slot.steps import NEVER
+from tsunagi.standby.parts import join
 
 SLACK_S = 1.0
 SETTLED_S = 4.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.runtime.clock import ManualClock, SteadyClock
-from services.runtime.log import Producer
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryClient
+from tsunagi.runtime.clock import ManualClock, SteadyClock
+from tsunagi.runtime.log import Producer
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryClient
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Node:
 
 @dataclass
 class SimEdge:
-    """Publishes one batch a step and slot, in order, as `services.edge` does.
+    """Publishes one batch a step and slot, in order, as `tsunagi.edge` does.
 
     Attributes:
         sensors: by slot.

@@ -17,30 +17,30 @@ from unittest.mock import patch
 
 from google.protobuf.message import Message
 
-from services.gateway.closer import Closer
-from services.gateway.host import Host
-from services.gateway.recover import Recover
-from services.gateway.slot import Output, Slot
-from services.gateway.steps import StepBook
-from services.recovery.filter import Recovery
-from services.recovery.model import Model
-from services.runtime.clock import SteadyClock
-from services.runtime.door import decode
-from services.runtime.heartbeat import Namesake
-from services.runtime.log import ACKS, TUPLES, Record
-from services.runtime.memory_clients import MemoryProducer
-from services.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
-from services.runtime.names import Name
-from services.standby import actions as act
-from services.standby.detector import Detector
-from services.standby.intake import Intake
-from services.standby.ownership import Register
-from services.standby.primary import Primary
-from services.standby.promotion import Promotion
-from services.standby.queue import PendingQueue, SilentQueue
-from services.standby.replica import Replica
-from services.standby.speculation import Speculation
-from services.standby.trust import Trust
+from tsunagi.owner.closer import Closer
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.clock import SteadyClock
+from tsunagi.runtime.door import decode
+from tsunagi.runtime.heartbeat import Namesake
+from tsunagi.runtime.log import ACKS, TUPLES, Record
+from tsunagi.runtime.memory_clients import MemoryProducer
+from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
+from tsunagi.runtime.names import Name
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.recover import Recover
+from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.steps import StepBook
+from tsunagi.standby import actions as act
+from tsunagi.standby.detector import Detector
+from tsunagi.standby.intake import Intake
+from tsunagi.standby.primary import Primary
+from tsunagi.standby.promotion import Promotion
+from tsunagi.standby.queue import PendingQueue, SilentQueue
+from tsunagi.standby.replica import Replica
+from tsunagi.standby.speculation import Speculation
+from tsunagi.standby.trust import Trust
+from tsunagi.worker.host import Host
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -369,11 +369,11 @@ PLANTED: dict[str, Plant] = {
     "a batch that an edge hands over is lost": _plant(MemoryProducer, "send", _dropped),
     "compaction takes acknowledgements that count": _plant(Host, "_do", _one_key),
     "an edge follows every jump of its machine's clock": _plant(SteadyClock, "look", _follows_jumps),
-    "what nobody may compute with is computed with": partial(patch, "services.runtime.door.fault", _no_fault),
+    "what nobody may compute with is computed with": partial(patch, "tsunagi.runtime.door.fault", _no_fault),
     "two owners that die on a record prove nothing": _plant(Promotion, "gather_evidence", _never_proven),
     "an owner dies of a state that it cannot write down": _plant(Primary, "_save_context", _dies_of_its_state),
     "new settings forget the open batches": _plant(Slot, "_settings", _open_batches_lost),
-    "a context is taken though parts of it are lost": partial(patch, "services.gateway.host.join", _whatever_is_there),
+    "a context is taken though parts of it are lost": partial(patch, "tsunagi.worker.host.join", _whatever_is_there),
     "an edge whose heartbeats stay away is gone": _plant(Closer, "decide", _heartbeats_alone),
     "two processes of one name go on": _plant(Namesake, "hear", _hears_nobody),
 }

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from services.gateway.config import SlotConfig
-from services.gateway.operators import Frame, Stateless
-from services.runtime.log import Record
-from services.runtime.messages import VERSION
-from services.runtime.ranges import fault
 from tests.fuzz.messages import KINDS, record_like
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import VERSION
+from tsunagi.runtime.ranges import fault
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import Frame, Stateless
 
 DEADLY = 1e6
 """A reading of this or more kills whoever processes it. Each such record has a reading of its own."""

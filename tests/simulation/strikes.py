@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from services.runtime import log as topics
-from services.runtime.messages import Ack, Context, Level1Ack
-from services.runtime.settings import Operator, Settings
 from tests.simulation import poison
 from tests.simulation.checker import contexts
 from tests.simulation.nodes import Node
 from tests.simulation.world import EDGES, HEARD_S, SLOTS, WORKERS, World
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.messages import Ack, Context, Level1Ack
+from tsunagi.runtime.settings import Operator, Settings
 
 HOUR_US = 3_600_000_000
 MAX_DRIFT = 0.02

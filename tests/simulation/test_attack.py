@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.recovery.model import Model
-from services.replay import recompute
-from services.runtime import log as topics
-from services.runtime.auth import SignedLog, Verifier
-from services.runtime.columns import floats, octets, pack_floats, pack_sensors, sensors
-from services.runtime.keys import EDGE, Keys, derive
-from services.runtime.log import Log, Producer, Record
-from services.runtime.messages import (
+from tests.simulation.nodes import Node, SimEdge
+from tests.simulation.world import EDGES, SLOTS, World, value
+from tsunagi.recovery.model import Model
+from tsunagi.replay import recompute
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.auth import SignedLog, Verifier
+from tsunagi.runtime.columns import floats, octets, pack_floats, pack_sensors, sensors
+from tsunagi.runtime.keys import EDGE, Keys, derive
+from tsunagi.runtime.log import Log, Producer, Record
+from tsunagi.runtime.messages import (
     EXACT,
     UNMODELLED,
     VERSION,
@@ -32,10 +34,8 @@ from services.runtime.messages import (
     Recovered,
     TupleBatch,
 )
-from services.runtime.names import Name
-from services.runtime.settings import Security
-from tests.simulation.nodes import Node, SimEdge
-from tests.simulation.world import EDGES, SLOTS, World, value
+from tsunagi.runtime.names import Name
+from tsunagi.runtime.settings import Security
 
 MASTER = bytes(range(32))
 MASTERS = Keys(masters=(MASTER,))

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.runtime import log as topics
-from services.runtime.messages import VERSION, Plan, Workers
-from services.runtime.plan import Words
-from services.runtime.settings import Scaler, Size
-from services.scaler import elastic, hands, scaler
-from services.scaler.policy import Answer, View
-from services.scaler.rescale import LOCAL
-from services.standby.replica import Stage
 from tests.simulation.checker import check
 from tests.simulation.nodes import Node, NodeClock
 from tests.simulation.world import SLOTS, World
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.messages import VERSION, Plan, Workers
+from tsunagi.runtime.plan import Words
+from tsunagi.runtime.settings import LOCAL, Scaler, Size
+from tsunagi.scaler import elastic, hands, scaler
+from tsunagi.scaler.policy import Answer, View
+from tsunagi.standby.replica import Stage
 
 SMALL = "small"
 SIZES = {LOCAL: Size(rate=20.0), SMALL: Size(rate=15.0, price_h=0.1, boot_s=5.0)}

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from services.runtime import log as topics
-from services.runtime.messages import Recovered
 from tests.simulation.checker import check, expected
 from tests.simulation.planted import PLANTED_IN_LOST_LOGS
 from tests.simulation.world import SLOTS, World
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.messages import Recovered
 
 SETTLE_S = 8.0
 

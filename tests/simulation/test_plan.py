@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.runtime import log as topics
-from services.runtime.messages import VERSION, Assignment, Plan, StandbyTarget
-from services.standby.replica import Stage
 from tests.simulation.world import World
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.messages import VERSION, Assignment, Plan, StandbyTarget
+from tsunagi.standby.replica import Stage
 
 SLOT = 0
 

@@ -7,11 +7,11 @@ from itertools import count, islice
 
 import pytest
 
-from services.runtime.log import LogError
 from tests.simulation.checker import check
 from tests.simulation.planted import PLANTED
 from tests.simulation.schedule import SPECIAL, kinds_of, run_schedule
 from tests.simulation.world import World
+from tsunagi.runtime.log import LogError
 
 SCHEDULES = 40
 """A bug that so many schedules do not find counts as missed."""

@@ -13,17 +13,17 @@ from unittest.mock import patch
 
 import pytest
 
-from services.gateway.closer import Closer
-from services.gateway.steps import NEVER, StepBook
-from services.runtime import log as topics
-from services.runtime.log import LogError, Record
-from services.runtime.messages import VERSION, Heartbeat, LogRecord, Plan, RecoveryTarget, StandbyTarget, Workers
-from services.runtime.plan import Words
-from services.standby.detector import Detector
-from services.standby.ownership import Register
 from tests.simulation.checker import check
 from tests.simulation.schedule import run_schedule
 from tests.simulation.world import SLOTS, World
+from tsunagi.owner.closer import Closer
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.log import LogError, Record
+from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, Plan, RecoveryTarget, StandbyTarget, Workers
+from tsunagi.runtime.plan import Words
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.standby.detector import Detector
 
 SEEDS = (3, 5, 21)
 OF_CONTROL = 0.5

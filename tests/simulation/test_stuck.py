@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from services.runtime import log as topics
-from services.runtime.log import Record
-from services.standby.detector import STUCK_S
 from tests.simulation.checker import check
 from tests.simulation.world import World
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.log import Record
+from tsunagi.standby.detector import STUCK_S
 
 SLOT = 0
 

@@ -22,28 +22,28 @@ from typing import Any, Literal
 import numpy as np
 import structlog
 
-from services.gateway.host import ANNOUNCE_S, Host
-from services.gateway.slot import parse
-from services.recovery.model import Model
-from services.recovery.store import load_from_store
-from services.replay import begins_term
-from services.runtime import log as topics
-from services.runtime.clock import ManualClock, SteadyClock
-from services.runtime.columns import pack_floats, pack_sensors, sensors
-from services.runtime.door import UnusableError, decode
-from services.runtime.heartbeat import Heard, ReplacedError
-from services.runtime.log import LogError, Record
-from services.runtime.messages import VERSION, Context, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
-from services.runtime.plan import Words
-from services.runtime.sensors import Sensor, SensorTable, place
-from services.runtime.settings import Operator, Query, Recovery, Settings, Slots, Standby, Steps
-from services.runtime.settings import Scaler as ScalerSettings
-from services.runtime.testing import MemoryLog, Network
-from services.scaler.scaler import Scaler
-from services.standby import actions as act
 from tests.simulation import poison
 from tests.simulation.nodes import Node, NodeClock, SimEdge
 from tests.simulation.poison import Killed
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.store import load_from_store
+from tsunagi.replay import begins_term
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.clock import ManualClock, SteadyClock
+from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
+from tsunagi.runtime.door import UnusableError, decode
+from tsunagi.runtime.heartbeat import Heard, ReplacedError
+from tsunagi.runtime.log import LogError, Record
+from tsunagi.runtime.messages import VERSION, Context, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch, Workers
+from tsunagi.runtime.plan import Words
+from tsunagi.runtime.sensors import Sensor, SensorTable, place
+from tsunagi.runtime.settings import Operator, Query, Recovery, Settings, Slots, Standby, Steps
+from tsunagi.runtime.settings import Scaler as ScalerSettings
+from tsunagi.runtime.testing import MemoryLog, Network
+from tsunagi.scaler.scaler import Scaler
+from tsunagi.slot.slot import parse
+from tsunagi.standby import actions as act
+from tsunagi.worker.host import ANNOUNCE_S, Host
 
 TICK_S = 0.02
 """As long as an idle worker waits for records in each of its turns."""
@@ -416,7 +416,7 @@ class World:
         return edge.steady.now_us() // self.settings.steps.slide_us
 
     def _follow_clock(self, edge: SimEdge) -> None:
-        """Go on past a jump of the machine's clock, or follow it, by the rules of `services.edge.service`."""
+        """Go on past a jump of the machine's clock, or follow it, by the rules of `tsunagi.edge.service`."""
         if self.log.reaches(edge.name) and self.now - edge.alive_from > HEARD_S:
             edge.steady.hear(self.clock.now_us(), self.now)
         moved_us = edge.steady.look()

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from deploy.kafka.checks import free_port
-from tests.spark.driver import ROOT, wait_until
+from tests.spark.driver import wait_until
+from tsunagi.broker.checks import free_port
+from tsunagi.installation import import_path
 
 HOST = "127.0.0.1"
 
@@ -58,7 +59,7 @@ class Cluster:
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": import_path(None),
             "SPARK_LOCAL_IP": HOST,
         }
         with (self.directory / f"{kind}.log").open("ab") as log:

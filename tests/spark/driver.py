@@ -24,7 +24,7 @@ class Driver:
         self._log = log.open("ab")
         self.log = log
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "services.cli", "--config", str(config), "spark", "run"],
+            [sys.executable, "-m", "tsunagi.cli", "--config", str(config), "spark", "run"],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stderr=self._log,

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.runtime.log import RESULTS
-from spark.layout import Layout
 from tests.spark.driver import Driver, wait_until
 from tests.spark.test_job import Audience, Place, check_rows
 from tests.spark.world import FIRST_STEP, World, write_placement, write_records
+from tsunagi.broker.broker import Broker
+from tsunagi.runtime.log import RESULTS
+from tsunagi_spark.layout import Layout
 
 HOT = 48
 """Of the first group's sensors; the other groups have some more each."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka.broker import Broker
 from tests.spark.cluster import HOST, Cluster
 from tests.spark.driver import Driver, wait_until
 from tests.spark.test_job import Audience, Place, check_rows
 from tests.spark.world import FIRST_STEP, write_placement, write_records
+from tsunagi.broker.broker import Broker
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.runtime.log import RESULTS
 from tests.spark.driver import wait_until
 from tests.spark.test_job import Place
 from tests.spark.world import FIRST_STEP, write_placement, write_records
+from tsunagi.broker.broker import Broker
+from tsunagi.runtime.log import RESULTS
 
 STEPS = 40
 AGGREGATES = [{"name": "tumbling", "range_s": 5.0}, {"name": "sliding", "range_s": 8.0, "slide_s": 2.0, "by": "group"}]

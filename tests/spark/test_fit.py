@@ -14,14 +14,15 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from services.recovery.fit import fit_history as in_memory
-from services.recovery.model import Model, ModelError
-from services.recovery.moments import Moments, of_covariance, of_joint
-from services.recovery.moments import Structure as Kind
-from services.runtime.columns import Floats
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import ConfigError, Settings, Spark, Steps
-from spark.fit import fit_history, some_sensors, start
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.fit import fit_history as in_memory
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.moments import Moments, of_covariance, of_joint
+from tsunagi.recovery.moments import Structure as Kind
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import ConfigError, Settings, Spark, Steps
+from tsunagi_spark.fit import fit_history, some_sensors, start
 
 SENSORS = 30
 DAY = 96
@@ -120,7 +121,7 @@ def test_parquet_with_times(session, settings, tmp_path, rows, gaps):
 
 @pytest.mark.parametrize("timed", [False, True])
 def test_csv(session, settings, tmp_path, monkeypatch, timed):
-    monkeypatch.setattr("services.recovery.history_csv.PIECE_BYTES", 100_000)
+    monkeypatch.setattr("tsunagi.recovery.history_csv.PIECE_BYTES", 100_000)
     times, values = readings(gaps=True)
     path = write_csv(tmp_path / "history.csv", times if timed else None, values)
     model, _ = fit_history(settings, path, TABLE, session=session)
@@ -134,14 +135,14 @@ def test_a_share_of_the_rows(session, settings, tmp_path):
 
 
 def test_moments_are_of_all_steps_and_sensors_where_the_search_saw_some(session, settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("spark.fit.SEARCHED", 13)
+    monkeypatch.setattr("tsunagi_spark.fit.SEARCHED", 13)
     times, values = readings(gaps=True)
     path = write_parquet(tmp_path / "history", times, values)
     model, report = fit_history(settings, path, TABLE, session=session, sample=400)
     assert (report.steps, report.sensors, model.about["sample_steps"]) == (618, SENSORS, 400)
-    from services.recovery.fit import Columns
-    from services.recovery.history import list_history
-    from services.recovery.windows import history_steps
+    from tsunagi.recovery.fit import Columns
+    from tsunagi.recovery.history import list_history
+    from tsunagi.recovery.windows import history_steps
 
     columns = Columns.of(list_history(path), TABLE, STEPS)
     clean, _ = columns.plausible(values)

@@ -11,14 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.kafka.broker import Broker
-from services.local.topics import read_topic
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import ACKS, DEAD_LETTERS, LATE, RECOVERED, RESULTS, Record
-from services.runtime.messages import Ack, DeadLetter, Late
-from services.runtime.names import Name, pack_key
-from services.runtime.results import Block, Results
-from services.runtime.settings import Settings, load
 from tests.spark.driver import Driver, wait_until
 from tests.spark.world import (
     FIRST_STEP,
@@ -29,6 +21,14 @@ from tests.spark.world import (
     write_records,
     write_table,
 )
+from tsunagi.broker.broker import Broker
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import ACKS, DEAD_LETTERS, LATE, RECOVERED, RESULTS, Record
+from tsunagi.runtime.messages import Ack, DeadLetter, Late
+from tsunagi.runtime.names import Name, pack_key
+from tsunagi.runtime.results import Block, Results
+from tsunagi.runtime.settings import Settings, load
+from tsunagi.system.topics import read_topic
 
 CONFIG = """
 state = "{directory}/state"

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka.broker import Broker
-from deploy.kafka.checks import free_port
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import RECOVERED, LogError, Position
-from services.runtime.marks import digest_of, record_before
-from services.runtime.settings import Aggregate, ConfigError, Kafka, Query, Settings, Spark
-from spark.checkpoint import Checkpoint
-from spark.frontier import Mark
-from spark.identity import reconcile
-from spark.service import CheckpointError, begin, check_topics, run
-from spark.session import session_options
-from spark.standing import Standing
-from spark.state import StateError, Store
 from tests.spark.world import FIRST_STEP, World, write_records, write_table
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import RECOVERED, LogError, Position
+from tsunagi.runtime.marks import digest_of, record_before
+from tsunagi.runtime.settings import Aggregate, ConfigError, Kafka, Query, Settings, Spark
+from tsunagi_spark.checkpoint import Checkpoint
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.identity import reconcile
+from tsunagi_spark.service import CheckpointError, begin, check_topics, run
+from tsunagi_spark.session import session_options
+from tsunagi_spark.standing import Standing
+from tsunagi_spark.state import StateError, Store
 
 
 def settings_of(broker: Broker, tmp_path: Path, prefix: str, cores: int = 2) -> Settings:
@@ -50,7 +50,7 @@ def test_retention_past_the_checkpoint_and_a_topic_made_anew(broker: Broker, tmp
     settings = settings_of(broker, tmp_path, "retention.")
     log = KafkaLog(settings.kafka)
     log.ensure_topics(settings)
-    from services.runtime.sensors import read_sensors
+    from tsunagi.runtime.sensors import read_sensors
 
     world = World(settings, read_sensors(settings.sensors))
     write_records(log, [(1, *world.record(1, FIRST_STEP + step)) for step in range(10)])

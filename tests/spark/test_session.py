@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from services.runtime.settings import Settings, Spark
-from spark.session import start_session
+from tsunagi.runtime.settings import Settings, Spark
+from tsunagi_spark.session import start_session
 
 COLUMN = 4 << 20
 """Bytes: more than glibc keeps by itself."""

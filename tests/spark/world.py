@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from services.runtime.columns import Sensors, pack_floats, pack_octets, pack_sensors
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import PLAN, RECOVERED
-from services.runtime.messages import VERSION, Placement, Plan, Recovered
-from services.runtime.names import Name, pack_key
-from services.runtime.sensors import SensorTable, read_sensors
-from services.runtime.settings import Settings
+from tsunagi.runtime.columns import Sensors, pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import PLAN, RECOVERED
+from tsunagi.runtime.messages import VERSION, Placement, Plan, Recovered
+from tsunagi.runtime.names import Name, pack_key
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import Settings
 
 GENERATION = 0xA5A5_0000_0000_0001
 FIRST_STEP = 850_000_000

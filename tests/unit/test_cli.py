@@ -11,8 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from services import __version__
-from services.cli import CONFIG_VARIABLE, cli, main
+from tsunagi import __version__
+from tsunagi.cli import CONFIG_VARIABLE, cli, main
 
 COMMANDS = (
     "edge",
@@ -20,6 +20,7 @@ COMMANDS = (
     "secondary",
     "scaler",
     "spark",
+    "setup",
     "up",
     "status",
     "down",
@@ -57,7 +58,7 @@ def test_help_keeps_its_lines() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     heavy = ("numpy", "pyspark", "confluent_kafka", "pydantic", "rich")
-    code = f"import sys, services.cli; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, tsunagi.cli; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 

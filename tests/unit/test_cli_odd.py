@@ -13,12 +13,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from py4j.protocol import Py4JError
 
-from services.cli import cli, main
-from services.runtime import settings
-from services.runtime.explain import FAILED, REFUSED, explain
-from services.runtime.options import Output
-from services.runtime.settings import ConfigError, load
 from tests.fuzz import odd
+from tsunagi.cli import cli, main
+from tsunagi.installation import import_path
+from tsunagi.runtime import settings
+from tsunagi.runtime.explain import FAILED, REFUSED, explain
+from tsunagi.runtime.options import Output
+from tsunagi.runtime.settings import ConfigError, load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +45,7 @@ def test_odd_options_end_in_a_line(
         raise ConfigError("as far as it goes without a configuration")
 
     monkeypatch.setattr(settings, "load", refuse)
-    monkeypatch.setattr("services.demo.run.run", lambda _plan: 0)
+    monkeypatch.setattr("tsunagi.demo.run.run", lambda _plan: 0)
     tried = 0
     for place in odd.places():
         if place.path != path:
@@ -203,8 +204,8 @@ def test_an_interrupt_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_a_path_with_other_letters_is_told_in_the_plainest_locale(tmp_path: Path) -> None:
-    command = [sys.executable, "-X", "utf8=0", "-m", "services.cli", "--config", "ä\udcff.toml", "status"]
-    plain = {"LC_ALL": "C", "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-X", "utf8=0", "-m", "tsunagi.cli", "--config", "ä\udcff.toml", "status"]
+    plain = {"LC_ALL": "C", "PATH": "/usr/bin:/bin", "PYTHONPATH": import_path(None), "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run(command, cwd=tmp_path, env=plain, capture_output=True, check=False, timeout=60)
     assert done.returncode == 2
     assert b"no such configuration file" in done.stderr

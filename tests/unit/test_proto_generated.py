@@ -15,14 +15,14 @@ def test_generated_messages_are_those_of_the_proto_file(tmp_path: Path) -> None:
     assert protoc.main(["protoc", *arguments, str(ROOT / "proto" / "tsunagi.proto")]) == 0
     for name in ("tsunagi_pb2.py", "tsunagi_pb2.pyi"):
         fresh = (tmp_path / name).read_text(encoding="utf-8")
-        stored = (ROOT / "services" / "runtime" / "messages" / name).read_text(encoding="utf-8")
+        stored = (ROOT / "services" / "tsunagi" / "runtime" / "messages" / name).read_text(encoding="utf-8")
         if fresh != stored:
             pytest.fail(f"{name} is not what proto/tsunagi.proto gives; run `make proto`")
 
 
 def test_package_names_every_message() -> None:
-    from services.runtime import messages
-    from services.runtime.messages import tsunagi_pb2
+    from tsunagi.runtime import messages
+    from tsunagi.runtime.messages import tsunagi_pb2
 
     declared = set(tsunagi_pb2.DESCRIPTOR.message_types_by_name)
     assert declared <= set(messages.__all__)

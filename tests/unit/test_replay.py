@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.gateway.config import SlotConfig
-from services.gateway.slot import Slot
-from services.recovery.model import Model
-from services.replay import compare, recompute
-from services.runtime.columns import floats, octets, pack_floats, pack_octets, pack_sensors
-from services.runtime.log import RECOVERED, Record
-from services.runtime.messages import (
+from tests.unit.hashes import SHA
+from tests.unit.slot.small_slot import SLOT, make_config, random_log
+from tests.unit.slot.small_slot import load as load_small
+from tsunagi.recovery.model import Model
+from tsunagi.replay import compare, recompute
+from tsunagi.runtime.columns import floats, octets, pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.log import RECOVERED, Record
+from tsunagi.runtime.messages import (
     BOUNDED,
     EdgeOut,
     LogRecord,
@@ -28,9 +29,8 @@ from services.runtime.messages import (
     SlotSettings,
     TupleBatch,
 )
-from tests.unit.gateway.small_slot import SLOT, make_config, random_log
-from tests.unit.gateway.small_slot import load as load_small
-from tests.unit.hashes import SHA
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.slot import Slot
 
 SLIDE_US = 200_000
 FIRST = 1000

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from services.runtime.columns import Floats, Sensors
-from spark.blocks import Rows
-from spark.layout import Ints, Layout, Order, assigned
+from tsunagi.runtime.columns import Floats, Sensors
+from tsunagi_spark.blocks import Rows
+from tsunagi_spark.layout import Ints, Layout, Order, assigned
 
 MACHINES = (22, *[8] * 5, *[5] * 8, *[4] * 7)
 """Sensors of each: the largest and the next as in the paper, the rest as table 1 leaves them (tests/unit/spark)."""

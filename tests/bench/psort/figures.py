@@ -28,13 +28,13 @@ from typing import Literal
 import numpy as np
 from pyspark.sql import SparkSession
 
-from spark.layout import Order
-from spark.psort import assign
 from tests.bench.findings import Curves, Findings, Panel
 from tests.bench.psort import claims
 from tests.bench.psort.claims import Row
 from tests.bench.psort.day import GROUP_OF, Day, make_day
 from tests.bench.psort.trial import Arrangement, Costs, Outcome, arrange, run, session
+from tsunagi_spark.layout import Order
+from tsunagi_spark.psort import assign
 
 METHODS: tuple[Order, ...] = ("none", "full", "basic", "optimised")
 CORES = (1, 2, 4, 6, 8, 10, 12, 14, 16)

@@ -25,13 +25,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from spark.blocks import Block, Counters, Rows, from_arrow, to_arrow
-from spark.frontier import Mark
-from spark.layout import Ints, Layout
-from spark.merge import Advanced, Ordered, Task, advance, grown
-from spark.parts import dump_part, load_part, merge_parts
-from spark.queries import Readings
 from tests.bench.psort.day import GROUP_OF, RANGE_US, Day, read_rows, shares
+from tsunagi_spark.blocks import Block, Counters, Rows, from_arrow, to_arrow
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.layout import Ints, Layout
+from tsunagi_spark.merge import Advanced, Ordered, Task, advance, grown
+from tsunagi_spark.parts import dump_part, load_part, merge_parts
+from tsunagi_spark.queries import Readings
 
 PART = pa.schema([("core", pa.int32()), ("number", pa.int32()), ("part", pa.binary())])
 PART_SQL = "core int, number int, part binary"

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 import psutil
 from pyspark.sql import SparkSession
 
-from services.runtime.settings import Settings, Spark
-from spark.blocks import SQL
-from spark.law import Costs as Law
-from spark.layout import Layout, Order
-from spark.session import start_session
 from tests.bench.outcome import fresh
 from tests.bench.psort.day import Day
 from tests.bench.psort.stages import PART_SQL, Plan, merging, ordering, splitting
+from tsunagi.runtime.settings import Settings, Spark
+from tsunagi_spark.blocks import SQL
+from tsunagi_spark.law import Costs as Law
+from tsunagi_spark.layout import Layout, Order
+from tsunagi_spark.session import start_session
 
 
 class Costs(NamedTuple):

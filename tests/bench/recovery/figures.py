@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.runtime.columns import Floats
 from tests.bench.findings import Curves, Findings, Panel, say
 from tests.bench.recovery import claims
 from tests.bench.recovery.claims import Row, Sized
@@ -39,6 +38,7 @@ from tests.bench.recovery.scenario import (
     make_fleet,
 )
 from tests.bench.recovery.trial import Outcome, run
+from tsunagi.runtime.columns import Floats
 
 UNITS = 2880
 """The paper's tuples: responses are counted over as many."""

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, lapack
 
-from services.recovery.forms import Places
-from services.runtime.columns import Floats
 from tests.bench.recovery.scenario import PERSISTENCE
+from tsunagi.recovery.forms import Places
+from tsunagi.runtime.columns import Floats
 
 
 class HelpedSlot:

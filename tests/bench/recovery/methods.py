@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from services.recovery.filter import Recovery
-from services.recovery.forms import Places, inverse
-from services.recovery.helpers import ListOrder, choose_helpers, variance_threshold
-from services.recovery.partition import Method as Split
-from services.recovery.partition import Slots, partition
-from services.runtime.columns import Floats
 from tests.bench.recovery.scenario import CAP, DELTA, EPS, PERSISTENCE, Flags, Fleet
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.forms import Places, inverse
+from tsunagi.recovery.helpers import ListOrder, choose_helpers, variance_threshold
+from tsunagi.recovery.partition import Method as Split
+from tsunagi.recovery.partition import Slots, partition
+from tsunagi.runtime.columns import Floats
 
 THRESHOLD = variance_threshold(EPS, DELTA)
 NOBODY = np.empty(0, dtype=np.intp)
@@ -30,7 +30,7 @@ class Method:
 
     Attributes:
         name: in figures and tables.
-        split: of `services.recovery.partition`.
+        split: of `tsunagi.recovery.partition`.
         helpers: "list" = L_i and O'_ij; "greedy" = `choose_helpers`; "aged" = the same, and values that no helper
             keeps good enough for the whole outage are helped for as long as one does.
         arithmetic: "literal" = the equations as they stand, with inverses; "ours" = precision form, many slots at

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.recovery.model import Model
-from services.runtime.columns import Floats
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import Floats
 
 EDGE, SLOT = 20, 50
 WINDOW, SLIDE = 10, 2

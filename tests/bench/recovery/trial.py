@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.recovery.batch import RecoveryBatch
-from services.recovery.filter import Recovery
-from services.recovery.forms import Places
-from services.recovery.model import half_width
-from services.runtime.columns import Floats
 from tests.bench.recovery.helped import HelpedSlot
 from tests.bench.recovery.methods import NOBODY, Chooser, Method, Splits
 from tests.bench.recovery.scenario import DELTA, EPS, Flags, gaussian, joint, responses
 from tests.unit.recovery.literal import literal
+from tsunagi.recovery.batch import RecoveryBatch
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.forms import Places
+from tsunagi.recovery.model import half_width
+from tsunagi.runtime.columns import Floats
 
 WITHIN = 1e-9
 """Rounding, when a bound is compared with eps."""

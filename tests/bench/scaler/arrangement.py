@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from services.scaler.policy import WorkerType
+from tsunagi.scaler.policy import WorkerType
 
 LOCALS = 2
 SLOTS = 16

@@ -10,15 +10,15 @@ from unittest import mock
 
 import numpy as np
 
-from services.scaler.bound import cost_bound
-from services.scaler.policies import make_policy
-from services.scaler.policy import Billing, PolicySettings
-from services.scaler.simulate import Simulation
-from services.scaler.trace import STEP_S
 from tests.bench.scaler import known
 from tests.bench.scaler.arrangement import ALWAYS_ON, HOUR_S, PRICES, SCENARIOS, SLOT_S, TOLD, local_rate, types
 from tests.bench.scaler.curve import MINUTE_S, Curve, like
 from tests.bench.scaler.trial import HISTORY
+from tsunagi.scaler.bound import cost_bound
+from tsunagi.scaler.policies import make_policy
+from tsunagi.scaler.policy import Billing, PolicySettings
+from tsunagi.scaler.simulate import Simulation
+from tsunagi.scaler.trace import STEP_S
 
 
 class Foretold(NamedTuple):

@@ -12,10 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.local import processes
-from services.runtime.settings import Settings
-from services.scaler.by_hand import ask
-from services.scaler.launcher import LocalLauncher
 from tests.bench.launched import Load, Watch, judge, running, wait_outputs
 from tests.bench.scaler import known
 from tests.bench.scaler.arrangement import (
@@ -32,6 +28,10 @@ from tests.bench.scaler.arrangement import (
 )
 from tests.bench.scaler.curve import MINUTE_S, Curve, Floats, like
 from tests.bench.scaler.score import Life
+from tsunagi.runtime.settings import Settings
+from tsunagi.scaler.by_hand import ask
+from tsunagi.scaler.launcher import LocalLauncher
+from tsunagi.system import processes
 
 TURN_S = 0.1
 LOOK_S = 0.5

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.scaler.bound import cost_bound
-from services.scaler.policies import make_policy
-from services.scaler.policy import Billing, PolicySettings
-from services.scaler.simulate import Run, Simulation
-from services.scaler.trace import DAY_S, STEP_S, Trace, default_score_days, read_trace, resample, scale, split
 from tests.bench.findings import Curves, Findings, Panel
 from tests.bench.scaler import claims
 from tests.bench.scaler.claims import Width
+from tsunagi.scaler.bound import cost_bound
+from tsunagi.scaler.policies import make_policy
+from tsunagi.scaler.policy import Billing, PolicySettings
+from tsunagi.scaler.simulate import Run, Simulation
+from tsunagi.scaler.trace import DAY_S, STEP_S, Trace, default_score_days, read_trace, resample, scale, split
 
 MINUTES = (1.0, 5.0, 15.0, 60.0)
 POLICIES = ("lookahead", "elasticstream")

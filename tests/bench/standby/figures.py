@@ -20,10 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from deploy.kafka.broker import Broker
 from tests.bench.findings import EQUAL, Curves, Findings, Panel, say
 from tests.bench.outcome import fresh
 from tests.bench.standby.trial import Outcome, Trial, run
+from tsunagi.broker.broker import Broker
 
 BATCHES = (1, *range(50, 501, 50))
 KILLS_S = (1, 5, 10, 15, 20, 25, 30)

@@ -18,17 +18,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from services.gateway.slot import Output, Slot
-from services.recovery.model import Model, ModelError
-from services.runtime import metrics
-from services.runtime.health import HealthServer
-from services.runtime.heartbeat import Heartbeats
-from services.runtime.kafka import KafkaLog
-from services.runtime.log import ACKS, CONTEXTS, HEARTBEATS, RECOVERED, TUPLES, Log, Position, Reader, Record
-from services.runtime.loop import StopFlag
-from services.runtime.messages import Ack, Context, Heartbeat, Level1Ack
-from services.runtime.names import NO_NAME, Name, unpack_key
-from services.runtime.settings import Settings, load
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
+from tsunagi.runtime import metrics
+from tsunagi.runtime.health import HealthServer
+from tsunagi.runtime.heartbeat import Heartbeats
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, RECOVERED, TUPLES, Log, Position, Reader, Record
+from tsunagi.runtime.loop import StopFlag
+from tsunagi.runtime.messages import Ack, Context, Heartbeat, Level1Ack
+from tsunagi.runtime.names import NO_NAME, Name, unpack_key
+from tsunagi.runtime.settings import Settings, load
+from tsunagi.slot.slot import Output, Slot
 
 SLOT = 0
 MAX_RECORDS = 500

@@ -23,14 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from services.local.fleet import Fleet
-from services.local.topics import make_topics, tool_log
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.log import TUPLES, Log, Position, Traffic
-from services.runtime.messages import VERSION, LogRecord, TupleBatch
-from services.runtime.settings import CONFIG_VARIABLE, Settings, load
 from tests.bench.one_slot import OPERATORS, assign, configure
 from tests.bench.system import scrape
+from tsunagi.local.fleet import Fleet
+from tsunagi.local.topics import make_topics
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.log import TUPLES, Log, Position, Traffic
+from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
+from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi.system.topics import tool_log
 
 READY_S = 60.0
 TAKEOVER_S = 60.0
@@ -238,10 +239,10 @@ class Nodes:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._work = work
         self._environment = os.environ | {CONFIG_VARIABLE: str(config)}
-        standby = ["-m", "services.cli", "secondary", "run", "--node", "secondary"]
+        standby = ["-m", "tsunagi.cli", "secondary", "run", "--node", "secondary"]
         if trial.scheme != "sas":
             standby = ["-m", "tests.bench.standby.plain", trial.scheme, "--node", "secondary", "--primary", "primary"]
-        gateway = ["-m", "services.cli", "gateway", "run", "--node", "primary"]
+        gateway = ["-m", "tsunagi.cli", "gateway", "run", "--node", "primary"]
         self._commands = {"primary": gateway, "secondary": standby}
 
     def start(self, name: str) -> None:

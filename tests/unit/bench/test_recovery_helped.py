@@ -3,10 +3,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from services.recovery.filter import Recovery
-from services.recovery.forms import Places
 from tests.bench.recovery.helped import HelpedSlot
 from tests.bench.recovery.scenario import draw_readings, gaussian, make_fleet
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.forms import Places
 
 FLEET = make_fleet(100, 1)
 MEMBERS = np.arange(0, 100, 4)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.runtime.columns import pack_floats
-from services.runtime.log import RECOVERED, Record
-from services.runtime.messages import Recovered
-from services.runtime.names import Name, pack_key
 from tests.bench.launched import judge_slot, type_of
 from tests.bench.rescale import after_kill, latencies
+from tsunagi.runtime.columns import pack_floats
+from tsunagi.runtime.log import RECOVERED, Record
+from tsunagi.runtime.messages import Recovered
+from tsunagi.runtime.names import Name, pack_key
 
 
 def output(offset: int, *values: int, appended_us: int = 2_000_000) -> Record:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.chaos.ledger import Ledger
-from services.runtime.columns import pack_floats, pack_octets, pack_sensors
-from services.runtime.log import HEARTBEATS, LATE, RECOVERED, RESULTS, TUPLES, Record
-from services.runtime.messages import (
+from tsunagi.chaos.ledger import Ledger
+from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.log import HEARTBEATS, LATE, RECOVERED, RESULTS, TUPLES, Record
+from tsunagi.runtime.messages import (
     BOUNDED,
     EXACT,
     Heartbeat,

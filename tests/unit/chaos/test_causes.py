@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.chaos.causes import AFTER_US, Cause, Judge, Refused
-from services.chaos.tally import Tally
-from services.demo.evidence import Batch, Output
-from services.runtime.log import DEAD_LETTERS, LATE, PLAN, TUPLES
-from services.runtime.messages import BOUNDED, Assignment, DeadLetter, Late, Plan
-from services.runtime.names import Name
 from tests.unit.chaos.flow import EDGES, STEP_US, Flow
+from tsunagi.chaos.causes import AFTER_US, Cause, Judge, Refused
+from tsunagi.chaos.tally import Tally
+from tsunagi.demo.evidence import Batch, Output
+from tsunagi.runtime.log import DEAD_LETTERS, LATE, PLAN, TUPLES
+from tsunagi.runtime.messages import BOUNDED, Assignment, DeadLetter, Late, Plan
+from tsunagi.runtime.names import Name
 
 NOBODY = Cause("spark", False, frozenset(), 0, 1 << 62)
 """A disturbance, all the time, that explains nothing."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from services.chaos import cut
-from services.chaos.targets import ChaosError
-from services.local.processes import group_of
+from tsunagi.chaos import cut
+from tsunagi.chaos.targets import ChaosError
+from tsunagi.system.processes import group_of
 
 
 class Filter:
@@ -36,7 +36,7 @@ class Filter:
 @pytest.fixture
 def filter_(monkeypatch: pytest.MonkeyPatch) -> Filter:
     made = Filter()
-    monkeypatch.setattr("services.chaos.cut.subprocess.run", made.run)
+    monkeypatch.setattr("tsunagi.chaos.cut.subprocess.run", made.run)
     return made
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.columns import pack_floats, pack_octets, pack_sensors
-from services.runtime.messages import EXACT, Late, TupleBatch
 from tests.unit.chaos.flow import FIRST, STEP_US, Flow
+from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.messages import EXACT, Late, TupleBatch
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_rows_out_of_order_are_inverted(flow):
 
 def test_a_damaged_batch_is_no_reading_to_lose(flow):
     body = TupleBatch(edge="edge-1", step=flow.step, sensor=pack_sensors([0, 1]), value=pack_floats([1.0]))
-    from services.runtime.messages import LogRecord
+    from tsunagi.runtime.messages import LogRecord
 
     flow.ledger.take(flow.record("tuples", LogRecord(version=1, batch=body).SerializeToString()))
     flow.ledger.take(flow.record("tuples", b"\xff\xff"))

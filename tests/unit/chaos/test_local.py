@@ -7,10 +7,10 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from services.chaos.local import LocalDriver
-from services.local.processes import Process, pid_file
-from services.runtime.birth import born
-from services.runtime.settings import Settings, Slots
+from tsunagi.chaos.local import LocalDriver
+from tsunagi.runtime.birth import born
+from tsunagi.runtime.settings import Settings, Slots
+from tsunagi.system.processes import Process, pid_file
 
 
 def test_a_dead_worker_that_the_scaler_had_launched_is_no_trouble(tmp_path: Path) -> None:

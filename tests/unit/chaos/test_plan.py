@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from services.chaos.plan import FAULTS, TARGETS, PlanError, rounds
+from tsunagi.chaos.plan import FAULTS, TARGETS, PlanError, rounds
 
 
 def test_the_seed_says_it_all():

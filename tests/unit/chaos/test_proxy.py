@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from services.chaos.proxy import rules
+from tsunagi.chaos.proxy import rules
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
 import sys, time
-from services.chaos import proxy
+from tsunagi.chaos import proxy
 
 def iptables(table, *arguments, check=True):
     with open(sys.argv[1], "a") as log:

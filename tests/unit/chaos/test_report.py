@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import json
 
-from services.chaos.plan import Round
-from services.chaos.report import HEADER, Outcome, summary
-from services.chaos.silence import Takeover
-from services.chaos.tally import Tally
+from tsunagi.chaos.plan import Round
+from tsunagi.chaos.report import HEADER, Outcome, summary
+from tsunagi.chaos.silence import Takeover
+from tsunagi.chaos.tally import Tally
 
 
 def outcome(number: int = 1, **fields) -> Outcome:

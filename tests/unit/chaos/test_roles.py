@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.chaos.roles import Roles
-from services.chaos.tally import Tally
-from services.runtime.messages import Founding, Heartbeat, Ownership, SlotBeat
+from tsunagi.chaos.roles import Roles
+from tsunagi.chaos.tally import Tally
+from tsunagi.runtime.messages import Founding, Heartbeat, Ownership, SlotBeat
 
 S = 1_000_000
 

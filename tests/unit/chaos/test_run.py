@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from services.chaos import run
-from services.chaos.plan import Round
-from services.chaos.run import into_step_s
-from services.chaos.targets import Unit
-from services.runtime.log import Record
 from tests.unit.chaos.flow import Flow
+from tsunagi.chaos import run
+from tsunagi.chaos.plan import Round
+from tsunagi.chaos.run import into_step_s
+from tsunagi.chaos.targets import Unit
+from tsunagi.runtime.log import Record
 
 STEP_US = 200_000
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.chaos.silence import SlotTimes, longest, median
+from tsunagi.chaos.silence import SlotTimes, longest, median
 
 STEP = 200_000
 

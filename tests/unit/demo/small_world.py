@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from services.demo.evidence import Collected, Kill, Outage, Read
-from services.demo.findings import World
-from services.demo.truth import Readings, Truth, read_readings, windows
-from services.runtime.columns import pack_floats, pack_octets, pack_sensors
-from services.runtime.log import Record
-from services.runtime.messages import (
+from tests.unit.hashes import SHA
+from tsunagi.demo.evidence import Collected, Kill, Outage, Read
+from tsunagi.demo.findings import World
+from tsunagi.demo.truth import Readings, Truth, read_readings, windows
+from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import (
     BOUNDED,
     EXACT,
     VERSION,
@@ -27,10 +28,9 @@ from services.runtime.messages import (
     ResultBlock,
     TupleBatch,
 )
-from services.runtime.names import Name, pack_key
-from services.runtime.sensors import SensorTable, read_sensors
-from services.runtime.settings import Steps
-from tests.unit.hashes import SHA
+from tsunagi.runtime.names import Name, pack_key
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import Steps
 
 ROWS = 60
 GENERATION = 77

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.demo.check import check
-from services.demo.findings import Findings
-from services.runtime.columns import floats, octets, pack_floats, pack_octets, pack_sensors, sensors
-from services.runtime.log import Record
-from services.runtime.messages import EXACT, LogRecord, Recovered, ResultBlock
-from services.runtime.names import Name, pack_key
 from tests.unit.demo import small_world
 from tests.unit.demo.small_world import SmallWorld
+from tsunagi.demo.check import check
+from tsunagi.demo.findings import Findings
+from tsunagi.runtime.columns import floats, octets, pack_floats, pack_octets, pack_sensors, sensors
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import EXACT, LogRecord, Recovered, ResultBlock
+from tsunagi.runtime.names import Name, pack_key
 
 
 @pytest.fixture

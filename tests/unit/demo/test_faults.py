@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from services.demo import faults
-from services.demo.faults import FaultError, SlotWatch
-from services.local import processes
-from services.local.fleet import Fleet
-from services.runtime.clock import ManualClock
-from services.runtime.log import ACKS, TOPICS, TUPLES
-from services.runtime.messages import Ack, Level0Ack, LogRecord, Ownership, TupleBatch
-from services.runtime.testing import MemoryLog
+from tsunagi.demo import faults
+from tsunagi.demo.faults import FaultError, SlotWatch
+from tsunagi.local.fleet import Fleet
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import ACKS, TOPICS, TUPLES
+from tsunagi.runtime.messages import Ack, Level0Ack, LogRecord, Ownership, TupleBatch
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi.system import processes
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.demo import charts
-from services.demo.check import Checked, check
-from services.demo.figures import (
+from tests.unit.demo import small_world
+from tests.unit.demo.small_world import SmallWorld
+from tsunagi.demo import charts
+from tsunagi.demo.check import Checked, check
+from tsunagi.demo.figures import (
     NEVER_US,
     finite,
     latency_figures,
@@ -21,8 +23,6 @@ from services.demo.figures import (
     takeover_spans,
     takeovers,
 )
-from tests.unit.demo import small_world
-from tests.unit.demo.small_world import SmallWorld
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.demo.inputs import (
+from tsunagi.demo.inputs import (
     LEAST_ROWS,
     SLIDE,
     WINDOW,
@@ -18,9 +18,9 @@ from services.demo.inputs import (
     prepare,
     to_toml,
 )
-from services.recovery.fit import fit_history
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Steps, load
+from tsunagi.recovery.fit import fit_history
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Steps, load
 
 
 @pytest.mark.parametrize(

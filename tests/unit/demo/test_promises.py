@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.demo.check import check
-from services.demo.delivery import Delivery
-from services.demo.evidence import Output, Owner, SlotLog
-from services.demo.findings import Findings, World
-from services.demo.promises import _check_bounds, _check_terms, score, worth
-from services.demo.truth import Truth
-from services.runtime.columns import floats, pack_floats
-from services.runtime.log import Record
-from services.runtime.messages import (
+from tests.unit.demo import small_world
+from tests.unit.demo.small_world import IsLate, SmallWorld
+from tsunagi.demo.check import check
+from tsunagi.demo.delivery import Delivery
+from tsunagi.demo.evidence import Output, Owner, SlotLog
+from tsunagi.demo.findings import Findings, World
+from tsunagi.demo.promises import _check_bounds, _check_terms, score, worth
+from tsunagi.demo.truth import Truth
+from tsunagi.runtime.columns import floats, pack_floats
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import (
     BOUNDED,
     EXACT,
     VERSION,
@@ -27,10 +29,8 @@ from services.runtime.messages import (
     Recovered,
     ResultBlock,
 )
-from services.runtime.names import Name
-from services.runtime.sensors import Sensor, SensorTable
-from tests.unit.demo import small_world
-from tests.unit.demo.small_world import IsLate, SmallWorld
+from tsunagi.runtime.names import Name
+from tsunagi.runtime.sensors import Sensor, SensorTable
 
 SLOW_US = 800_000
 """Longer than a slide and the grace."""

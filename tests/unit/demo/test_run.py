@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from services.demo.inputs import DemoError
-from services.demo.run import LEAD_S, _fresh, lead
-from services.runtime.marked import marked
+from tsunagi.demo.inputs import DemoError
+from tsunagi.demo.run import LEAD_S, _fresh, lead
+from tsunagi.runtime.marked import marked
 
 
 def test_a_directory_of_an_earlier_demo_is_made_anew(tmp_path: Path) -> None:

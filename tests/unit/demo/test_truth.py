@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.demo.truth import queries, read_readings, windows
-from services.runtime.sensors import SensorTable, read_sensors
-from services.runtime.settings import Steps
+from tsunagi.demo.truth import queries, read_readings, windows
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import Steps
 
 STEPS = Steps(interval_s=1.0, window=4, slide=2)
 ORIGIN_US = 1_000_000_000

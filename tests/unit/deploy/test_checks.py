@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.jars.java import JavaError
-from deploy.kafka import checks
-from deploy.kafka.checks import BrokerError, cause, check_data, check_disk, check_port, free_port, usable_java
+from tsunagi.broker import checks
+from tsunagi.broker.checks import BrokerError, cause, check_data, check_disk, check_port, free_port, usable_java
+from tsunagi.jars.java import JavaError
 
 META = "#comment\ncluster.id=abc\ndirectory.id=xyz\nnode.id=1\nversion=1\n"
 

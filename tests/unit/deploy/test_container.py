@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.kafka.checks import BrokerError
-from deploy.kafka.container import Container
+from tsunagi.broker.checks import BrokerError
+from tsunagi.broker.container import Container
 
 
 def test_one_broker_by_default() -> None:

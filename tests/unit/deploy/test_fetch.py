@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.jars import fetch as fetch_module
-from deploy.jars.fetch import FetchError, expected, fetch, fetched
+from tsunagi.jars import fetch as fetch_module
+from tsunagi.jars.fetch import FetchError, expected, fetch, fetched
 
 
 def test_lists_name_the_broker_and_the_connector() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.jars.java import JavaError, find_java, parse_major
+from tsunagi.jars.java import JavaError, find_java, parse_major
 
 
 @pytest.mark.parametrize(

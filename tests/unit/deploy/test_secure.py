@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka import secure
-from deploy.kafka.checks import BrokerError
 from deploy.secure.make import main, make
-from services.runtime import acls
-from services.runtime.keys import EDGE, derive, read_keys
-from services.runtime.settings import ConfigError
+from tsunagi.broker import secure
+from tsunagi.broker.checks import BrokerError
+from tsunagi.runtime import acls
+from tsunagi.runtime.keys import EDGE, derive, read_keys
+from tsunagi.runtime.settings import ConfigError
 
 EDGES = ("edge-1", "edge-2")
 

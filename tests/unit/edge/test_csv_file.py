@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from services.edge.csv_file import CsvFile, check_csv
-from services.edge.csv_open import CsvOpener
-from services.edge.source import SourceError
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Settings, Source
+from tsunagi.edge.csv_file import CsvFile, check_csv
+from tsunagi.edge.csv_open import CsvOpener
+from tsunagi.edge.source import SourceError
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Settings, Source
 
 TABLE = SensorTable((Sensor(0, "a", "e1"), Sensor(1, "b", "e2"), Sensor(2, "c", "e1")))
 

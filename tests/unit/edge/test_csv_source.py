@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.edge.csv_file import CsvFile
-from services.edge.csv_source import CsvSource, Timing
-from services.edge.source import SourceError
-from services.runtime.sensors import Sensor, SensorTable
+from tsunagi.edge.csv_file import CsvFile
+from tsunagi.edge.csv_source import CsvSource, Timing
+from tsunagi.edge.source import SourceError
+from tsunagi.runtime.sensors import Sensor, SensorTable
 
 TABLE = SensorTable((Sensor(0, "a", "e1"),))
 SECOND = 1_000_000

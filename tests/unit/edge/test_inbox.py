@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from services.edge.inbox import Begun, CaughtUp, Inbox, Item, Message
+from tsunagi.edge.inbox import Begun, CaughtUp, Inbox, Item, Message
 
 
 def message(number: int, size: int = 1) -> Message:

@@ -8,10 +8,10 @@ import time
 import pytest
 import structlog
 
-from services.edge.inbox import Inbox, Message
-from services.edge.lines import LineBuffer, StandardInput, _listen
-from services.edge.source import SourceError
-from services.runtime.source_settings import Source
+from tsunagi.edge.inbox import Inbox, Message
+from tsunagi.edge.lines import LineBuffer, StandardInput, _listen
+from tsunagi.edge.source import SourceError
+from tsunagi.runtime.source_settings import Source
 
 LOGGER = structlog.stdlib.get_logger("test")
 

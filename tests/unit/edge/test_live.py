@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 import structlog
 
-from services.edge.decode import Decoder
-from services.edge.inbox import Begun, CaughtUp, Inbox, Message
-from services.edge.live import LiveRules, LiveSource
-from services.edge.service import Edge
-from services.edge.source import LiveProgress, Offsets, Row
-from services.edge.sources import LiveOpener
-from services.runtime.clock import ManualClock
-from services.runtime.columns import floats, pack_sensors, sensors
-from services.runtime.log import DEAD_LETTERS, PLAN, TUPLES
-from services.runtime.marks import Mark
-from services.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
-from services.runtime.sensors import Sensor, SensorTable, place, read_sensors
-from services.runtime.settings import Settings, Steps
-from services.runtime.source_settings import Source
-from services.runtime.testing import MemoryLog
+from tsunagi.edge.decode import Decoder
+from tsunagi.edge.inbox import Begun, CaughtUp, Inbox, Message
+from tsunagi.edge.live import LiveRules, LiveSource
+from tsunagi.edge.service import Edge
+from tsunagi.edge.source import LiveProgress, Offsets, Row
+from tsunagi.edge.sources import LiveOpener
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import floats, pack_sensors, sensors
+from tsunagi.runtime.log import DEAD_LETTERS, PLAN, TUPLES
+from tsunagi.runtime.marks import Mark
+from tsunagi.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
+from tsunagi.runtime.sensors import Sensor, SensorTable, place, read_sensors
+from tsunagi.runtime.settings import Settings, Steps
+from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.testing import MemoryLog
 
 STEPS = Steps(interval_s=0.1, window=10, slide=2)
 SLIDE_US, WINDOW_US = STEPS.slide_us, STEPS.window_us
@@ -536,7 +536,7 @@ def test_every_unusable_reading_has_a_letter_under_a_name_of_its_own(tmp_path):
 
 
 def test_letters_that_wait_hold_the_source_up_and_none_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.edge.dead_letters.MAX_WAITING_BYTES", 2000)
+    monkeypatch.setattr("tsunagi.edge.dead_letters.MAX_WAITING_BYTES", 2000)
     world = World(tmp_path, queue=500)
     edge = world.edge()
     producer = edge.publisher.producer

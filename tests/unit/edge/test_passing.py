@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.edge.passing import Passing
-from services.edge.source import Row
-from services.edge.window import NOT_A_NUMBER, OUT_OF_RANGE
-from services.runtime.columns import floats, sensors
-from services.runtime.sensors import Sensor
-from services.runtime.settings import Settings
 from tests.unit.edge.test_service import INTERVAL_S, ROWS, World
+from tsunagi.edge.passing import Passing
+from tsunagi.edge.source import Row
+from tsunagi.edge.window import NOT_A_NUMBER, OUT_OF_RANGE
+from tsunagi.runtime.columns import floats, sensors
+from tsunagi.runtime.sensors import Sensor
+from tsunagi.runtime.settings import Settings
 
 OWN = (Sensor(3, "a", "e", minimum=0.0), Sensor(7, "b", "e"))
 

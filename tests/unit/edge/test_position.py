@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from services.edge.position import EdgePosition, PositionFile, shared_origin
-from services.edge.source import LiveProgress, Offsets, Place, Progress, SourceError
-from services.runtime.marks import Mark
+from tsunagi.edge.position import PositionFile, shared_origin
+from tsunagi.edge.source import EdgePosition, LiveProgress, Offsets, Place, Progress, SourceError
+from tsunagi.runtime.marks import Mark
 
 POSITION = EdgePosition(
     edge="e1",

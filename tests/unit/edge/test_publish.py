@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import structlog
 
-from services.edge.publish import _SILENCE_S, Publisher
-from services.edge.spool import Spool
-from services.edge.window import Closed
-from services.runtime.clock import ManualClock
-from services.runtime.columns import floats, pack_sensors, sensors
-from services.runtime.messages import LogRecord, Placement, TupleBatch
-from services.runtime.sensors import Sensor
+from tsunagi.edge.publish import _SILENCE_S, Publisher
+from tsunagi.edge.spool import Spool
+from tsunagi.edge.window import Closed
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import floats, pack_sensors, sensors
+from tsunagi.runtime.messages import LogRecord, Placement, TupleBatch
+from tsunagi.runtime.sensors import Sensor
 
 OWN = tuple(Sensor(number, f"s{number}", "e") for number in (1, 2, 4, 9))
 PLACEMENT = Placement(serial=1, slots=4, slot=pack_sensors([3, 0, 0, 3, 2]))
@@ -114,7 +114,7 @@ def test_slots_that_ask_for_helpers_get_these_sensors_beside_their_own(edge: Edg
 def test_the_client_holds_so_many_records_and_the_others_wait_their_turn(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.edge.publish._MOST_SENT", 20)
+    monkeypatch.setattr("tsunagi.edge.publish._MOST_SENT", 20)
     for step in range(15):
         edge.publish(step)
     assert len(edge.client.sent) == 20

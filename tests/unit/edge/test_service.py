@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 import structlog
 
-from services.edge.service import Edge, run
-from services.edge.source import SourceError
-from services.edge.spool import RETRY_S, Item
-from services.runtime.clock import ManualClock, SystemClock
-from services.runtime.columns import floats, pack_sensors, sensors
-from services.runtime.heartbeat import ReplacedError
-from services.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, LogError
-from services.runtime.messages import (
+from tsunagi.edge.service import Edge, run
+from tsunagi.edge.source import SourceError
+from tsunagi.edge.spool import RETRY_S, Item
+from tsunagi.runtime.clock import ManualClock, SystemClock
+from tsunagi.runtime.columns import floats, pack_sensors, sensors
+from tsunagi.runtime.heartbeat import ReplacedError
+from tsunagi.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, LogError
+from tsunagi.runtime.messages import (
     VERSION,
     DeadLetter,
     Heartbeat,
@@ -35,9 +35,9 @@ from services.runtime.messages import (
     System,
     TupleBatch,
 )
-from services.runtime.sensors import SensorsError, place, read_sensors
-from services.runtime.settings import ConfigError, Settings
-from services.runtime.testing import MemoryLog, Network
+from tsunagi.runtime.sensors import SensorsError, place, read_sensors
+from tsunagi.runtime.settings import ConfigError, Settings
+from tsunagi.runtime.testing import MemoryLog, Network
 
 SLOTS = 2
 ROWS = 60

@@ -12,16 +12,16 @@ import structlog
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from services.edge.csv_open import CsvOpener
-from services.edge.inbox import Inbox, Message
-from services.edge.kafka_topic import KafkaFeed
-from services.edge.mqtt import MqttFeed
-from services.edge.source import LiveProgress, Offsets, Opener, SourceError
-from services.edge.sources import LiveOpener, make_opener
-from services.runtime.log import Record as LogRecord
-from services.runtime.marks import Mark, digest_of
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Settings
+from tsunagi.edge.csv_open import CsvOpener
+from tsunagi.edge.inbox import Inbox, Message
+from tsunagi.edge.kafka_topic import KafkaFeed
+from tsunagi.edge.mqtt import MqttFeed
+from tsunagi.edge.source import LiveProgress, Offsets, Opener, SourceError
+from tsunagi.edge.sources import LiveOpener, make_opener
+from tsunagi.runtime.log import Record as LogRecord
+from tsunagi.runtime.marks import Mark, digest_of
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Settings
 
 LOGGER = structlog.stdlib.get_logger("test")
 

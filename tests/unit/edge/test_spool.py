@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import structlog
 
-from services.edge.owner import Owner
-from services.edge.source import SourceError
-from services.edge.spool import RETRY_S, SPILL_S, Item, Spool
-from services.runtime.heartbeat import ReplacedError
+from tsunagi.edge.owner import Owner
+from tsunagi.edge.source import SourceError
+from tsunagi.edge.spool import RETRY_S, SPILL_S, Item, Spool
+from tsunagi.runtime.heartbeat import ReplacedError
 
 LOGGER = structlog.stdlib.get_logger("test")
 

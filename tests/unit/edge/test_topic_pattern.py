@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.edge.source import SourceError
-from services.edge.topic_pattern import TopicPattern
+from tsunagi.edge.source import SourceError
+from tsunagi.edge.topic_pattern import TopicPattern
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.edge.window import LATE, NOT_A_NUMBER, OUT_OF_RANGE, Closed, SlidingWindows
-from services.runtime.sensors import Sensor
-from services.runtime.settings import Steps
+from tsunagi.edge.window import LATE, NOT_A_NUMBER, OUT_OF_RANGE, Closed, SlidingWindows
+from tsunagi.runtime.sensors import Sensor
+from tsunagi.runtime.settings import Steps
 
 SECOND = 1_000_000
 AGGREGATES: dict[str, Callable[[Any], Any]] = {

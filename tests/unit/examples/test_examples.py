@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from examples import regex, sst, vwap
-from services.gateway.config import SlotConfig
-from services.gateway.frames import measured_run
-from services.gateway.operators import OperatorError
-from services.gateway.testkit import check_operators
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import load
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import load
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.frames import measured_run
+from tsunagi.slot.operators import OperatorError
+from tsunagi.slot.testkit import check_operators
 
 
 def config(sensors: int = 2) -> SlotConfig:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.local import results
-from services.runtime.results import Row
+from tsunagi.local import results
+from tsunagi.runtime.results import Row
 
 ROW = Row("readings", "g", 7, datetime(2024, 1, 1, tzinfo=UTC), "s1", "km/h", 1.5, 0.0, "exact", 0.0, 3, 1, 1 / 3)
 

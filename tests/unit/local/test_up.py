@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from services.local import processes
-from services.local.fleet import Fleet
-from services.local.status import print_status
-from services.local.up import System, died, local_broker, worker_names
-from services.runtime.clock import ManualClock
-from services.runtime.log import ACKS, HEARTBEATS, TOPICS
-from services.runtime.messages import Ack, Heartbeat, Level0Ack, SlotBeat
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryLog
+from tsunagi.local.fleet import Fleet
+from tsunagi.local.status import print_status
+from tsunagi.local.up import System, died, local_broker, worker_names
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import ACKS, HEARTBEATS, TOPICS
+from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, SlotBeat
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi.system import processes
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import pytest
 
-from services.local import wait
-from services.runtime.clock import ManualClock
-from services.runtime.log import TOPICS, LogError
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryLog
+from tsunagi.local import wait
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import TOPICS, LogError
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryLog
 
 TIMED_OUT = "results/0: timed out"
 

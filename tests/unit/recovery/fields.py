@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from services.runtime.columns import Floats
+from tsunagi.runtime.columns import Floats
 
 
 def paper_field(n: int, rng: np.random.Generator, *, edge_size: int = 20) -> tuple[Floats, npt.NDArray[np.intp]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.linalg import inv
 
-from services.runtime.columns import Floats
+from tsunagi.runtime.columns import Floats
 
 
 def literal(mean: Floats, joint: Floats, values: Floats) -> tuple[Floats, Floats]:

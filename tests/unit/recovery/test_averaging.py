@@ -3,15 +3,16 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from services.recovery.averaging import ModelAverage
-from services.recovery.estimation import estimate
-from services.recovery.filter import Recovery
-from services.recovery.model import Model, ModelError
-from services.recovery.moments import Moments, Structure
-from services.recovery.refit import FadingMoments, Refit
-from services.recovery.search import Candidate
-from services.runtime.columns import Floats
 from tests.unit.recovery.test_moments import base, walk
+from tsunagi.recovery.averaging import ModelAverage
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.estimation import estimate
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.moments import Moments, Structure
+from tsunagi.recovery.refit import FadingMoments, Refit
+from tsunagi.recovery.search import Candidate
+from tsunagi.runtime.columns import Floats
 
 EDGES = ["a", "b", "c", "d"]
 ALONE = Structure("diagonal", 0.9, 0.5)

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from services.recovery.batch import RecoveryBatch
-from services.recovery.filter import Recovery
-from services.recovery.model import Model, ModelError
 from tests.unit.recovery.literal import random_joint
+from tsunagi.recovery.batch import RecoveryBatch
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model
 
 
 def models(count: int, n: int, *, diagonal: bool = False) -> list[Model]:

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from services.recovery.calibration import LEAST_OUTAGES, SHADOW_STEPS, Calibration, Shadow, Turns
-from services.recovery.factors import Traits
-from services.recovery.filter import Recovery
-from services.recovery.model import Model
-from services.recovery.moments import Moments, Structure
-from services.runtime.columns import Floats
 from tests.unit.recovery.test_moments import base, walk
+from tsunagi.recovery.calibration import LEAST_OUTAGES, SHADOW_STEPS, Calibration, Shadow, Turns
+from tsunagi.recovery.factors import Traits
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.moments import Moments, Structure
+from tsunagi.runtime.columns import Floats
 
 TABLE = ((0.5, 1.0),)
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from services.recovery.coverage import KINDS, LEAST_OF_A_SENSOR, Coverage, ages
-from services.recovery.factors import Traits
+from tsunagi.recovery.coverage import KINDS, LEAST_OF_A_SENSOR, Coverage, ages
+from tsunagi.recovery.factors import Traits
 
 
 def test_each_truth_counts_once_in_each_kind_of_classes() -> None:

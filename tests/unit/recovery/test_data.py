@@ -8,8 +8,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from services.recovery.fit import read_history
-from services.runtime.sensors import read_sensors
+from tsunagi.recovery.fit import read_history
+from tsunagi.runtime.sensors import read_sensors
 
 DATA = Path(__file__).parents[3] / "data"
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from services.cli import cli
-from services.recovery.explore import Scenario, draw, explore
-from services.recovery.filter import Recovery
-from services.recovery.helpers import steps_within, told
-from services.recovery.model import Model, ModelError
 from tests.unit.recovery.fields import spatial_field
+from tsunagi.cli import cli
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.explore import Scenario, draw, explore
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.helpers import steps_within, told
+from tsunagi.recovery.model import Model
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.recovery.factors import COLUMNS, MOST_SHAPE, Factors, Traits
-from services.recovery.filter import Recovery
-from services.recovery.model import Model, ModelError
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.messages import Calibrated
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.factors import COLUMNS, MOST_SHAPE, Factors, Traits
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.messages import Calibrated
 
 MODEL = Model(
     ("a", "b"),

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from services.recovery.factors import Factors
-from services.recovery.filter import Recovery, StepEstimate
-from services.recovery.forms import FORMS
-from services.recovery.model import Model, ModelError
-from services.runtime.columns import Floats
-from services.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 from tests.unit.recovery.literal import literal, random_joint
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.factors import Factors
+from tsunagi.recovery.filter import Recovery, StepEstimate
+from tsunagi.recovery.forms import FORMS
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 
 NAN = float("nan")
 
@@ -324,14 +325,14 @@ def test_the_condition_number_of_many_sensors_is_that_of_all_eigenvalues(monkeyp
     matrix = (matrix + matrix.T) / 2
     model = Model(tuple(names(n)), np.zeros(n), np.ones(n), np.full(n, 0.5), matrix, np.eye(n), np.zeros(n))
     whole = Recovery(model)
-    monkeypatch.setattr("services.recovery.forms.FEW", 2)
+    monkeypatch.setattr("tsunagi.recovery.forms.FEW", 2)
     found = Recovery(model)
     assert found.condition == pytest.approx(whole.condition, rel=1e-3)
     assert (found.form, found.nugget) == (whole.form, whole.nugget)
 
 
 def test_what_is_no_covariance_of_many_sensors_is_refused(monkeypatch):
-    monkeypatch.setattr("services.recovery.forms.FEW", 2)
+    monkeypatch.setattr("tsunagi.recovery.forms.FEW", 2)
     bad = np.eye(20)
     bad[3, 4] = bad[4, 3] = 2.0
     model = Model(tuple(names(20)), np.zeros(20), np.ones(20), np.full(20, 0.5), np.eye(20), bad, np.zeros(20))
@@ -366,8 +367,8 @@ def test_large_models_take_another_way_to_the_same_numbers(monkeypatch, share, d
     values[rng.random(values.shape) < share] = np.nan
     means, sds = literal(mean, joint, values)
     for cached in (2**16, 100, 2):  # all rows at once, a few, one
-        monkeypatch.setattr("services.recovery.forms.CACHED", cached)
-        monkeypatch.setattr("services.recovery.forms.HALVED", min(cached, 4))
+        monkeypatch.setattr("tsunagi.recovery.forms.CACHED", cached)
+        monkeypatch.setattr("tsunagi.recovery.forms.HALVED", min(cached, 4))
         recovery = Recovery(model)
         for row, mean_row, sd_row in zip(values, means, sds, strict=True):
             found = recovery.step(row)
@@ -415,7 +416,7 @@ def test_another_tolerance_holds_from_the_next_step_on() -> None:
 
 
 def test_a_large_filter_that_has_read_nothing_believes_its_prior_and_computes_nothing(monkeypatch):
-    monkeypatch.setattr("services.recovery.filter.FEW", 5)
+    monkeypatch.setattr("tsunagi.recovery.filter.FEW", 5)
     draw = np.random.default_rng(1)
     root = draw.normal(size=(8, 20))
     prior = root @ root.T / 20

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.recovery.estimation import estimate
-from services.recovery.filter import Recovery
-from services.recovery.fit import fit_anywhere, fit_history, read_history, summary, windows
-from services.recovery.model import ModelError
-from services.runtime.columns import Floats
-from services.runtime.messages import EXACT
-from services.runtime.sensors import Sensor, SensorTable, place, read_sensors
-from services.runtime.settings import Settings, Steps
+from tsunagi.commands.fit import fit_anywhere
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.estimation import estimate
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.fit import fit_history, read_history, summary, windows
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.messages import EXACT
+from tsunagi.runtime.sensors import Sensor, SensorTable, place, read_sensors
+from tsunagi.runtime.settings import Settings, Steps
 
 DATA = Path(__file__).parents[3] / "data"
 NAN = math.nan
@@ -287,8 +288,8 @@ def test_large_histories_go_through_spark_and_it_is_said_where_there_is_none(sma
     settings = Settings()
     plain, _ = fit_anywhere(settings, file, table, 1.0, "none")
     assert plain.identity == fit_history(file, table, settings.steps)[0].identity
-    monkeypatch.setattr("services.recovery.fit.IN_MEMORY_BYTES", 100)
-    monkeypatch.setitem(sys.modules, "spark.fit", None)
+    monkeypatch.setattr("tsunagi.recovery.fit.IN_MEMORY_BYTES", 100)
+    monkeypatch.setitem(sys.modules, "tsunagi_spark.fit", None)
     with pytest.raises(ModelError, match=r"small\.csv: about 0 MiB of readings are fitted through Spark, but spark"):
         fit_anywhere(settings, file, table, 1.0, "none")
     assert fit_anywhere(settings, file, table, 1.0, "none", spark=False)[0].identity == plain.identity

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from services.recovery import forms
-from services.recovery.filter import Recovery
-from services.recovery.model import Model
-from services.recovery.moments import Structure, of_covariance
-from services.runtime.columns import Floats
+from tsunagi.recovery import forms
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.moments import Structure, of_covariance
+from tsunagi.runtime.columns import Floats
 
 
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 130, 257])

@@ -2,10 +2,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from services.recovery.helpers import HelpersError, ListOrder, choose_helpers, variance_threshold
-from services.recovery.partition import partition
-from services.runtime.columns import Floats
 from tests.unit.recovery.fields import paper_field, spatial_field
+from tsunagi.recovery.helpers import HelpersError, ListOrder, choose_helpers, variance_threshold
+from tsunagi.recovery.partition import partition
+from tsunagi.runtime.columns import Floats
 
 
 def given(covariance: Floats, read: npt.ArrayLike, targets: npt.NDArray[np.intp]) -> Floats:
@@ -74,7 +74,7 @@ def test_first_look_is_only_an_abbreviation(fleet, monkeypatch):
     correlation, edges, of = fleet
     lost, slot = np.flatnonzero(edges == 4), np.flatnonzero(of == 1)
     whole = choose_helpers(correlation, slot, lost, 0.2)
-    monkeypatch.setattr("services.recovery.helpers.FIRST_LOOK", 3)
+    monkeypatch.setattr("tsunagi.recovery.helpers.FIRST_LOOK", 3)
     short = choose_helpers(correlation, slot, lost, 0.2)
     assert np.array_equal(short.satisfied, whole.satisfied)
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from services.recovery.history import list_history, read_history
-from services.recovery.model import ModelError
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.history import list_history, read_history
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 NOON_US = round(NOON.timestamp() * 1e6)
@@ -85,7 +85,7 @@ def test_a_directory_is_one_history(tmp_path):
 
 
 def test_files_of_a_directory_without_times_are_numbered_through(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.recovery.history_csv.PIECE_BYTES", 8)
+    monkeypatch.setattr("tsunagi.recovery.history_csv.PIECE_BYTES", 8)
     for number in range(2):
         (tmp_path / f"{number}.csv").write_text("a,b\n" + "".join(f"{row},{number}\n\n" for row in range(20)))
     files = list_history(tmp_path)
@@ -124,8 +124,8 @@ def test_pieces_of_a_csv_are_its_rows(tmp_path, monkeypatch, timed):
     path = tmp_path / "a.csv"
     path.write_text("\r\n".join(lines))
     whole = read_history(path)
-    monkeypatch.setattr("services.recovery.history_csv.PIECE_BYTES", 300)
-    monkeypatch.setattr("services.recovery.history_piece.BATCH_CELLS", 12)
+    monkeypatch.setattr("tsunagi.recovery.history_csv.PIECE_BYTES", 300)
+    monkeypatch.setattr("tsunagi.recovery.history_piece.BATCH_CELLS", 12)
     files = list_history(path)
     assert len(files.pieces) > 10
     np.testing.assert_array_equal(whole.values, values)
@@ -142,7 +142,7 @@ def test_pieces_of_a_csv_are_its_rows(tmp_path, monkeypatch, timed):
 
 
 def test_a_bad_cell_far_down_is_named_by_its_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.recovery.history_csv.PIECE_BYTES", 50)
+    monkeypatch.setattr("tsunagi.recovery.history_csv.PIECE_BYTES", 50)
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "1,2\n" * 99 + "1,x\n")
     with pytest.raises(ModelError, match=r"a\.csv, line 101, column .b.: found 'x'"):

@@ -3,9 +3,9 @@ import sys
 import numpy as np
 import pytest
 
-from services.recovery.model import ModelError
 from tests.bench import imputers
 from tests.bench.recovery_data import read
+from tsunagi.recovery.errors import ModelError
 
 
 def test_iterative_svd_completes_what_has_its_rank():

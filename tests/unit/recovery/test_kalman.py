@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from statsmodels.tsa.statespace.kalman_filter import KalmanFilter
 
-from services.recovery.filter import Recovery
-from services.recovery.forms import FORMS
-from services.recovery.model import Model
-from services.runtime.columns import Floats
 from tests.unit.recovery.literal import random_joint
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.forms import FORMS
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import Floats
 
 N, STEPS = 12, 40
 

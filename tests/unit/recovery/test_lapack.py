@@ -10,11 +10,11 @@ import pytest
 from scipy.linalg import blas
 from scipy.linalg import lapack as plain
 
-from services.recovery import lapack
-from services.recovery.forms import choose_form
-from services.recovery.helpers import best_variance
-from services.recovery.model import Model
-from services.runtime.columns import Floats
+from tsunagi.recovery import lapack
+from tsunagi.recovery.forms import choose_form
+from tsunagi.recovery.helpers import best_variance
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import Floats
 
 N = 150
 SIZES = (float("inf"), 0.0)

@@ -3,9 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.recovery.model import Model, ModelError, mirror
-from services.runtime.columns import Floats
 from tests.unit.recovery.literal import random_joint
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.symmetric import mirror
+from tsunagi.runtime.columns import Floats
 
 ABC = ("a", "b", "c", "d", "e")
 

@@ -3,12 +3,13 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from services.recovery.estimation import estimate
-from services.recovery.filter import Recovery
-from services.recovery.model import Model, ModelError
-from services.recovery.moments import Moments, Structure, covariance, detect_period, of_joint, profile_of
-from services.recovery.refit import Refit, moments_of
-from services.runtime.columns import Floats
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.estimation import estimate
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.moments import Moments, Structure, covariance, detect_period, of_joint, profile_of
+from tsunagi.recovery.refit import Refit, moments_of
+from tsunagi.runtime.columns import Floats
 
 
 def base(n: int) -> Model:
@@ -101,7 +102,7 @@ def test_a_fit_takes_up_a_profile_that_helps_and_no_other():
 @pytest.mark.slow
 def test_a_model_with_a_profile_survives_its_file(tmp_path):
     x = walk(100, 4) + 3 * np.sin(2 * np.pi * np.arange(100) / 12)[:, None]
-    model = Model.fit(x, period=12, edges=["a", "a", "b", "b"])
+    model = estimate(x, [f"s{place}" for place in range(4)], period=12, edges=["a", "a", "b", "b"])[0]
     assert model.profile is not None
     model.save(tmp_path / "a.model")
     again = Model.load(tmp_path / "a.model")

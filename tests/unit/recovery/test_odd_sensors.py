@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.recovery.estimation import base_of, estimate
-from services.recovery.filter import Recovery
-from services.recovery.forms import choose_form
-from services.recovery.model import Model
-from services.recovery.moments import GivenMoments, Moments
-from services.recovery.search import Part
 from tests.unit.recovery.test_estimation import factor_history, names
+from tsunagi.recovery.estimation import base_of, estimate
+from tsunagi.recovery.filter import Recovery
+from tsunagi.recovery.forms import choose_form
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.moments import GivenMoments, Moments
+from tsunagi.recovery.search import Part
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_duplicated_and_dependent_sensors_are_named_and_their_model_can_be_used_
 @pytest.mark.slow
 def test_a_fit_of_what_is_singular_says_so_in_its_file(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        "services.recovery.estimation.choose_form", lambda model: replace(choose_form(model), condition=np.inf)
+        "tsunagi.recovery.estimation.choose_form", lambda model: replace(choose_form(model), condition=np.inf)
     )
     model, report = estimate(factor_history(60, 4, np.random.default_rng(9)), names(4))
     assert report.condition == np.inf

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.recovery.partition import METHODS, Method, PartitionError, Slots, objective, partition
-from services.runtime.columns import Floats
 from tests.unit.recovery.fields import paper_field, spatial_field
+from tsunagi.recovery.partition import METHODS, Method, PartitionError, Slots, objective, partition
+from tsunagi.runtime.columns import Floats
 
 BOTH: tuple[Method, Method] = ("proposed", "proposed-swap")
 

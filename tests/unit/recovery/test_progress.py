@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from services.recovery import progress as module
-from services.recovery.progress import Progress, Stage
+from tsunagi.recovery import progress as module
+from tsunagi.recovery.progress import Progress, Stage
 
 
 class Clock:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.recovery import refits
+from tsunagi.recovery import refits
 
 KEPT_S = 1000.0
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.recovery.estimation import halves
-from services.recovery.moments import Structure
-from services.recovery.scores import USUAL_MISSING, WHOLE_WEIGHT, Scores
-from services.recovery.search import Candidate
+from tsunagi.recovery.estimation import halves
+from tsunagi.recovery.moments import Structure
+from tsunagi.recovery.scores import USUAL_MISSING, WHOLE_WEIGHT, Scores
+from tsunagi.recovery.search import Candidate
 
 QUICK = Candidate(Structure("diagonal", 0.1, 0.5), False, (0.01, 0.01, 0.01), (0.4, 0.4, 0.4))
 STEADY = Candidate(Structure("diagonal", 0.1, 0.9), False, (0.04, 0.04, 0.04), (0.1, 0.1, 0.1))

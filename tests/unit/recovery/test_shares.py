@@ -3,16 +3,16 @@ import math
 import numpy as np
 import pytest
 
-from services.recovery.fit import Columns
-from services.recovery.history import list_history
-from services.recovery.model import ModelError
-from services.recovery.moments import Moments
-from services.recovery.shares import Work, summed, whole_steps
-from services.recovery.sums import Sums, Units
-from services.recovery.windows import history_steps
-from services.runtime.columns import Floats
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Steps
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.fit import Columns
+from tsunagi.recovery.history import list_history
+from tsunagi.recovery.moments import Moments
+from tsunagi.recovery.shares import Work, summed, whole_steps
+from tsunagi.recovery.sums import Sums, Units
+from tsunagi.recovery.windows import history_steps
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Steps
 
 NAN = math.nan
 TABLE = SensorTable(tuple(Sensor(i, f"s{i}", "e", max_age_s=(NAN, 9.0, 50.0)[i % 3], maximum=90.0) for i in range(6)))
@@ -41,8 +41,8 @@ def history(request, tmp_path, monkeypatch):
         lines.append(",".join(texts if times is None else [str(times[row]), *texts]))
     path = tmp_path / "a.csv"
     path.write_text("\n".join(lines))
-    monkeypatch.setattr("services.recovery.history_csv.PIECE_BYTES", 700)
-    monkeypatch.setattr("services.recovery.windows.BLOCK_CELLS", 60)
+    monkeypatch.setattr("tsunagi.recovery.history_csv.PIECE_BYTES", 700)
+    monkeypatch.setattr("tsunagi.recovery.windows.BLOCK_CELLS", 60)
     return path, values, None if times is None else times * 10**6
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.recovery.model import Model, ModelError
-from services.recovery.store import load_from_store, publish, store_path
 from tests.unit.recovery.literal import random_joint
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.store import load_from_store, publish, store_path
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from services.recovery.moments import Moments
-from services.recovery.sums import Sums, Units, tile_places
-from services.runtime.columns import Floats
+from tsunagi.recovery.moments import Moments
+from tsunagi.recovery.sums import Sums, Units, tile_places
+from tsunagi.runtime.columns import Floats
 
 
 def history(steps: int, n: int, *, gaps: float, seed: int = 0) -> Floats:
@@ -65,7 +65,7 @@ def test_steps_left_out_are_steps_without_readings(lag):
 
 
 def test_tiles_of_more_than_one_cover_a_matrix(monkeypatch):
-    monkeypatch.setattr("services.recovery.sums.TILE", 3)
+    monkeypatch.setattr("tsunagi.recovery.sums.TILE", 3)
     assert len(tile_places(7, triangle=False)) == 9
     rows = history(80, 7, gaps=0.1)
     units = Units(np.zeros(7), np.ones(7))

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from services.recovery.model import Model
-from services.recovery.suspects import PARDON, STRIKES, WARM_STEPS, Suspects
-from services.runtime.columns import Floats
 from tests.unit.recovery.fields import paper_field
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.suspects import PARDON, STRIKES, WARM_STEPS, Suspects
+from tsunagi.runtime.columns import Floats
 
 N = 30
 

@@ -3,12 +3,12 @@ import math
 import numpy as np
 import pytest
 
-from services.edge.window import SlidingWindows
-from services.recovery.model import ModelError
-from services.recovery.windows import Cut, Windows, history_steps
-from services.runtime.columns import Floats
-from services.runtime.sensors import Sensor
-from services.runtime.settings import Steps
+from tsunagi.edge.window import SlidingWindows
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.windows import Cut, Windows, history_steps
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.sensors import Sensor
+from tsunagi.runtime.settings import Steps
 
 NAN = math.nan
 START_US = 1_600_000_000_000_000
@@ -80,7 +80,7 @@ def test_pieces_of_rows_make_the_same_steps(chunk):
 
 
 def test_a_long_gap_is_leapt_over(monkeypatch):
-    monkeypatch.setattr("services.recovery.windows.BLOCK_CELLS", 80)
+    monkeypatch.setattr("tsunagi.recovery.windows.BLOCK_CELLS", 80)
     times, values = readings(60, 3, gap_us=365 * 86_400_000_000)
     steps, ages = Steps(), np.full(4, NAN)
     made = Windows(Cut.of(steps, times), steps.aggregate, ages)

@@ -1,1 +1,1 @@
-"""Tests of services/runtime."""
+"""Tests of services/tsunagi/runtime."""

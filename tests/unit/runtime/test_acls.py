@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from services.runtime import log as topics
-from services.runtime.acls import READS, WRITES, bindings, needed, roles
-from services.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, TOPICS, TUPLES
-from services.runtime.settings import ConfigError, Kafka
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.acls import READS, WRITES, bindings, needed, roles
+from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, TOPICS, TUPLES
+from tsunagi.runtime.settings import ConfigError, Kafka
 
 ROOT = Path(__file__).resolve().parents[3]
 USERS = roles(["edge-1", "edge-2"])
@@ -59,10 +59,27 @@ def test_an_edge_is_no_other_user(edge: str) -> None:
 
 # Which code runs as whom; what it names of the topics must be in the table.
 CODE = {
-    "edge": ["services/edge/publish.py", "services/edge/dead_letters.py", "services/runtime/heartbeat.py"],
-    "gateway": ["services/gateway/host.py", "services/gateway/slot.py", "services/runtime/heartbeat.py"],
-    "scaler": ["services/scaler/scaler.py", "services/scaler/outside.py", "services/runtime/heartbeat.py"],
-    "spark": ["spark/service.py", "spark/decode.py", "spark/acknowledge.py", "services/runtime/placement.py"],
+    "edge": [
+        "services/tsunagi/edge/publish.py",
+        "services/tsunagi/edge/dead_letters.py",
+        "services/tsunagi/runtime/heartbeat.py",
+    ],
+    "gateway": [
+        "services/tsunagi/worker/host.py",
+        "services/tsunagi/slot/slot.py",
+        "services/tsunagi/runtime/heartbeat.py",
+    ],
+    "scaler": [
+        "services/tsunagi/scaler/scaler.py",
+        "services/tsunagi/scaler/outside.py",
+        "services/tsunagi/runtime/heartbeat.py",
+    ],
+    "spark": [
+        "spark/tsunagi_spark/service.py",
+        "spark/tsunagi_spark/decode.py",
+        "spark/tsunagi_spark/acknowledge.py",
+        "services/tsunagi/runtime/placement.py",
+    ],
 }
 
 
@@ -72,7 +89,7 @@ def test_the_table_has_every_topic_that_the_code_names(role: str) -> None:
     named = set()
     for path in CODE[role]:
         for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == "services.runtime.log":
+            if isinstance(node, ast.ImportFrom) and node.module == "tsunagi.runtime.log":
                 named |= {constants[alias.name] for alias in node.names if alias.name in constants}
     assert named
     assert named <= set(needed(role))

@@ -7,12 +7,11 @@ import pytest
 import structlog
 from prometheus_client import REGISTRY
 
-from services.gateway.slot import parse
-from services.runtime.auth import SignedLog, Verifier, authenticated, forgery, sign
-from services.runtime.clock import ManualClock
-from services.runtime.keys import CONTROL, EDGE, KEY_BYTES, Keys, derive, fingerprint, read_keys
-from services.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, TUPLES, Position, Record
-from services.runtime.messages import (
+from tsunagi.runtime.auth import SignedLog, Verifier, authenticated, forgery, sign
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.keys import CONTROL, EDGE, KEY_BYTES, Keys, derive, fingerprint, read_keys
+from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, TUPLES, Position, Record
+from tsunagi.runtime.messages import (
     VERSION,
     Ack,
     Assignment,
@@ -26,9 +25,10 @@ from services.runtime.messages import (
     SlotBeat,
     TupleBatch,
 )
-from services.runtime.reading import read_message
-from services.runtime.settings import ConfigError, Kafka, Security, Settings
-from services.runtime.testing import MemoryLog
+from tsunagi.runtime.reading import read_message
+from tsunagi.runtime.settings import ConfigError, Kafka, Security, Settings
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi.slot.slot import parse
 
 MASTER = bytes(range(32))
 OTHER = bytes(range(1, 33))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from services.runtime.clock import JUMP_US, ManualClock, SteadyClock
+from tsunagi.runtime.clock import JUMP_US, ManualClock, SteadyClock
 
 HOUR_US = 3_600_000_000
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from services.runtime import columns
-from services.runtime.messages import TupleBatch
+from tsunagi.runtime import columns
+from tsunagi.runtime.messages import TupleBatch
 
 
 @pytest.mark.slow

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.demo.inputs import prepare
-from services.demo.truth import read_readings
-from services.edge.csv_file import CsvFile, check_csv
-from services.recovery.history import read_history
-from services.runtime.csv_text import CsvError, read_header, read_table, row_writer
-from services.runtime.naming import sensor_fault, text_fault
-from services.runtime.sensors import Sensor, SensorTable, read_sensors
+from tsunagi.demo.inputs import prepare
+from tsunagi.demo.truth import read_readings
+from tsunagi.edge.csv_file import CsvFile, check_csv
+from tsunagi.recovery.history import read_history
+from tsunagi.runtime.csv_text import CsvError, read_header, read_table, row_writer
+from tsunagi.runtime.naming import sensor_fault, text_fault
+from tsunagi.runtime.sensors import Sensor, SensorTable, read_sensors
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 FORMS = {
@@ -103,7 +103,7 @@ def test_whatever_a_sensor_is_called_the_demo_finds_it(tmp_path: Path, names: li
     if any(not name or sensor_fault(name) for name in names):
         with pytest.raises(ValueError, match=r"found|empty") as caught:
             prepare(path, 2, None, out)
-        assert type(caught.value).__module__.startswith("services.")
+        assert type(caught.value).__module__.startswith("tsunagi.")
         return
     inputs = prepare(path, 2, None, out)
     assert [sensor.name for sensor in read_sensors(inputs.sensors).sensors] == names

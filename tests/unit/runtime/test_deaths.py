@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.deaths import MOST, SOON_S, no_vain_starts
-from services.runtime.log import LogError
-from services.runtime.settings import ConfigError
+from tsunagi.runtime.deaths import MOST, SOON_S, no_vain_starts
+from tsunagi.runtime.log import LogError
+from tsunagi.runtime.settings import ConfigError
 
 
 class Life:

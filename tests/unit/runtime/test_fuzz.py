@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from services.runtime.door import UnusableError, decode
-from services.runtime.messages import tsunagi_pb2
 from tests.fuzz.messages import message_of, mutated, spoiled
 from tests.fuzz.run import fuzz
+from tsunagi.runtime.door import UnusableError, decode
+from tsunagi.runtime.messages import tsunagi_pb2
 
 
 @pytest.mark.parametrize("name", sorted(tsunagi_pb2.DESCRIPTOR.message_types_by_name))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from services.runtime.health import HealthError, HealthServer
+from tsunagi.runtime.health import HealthError, HealthServer
 
 
 class State:

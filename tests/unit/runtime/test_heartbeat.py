@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.heartbeat import Namesake
-from services.runtime.messages import Heartbeat
+from tsunagi.runtime.heartbeat import Namesake
+from tsunagi.runtime.messages import Heartbeat
 
 OWN = 100
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from services.runtime.kafka import KafkaLog, client_options
-from services.runtime.kafka_errors import ADVICE, Cause, said
-from services.runtime.log import TUPLES, LogError
-from services.runtime.settings import ConfigError, Kafka
+from tsunagi.runtime.kafka import KafkaLog, client_options
+from tsunagi.runtime.kafka_errors import ADVICE, Cause, said
+from tsunagi.runtime.log import TUPLES, LogError
+from tsunagi.runtime.settings import ConfigError, Kafka
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
@@ -83,7 +83,7 @@ def no_broker() -> Iterator[int]:
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, settings: Kafka) -> str:
-    monkeypatch.setattr("services.runtime.kafka._ADMIN_S", 0.7)
+    monkeypatch.setattr("tsunagi.runtime.kafka._ADMIN_S", 0.7)
     log = KafkaLog(settings.model_copy(update={"options": {"log_level": 0} | settings.options}))
     with pytest.raises(LogError) as caught:
         log.partitions(TUPLES)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.kafka import client_options, topic_layout
-from services.runtime.log import LATE, TUPLES
-from services.runtime.settings import ConfigError, Kafka, Settings, load
+from tsunagi.runtime.kafka import client_options, topic_layout
+from tsunagi.runtime.log import LATE, TUPLES
+from tsunagi.runtime.settings import ConfigError, Kafka, Settings, load
 
 
 def test_plain_is_as_it_was() -> None:

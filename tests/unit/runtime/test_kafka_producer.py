@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from services.runtime import kafka
-from services.runtime.kafka import GAPLESS, KafkaLog
-from services.runtime.settings import Kafka
+from tsunagi.runtime import kafka
+from tsunagi.runtime.kafka import GAPLESS, KafkaLog
+from tsunagi.runtime.settings import Kafka
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,7 +33,7 @@ def test_a_durable_producer_ends_with_the_first_record_that_is_refused(made: lis
 
 def test_only_what_is_worthless_when_late_is_written_by_other_producers() -> None:
     found = set()
-    for path in [*ROOT.glob("services/**/*.py"), *ROOT.glob("spark/*.py")]:
+    for path in [*ROOT.glob("services/**/*.py"), *ROOT.glob("spark/**/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "producer":
                 # (`authenticated` hands on what it was asked)
@@ -44,4 +44,7 @@ def test_only_what_is_worthless_when_late_is_written_by_other_producers() -> Non
                 }
             if isinstance(node, ast.Attribute) and node.attr == "Producer" and "confluent" in ast.unparse(node):
                 found.add(str(path.relative_to(ROOT)))
-    assert found == {"services/gateway/host.py", "services/runtime/heartbeat.py"}  # control records and heartbeats
+    assert found == {
+        "services/tsunagi/worker/host.py",
+        "services/tsunagi/runtime/heartbeat.py",
+    }  # control records and heartbeats

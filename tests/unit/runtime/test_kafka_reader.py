@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
-from services.runtime import kafka
-from services.runtime.kafka import DEAF_S, KafkaReader
-from services.runtime.log import HEARTBEATS, PLAN, TUPLES, Position
+from tsunagi.runtime import kafka
+from tsunagi.runtime.kafka import DEAF_S, KafkaReader
+from tsunagi.runtime.log import HEARTBEATS, PLAN, TUPLES, Position
 
 
 class Message:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from services.runtime import logs
+from tsunagi.runtime import logs
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.loop import DONE, FAILED, REFUSED, StopFlag, run_service
-from services.runtime.sensors import SensorsError
-from services.runtime.settings import ConfigError
+from tsunagi.runtime.loop import DONE, FAILED, REFUSED, StopFlag, run_service
+from tsunagi.runtime.sensors import SensorsError
+from tsunagi.runtime.settings import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,7 +45,7 @@ def test_outside_the_main_thread_it_is_a_plain_flag() -> None:
 @pytest.mark.slow
 def test_second_signal_ends_the_process() -> None:
     code = (
-        "import signal; from services.runtime.loop import StopFlag; stop = StopFlag();"
+        "import signal; from tsunagi.runtime.loop import StopFlag; stop = StopFlag();"
         "signal.raise_signal(signal.SIGTERM); assert stop.is_set(); signal.raise_signal(signal.SIGTERM)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60)

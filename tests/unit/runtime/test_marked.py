@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.local.up import wipe
-from services.runtime.marked import CHECKPOINT, DEMO, MARKER, STATE, empty, mark, marked
-from services.runtime.settings import Settings, Spark
+from tsunagi.local.up import wipe
+from tsunagi.runtime.marked import CHECKPOINT, DEMO, MARKER, STATE, empty, mark, marked
+from tsunagi.runtime.settings import Settings, Spark
 
 KINDS = {"state": STATE, "checkpoint": CHECKPOINT, "demo": DEMO}
 FOREIGN = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.runtime.clock import ManualClock
-from services.runtime.log import Position, Record
-from services.runtime.marks import NO_MARK, Mark, digest_of, record_before
-from services.runtime.testing import MemoryLog
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import Position, Record
+from tsunagi.runtime.marks import NO_MARK, Mark, digest_of, record_before
+from tsunagi.runtime.testing import MemoryLog
 
 
 def test_records_differ_by_offset_time_key_and_value_and_nothing_is_mistaken_for_something() -> None:

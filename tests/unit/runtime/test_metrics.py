@@ -5,7 +5,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
-from services.runtime import metrics
+from tsunagi.runtime import metrics
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.names import NO_NAME, Name, pack_key, unpack_key
+from tsunagi.runtime.names import NO_NAME, Name, pack_key, unpack_key
 
 GENERATIONS = st.integers(0, 2**64 - 1)
 SLOTS = st.integers(0, 2**32 - 1)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.log import TOPICS
-from services.runtime.naming import edge_fault, node_fault, sensor_fault, text_fault
-from services.runtime.settings import Kafka
+from tsunagi.runtime.log import TOPICS
+from tsunagi.runtime.naming import edge_fault, node_fault, sensor_fault, text_fault
+from tsunagi.runtime.settings import Kafka
 
 
 @given(st.text(min_size=1, max_size=120))

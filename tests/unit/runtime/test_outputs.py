@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.clock import ManualClock
-from services.runtime.columns import pack_floats, pack_octets, pack_sensors
-from services.runtime.log import RECOVERED, RESULTS
-from services.runtime.messages import Recovered
-from services.runtime.names import Name, pack_key
-from services.runtime.outputs import Outputs, open_results
-from services.runtime.results import Results
-from services.runtime.sensors import SensorTable, read_sensors
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryLog
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.log import RECOVERED, RESULTS
+from tsunagi.runtime.messages import Recovered
+from tsunagi.runtime.names import Name, pack_key
+from tsunagi.runtime.outputs import Outputs, open_results
+from tsunagi.runtime.results import Results
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryLog
 
 TUPLES = Settings(query={"mode": "tuples", "operators": ()})
 

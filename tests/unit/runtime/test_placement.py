@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.clock import ManualClock
-from services.runtime.columns import pack_sensors
-from services.runtime.log import PLAN
-from services.runtime.messages import Assignment, Placement, Plan
-from services.runtime.placement import PlacementReader, read_placement
-from services.runtime.testing import MemoryLog
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.log import PLAN
+from tsunagi.runtime.messages import Assignment, Placement, Plan
+from tsunagi.runtime.placement import PlacementReader, read_placement
+from tsunagi.runtime.testing import MemoryLog
 
 
 @pytest.fixture

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import structlog
 
-from services.demo.evidence import read_placement as judged_placement
-from services.edge.publish import PlacementReader as EdgeReader
-from services.gateway.plan_book import PlanBook
-from services.local.plan import append_plan
-from services.runtime.clock import ManualClock
-from services.runtime.columns import pack_sensors
-from services.runtime.log import PLAN, LogError, Producer, Record
-from services.runtime.messages import (
+from tsunagi.demo.evidence import read_placement as judged_placement
+from tsunagi.edge.publish import PlacementReader as EdgeReader
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.log import PLAN, LogError, Producer, Record
+from tsunagi.runtime.messages import (
     VERSION,
     Assignment,
     HelperRequest,
@@ -25,11 +23,13 @@ from services.runtime.messages import (
     StandbyTarget,
     Workers,
 )
-from services.runtime.placement import read_placement
-from services.runtime.plan import MOST, Words, word_of
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryLog
+from tsunagi.runtime.placement import read_placement
+from tsunagi.runtime.plan import MOST, Words, word_of
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi.system.plan import append_plan
+from tsunagi.worker.plan_book import PlanBook
 
 TABLE = SensorTable(tuple(Sensor(number, f"s{number}", "e") for number in range(3)))
 LOGGER = structlog.get_logger()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.door import UnusableError, decode
-from services.runtime.messages import (
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.door import UnusableError, decode
+from tsunagi.runtime.messages import (
     Ack,
     Array,
     Arrays,
@@ -31,7 +31,7 @@ from services.runtime.messages import (
     Workers,
     tsunagi_pb2,
 )
-from services.runtime.ranges import ALIKE, INT64_MAX, MAX_TIME_US, NOT_YET, RANGES, Digest, Part, fault
+from tsunagi.runtime.ranges import ALIKE, INT64_MAX, MAX_TIME_US, NOT_YET, RANGES, Digest, Part, fault
 
 ROOT = Path(__file__).parents[3]
 MESSAGES: dict[str, Descriptor] = dict(tsunagi_pb2.DESCRIPTOR.message_types_by_name)
@@ -57,11 +57,11 @@ def test_of_a_record_with_a_body_the_body_alone_has_ranges(name: str) -> None:
 
 def test_nobody_else_parses_records() -> None:
     found = set()
-    for path in [*ROOT.glob("services/**/*.py"), *ROOT.glob("spark/*.py")]:
+    for path in [*ROOT.glob("services/**/*.py"), *ROOT.glob("spark/**/*.py")]:
         tree = ast.parse(path.read_text())
         if any(isinstance(node, ast.Attribute) and node.attr in PARSERS for node in ast.walk(tree)):
             found.add(str(path.relative_to(ROOT)))
-    assert found == {"services/runtime/door.py"}
+    assert found == {"services/tsunagi/runtime/door.py"}
 
 
 BATCH = TupleBatch(edge="e", step=5, event_time_us=5, sensor=pack_sensors([1, 2]), value=pack_floats([1.0, math.nan]))

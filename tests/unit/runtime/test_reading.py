@@ -4,9 +4,9 @@ import pytest
 import structlog
 from prometheus_client import REGISTRY
 
-from services.runtime.log import PLAN, Record
-from services.runtime.messages import VERSION, Plan
-from services.runtime.reading import read_message
+from tsunagi.runtime.log import PLAN, Record
+from tsunagi.runtime.messages import VERSION, Plan
+from tsunagi.runtime.reading import read_message
 
 
 def record(value: bytes | None) -> Record:

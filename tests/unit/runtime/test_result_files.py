@@ -9,14 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from services.runtime.clock import ManualClock
-from services.runtime.log import RESULTS, OffsetLostError
-from services.runtime.result_files import ResultFiles
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import ConfigError, Settings
-from services.runtime.settings import Results as ResultsSection
-from services.runtime.testing import MemoryLog
 from tests.unit.runtime.test_results import a_block, write, write_rows
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import RESULTS, OffsetLostError
+from tsunagi.runtime.result_files import ResultFiles
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import ConfigError, Settings
+from tsunagi.runtime.settings import Results as ResultsSection
+from tsunagi.runtime.testing import MemoryLog
 
 TABLE = SensorTable((Sensor(0, "a", "e", "g", unit="K"), Sensor(1, "b", "e", "g")))
 
@@ -133,7 +133,7 @@ def test_a_file_that_is_being_written_is_none_of_the_table(place: Place, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("services.runtime.result_files.parquet.write_table", full)
+        patched.setattr("tsunagi.runtime.result_files.parquet.write_table", full)
         with pytest.raises(ConfigError, match=r"p0-0+.parquet: No space left on device"):
             drain(place.open())
     drain(place.open())
@@ -210,7 +210,7 @@ def test_a_topic_that_is_not_the_one_of_the_files_is_found_and_costs_no_row(
 
 
 def test_a_file_is_bounded_in_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.runtime.result_files._MOST_ROWS", 6)
+    monkeypatch.setattr("tsunagi.runtime.result_files._MOST_ROWS", 6)
     for _ in range(2):
         for step in range(9):
             write(place.log, 0, a_block("g", step, 2))

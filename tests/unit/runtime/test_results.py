@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.runtime.clock import ManualClock
-from services.runtime.columns import pack_floats, pack_octets, pack_sensors
-from services.runtime.log import RESULTS, LogError, OffsetLostError
-from services.runtime.messages import ResultBlock
-from services.runtime.results import Results, Row
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Results as ResultsSection
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryLog
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.log import RESULTS, LogError, OffsetLostError
+from tsunagi.runtime.messages import ResultBlock
+from tsunagi.runtime.results import Results, Row
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Results as ResultsSection
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryLog
 
 US = 2_000_000
 

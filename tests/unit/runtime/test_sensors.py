@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.runtime.sensors import SensorsError, place, read_sensors
+from tsunagi.runtime.sensors import SensorsError, place, read_sensors
 
 
 def table(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:

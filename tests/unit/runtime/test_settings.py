@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from services.runtime import example
-from services.runtime.settings import ConfigError, Metrics, Settings, load
+from tsunagi.runtime import example
+from tsunagi.runtime.settings import ConfigError, Metrics, Settings, load
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "tsunagi.toml.example"
 

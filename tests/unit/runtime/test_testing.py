@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from services.runtime.clock import ManualClock
-from services.runtime.log import Delivered, LogError, OffsetLostError, Position
-from services.runtime.testing import MemoryLog, MemoryReader, Network
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import Delivered, LogError, OffsetLostError, Position
+from tsunagi.runtime.testing import MemoryLog, MemoryReader, Network
 
 
 def make(network: Network | None = None, seed: int = 1) -> tuple[MemoryLog, ManualClock]:

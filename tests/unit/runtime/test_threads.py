@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from services.runtime.threads import VARIABLES, one_thread
+from tsunagi.runtime.threads import VARIABLES, one_thread
 
 
 def test_what_is_set_stays() -> None:
@@ -18,7 +18,7 @@ def test_what_is_set_stays() -> None:
 @pytest.mark.slow
 def test_the_command_sets_them_before_numpy_is_there() -> None:
     script = (
-        "import os, sys; import services.cli as c; assert 'numpy' not in sys.modules\n"
+        "import os, sys; import tsunagi.cli as c; assert 'numpy' not in sys.modules\n"
         "sys.argv = ['tsunagi', '--help']\n"
         "try: c.main()\n"
         "except SystemExit: sys.stderr.write(os.environ['OPENBLAS_NUM_THREADS'])"

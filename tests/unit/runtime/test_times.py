@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.times import NoZoneError, TimeRangeError, read_time_us
+from tsunagi.runtime.times import NoZoneError, TimeRangeError, read_time_us
 
 
 @pytest.mark.parametrize(

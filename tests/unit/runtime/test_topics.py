@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.kafka import topic_layout
-from services.runtime.settings import Kafka, Settings
-from services.runtime.topics import Found, differences
-from services.runtime.topics_page import document
+from tsunagi.runtime.kafka import topic_layout
+from tsunagi.runtime.settings import Kafka, Settings
+from tsunagi.runtime.topics import Found, differences
+from tsunagi.runtime.topics_page import document
 
 LAYOUT = topic_layout(Settings(kafka=Kafka(replication=3)))
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "topics.md"

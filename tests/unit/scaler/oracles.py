@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from services.scaler.program import Size
+from tsunagi.scaler.program import Size
 
 
 def cheapest(need: int, sizes: list[Size]) -> float:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scaler.assignments import CALM_S, HOT_S, REST_S, SLACK, Placer, place, split, utilisation
-from services.scaler.handover import Pair
+from tsunagi.scaler.assignments import CALM_S, HOT_S, REST_S, SLACK, Placer, place, split, utilisation
+from tsunagi.scaler.handover import Pair
 
 
 def owners(found: Mapping[int, Pair]) -> dict[int, str]:

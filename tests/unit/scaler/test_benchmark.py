@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.sensors import SensorTable, read_sensors
-from services.runtime.settings import ConfigError, Operator, Query, Scaler, Settings, Size, Slots
-from services.scaler.benchmark import _Feed, limited, measure
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import ConfigError, Operator, Query, Scaler, Settings, Size, Slots
+from tsunagi.scaler.benchmark import _Feed, limited, measure
 
 
 def settings(tmp_path: Path, mode: str = "tuples", **sizes: Size) -> Settings:

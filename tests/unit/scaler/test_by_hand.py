@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.messages import Plan
-from services.runtime.settings import Scaler, Settings, Size
-from services.scaler import by_hand
-from services.scaler.by_hand import ScaleError, ask
+from tsunagi.runtime.messages import Plan
+from tsunagi.runtime.settings import Scaler, Settings, Size
+from tsunagi.scaler import by_hand
+from tsunagi.scaler.by_hand import ScaleError, ask
 
 SETTINGS = Settings(scaler=Scaler(sizes={"small": Size()}))
 

@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from docker.errors import APIError
 
-from services.runtime.settings import Containers, Scaler, Settings, Size
-from services.scaler.docker_launcher import COMPOSE_PROJECT, NODE, PROJECT, TYPE, DockerLauncher
-from services.scaler.launcher import LauncherError
+from tsunagi.runtime.settings import Containers, Scaler, Settings, Size
+from tsunagi.scaler.docker_launcher import COMPOSE_PROJECT, NODE, PROJECT, TYPE, DockerLauncher
+from tsunagi.scaler.launcher import LauncherError
 
 IMAGE = "tsunagi-services"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.runtime.settings import Scaler, Size
-from services.scaler.elastic import make_pilot, read_history
-from services.scaler.pilot import Seen
-from services.scaler.trace import TraceError
+from tsunagi.runtime.settings import Scaler, Size
+from tsunagi.scaler.elastic import make_pilot, read_history
+from tsunagi.scaler.pilot import Seen
+from tsunagi.scaler.trace import TraceError
 
 SLOT_S = 10.0
 

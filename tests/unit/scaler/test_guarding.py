@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.scaler.guarding import AMOUNTS, Queue, expected_late
+from tsunagi.scaler.guarding import AMOUNTS, Queue, expected_late
 
 
 def queue(waiting: float, *ready: tuple[float, float]) -> Queue:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from services.runtime.messages import Assignment, Heartbeat, SlotBeat
-from services.scaler.handover import MOVE_S, PREPARE, PREPARE_S, REST_S, SETTLE, Handover, Pair, Wished
-from services.standby.detector import Detector
-from services.standby.wish import MOVE
+from tsunagi.runtime.messages import Assignment, Heartbeat, SlotBeat
+from tsunagi.scaler.handover import MOVE_S, PREPARE, PREPARE_S, REST_S, SETTLE, Handover, Pair, Wished
+from tsunagi.standby.detector import Detector
+from tsunagi.standby.wish import MOVE
 
 SLOT = 3
 ALIVE = ("a", "b", "c", "d")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import structlog
 
-from services.scaler.hands import LOOK_S, STOP_S, Hands
+from tsunagi.scaler.hands import LOOK_S, STOP_S, Hands
 
 logger = structlog.wrap_logger(structlog.testing.CapturingLogger(), processors=[])
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from services.local import processes
-from services.local.processes import Process
-from services.runtime.birth import born
-from services.runtime.settings import Scaler, Settings
-from services.scaler import launcher as module
-from services.scaler.launcher import LocalLauncher, NoLauncher, make_launcher
+from tsunagi.runtime.birth import born
+from tsunagi.runtime.settings import Scaler, Settings
+from tsunagi.scaler import launcher as module
+from tsunagi.scaler.launcher import LocalLauncher, NoLauncher
+from tsunagi.scaler.launchers import make_launcher
+from tsunagi.system import processes
+from tsunagi.system.processes import Process
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 STUBBORN = (sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)")

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from services.runtime.messages import Heartbeat, SlotBeat
-from services.runtime.settings import Scaler, Size
-from services.scaler.capacity import BOUNDS, LEAST, SAFE, Capacities
-from services.scaler.load import KEEP_S, Delays, Latency, Saturation, SlotLoad, SlotView
+from tsunagi.runtime.messages import Heartbeat, SlotBeat
+from tsunagi.runtime.settings import Scaler, Size
+from tsunagi.scaler.capacity import BOUNDS, LEAST, SAFE, Capacities
+from tsunagi.scaler.load import KEEP_S, Delays, Latency, Saturation, SlotLoad, SlotView
 
 TUPLES = 10.0
 

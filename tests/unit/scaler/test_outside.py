@@ -7,12 +7,12 @@ import json
 import pytest
 from prometheus_client import REGISTRY
 
-from services.runtime.clock import Clock
-from services.runtime.log import ACKS, HEARTBEATS, Record
-from services.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack
-from services.runtime.settings import Kafka, Settings, Slots, Steps
-from services.scaler.outside import REFRESH_S, Outside
-from services.scaler.roster import FORGET_S
+from tsunagi.runtime.clock import Clock
+from tsunagi.runtime.log import ACKS, HEARTBEATS, Record
+from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack
+from tsunagi.runtime.settings import Kafka, Settings, Slots, Steps
+from tsunagi.scaler.outside import REFRESH_S, Outside
+from tsunagi.scaler.roster import FORGET_S
 
 
 class FakeClock(Clock):

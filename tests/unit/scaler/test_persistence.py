@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.scaler.persistence import GAINS, Persistence
+from tsunagi.scaler.persistence import GAINS, Persistence
 
 SLOTS = 400
 STEPS = 30

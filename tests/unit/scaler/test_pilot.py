@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.scaler.pilot import STEPS, Decision, Pilot, Seen
-from services.scaler.policy import HOUR_S, NEVER, Answer, Billing, PolicySettings, View, WorkerType
+from tsunagi.scaler.pilot import STEPS, Decision, Pilot, Seen
+from tsunagi.scaler.policy import HOUR_S, NEVER, Answer, Billing, PolicySettings, View, WorkerType
 
 SLOT_S = 300.0
 STEP_S = SLOT_S / STEPS

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.recovery.model import Model, ModelError
-from services.recovery.partition import objective
-from services.runtime.sensors import Sensor, SensorTable, place
-from services.runtime.settings import Settings, Slots
-from services.scaler import placing
-from services.scaler.placing import budget_warning, place_sensors, sized
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.partition import objective
+from tsunagi.runtime.sensors import Sensor, SensorTable, place
+from tsunagi.runtime.settings import Settings, Slots
+from tsunagi.scaler import placing
+from tsunagi.scaler.placing import budget_warning, place_sensors, sized
 
 N = 24
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.runtime.messages import Assignment, Heartbeat, SlotBeat
-from services.scaler.handover import MOVE_S
-from services.scaler.planner import Planner
-from services.standby.detector import Detector
+from tsunagi.runtime.messages import Assignment, Heartbeat, SlotBeat
+from tsunagi.scaler.handover import MOVE_S
+from tsunagi.scaler.planner import Planner
+from tsunagi.standby.detector import Detector
 
 DEAD_S = 2.0
 PATIENCE_S = 8.0

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.scaler.bound import BoundError, cost_bound
-from services.scaler.forecast.base import Floats
-from services.scaler.planning import LookaheadPolicy
-from services.scaler.policies import POLICIES, PolicyError, make_policy
-from services.scaler.policy import Answer, PolicySettings, View, Worker, WorkerType, actions
-from services.scaler.simulate import Run, Simulation
+from tsunagi.scaler.bound import BoundError, cost_bound
+from tsunagi.scaler.forecast.base import Floats
+from tsunagi.scaler.planning import LookaheadPolicy
+from tsunagi.scaler.policies import POLICIES, PolicyError, make_policy
+from tsunagi.scaler.policy import Answer, PolicySettings, View, Worker, WorkerType, actions
+from tsunagi.scaler.simulate import Run, Simulation
 
 DAY = 8640
 SETTINGS = PolicySettings()

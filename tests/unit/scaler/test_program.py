@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.optimize import OptimizeResult, milp
 
-from services.scaler import lookahead
-from services.scaler.lookahead import Lookahead
-from services.scaler.marginal import Offer, Prices, plan
-from services.scaler.policy import WorkerType
-from services.scaler.program import Cover, ProgramError, Size, data_sizes, solve, spread, task_sizes
 from tests.unit.scaler.oracles import cheapest, instance
+from tsunagi.scaler import lookahead
+from tsunagi.scaler.lookahead import Lookahead
+from tsunagi.scaler.marginal import Offer, Prices, plan
+from tsunagi.scaler.policy import WorkerType
+from tsunagi.scaler.program import Cover, ProgramError, Size, data_sizes, solve, spread, task_sizes
 
 TYPES = (WorkerType("small", 40.0, 0.095), WorkerType("medium", 90.0, 0.19))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.scaler.queueing import backlogs, effective_rate, late_tuples
+from tsunagi.scaler.queueing import backlogs, effective_rate, late_tuples
 
 STEP_S, FINE_S = 10.0, 0.01
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.scaler.rescale import GATHER_S, HUNG_S, LOCAL, QUIET_S, RETRY_S, Rescale, Standing, Todo
+from tsunagi.runtime.settings import LOCAL
+from tsunagi.scaler.rescale import GATHER_S, HUNG_S, QUIET_S, RETRY_S, Rescale, Standing, Todo
 
 BOOT_S = 20.0
 SETTLE_S = 8.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.scaler.persistence import Reaction
-from services.scaler.risk import MULTIPLES, Risk, together
+from tsunagi.scaler.persistence import Reaction
+from tsunagi.scaler.risk import MULTIPLES, Risk, together
 
 SLO_S = 10.0
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from services.runtime import log as topics
-from services.runtime.clock import ManualClock
-from services.runtime.heartbeat import ReplacedError
-from services.runtime.messages import Heartbeat
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Scaler as ScalerSettings
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryLog
-from services.scaler.rivals import LISTEN_S, Rivals
-from services.scaler.scaler import Scaler
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.heartbeat import ReplacedError
+from tsunagi.runtime.messages import Heartbeat
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Scaler as ScalerSettings
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi.scaler.rivals import LISTEN_S, Rivals
+from tsunagi.scaler.scaler import Scaler
 
 DEAD_S = 2.0
 

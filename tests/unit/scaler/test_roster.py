@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from services.runtime.messages import Heartbeat
-from services.scaler.roster import FORGET_S, MAX_NODES, Roster, targets
+from tsunagi.runtime.messages import Heartbeat
+from tsunagi.scaler.roster import FORGET_S, MAX_NODES, Roster, targets
 
 
 def beat(node: str = "gateway-1", role: str = "worker", host: str = "10.0.0.7", port: int = 9100, **more) -> Heartbeat:

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import pytest
 import structlog
 
-from services.runtime import log as topics
-from services.runtime.clock import ManualClock
-from services.runtime.log import HEARTBEATS
-from services.runtime.messages import Heartbeat, Workers
-from services.runtime.sensors import Sensor, SensorTable
-from services.runtime.settings import Scaler as ScalerSettings
-from services.runtime.settings import Settings
-from services.runtime.testing import MemoryLog
-from services.scaler.scaler import Scaler
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import HEARTBEATS
+from tsunagi.runtime.messages import Heartbeat, Workers
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Scaler as ScalerSettings
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi.scaler.scaler import Scaler
 
 _silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[lambda *_: ((), {})])
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from services.cli import cli
-from services.scaler.types_file import TypesError, make_types, read_types
+from tsunagi.cli import cli
+from tsunagi.scaler.types_file import TypesError, make_types, read_types
 
 
 def trace(path: Path) -> Path:

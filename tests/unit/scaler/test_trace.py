@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.scaler.trace import Trace, TraceError, default_score_days, read_trace, resample, scale, split
+from tsunagi.scaler.trace import Trace, TraceError, default_score_days, read_trace, resample, scale, split
 
 
 def write(path: Path, *lines: str) -> Path:

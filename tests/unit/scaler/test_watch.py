@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack, SlotBeat
-from services.scaler.watch import MARK_S, MAX_MARKS, Watch
+from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack, SlotBeat
+from tsunagi.scaler.watch import MARK_S, MAX_MARKS, Watch
 
 GENERATION = 77
 

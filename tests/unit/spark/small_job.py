@@ -8,20 +8,20 @@ from itertools import chain
 
 import numpy as np
 
-from services.runtime.messages import Placement, Plan
-from services.runtime.settings import Settings
-from spark.blocks import Block, Counters, from_arrow, to_arrow
-from spark.decode import Arrived, Sidelined, decode
-from spark.frontier import Mark
-from spark.layout import Layout, Order, make_layout
-from spark.merge import Ordered, Task, advance, grown, result_blocks
-from spark.moving import GATHERED, gather, settled, touched, within
-from spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
-from spark.publish import block_key
-from spark.queries import Readings, span_steps
-from spark.state import CoreState
-from spark.windows import Spec, Windows, window_blocks
 from tests.spark.world import World
+from tsunagi.runtime.messages import Placement, Plan
+from tsunagi.runtime.settings import Settings
+from tsunagi_spark.blocks import Block, Counters, from_arrow, to_arrow
+from tsunagi_spark.decode import Arrived, Sidelined, decode
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.layout import Layout, Order, make_layout
+from tsunagi_spark.merge import Ordered, Task, advance, grown, result_blocks
+from tsunagi_spark.moving import GATHERED, gather, settled, touched, within
+from tsunagi_spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
+from tsunagi_spark.publish import block_key
+from tsunagi_spark.queries import Readings, span_steps
+from tsunagi_spark.state import CoreState
+from tsunagi_spark.windows import Spec, Windows, window_blocks
 
 
 def layout_of(world: World, cores: int = 2, order: Order = "basic") -> Layout:

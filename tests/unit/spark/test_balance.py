@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from services.runtime.columns import Floats, pack_sensors
-from services.runtime.messages import Placement
-from services.runtime.sensors import Sensor, SensorTable
-from spark.balance import Balancer, Setting, first_order, keep_in_place
-from spark.law import Costs, predict
-from spark.layout import Ints, Layout, LayoutError, Order, assigned, make_layout
+from tsunagi.runtime.columns import Floats, pack_sensors
+from tsunagi.runtime.messages import Placement
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi_spark.balance import Balancer, Setting, first_order, keep_in_place
+from tsunagi_spark.law import Costs, predict
+from tsunagi_spark.layout import Ints, Layout, LayoutError, Order, assigned, make_layout
 
 LARGEST = [22, *[8] * 5, *[5] * 8, *[4] * 7]
 """Sensors of each machine, as in tests/unit/spark/test_psort.py."""

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.runtime import metrics
-from services.runtime.settings import Kafka, Settings, Slots, Spark
-from spark.blocks import Rows
-from spark.checkpoint import ASIDE, Checkpoint, query_id
-from spark.frontier import Mark
-from spark.queries import Readings
-from spark.service import begin
-from spark.standing import Standing
-from spark.state import KEPT, CoreState, Minute, StateError, Store, dump_readings
 from tests.spark.world import World, write_table
 from tests.unit.spark.small_job import layout_of
+from tsunagi.runtime import metrics
+from tsunagi.runtime.settings import Kafka, Settings, Slots, Spark
+from tsunagi_spark.blocks import Rows
+from tsunagi_spark.checkpoint import ASIDE, Checkpoint, query_id
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.queries import Readings
+from tsunagi_spark.service import begin
+from tsunagi_spark.standing import Standing
+from tsunagi_spark.state import KEPT, CoreState, Minute, StateError, Store, dump_readings
 
 TOPIC = "t.recovered"
 CORES = 2

@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.runtime.columns import pack_floats, pack_sensors
-from services.runtime.log import DEAD_LETTERS
-from services.runtime.messages import DeadLetter, Recovered
-from services.runtime.names import Name, pack_key
-from services.runtime.settings import Settings, Slots
-from spark.blocks import from_arrow, to_arrow
-from spark.decode import Arrived, SlotDecoder
-from spark.frontier import Mark
-from spark.layout import Ints
 from tests.spark.world import FIRST_STEP, GENERATION, World, write_table
 from tests.unit.spark.small_job import layout_of
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.log import DEAD_LETTERS
+from tsunagi.runtime.messages import DeadLetter, Recovered
+from tsunagi.runtime.names import Name, pack_key
+from tsunagi.runtime.settings import Settings, Slots
+from tsunagi_spark.blocks import from_arrow, to_arrow
+from tsunagi_spark.decode import Arrived, SlotDecoder
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.layout import Ints
 
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
 

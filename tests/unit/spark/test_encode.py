@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark.encode import encode_blocks
-from spark.merge import result_blocks
-from spark.publish import block_key
 from tests.unit.spark.test_parts import layout_of, part_of
+from tsunagi_spark.encode import encode_blocks
+from tsunagi_spark.merge import result_blocks
+from tsunagi_spark.publish import block_key
 
 
 @pytest.mark.parametrize("part", [0, 2])

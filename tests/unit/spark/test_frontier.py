@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.frontier import NEVER, Closed, Waiting, appended_at, frontiers
+from tsunagi_spark.frontier import NEVER, Closed, Waiting, appended_at, frontiers
 
 
 def brute_force(held, last_step, counted) -> list[int]:

@@ -15,25 +15,25 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
 
-from services.runtime.clock import ManualClock
-from services.runtime.log import ACKS, PLAN, RECOVERED, RESULTS
-from services.runtime.marks import BREAK_US
-from services.runtime.messages import Ack
-from services.runtime.settings import Kafka, Settings, Slots, Spark
-from services.runtime.testing import MemoryLog
-from spark.acknowledge import Acknowledger
-from spark.action import named
-from spark.checkpoint import Checkpoint
-from spark.decode import Arrived, decode
-from spark.frontier import Mark
-from spark.identity import LogChangedError, reconcile
-from spark.job import Job
-from spark.service import resume
-from spark.standing import Standing
-from spark.state import Store
-from spark.tasks import BatchContext, JobContext, decode_records
 from tests.spark.world import FIRST_STEP, World, write_table
 from tests.unit.spark.small_job import layout_of
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, RESULTS
+from tsunagi.runtime.marks import BREAK_US
+from tsunagi.runtime.messages import Ack
+from tsunagi.runtime.settings import Kafka, Settings, Slots, Spark
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi_spark.acknowledge import Acknowledger
+from tsunagi_spark.action import named
+from tsunagi_spark.checkpoint import Checkpoint
+from tsunagi_spark.decode import Arrived, decode
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.identity import LogChangedError, reconcile
+from tsunagi_spark.job import Job
+from tsunagi_spark.service import resume
+from tsunagi_spark.standing import Standing
+from tsunagi_spark.state import Store
+from tsunagi_spark.tasks import BatchContext, JobContext, decode_records
 
 NONE = np.zeros(0, np.int64)
 STEPS = 30
@@ -190,8 +190,8 @@ def test_records_of_another_log_are_found_before_anything_is_sent(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task decodes what stands behind its positions in a log that has lost its end and grown past it."""
-    monkeypatch.setattr("spark.tasks.KafkaLog", lambda _settings, **_: place.log)
-    monkeypatch.setattr("spark.tasks._readers", {})
+    monkeypatch.setattr("tsunagi_spark.tasks.KafkaLog", lambda _settings, **_: place.log)
+    monkeypatch.setattr("tsunagi_spark.tasks._readers", {})
     place.store.write("layouts/1", place.layout.dump())
     marks = dict(place.standing.marks)
     place.append(0, READ, STEPS - 3)
@@ -220,12 +220,12 @@ def test_records_of_another_log_are_found_before_anything_is_sent(
 
 
 def test_a_tasks_finding_is_named() -> None:
-    trace = "Traceback (most recent call last):\nspark.identity.LogChangedError: recovered/0: x\n"
+    trace = "Traceback (most recent call last):\ntsunagi_spark.identity.LogChangedError: recovered/0: x\n"
     assert isinstance(named(PythonException(trace)), LogChangedError)
 
 
 def test_a_failure_that_the_log_explains_is_gone_on_from(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark.service.begin", lambda _store, _settings: place.standing)
+    monkeypatch.setattr("tsunagi_spark.service.begin", lambda _store, _settings: place.standing)
     failure = RuntimeError("Spark: data loss")
     with pytest.raises(RuntimeError, match="data loss"):
         resume(place.store, place.settings, place.log, failure)
@@ -256,8 +256,8 @@ def test_the_log_is_asked_only_where_it_may_have_lost_its_end(
     place: Place, monkeypatch: pytest.MonkeyPatch, first: int, appended_us: int, *, asked: bool
 ) -> None:
     found: list[int] = []
-    monkeypatch.setattr("spark.tasks.check_read", lambda _reader, marks: found.extend(marks))
-    monkeypatch.setattr("spark.tasks._reader", lambda _kafka: None)
+    monkeypatch.setattr("tsunagi_spark.tasks.check_read", lambda _reader, marks: found.extend(marks))
+    monkeypatch.setattr("tsunagi_spark.tasks._reader", lambda _kafka: None)
     place.store.write("layouts/1", place.layout.dump())
     key, value = place.written[0][READ]
     row = {"partition": [0], "offset": [first], "key": [key], "value": [value]}

@@ -7,26 +7,26 @@ import numpy as np
 import pytest
 from pyspark.errors import PythonException
 
-from services.runtime import metrics
-from services.runtime.clock import ManualClock
-from services.runtime.log import ACKS, PLAN, RECOVERED, LogError
-from services.runtime.messages import Ack
-from services.runtime.settings import Settings, Slots, Spark
-from services.runtime.testing import MemoryLog
-from spark.acknowledge import Acknowledger
-from spark.action import named
-from spark.balance import Balancer
-from spark.blocks import Rows
-from spark.frontier import Mark
-from spark.job import Decision, Job
-from spark.layout import LayoutError
-from spark.standing import Standing
-from spark.state import CoreState, StateError, Store
 from tests.spark.world import World, write_table
+from tsunagi.runtime import metrics
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, LogError
+from tsunagi.runtime.messages import Ack
+from tsunagi.runtime.settings import Settings, Slots, Spark
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi_spark.acknowledge import Acknowledger
+from tsunagi_spark.action import named
+from tsunagi_spark.balance import Balancer
+from tsunagi_spark.blocks import Rows
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.job import Decision, Job
+from tsunagi_spark.layout import LayoutError
+from tsunagi_spark.standing import Standing
+from tsunagi_spark.state import CoreState, StateError, Store
 
 TRACE = """An exception was thrown from the Python worker.
 Traceback (most recent call last):
-  File "spark/state.py", line 3, in write_atomically
+  File "spark/tsunagi_spark/state.py", line 3, in write_atomically
 {}
 
     at org.apache.spark.Something(Something.scala:1)"""
@@ -64,12 +64,14 @@ def decide(job: Job, batch: int, before: Standing, now_s: float) -> Decision:
 
 
 def test_a_workers_error_is_named() -> None:
-    full = named(PythonException(TRACE.format("spark.state.StateError: core-0/state-3: No space left on device")))
+    full = named(
+        PythonException(TRACE.format("tsunagi_spark.state.StateError: core-0/state-3: No space left on device"))
+    )
     assert isinstance(full, StateError)
     assert str(full) == "core-0/state-3: No space left on device"
-    away = named(PythonException(TRACE.format("services.runtime.log.LogError: results could not be delivered")))
+    away = named(PythonException(TRACE.format("tsunagi.runtime.log.LogError: results could not be delivered")))
     assert isinstance(away, LogError)
-    assert isinstance(named(PythonException(TRACE.format("spark.layout.LayoutError: x"))), LayoutError)
+    assert isinstance(named(PythonException(TRACE.format("tsunagi_spark.layout.LayoutError: x"))), LayoutError)
     other = PythonException(TRACE.format("ZeroDivisionError: division by zero"))
     assert named(other) is other
 

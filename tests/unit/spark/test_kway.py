@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from spark import kway
-from spark.kway import block_order, merge_runs
+from tsunagi_spark import kway
+from tsunagi_spark.kway import block_order, merge_runs
 
 TWO: dict[str, Any] = {"time": np.zeros(2, int), "sensor": np.zeros(2, int)}
 Rows = list[tuple[int, int]]

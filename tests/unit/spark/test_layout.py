@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.runtime.columns import pack_sensors
-from services.runtime.messages import Placement
-from services.runtime.sensors import SensorTable, read_sensors
-from spark.layout import Layout, LayoutError, make_layout, same
+from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.messages import Placement
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi_spark.layout import Layout, LayoutError, make_layout, same
 
 LINES = ["sensor,edge,group,threshold", "a,e1,g,1", "b,e1,,", "c,e2,h,2"]
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import PythonException
 
-from services.runtime.settings import Kafka, Settings, Slots, Spark
-from spark.action import named
-from spark.limit import BatchTooLargeError, ByteCount
-from spark.service import with_smaller_batches
-from spark.state import Store
-from spark.tasks import BatchContext, JobContext, decode_records
 from tests.spark.world import FIRST_STEP, World, write_table
 from tests.unit.spark.small_job import layout_of
 from tests.unit.spark.test_checkpoint import LAST, Place
+from tsunagi.runtime.settings import Kafka, Settings, Slots, Spark
+from tsunagi_spark.action import named
+from tsunagi_spark.limit import BatchTooLargeError, ByteCount
+from tsunagi_spark.service import with_smaller_batches
+from tsunagi_spark.state import Store
+from tsunagi_spark.tasks import BatchContext, JobContext, decode_records
 
 MAX_BYTES = 1_000_000
 SLOTS = 4
@@ -57,7 +57,7 @@ def test_a_task_stops_at_once_and_its_error_says_how_many_there_may_be() -> None
     with pytest.raises(BatchTooLargeError, match="found 21 records of 1050000 bytes, expected 1000000") as raised:
         read([50_000] * 10_000)
     assert raised.value.records(MAX_BYTES, 20_000) == 10
-    trace = f"Traceback (most recent call last):\nspark.limit.BatchTooLargeError: {raised.value}\n"
+    trace = f"Traceback (most recent call last):\ntsunagi_spark.limit.BatchTooLargeError: {raised.value}\n"
     found = named(PythonException(trace))
     assert isinstance(found, BatchTooLargeError)
     assert found.records(MAX_BYTES, 20_000) == 10

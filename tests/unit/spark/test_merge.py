@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from services.runtime.columns import floats, octets, sensors
-from services.runtime.log import LATE
-from services.runtime.messages import Late, ResultBlock
-from services.runtime.sensors import SensorTable, read_sensors
-from services.runtime.settings import Query, Settings, Slots, Steps
-from spark.blocks import Rows
-from spark.decode import Arrived
-from spark.layout import Order, reassigned
-from spark.merge import order_rows, starts
-from spark.state import KEPT
-from spark.windows import Spec
 from tests.spark.world import FIRST_STEP, World, expected_blocks, write_table
 from tests.unit.spark.small_job import SmallJob, layout_of
+from tsunagi.runtime.columns import floats, octets, sensors
+from tsunagi.runtime.log import LATE
+from tsunagi.runtime.messages import Late, ResultBlock
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import Query, Settings, Slots, Steps
+from tsunagi_spark.blocks import Rows
+from tsunagi_spark.decode import Arrived
+from tsunagi_spark.layout import Order, reassigned
+from tsunagi_spark.merge import order_rows, starts
+from tsunagi_spark.state import KEPT
+from tsunagi_spark.windows import Spec
 
 STEPS = 25
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.runtime.columns import Floats
-from spark.blocks import Block, Counters, Rows
-from spark.frontier import Mark
-from spark.layout import Layout
-from spark.merge import Ordered, Task, advance, grown
-from spark.parts import dump_part, load_part, merge_parts
-from spark.queries import Counted
+from tsunagi.runtime.columns import Floats
+from tsunagi_spark.blocks import Block, Counters, Rows
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.layout import Layout
+from tsunagi_spark.merge import Ordered, Task, advance, grown
+from tsunagi_spark.parts import dump_part, load_part, merge_parts
+from tsunagi_spark.queries import Counted
 
 
 def layout_of(group_of: list[int]) -> Layout:

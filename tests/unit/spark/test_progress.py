@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from services.runtime import metrics
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Settings, Slots
-from spark.frontier import NEVER, Mark
-from spark.layout import Layout
-from spark.progress import Stages, describe, show
 from tests.spark.world import World, write_table
 from tests.unit.spark.small_job import layout_of
+from tsunagi.runtime import metrics
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Settings, Slots
+from tsunagi_spark.frontier import NEVER, Mark
+from tsunagi_spark.layout import Layout
+from tsunagi_spark.progress import Stages, describe, show
 
 REPORTS: list[dict[str, Any]] = [
     {"core": 0, "taken": 5, "carried": 3, "appended_us": [1_000_000, 4_000_000], "sent_us": 4_500_000},

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from spark.psort import Method, assign, extend
+from tsunagi_spark.psort import Method, assign, extend
 
 FIGURE_8 = {"A": ["uT", "vT", "wT", "xP", "yP", "zP"], "B": ["in", "out"], "C": ["turn"], "D": ["flow"]}
 FIGURE_8_OF = {opk: spk for spk, opks in FIGURE_8.items() for opk in opks}

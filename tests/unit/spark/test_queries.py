@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from spark.queries import Readings, above_threshold, count_minute, shift_counts, span_steps
+from tsunagi_spark.queries import Readings, above_threshold, count_minute, shift_counts, span_steps
 
 SENSORS = 4
 GROUP_OF = np.array([0, 0, 1, 1])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.settings import ConfigError, Kafka, Settings
-from spark.session import security_options, session_options
+from tsunagi.runtime.settings import ConfigError, Kafka, Settings
+from tsunagi_spark.session import security_options, session_options
 
 
 def secured(path: Path, password: str, **changes: object) -> Kafka:

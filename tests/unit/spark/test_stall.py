@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spark.stall import Stall
+from tsunagi_spark.stall import Stall
 
 
 def test_it_is_the_group_that_has_waited_longest() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spark.blocks import Rows
-from spark.queries import Readings
-from spark.state import (
+from tsunagi_spark.blocks import Rows
+from tsunagi_spark.queries import Readings
+from tsunagi_spark.state import (
     CoreState,
     Minute,
     StateError,

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.runtime.columns import sensors
-from services.runtime.log import LATE
-from services.runtime.messages import Late, ResultBlock
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Query, Settings, Slots, Steps
-from spark.decode import Arrived
-from spark.frontier import NEVER, Mark, Waiting
-from spark.windows import Spec
 from tests.spark.world import FIRST_STEP, World, write_table
 from tests.unit.spark.small_job import SmallJob, layout_of
+from tsunagi.runtime.columns import sensors
+from tsunagi.runtime.log import LATE
+from tsunagi.runtime.messages import Late, ResultBlock
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Query, Settings, Slots, Steps
+from tsunagi_spark.decode import Arrived
+from tsunagi_spark.frontier import NEVER, Mark, Waiting
+from tsunagi_spark.windows import Spec
 
 LAG = 200
 """Steps of 2 s: a slot that is 400 s behind."""

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.runtime.columns import floats, octets, sensors
-from services.runtime.messages import ResultBlock
-from services.runtime.sensors import read_sensors
-from services.runtime.settings import Aggregate, ConfigError, Query, Settings, Slots, Steps
-from spark.decode import Arrived
-from spark.layout import Order
-from spark.windows import GROUP, Spec, specs_of
 from tests.spark.world import FIRST_STEP, Row, World, write_table
 from tests.unit.spark.small_job import SmallJob, layout_of
+from tsunagi.runtime.columns import floats, octets, sensors
+from tsunagi.runtime.messages import ResultBlock
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Aggregate, ConfigError, Query, Settings, Slots, Steps
+from tsunagi_spark.decode import Arrived
+from tsunagi_spark.layout import Order
+from tsunagi_spark.windows import GROUP, Spec, specs_of
 
 STEPS = 30
 LAST = FIRST_STEP + STEPS - 1

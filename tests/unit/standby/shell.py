@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.gateway.config import SlotConfig
-from services.gateway.slot import Output
-from services.runtime.log import RECOVERED, TUPLES, LogError, OffsetLostError, Record
-from services.runtime.messages import (
+from tests.unit.slot.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT, batch, load, make_config
+from tsunagi.runtime.log import RECOVERED, TUPLES, LogError, OffsetLostError, Record
+from tsunagi.runtime.messages import (
     VERSION,
     Ack,
     Context,
@@ -19,13 +18,14 @@ from services.runtime.messages import (
     SlotBeat,
     SlotSettings,
 )
-from services.runtime.names import NO_NAME, Name
-from services.runtime.settings import Settings, Standby, Steps
-from services.standby import actions as act
-from services.standby.detector import Detector
-from services.standby.replica import Replica, Stage
-from services.standby.wish import Wish
-from tests.unit.gateway.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT, batch, load, make_config
+from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.runtime.settings import Settings, Standby, Steps
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.slot import Output
+from tsunagi.standby import actions as act
+from tsunagi.standby.detector import Detector
+from tsunagi.standby.replica import Replica, Stage
+from tsunagi.standby.wish import Wish
 
 HEARTBEAT_S = 0.1
 DETECT_S = 0.75

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from services.runtime.settings import Standby
-from services.standby.batching import Batching
-from services.standby.costs import Costs, Place
+from tsunagi.runtime.settings import Standby
+from tsunagi.standby.batching import Batching
+from tsunagi.standby.costs import Costs, Place
 
 POLL_S = 0.05
 TURNS = 10

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from services.standby.costs import GRID, OWNER_KEPT, TAKEOVER_ASKS, TAKEOVER_READS, Costs, Place, Wire
 from tests.unit.standby.stand_in import POLL_S, StandIn
+from tsunagi.standby.costs import GRID, OWNER_KEPT, TAKEOVER_ASKS, TAKEOVER_READS, Costs, Place, Wire
 
 
 def grid_place(batch: float) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from services.runtime.messages import Heartbeat, SlotBeat
-from services.runtime.settings import Standby
-from services.standby.detector import (
+from tsunagi.runtime.messages import Heartbeat, SlotBeat
+from tsunagi.runtime.settings import Standby
+from tsunagi.standby.detector import (
     GAP_INTERVALS,
     MIN_STALL_S,
     REPLACED_INTERVALS,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.log import TUPLES, Record
-from services.runtime.marks import BREAK_US, digest_of
-from services.runtime.messages import VERSION, Level1Ack, LogRecord
-from services.standby.intake import LEAP_S, RECORD_OVERHEAD_BYTES, Intake
-from services.standby.ownership import Register
-from tests.unit.gateway.small_slot import EDGES, FIRST, SLIDE_US, SLOT, Writer, batch
+from tests.unit.slot.small_slot import EDGES, FIRST, SLIDE_US, SLOT, Writer, batch
+from tsunagi.runtime.log import TUPLES, Record
+from tsunagi.runtime.marks import BREAK_US, digest_of
+from tsunagi.runtime.messages import VERSION, Level1Ack, LogRecord
+from tsunagi.slot.ownership import Register
+from tsunagi.standby.intake import LEAP_S, RECORD_OVERHEAD_BYTES, Intake
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import pytest
 
-from services.runtime.messages import Context
-from services.standby.parts import join, split
 from tests.simulation.checker import wholes
+from tsunagi.runtime.messages import Context
+from tsunagi.standby.parts import join, split
 
 
 def context(size: int, offset: int = 40, owner: str = "n1") -> Context:

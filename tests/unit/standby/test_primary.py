@@ -6,18 +6,18 @@ from unittest.mock import patch
 
 import numpy as np
 
-from services.gateway.operators import Frame
-from services.gateway.slot import Output, Slot
-from services.runtime.log import LATE, RECOVERED
-from services.runtime.messages import Context, Late, Level0Ack, Level1Ack
-from services.runtime.names import NO_NAME, Name
-from services.runtime.settings import Settings, Standby
-from services.standby import actions as act
-from services.standby.primary import READ_BACK_S, Primary
-from services.standby.queue import PendingQueue
-from services.standby.wish import Wish
-from tests.unit.gateway.small_slot import EDGES, FIRST, SLOT, Writer, load, make_config, owned, play
 from tests.unit.hashes import SHA
+from tests.unit.slot.small_slot import EDGES, FIRST, SLOT, Writer, load, make_config, owned, play
+from tsunagi.runtime.log import LATE, RECOVERED
+from tsunagi.runtime.messages import Context, Late, Level0Ack, Level1Ack
+from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.runtime.settings import Settings, Standby
+from tsunagi.slot.operators import Frame
+from tsunagi.slot.slot import Output, Slot
+from tsunagi.standby import actions as act
+from tsunagi.standby.primary import READ_BACK_S, Primary
+from tsunagi.standby.queue import PendingQueue
+from tsunagi.standby.wish import Wish
 
 
 class Term:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.messages import Heartbeat, SlotBeat
-from services.standby.detector import Detector
-from services.standby.promotion import NARROW_PARTS, PARTS, Promotion
+from tsunagi.runtime.messages import Heartbeat, SlotBeat
+from tsunagi.standby.detector import Detector
+from tsunagi.standby.promotion import NARROW_PARTS, PARTS, Promotion
 
 SLOT = 1
 

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from services.runtime.log import LATE
-from services.runtime.messages import Ack, Heartbeat, Level0Ack, LogRecord, Ownership, SlotBeat
-from services.standby import actions as act
-from services.standby.replica import COST_PERIOD_S, COST_WEIGHT, MOVE_PATIENCE_S, Stage
-from tests.unit.gateway.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT
+from tests.unit.slot.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
+from tsunagi.runtime.log import LATE
+from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, LogRecord, Ownership, SlotBeat
+from tsunagi.standby import actions as act
+from tsunagi.standby.replica import COST_PERIOD_S, COST_WEIGHT, MOVE_PATIENCE_S, Stage
 
 # ---- the first owner -----------------------------------------------------------------------------------------------
 

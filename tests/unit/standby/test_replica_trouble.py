@@ -8,16 +8,17 @@ from unittest.mock import patch
 
 import pytest
 
-from services.gateway.steps import StepBook
-from services.recovery.model import Model, ModelError
-from services.recovery.store import PendingError
-from services.runtime.messages import LogRecord, ModelChange, SlotBeat, TupleBatch
-from services.standby import actions as act
-from services.standby.detector import MIN_STALL_S
-from services.standby.replica import DIFFERS_PATIENCE, Stage
-from tests.unit.gateway.small_slot import FIRST, MODEL, SLOT, batch
 from tests.unit.hashes import SHA
+from tests.unit.slot.small_slot import FIRST, MODEL, SLOT, batch
 from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear, make, pair, steps
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.store import PendingError
+from tsunagi.runtime.messages import LogRecord, ModelChange, SlotBeat, TupleBatch
+from tsunagi.slot.steps import StepBook
+from tsunagi.standby import actions as act
+from tsunagi.standby.detector import MIN_STALL_S
+from tsunagi.standby.replica import DIFFERS_PATIENCE, Stage
 
 # ---- what may be missing -------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ def test_a_primary_without_the_model_waits_acknowledges_nothing_and_is_not_held_
 
 
 class Slow:
-    """Reads its model beside whoever asks, as `services.gateway.shelf.Shelf` does."""
+    """Reads its model beside whoever asks, as `tsunagi.worker.shelf.Shelf` does."""
 
     def __init__(self) -> None:
         self.ready = threading.Event()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from services.gateway.slot import Output
-from services.runtime.log import LATE, RECOVERED
-from services.runtime.messages import Late, LogRecord, ModelChange, SlotBeat
-from services.runtime.names import Name
-from services.standby import actions as act
-from services.standby.queue import PendingQueue, SilentQueue
-from services.standby.replica import Stage
-from services.standby.speculation import Speculated, Speculation
-from tests.unit.gateway.small_slot import FIRST, SLOT
 from tests.unit.hashes import NOBODYS_SHA
+from tests.unit.slot.small_slot import FIRST, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, pair, steps
+from tsunagi.runtime.log import LATE, RECOVERED
+from tsunagi.runtime.messages import Late, LogRecord, ModelChange, SlotBeat
+from tsunagi.runtime.names import Name
+from tsunagi.slot.slot import Output
+from tsunagi.standby import actions as act
+from tsunagi.standby.queue import PendingQueue, SilentQueue
+from tsunagi.standby.replica import Stage
+from tsunagi.standby.speculation import Speculated, Speculation
 
 
 def names_go_up(cluster: Cluster) -> bool:

@@ -6,9 +6,9 @@ import math
 
 import structlog
 
-from services.runtime.messages import StandbyTarget
-from services.runtime.settings import Standby
-from services.standby.target import read_target
+from tsunagi.runtime.messages import StandbyTarget
+from tsunagi.runtime.settings import Standby
+from tsunagi.standby.target import read_target
 
 SETTINGS = Standby(batch_size=100, max_recovery_s=1.0, slots={1: {"batch_size": 7}})
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from services.replay import generations, recompute
-from services.runtime.messages import EdgeOut, Founding, LogRecord, Ownership
-from services.runtime.names import NO_NAME, Name
-from services.standby.ownership import Register
-from services.standby.replica import Stage
-from services.standby.trust import CHECK_S, FORGIVEN_S, PATIENCE_S, SHORT_S, Spell, Trust
-from tests.unit.gateway.small_slot import FIRST, GENERATION, load
+from tests.unit.slot.small_slot import FIRST, GENERATION, load
 from tests.unit.standby.shell import TICK_S, Cluster, Node, feed, pair
+from tsunagi.replay import generations, recompute
+from tsunagi.runtime.messages import EdgeOut, Founding, LogRecord, Ownership
+from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.ownership import Register
+from tsunagi.standby.replica import Stage
+from tsunagi.standby.trust import CHECK_S, FORGIVEN_S, PATIENCE_S, SHORT_S, Spell, Trust
 
 
 def lose(cluster: Cluster, count: int) -> None:

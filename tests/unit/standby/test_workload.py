@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.standby.detector import MIN_STALL_S
-from services.standby.workload import SLOWEST, TURN_OPERATIONS, Workload
+from tsunagi.standby.detector import MIN_STALL_S
+from tsunagi.standby.workload import SLOWEST, TURN_OPERATIONS, Workload
 
 
 def test_a_pause_says_nothing_of_a_turn() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.scaler.forecast.base import LEVELS, Forecast
-from services.scaler.forecast.calibrated import Calibrated
-from services.scaler.forecast.make import FORECASTERS, ForecasterError, forecast, make_point
-from services.scaler.forecast.sdar import Sdar
-from services.scaler.forecast.seasonal import Profile
-from services.scaler.forecast.simple import Ewma
+from tsunagi.scaler.forecast.base import LEVELS, Forecast
+from tsunagi.scaler.forecast.calibrated import Calibrated
+from tsunagi.scaler.forecast.make import FORECASTERS, ForecasterError, forecast, make_point
+from tsunagi.scaler.forecast.sdar import Sdar
+from tsunagi.scaler.forecast.seasonal import Profile
+from tsunagi.scaler.forecast.simple import Ewma
 
 SLOT_S = 3600.0
 DAYS = 40
@@ -89,10 +89,10 @@ def test_forecast_is_one_call_with_any_forecaster() -> None:
     assert found.mean.shape == (30,)
     assert found.quantiles.shape == (30, len(LEVELS))
     assert (np.diff(found.quantiles, axis=1) >= 0).all()
-    assert forecast(days()[:9], 2, "services.scaler.forecast.mixture:Mixture", SLOT_S).mean.shape == (2,)
+    assert forecast(days()[:9], 2, "tsunagi.scaler.forecast.mixture:Mixture", SLOT_S).mean.shape == (2,)
 
 
-@pytest.mark.parametrize("name", ["nothing", "services.scaler:None", "no.module:Class"])
+@pytest.mark.parametrize("name", ["nothing", "tsunagi.scaler:None", "no.module:Class"])
 def test_an_unknown_forecaster_is_refused(name: str) -> None:
     with pytest.raises(ForecasterError, match=f"found '{name}', expected one of mixture"):
         make_point(name, SLOT_S)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_toeplitz
 
-from services.scaler.forecast.sdar import Sdar
+from tsunagi.scaler.forecast.sdar import Sdar
 
 
 def moments(values: np.ndarray, discount: float, order: int) -> tuple[float, np.ndarray]:

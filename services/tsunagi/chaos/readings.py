@@ -1,0 +1,234 @@
+"""The readings of one slot's log: each batch stands in `recovered` as measured, or in `late`, or in `dead-letters`.
+
+Nothing here knows when a step closes. A batch that claims its step's measured rows is accounted for; one that cannot
+must have been set aside. A batch that is neither, after the system had time enough, is lost.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.chaos.causes import Refused
+from tsunagi.chaos.outputs import measured
+from tsunagi.chaos.tally import Tally
+from tsunagi.demo.evidence import Batch, Output
+from tsunagi.runtime.columns import Floats
+
+VALUE_TOLERANCE = 1e-9
+"""Share by which a measured value may differ from what the edge sent."""
+KEPT = 2000
+"""Steps whose measured rows are kept: a batch may be set aside some time after its step was closed."""
+
+_JUDGED_AFTER = 50
+_ASIDES = 20_000
+
+
+@dataclass(slots=True)
+class _Step:
+    """The output of a step: which measured rows which batch has claimed."""
+
+    output: Output
+    by_sensor: dict[int, int]
+    claims: dict[int, int] = field(default_factory=dict)
+
+
+class ReadingBook:
+    """Accounts for the batches of one slot.
+
+    Args:
+        values: whether a measured row must have the very value of its reading (the chain is `recover` alone).
+
+    Attributes:
+        batches: how many were taken in since the judging began; readings: their tuples.
+        aside: how many of them were set aside.
+    """
+
+    def __init__(self, slot: int, tally: Tally, *, values: bool = True, kept: int = KEPT) -> None:
+        self._slot = slot
+        self._tally = tally
+        self._values = values
+        self._limit = kept
+        self._base: int | None = None
+        self._read_to = 0
+        self._pending: dict[int, Batch] = {}
+        self._waiting: dict[int, list[int]] = {}
+        self._claimed: dict[int, Batch] = {}
+        self._steps: OrderedDict[int, _Step] = OrderedDict()
+        self._unjudged: deque[int] = deque()
+        self._asides: OrderedDict[int, str] = OrderedDict()  # offset -> topic
+        self._refused: list[tuple[Batch, str]] = []
+        self.batches = 0
+        self.readings = 0
+        self.aside = 0
+
+    def begin(self, step: int) -> None:
+        """Judge from this step on; what was before is forgotten."""
+        self._base = step
+        for offset, batch in list(self._pending.items()):
+            if batch.step < step:
+                self._forget(offset, batch.step)
+            else:
+                self._count(batch)
+        self._steps.clear()
+        self._unjudged.clear()
+        self._claimed.clear()
+
+    def take(self, batch: Batch) -> None:
+        """Take in a batch, in log order."""
+        self._read_to = max(self._read_to, batch.offset + 1)
+        if self._base is not None and batch.step < self._base:
+            return
+        if self._base is not None:
+            self._count(batch)
+        if batch.offset in self._asides:
+            self._refuse(batch, self._asides[batch.offset])
+            return
+        self._pending[batch.offset] = batch
+        self._waiting.setdefault(batch.step, []).append(batch.offset)
+        if batch.step in self._steps:
+            self._claim(batch.step)
+
+    def read_to(self, offset: int) -> None:
+        """The log was read up to this offset (records that are no batches have none to take in)."""
+        self._read_to = max(self._read_to, offset)
+
+    def set_aside(self, offset: int, topic: str) -> None:
+        """A batch stands in `late` or `dead-letters`; saying so again (a takeover repeats it) changes nothing."""
+        if offset in self._asides:
+            return
+        self._asides[offset] = topic
+        if len(self._asides) > _ASIDES:
+            self._asides.popitem(last=False)
+        batch = self._pending.get(offset)
+        if batch is not None:
+            self._refuse(batch, topic)
+            self._forget(offset, batch.step)
+            return
+        batch = self._claimed.pop(offset, None)
+        if batch is not None:
+            self._refuse(batch, topic)
+            step = self._steps.get(batch.step)
+            if step is not None:
+                step.claims = {sensor: by for sensor, by in step.claims.items() if by != offset}
+                self._claim(batch.step)
+
+    def _refuse(self, batch: Batch, topic: str) -> None:
+        if self._base is None:
+            return
+        self.aside += 1
+        if len(batch.sensor):
+            self._refused.append((batch, topic))
+
+    def take_refused(self) -> list[Refused]:
+        """Return, once, the batches with readings that were set aside, in log order."""
+        found, self._refused = sorted(self._refused, key=lambda item: item[0].offset), []
+        steps = self._steps
+        return [
+            Refused(batch, topic, steps[batch.step].output if batch.step in steps else None) for batch, topic in found
+        ]
+
+    def close(self, output: Output) -> None:
+        """Take in a step's first output."""
+        if self._base is None or output.step < self._base:
+            return
+        ids = measured(output).tolist()
+        places = {int(sensor): place for place, sensor in enumerate(output.sensor.tolist())}
+        self._steps[output.step] = _Step(output, {sensor: places[sensor] for sensor in ids})
+        self._claim(output.step)
+        self._unjudged.append(output.step)
+        while len(self._unjudged) > _JUDGED_AFTER and self._judge(self._steps[self._unjudged[0]]):
+            self._unjudged.popleft()
+        while len(self._steps) > self._limit:
+            number, oldest = self._steps.popitem(last=False)
+            if self._unjudged and self._unjudged[0] == number:
+                self._unjudged.popleft()
+            for offset in set(oldest.claims.values()):
+                self._claimed.pop(offset, None)
+
+    def unaccounted(self, before_us: int) -> list[Batch]:
+        """Return the batches appended before that time that stand nowhere yet."""
+        return [batch for batch in self._pending.values() if batch.appended_us < before_us]
+
+    def expire(self, before_us: int) -> None:
+        """Count as lost what was appended before that time and stands nowhere."""
+        for batch in self.unaccounted(before_us):
+            step = self._steps.get(batch.step)
+            missing = len(batch.sensor)
+            if step is not None:
+                missing = sum(sensor not in step.by_sensor for sensor in batch.sensor.tolist())
+            why = "its step has no output" if step is None else f"{missing} of its readings are not in the output"
+            self._tally.problem(
+                f"tuples/{self._slot}, offset {batch.offset} ({batch.edge}, step {batch.step}): {why}, "
+                "and it is neither in late nor in dead-letters"
+            )
+            if step is None or missing:
+                self._tally.lost += max(1, missing)
+            else:  # all its rows are claimed by another batch of the same edge and step
+                self._tally.wrong["second batch"] += 1
+            self._forget(batch.offset, batch.step)
+
+    def finish(self) -> None:
+        """Judge what could still have changed."""
+        while self._unjudged and self._judge(self._steps[self._unjudged[0]]):
+            self._unjudged.popleft()
+
+    def _count(self, batch: Batch) -> None:
+        self.batches += 1
+        self.readings += len(batch.sensor)
+
+    def _forget(self, offset: int, step: int) -> None:
+        self._pending.pop(offset, None)
+        waiting = self._waiting.get(step, [])
+        if offset in waiting:
+            waiting.remove(offset)
+        if not waiting:
+            self._waiting.pop(step, None)
+
+    def _claim(self, number: int) -> None:
+        """Let the batches of a step claim its measured rows, the first in the log first."""
+        step = self._steps[number]
+        for offset in sorted(self._waiting.get(number, [])):
+            batch = self._pending[offset]
+            ids = batch.sensor.tolist()
+            if offset > step.output.name.offset or any(i not in step.by_sensor or i in step.claims for i in ids):
+                continue  # it came after the step had closed, or not all of it is there, or another was first
+            self._forget(offset, number)
+            self._claimed[offset] = batch
+            step.claims.update(dict.fromkeys(ids, offset))
+            self._compare(batch, step)
+
+    def _compare(self, batch: Batch, step: _Step) -> None:
+        if not self._values or len(batch.sensor) == 0:
+            return
+        places = [step.by_sensor[sensor] for sensor in batch.sensor.tolist()]
+        wrong = ~close(step.output.mean[places], batch.value)
+        if wrong.any():
+            self._tally.amiss(
+                "values",
+                f"tuples/{self._slot}, offset {batch.offset} ({batch.edge}, step {batch.step}): sensor "
+                f"{int(batch.sensor[wrong][0])} has another value in recovered",
+                int(wrong.sum()),
+            )
+
+    def _judge(self, step: _Step) -> bool:
+        """Judge what a step says was measured; return False if the log is not read so far yet."""
+        if self._read_to <= step.output.name.offset:
+            return False
+        nobody = [sensor for sensor in step.by_sensor if sensor not in step.claims]
+        if nobody:
+            self._tally.amiss(
+                "invented",
+                f"recovered/{self._slot}, step {step.output.step}: sensor {nobody[0]} is tagged as measured, "
+                "but no batch that counts says so",
+                len(nobody),
+            )
+        return True
+
+
+def close(found: Floats, expected: Floats) -> npt.NDArray[np.bool_]:
+    """Return where two columns are equal up to the rounding of another order of summation."""
+    return np.isclose(found, expected, rtol=VALUE_TOLERANCE, atol=1e-12, equal_nan=True)

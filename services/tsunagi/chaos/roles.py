@@ -1,0 +1,231 @@
+"""Who holds which slot, by the slots' logs; what the nodes say of themselves, by their heartbeats. Pure.
+
+The log is the truth for the owner; a heartbeat that claims a term which the log gave to somebody else is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tsunagi.chaos.tally import Tally
+from tsunagi.demo.evidence import Owner
+from tsunagi.replay import begins_term
+from tsunagi.runtime.messages import Assignment, Heartbeat, Ownership
+from tsunagi.standby.wish import MOVE
+
+FRESH_US = 2_000_000
+"""A node whose last heartbeat is older counts as gone."""
+
+_TERMS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The last heartbeat of a node."""
+
+    message: Heartbeat
+    appended_us: int
+
+
+@dataclass(slots=True)
+class _Ready:
+    """A standby that says it could take over: since when without a break, in which term, in which incarnation."""
+
+    epoch: int
+    incarnation: int
+    since_us: int
+    last_us: int
+
+
+@dataclass(slots=True)
+class _Slot:
+    terms: dict[int, Owner] = field(default_factory=dict)
+    epoch: int = 0
+    early: list[Owner] = field(default_factory=list)
+
+
+class Roles:
+    """Follows ownership and heartbeats.
+
+    Attributes:
+        beats: the last heartbeat by node.
+    """
+
+    def __init__(self, slots: int, tally: Tally) -> None:
+        self._slots = {slot: _Slot() for slot in range(slots)}
+        self._tally = tally
+        self._ready: dict[tuple[int, str], _Ready] = {}
+        self._doubtful: set[tuple[int, int, str]] = set()
+        self._accused: set[tuple[int, int, str]] = set()
+        self._changes: list[tuple[Owner, Owner]] = []
+        self._moves: set[tuple[int, str]] = set()
+        self.beats: dict[str, Beat] = {}
+
+    # ---- records
+
+    def take_assignment(self, assignment: Assignment) -> None:
+        """Take in what the scaler plans: a move is a change of owner that is asked for, once."""
+        if assignment.reason == MOVE:
+            self._moves.add((assignment.slot, assignment.owner))
+
+    def take_ownership(self, slot: int, offset: int, appended_us: int, claim: Ownership) -> bool:
+        """Take in an Ownership record, in log order; return whether it counts."""
+        state = self._slots[slot]
+        owner = Owner(slot, claim.epoch, claim.node, offset, appended_us)
+        if state.epoch == 0 and claim.epoch > 1:
+            state.early.append(owner)  # the log is read from the middle, and nobody has said yet which term that is
+            return False
+        if not begins_term(claim, state.epoch):
+            return False
+        self._enter(slot, owner)
+        return True
+
+    def take_beat(self, beat: Heartbeat, appended_us: int) -> None:
+        """Take in a heartbeat."""
+        self.beats[beat.node] = Beat(beat, appended_us)
+        standing = set()
+        for part in beat.slots:
+            if part.slot not in self._slots:
+                continue
+            if part.role == "primary":
+                self._claims(part.slot, part.epoch, beat.node)
+            if part.role == "standby" and part.ready:
+                standing.add(part.slot)
+                known = self._ready.get((part.slot, beat.node))
+                if known is None or (known.epoch, known.incarnation) != (part.epoch, beat.incarnation):
+                    known = _Ready(part.epoch, beat.incarnation, appended_us, appended_us)
+                    self._ready[part.slot, beat.node] = known
+                known.last_us = appended_us
+        for slot in self._slots:
+            if slot not in standing:
+                self._ready.pop((slot, beat.node), None)
+
+    def settle(self, slots: Iterable[int]) -> None:
+        """Judge claims that were ahead of the log as it was read then; these logs are read up by now."""
+        read = set(slots)
+        for slot, epoch, node in list(self._doubtful):
+            if slot in read and epoch <= self._slots[slot].epoch:
+                self._doubtful.discard((slot, epoch, node))
+                self._judge(slot, epoch, node)
+
+    # ---- questions
+
+    def owner(self, slot: int) -> Owner | None:
+        """Return the owner by the slot's log; None = not known yet."""
+        state = self._slots[slot]
+        return state.terms.get(state.epoch)
+
+    def terms_since(self, slot: int, from_us: int) -> list[Owner]:
+        """Return the terms that began after that time."""
+        return [owner for owner in self._slots[slot].terms.values() if owner.appended_us > from_us]
+
+    def take_changes(self) -> list[tuple[Owner, Owner]]:
+        """Return, once, the changes of owner that no plan had asked for, each as (the owner before, the new one)."""
+        found, self._changes = self._changes, []
+        unplanned = [(before, owner) for before, owner in found if (owner.slot, owner.node) not in self._moves]
+        self._moves -= {(owner.slot, owner.node) for _, owner in found}
+        return unplanned
+
+    def owned_by(self, node: str) -> list[int]:
+        """Return the slots that a node owns."""
+        return [slot for slot in self._slots if (owner := self.owner(slot)) is not None and owner.node == node]
+
+    def secondary(self, slot: int, now_us: int) -> str:
+        """Return the ready secondary of a slot; "" = none."""
+        found = self._standbys(slot, now_us, 0)
+        return min(found)[1] if found else ""
+
+    def protected_us(self, slot: int, after_us: int, now_us: int) -> int | None:
+        """Return since when the slot has had a secondary that was ready after that time; None = it has none.
+
+        Only heartbeats that came after count: what a node said before it was disturbed says nothing.
+        """
+        found = self._standbys(slot, now_us, after_us)
+        return max(after_us, min(found)[0]) if found else None
+
+    def fresh(self, role: str, now_us: int) -> dict[str, Heartbeat]:
+        """Return the last heartbeats of the nodes of a role that live, by node."""
+        return {
+            node: beat.message
+            for node, beat in sorted(self.beats.items())
+            if beat.message.role == role and not beat.message.leaving and now_us - beat.appended_us < FRESH_US
+        }
+
+    def missing(self, now_us: int) -> list[str]:
+        """Return which slots have no owner that says so too, another that says so, or no ready secondary."""
+        found = []
+        workers = self.fresh("worker", now_us)
+        claims = [(node, part) for node, beat in workers.items() for part in beat.slots if part.role == "primary"]
+        for slot in self._slots:
+            owner = self.owner(slot)
+            if owner is None:
+                found.append(f"slot {slot} has no known owner")
+                continue
+            acting = [(node, part.epoch) for node, part in claims if part.slot == slot]
+            if (owner.node, owner.epoch) not in acting:
+                found.append(f"slot {slot}: {owner.node}, its owner, is not at work")
+            found += [
+                f"slot {slot}: {node} acts as its owner of epoch {epoch}, "
+                f"and the log names {owner.node}, epoch {owner.epoch}"
+                for node, epoch in acting
+                if (node, epoch) != (owner.node, owner.epoch)
+            ]
+            if not self.secondary(slot, now_us):
+                found.append(f"slot {slot} has no ready secondary")
+        return found
+
+    def role_of(self, node: str) -> str:
+        """Return what a worker says of itself: "slot 0: standby, ...", or "idle"."""
+        beat = self.beats.get(node)
+        if beat is None:
+            return "never heard of"
+        return ", ".join(f"slot {part.slot}: {part.role}" for part in beat.message.slots) or "idle"
+
+    # ---- inside
+
+    def _enter(self, slot: int, owner: Owner) -> None:
+        state = self._slots[slot]
+        before = state.terms.get(state.epoch)
+        if before is not None:
+            self._changes.append((before, owner))
+        state.epoch = owner.epoch
+        state.terms[owner.epoch] = owner
+        if len(state.terms) > _TERMS:
+            del state.terms[min(state.terms)]
+
+    def _claims(self, slot: int, epoch: int, node: str) -> None:
+        state = self._slots[slot]
+        if state.epoch == 0:
+            self._enter(slot, Owner(slot, epoch, node, -1, 0))  # where we came in
+            for owner in state.early:
+                if owner.epoch == state.epoch + 1:
+                    self._enter(slot, owner)
+            state.early.clear()
+        elif epoch > state.epoch:
+            self._doubtful.add((slot, epoch, node))
+        else:
+            self._judge(slot, epoch, node)
+
+    def _judge(self, slot: int, epoch: int, node: str) -> None:
+        owner = self._slots[slot].terms.get(epoch)
+        if owner is not None and owner.node != node and (slot, epoch, node) not in self._accused:
+            self._accused.add((slot, epoch, node))
+            self._tally.amiss(
+                "second primary",
+                f"slot {slot}: {node} says it is the primary of epoch {epoch}, which is {owner.node}'s",
+            )
+
+    def _standbys(self, slot: int, now_us: int, after_us: int) -> list[tuple[int, str]]:
+        owner = self.owner(slot)
+        if owner is None:
+            return []
+        return [
+            (ready.since_us, node)
+            for (number, node), ready in self._ready.items()
+            if number == slot
+            and node != owner.node
+            and ready.epoch == owner.epoch
+            and ready.last_us > after_us
+            and now_us - ready.last_us < FRESH_US
+        ]

@@ -1,0 +1,151 @@
+"""From `recovered` to `results`: every row of a step, of all slots, stands in the blocks of all groups, unchanged.
+
+Which sensor belongs to which group is not asked: the union over the slots is compared with the union over the groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.chaos.tally import Tally
+from tsunagi.demo.evidence import Block, Output
+
+BEHIND = 2
+"""A step is compared when everybody is so many steps past it: by then every group has shown itself."""
+
+MOST = 20_000
+"""Steps that may wait for results (Spark may be away for long); older ones are given up, and that is no success."""
+
+_COLUMNS = ("mean", "sd", "bound", "quality")
+Frozen = dict[str, npt.NDArray[np.generic]]
+
+
+@dataclass(slots=True)
+class _Step:
+    outputs: dict[int, Output] = field(default_factory=dict)
+    blocks: dict[tuple[str, str], Block] = field(default_factory=dict)
+
+
+class RowBook:
+    """Compares the rows of both topics, step by step.
+
+    Attributes:
+        compared: steps compared; rows: their rows.
+    """
+
+    def __init__(self, slots: int, tally: Tally, most: int = MOST) -> None:
+        self._slots = slots
+        self._tally = tally
+        self._most = most
+        self._base: int | None = None
+        self._steps: dict[int, _Step] = {}
+        self._short: dict[int, set[int]] = {}
+        self._left: dict[int, set[int]] = {}
+        self._next = 0
+        self.compared = 0
+        self.rows = 0
+
+    def begin(self, step: int) -> None:
+        """Judge from this step on."""
+        self._base = self._next = step
+        self._steps = {number: part for number, part in self._steps.items() if number >= step}
+
+    def take_output(self, output: Output) -> None:
+        """Take in a slot's first output of a step."""
+        if self._base is None or output.step >= self._next:
+            self._steps.setdefault(output.step, _Step()).outputs[output.slot] = output
+
+    def take_block(self, block: Block) -> None:
+        """Take in a group's first block of a step."""
+        if self._base is None or block.step >= self._next:
+            self._steps.setdefault(block.step, _Step()).blocks[block.query, block.group] = block
+
+    def left_behind(self, step: int, sensors: npt.NDArray[np.uint32]) -> None:
+        """Rows of a step went to `late`, since their slot had been left behind (reason "frontier")."""
+        ids = set(sensors.tolist())
+        self._left.setdefault(step, set()).update(ids)
+        self._settle(step)
+
+    def advance(self, slot_steps: Mapping[int, int], group_steps: Mapping[tuple[str, str], int]) -> None:
+        """Compare what both sides have passed.
+
+        Args:
+            slot_steps: newest step in `recovered` by slot.
+            group_steps: newest step in `results` by (query, group).
+        """
+        if self._base is None or len(slot_steps) < self._slots or not group_steps:
+            return
+        through = min(*slot_steps.values(), *group_steps.values()) - BEHIND
+        while self._next <= through:
+            self._compare(self._next, self._steps.pop(self._next, _Step()))
+            self._next += 1
+        for step in [number for number in self._left if number < self._next - self._most]:
+            del self._left[step]
+        if len(self._steps) > self._most:
+            first = min(self._steps)
+            self._tally.amiss("not compared", f"results: step {first} did not come while {self._most} others did")
+            del self._steps[first]
+            self._next = max(self._next, first + 1)
+
+    def behind(self, step: int) -> int:
+        """Return how many steps up to this one are still to be compared, or have rows that stand nowhere."""
+        waiting = 0 if self._base is None else max(0, step - BEHIND - self._next + 1)
+        return waiting + sum(number <= step for number in self._short)
+
+    def expire(self, step: int) -> None:
+        """Count as lost the rows of steps up to this one that stand nowhere."""
+        for number in [short for short in self._short if short <= step]:
+            missing = self._short.pop(number)
+            self._tally.lost += len(missing)
+            self._tally.problem(
+                f"results: step {number}: {len(missing)} rows of recovered are missing, first sensor {min(missing)}"
+            )
+
+    def _settle(self, step: int) -> None:
+        if step in self._short:
+            self._short[step] -= self._left.get(step, set())
+            if not self._short[step]:
+                del self._short[step]
+
+    def _compare(self, number: int, step: _Step) -> None:
+        self.compared += 1
+        sent = _lay(list(step.outputs.values()))
+        came = _lay(list(step.blocks.values()))
+        self.rows += len(sent["sensor"])
+        both, left, right = np.intersect1d(sent["sensor"], came["sensor"], assume_unique=False, return_indices=True)
+        missing = np.setdiff1d(sent["sensor"], both)
+        if len(missing):
+            self._short[number] = {int(sensor) for sensor in missing}
+            self._settle(number)
+        invented = np.setdiff1d(came["sensor"], both)
+        if len(invented):
+            self._tally.amiss(
+                "invented",
+                f"results: step {number}: sensor {invented[0]} has a row, but none in recovered",
+                len(invented),
+            )
+        different = np.zeros(len(both), dtype=bool)
+        for name in _COLUMNS:
+            ours, theirs = sent[name][left], came[name][right]
+            different |= ~((ours == theirs) | ((ours != ours) & (theirs != theirs)))  # noqa: PLR0124 - NaN
+        if different.any():
+            self._tally.amiss(
+                "altered",
+                f"results: step {number}: sensor {both[different][0]} has other values than in recovered",
+                int(different.sum()),
+            )
+        twice = len(came["sensor"]) - len(np.unique(came["sensor"]))
+        if twice:
+            self._tally.duplicated += twice
+            self._tally.problem(f"results: step {number}: {twice} sensors stand in two groups")
+
+
+def _lay(parts: list[Output] | list[Block]) -> Frozen:
+    names = ("sensor", *_COLUMNS)
+    if not parts:
+        return {name: np.empty(0) for name in names}
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}

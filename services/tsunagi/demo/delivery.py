@@ -1,0 +1,141 @@
+"""The results as a reader gets them: repeats dropped by name, laid out by step and sensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.demo.evidence import Block, read_blocks
+from tsunagi.demo.findings import Findings, Mask, World
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import EXACT, UNMODELLED
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Rows by (step, sensor); row 0 is `first_step`.
+
+    Attributes:
+        blocks: by group, in the order of delivery, repeats dropped.
+        present: bool[steps, n], whether there is a row.
+        mean, sd, bound, q3: float64[steps, n], NaN = no row; q1, q2: int64[steps, n]; quality: uint8[steps, n].
+    """
+
+    first_step: int
+    present: Mask
+    mean: Floats
+    sd: Floats
+    bound: Floats
+    quality: npt.NDArray[np.uint8]
+    q1: Counts
+    q2: Counts
+    q3: Floats
+    blocks: dict[str, list[Block]] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, first_step: int, steps: int, sensors: int) -> Delivery:
+        """Make one without rows."""
+        shape = (steps, sensors)
+        mean, sd, bound, q3 = (np.full(shape, np.nan) for _ in range(4))
+        q1, q2 = (np.zeros(shape, dtype=np.int64) for _ in range(2))
+        return cls(
+            first_step, np.zeros(shape, dtype=bool), mean, sd, bound, np.zeros(shape, dtype=np.uint8), q1, q2, q3
+        )
+
+    def row(self, step: int) -> int | None:
+        """Return the row of a step; None = outside of what was delivered or had to be."""
+        row = step - self.first_step
+        return row if 0 <= row < len(self.present) else None
+
+    @property
+    def measured(self) -> Mask:
+        """bool[steps, n]: there is a row, and it says that the value was measured."""
+        return np.asarray(self.present & np.isin(self.quality, (EXACT, UNMODELLED)))
+
+    @property
+    def estimated(self) -> Mask:
+        """bool[steps, n]: there is a row, and its value was recovered."""
+        return self.present & ~self.measured
+
+    def steps(self, group: str) -> list[int]:
+        """Return the steps of a group, in order of delivery."""
+        return [block.step for block in self.blocks.get(group, [])]
+
+
+def deliver(results: Mapping[int, Sequence[Record]], world: World, findings: Findings) -> Delivery:
+    """Drop repeats as a reader does, check the order (e) and that a row comes once (c), and lay the rows out."""
+    blocks: dict[str, list[Block]] = {}
+    partition_of: dict[str, int] = {}
+    for partition, records in sorted(results.items()):
+        for block in read_blocks(partition, records):
+            home = partition_of.setdefault(block.group, partition)
+            if home != partition:
+                findings.wrong["partitions"] += 1
+                findings.problem(f"results: group {block.group!r} is in partition {home} and in {partition}")
+            _take(block, blocks.setdefault(block.group, []), findings)
+    steps = [block.step for taken in blocks.values() for block in taken]
+    first = min([world.truth.first_step, *steps])
+    last = max([world.truth.last_step, *steps])
+    delivery = Delivery.empty(first, last - first + 1, len(world.table))
+    delivery.blocks = blocks
+    for group, taken in blocks.items():
+        findings.inversions.setdefault(group, 0)
+        for block in taken:
+            _lay(block, delivery, world, findings)
+    return delivery
+
+
+def _take(block: Block, taken: list[Block], findings: Findings) -> None:
+    if not taken or block.step > taken[-1].step:
+        taken.append(block)
+        return
+    place = f"results/{block.partition}, offset {block.offset}: group {block.group!r}, step {block.step}"
+    earlier = next((item for item in reversed(taken) if item.step == block.step), None)
+    if earlier is None:
+        findings.inversions[block.group] = findings.inversions.get(block.group, 0) + 1
+        findings.problem(f"{place}: after step {taken[-1].step}")
+        return
+    findings.repeats += 1
+    if not _same(earlier, block):
+        findings.wrong["repeats"] += 1
+        findings.problem(f"{place}: repeated with other rows")
+
+
+def _same(first: Block, second: Block) -> bool:
+    names = ("sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
+    return all(getattr(first, name).tobytes() == getattr(second, name).tobytes() for name in names)
+
+
+def _lay(block: Block, delivery: Delivery, world: World, findings: Findings) -> None:
+    place = f"results/{block.partition}, offset {block.offset}: group {block.group!r}, step {block.step}"
+    ids = block.sensor.astype(np.intp)
+    if world.truth.first_step <= block.step <= world.truth.last_step:
+        findings.rows_out += len(ids)
+    else:
+        findings.rows_outside += len(ids)
+    if block.event_time_us != block.step * world.steps.slide_us:
+        findings.wrong["event time"] += 1
+        findings.problem(f"{place}: event time {block.event_time_us} is not the step's")
+    unordered = int((np.diff(ids) < 0).sum())
+    if unordered:
+        findings.inversions[block.group] += unordered
+        findings.problem(f"{place}: rows are not in the order of their sensors")
+    unknown = [sensor for sensor in ids.tolist() if sensor >= len(world.table) or world.group(sensor) != block.group]
+    if unknown:
+        findings.wrong["groups"] += len(unknown)
+        findings.problem(f"{place}: sensor {unknown[0]} is not of this group")
+        return
+    row = block.step - delivery.first_step
+    double = len(ids) - len(np.unique(ids)) + int(delivery.present[row, np.unique(ids)].sum())
+    if double:
+        findings.duplicates += double
+        findings.problem(f"{place}: {double} rows stand twice")
+    delivery.present[row, ids] = True
+    for name in ("mean", "sd", "bound", "quality", "q1", "q2", "q3"):
+        getattr(delivery, name)[row, ids] = getattr(block, name)

@@ -1,0 +1,171 @@
+"""Figures of a run: how good the recovered values are, how long a slot was silent, how late results came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tsunagi.demo.check import Checked
+from tsunagi.demo.delivery import Delivery
+from tsunagi.demo.evidence import Collected, Output
+from tsunagi.demo.findings import Mask, World
+from tsunagi.demo.promises import score
+from tsunagi.demo.truth import Truth
+from tsunagi.recovery.coverage import Coverage, levels
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.messages import BOUNDED
+
+BEFORE_S = 1.0
+AFTER_S = 4.0
+"""A slot's silence is looked for among its outputs from so long before a kill to so long after the new owner's claim,
+seconds."""
+NEVER_US = 1 << 62
+"""The end of a takeover that nobody has finished, microseconds."""
+
+
+class Latency(NamedTuple):
+    """How late results came: an entry a row of the CSV's steps that the live reader saw, in the order of event time.
+
+    Attributes:
+        at_s: float64[rows], event time.
+        seconds: float64[rows], from the append of the step's last input to the reading of its result.
+        quiet: bool[rows], whether no owner of a slot was dead, or being replaced, while the row was on its way.
+    """
+
+    at_s: Floats
+    seconds: Floats
+    quiet: Mask
+
+
+def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[str, Any]:
+    """Return the error of the estimated values against the CSV's own windows.
+
+    `rmse` is in the sensors' units, `nrmse` in each one's standard deviation, `coverage` the share of bounds that hold,
+    `coverage_by` the same by what an estimate is like (`recovery.coverage`), `outages` the stretches of one sensor in
+    which the values lie.
+    """
+    first = world.truth.first_step - delivery.first_step
+    scored = score(delivery, world)
+    off = scored.off
+    unit = np.broadcast_to(world.scale, scored.where.shape)[scored.where]
+    rows = slice(first, first + len(scored.where))
+    quality = delivery.quality[rows][scored.where]
+    within = np.zeros(scored.where.shape, dtype=bool)
+    within[scored.where] = off <= scored.bound
+    coverage = Coverage(1, scored.where.shape[1])
+    level = levels(delivery.mean[rows], world.truth.values, world.scale)
+    coverage.add_table(delivery.estimated[rows], scored.where, within, level)
+    return {
+        "values": len(off),
+        "outages": scored.outages,
+        "rmse": _root_mean_square(off),
+        "nrmse": _root_mean_square(off[unit > 0] / unit[unit > 0]),
+        "coverage": scored.coverage,
+        "coverage_by": coverage.shares(),
+        "delta": delta,
+        "bounded": int((quality == BOUNDED).sum()),
+    }
+
+
+def _root_mean_square(values: Floats) -> float | None:
+    return float(np.sqrt(np.mean(values**2))) if len(values) else None
+
+
+def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dict[str, Any]]:
+    """Return every change of owner after the first, with the times that its new owner measured itself."""
+    found = []
+    for slot, slot_log in sorted(checked.logs.items()):
+        for before, owner in pairwise(slot_log.owners):
+            kill = collected.kill_of(before, owner)
+            note = collected.note(owner)
+            from_us = (kill.at_us if kill is not None else owner.appended_us) - round(BEFORE_S * 1e6)
+            silence = silence_s(
+                checked.outputs.get(slot, ()), from_us, owner.appended_us + round(AFTER_S * 1e6), slide_us
+            )
+            found.append(
+                {
+                    "slot": slot,
+                    "epoch": owner.epoch,
+                    "from": before.node,
+                    "to": owner.node,
+                    "cause": collected.cause(before, owner) or "none",
+                    "reason": note.get("reason"),
+                    "at_us": owner.appended_us,
+                    "detect_s": note.get("detect_s"),
+                    "promote_s": note.get("promote_s"),
+                    "catch_up_s": note.get("catch_up_s"),
+                    "silence_s": silence,
+                }
+            )
+    return found
+
+
+def silence_s(outputs: Sequence[Output], from_us: int, to_us: int, slide_us: int) -> float | None:
+    """Return the longest gap between new outputs in that time, less the step; None = fewer than two of them."""
+    times = np.array([output.written_us for output in outputs if from_us <= output.written_us <= to_us], dtype=np.int64)
+    if len(times) < 2:
+        return None
+    return max(0.0, (int(np.diff(times).max()) - slide_us) / 1e6)
+
+
+def takeover_spans(checked: Checked, collected: Collected) -> list[tuple[int, int]]:
+    """Return the times, in microseconds, from the kill of an owner until its successor had caught up.
+
+    One for each slot that the owner had; where nobody succeeded it, the time has no end.
+    """
+    spans, succeeded = [], set()
+    for slot_log in checked.logs.values():
+        for before, owner in pairwise(slot_log.owners):
+            kill = collected.kill_of(before, owner)
+            if kill is not None:
+                succeeded.add(kill)
+                behind_s = float(collected.note(owner).get("catch_up_s") or 0.0)
+                spans.append((kill.at_us, owner.appended_us + round(behind_s * 1e6)))
+    alone = (kill for kill in collected.kills if kill.what == "owner" and kill not in succeeded)
+    return spans + [(kill.at_us, NEVER_US) for kill in alone]
+
+
+def latency_rows(checked: Checked, truth: Truth, collected: Collected) -> Latency:
+    """Return how late each row was, and whether a takeover had to do with it."""
+    read_us = {(read.partition, read.offset): read.read_us for read in collected.reads}
+    spans = takeover_spans(checked, collected)
+    times: list[float] = []
+    seconds: list[float] = []
+    quiet: list[bool] = []
+    for blocks in checked.delivery.blocks.values():
+        for block in blocks:
+            seen = read_us.get((block.partition, block.offset))
+            if seen is not None and truth.first_step <= block.step <= truth.last_step:
+                rows = len(block.sensor)
+                times.extend([block.event_time_us / 1e6] * rows)
+                seconds.extend([(seen - block.appended_us) / 1e6] * rows)
+                quiet.extend([all(seen < first or block.appended_us > last for first, last in spans)] * rows)
+    order = np.argsort(times, kind="stable")
+    return Latency(
+        np.array(times, dtype=np.float64)[order],
+        np.array(seconds, dtype=np.float64)[order],
+        np.array(quiet, dtype=bool)[order],
+    )
+
+
+def latency_figures(latencies: Floats) -> dict[str, float | int | None]:
+    """Return p50, p99 and the largest, in seconds."""
+    if len(latencies) == 0:
+        return {"p50": None, "p99": None, "max": None, "rows": 0}
+    p50, p99 = (float(x) for x in np.quantile(latencies, [0.5, 0.99]))
+    return {"p50": p50, "p99": p99, "max": float(latencies.max()), "rows": len(latencies)}
+
+
+def finite(value: Any) -> Any:  # noqa: ANN401 - whatever json takes
+    """Return the value as JSON can hold it: NaN and infinities become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value

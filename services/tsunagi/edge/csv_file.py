@@ -1,0 +1,256 @@
+"""A CSV of readings: header = sensor names, one row a reading time, an empty cell = no reading.
+
+The first column may be ``time``: ISO 8601 with a zone, or seconds since the epoch. The file is read line by line
+(`tsunagi.runtime.csv_text`); every error names file, line, column, what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from tsunagi.edge.source import Place, SourceError
+from tsunagi.edge.window import Places
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
+from tsunagi.runtime.sensors import Sensor, SensorTable
+
+
+class CsvRow(NamedTuple):
+    """One row as it stands in the file.
+
+    Attributes:
+        place: where it begins.
+        time_us: of the `time` column, None = there is none.
+        places: intp[m], places of the wanted sensors that have a reading.
+        values: float64[m].
+        strangers: (name, cell) of the columns that the table does not have, where they are not empty.
+    """
+
+    place: Place
+    time_us: int | None
+    places: Places
+    values: Floats
+    strangers: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSummary:
+    """What `check_csv` found.
+
+    Attributes:
+        columns: sensors of the table in the header.
+        readings: cells with a value, of those columns.
+        first_time, last_time: of the `time` column, None = there is none.
+        unknown: columns that the sensors table does not have.
+    """
+
+    rows: int
+    columns: int
+    readings: int
+    first_time: datetime | None
+    last_time: datetime | None
+    unknown: tuple[str, ...]
+
+
+class CsvFile:
+    """A CSV opened for reading in order.
+
+    Args:
+        path: the file.
+        table: the sensors table.
+        wanted: the sensors to read; each must be in the header.
+        repeat: after the last row comes the first again, with row numbers and times going on.
+
+    Raises:
+        SourceError: see the class.
+    """
+
+    def __init__(self, path: Path, table: SensorTable, wanted: tuple[Sensor, ...], *, repeat: bool = False) -> None:
+        self.path = path
+        self._repeat = repeat
+        try:
+            self._file: BinaryIO = path.open("rb")
+        except FileNotFoundError:
+            raise SourceError(f"{path}: no such file") from None
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+        try:
+            self._read_header(table, wanted)
+        except CsvError as error:
+            self._file.close()
+            raise SourceError(str(error)) from None
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_header(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
+        header = read_header(self._file, self.path)
+        where = f"{self.path}, line {header.line - 1}"
+        self.header_sha256 = hashlib.sha256(header.text.encode()).hexdigest()
+        self._header = header.names
+        self.has_time = header.timed
+        seen = {name: number for number, name in enumerate(self._header, start=1)}
+        known = {sensor.name for sensor in table.sensors}
+        if not known & seen.keys():
+            raise SourceError(
+                f"{where}: no column is in the sensors table (found {_some(self._header)}, expected "
+                f"{_some(sensor.name for sensor in wanted)})"
+            )
+        missing = [sensor for sensor in wanted if sensor.name not in seen]
+        if missing:
+            raise SourceError(
+                f"{where}: the sensors table contradicts the data: no column for "
+                f"{_some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {_some(self._header)}"
+            )
+        self._columns = [seen[sensor.name] - 1 for sensor in wanted]
+        self._all: Places = np.arange(len(wanted))
+        strangers = [name for name in header.sensors if name not in known]
+        self._strangers = [(seen[name] - 1, name) for name in strangers]
+        self._place = self.first = Place(0, header.line, header.offset)
+        self._last_us: int | None = None
+        self._lap_rows, self._lap_us = 1, 0
+        if self._repeat and self.has_time:
+            self._lap_rows, self._lap_us = self._measure()
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The columns that the sensors table does not have."""
+        return tuple(name for _, name in self._strangers)
+
+    @property
+    def place(self) -> Place:
+        """Where the next row begins."""
+        return self._place
+
+    def seek(self, place: Place) -> None:
+        """Go on at a place that `place` once gave."""
+        self._file.seek(place.offset)
+        self._place = place
+        self._last_us = None
+
+    def next_row(self) -> CsvRow | None:
+        """Read a row; None = there is none left.
+
+        Raises:
+            SourceError: see the class.
+        """
+        found = self._next_line()
+        return None if found is None else self._parse(*found)
+
+    def skip_row(self) -> bool:
+        """Pass over a row without looking into it; False = there is none left."""
+        return self._next_line() is not None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _next_line(self) -> tuple[Place, bytes] | None:
+        found = self._line()
+        if found is None and self._repeat and self._place.row > 0:
+            self._file.seek(self.first.offset)
+            self._place = Place(self._place.row, self.first.line, self.first.offset)
+            found = self._line()
+        return found
+
+    def _measure(self) -> tuple[int, int]:
+        """Return rows of the file, and the time from its first row to the first one's repetition."""
+        rows, first_us, before_us, last_us = 0, 0, 0, 0
+        while (found := self._line()) is not None:
+            place, raw = found
+            before_us, last_us = last_us, self._time(self._cells(raw, place.line)[0], place.line)
+            first_us = first_us if rows else last_us
+            rows += 1
+        self.seek(self.first)
+        # The first row comes as long after the last as that came after the one before it.
+        return max(rows, 1), last_us - first_us + (last_us - before_us if rows > 1 else 0)
+
+    def _line(self) -> tuple[Place, bytes] | None:
+        while raw := self._file.readline():
+            place = self._place
+            none = passed_over(raw)
+            self._place = Place(place.row + (not none), place.line + 1, place.offset + len(raw))
+            if not none:
+                return place, raw
+        return None
+
+    def _parse(self, place: Place, raw: bytes) -> CsvRow:
+        cells = self._cells(raw, place.line)
+        if len(cells) != len(self._header):
+            raise SourceError(
+                f"{self.path}, line {place.line}: found {len(cells)} fields, expected {len(self._header)} "
+                "as in the header"
+            )
+        time_us = self._time(cells[0], place.line, place.row) if self.has_time else None
+        texts = [cells[column] for column in self._columns]
+        strangers = [(name, cells[column]) for column, name in self._strangers if cells[column].strip()]
+        if b"_" not in raw:  # which float() takes between digits
+            try:
+                return CsvRow(place, time_us, self._all, np.fromiter(map(float, texts), np.float64), strangers)
+            except ValueError:
+                pass  # an empty cell, or text
+        present = [number for number, cell in enumerate(texts) if cell.strip()]
+        values = [self._number(texts[number], place.line, self._columns[number]) for number in present]
+        return CsvRow(place, time_us, np.array(present, dtype=np.intp), np.array(values, dtype=np.float64), strangers)
+
+    def _number(self, cell: str, line: int, column: int) -> float:
+        try:
+            return read_number(cell, f"{self.path}, line {line}", self._header[column])
+        except CsvError as error:
+            raise SourceError(str(error)) from None
+
+    def _time(self, cell: str, line: int, row: int = 0) -> int:
+        where = f"{self.path}, line {line}, column 'time'"
+        try:
+            time_us = read_time(cell, f"{self.path}, line {line}") + row // self._lap_rows * self._lap_us
+        except CsvError as error:
+            raise SourceError(str(error)) from None
+        if self._last_us is not None and time_us < self._last_us:
+            before = datetime.fromtimestamp(self._last_us / 1e6, UTC).isoformat()
+            raise SourceError(f"{where}: time runs backwards: found {cell.strip()!r}, expected {before} or later")
+        self._last_us = time_us
+        return time_us
+
+    def _cells(self, raw: bytes, line: int) -> list[str]:
+        try:
+            return split_line(raw, f"{self.path}, line {line}")
+        except CsvError as error:
+            raise SourceError(str(error)) from None
+
+
+def check_csv(path: Path, table: SensorTable) -> CsvSummary:
+    """Read a whole CSV against the whole sensors table, so that errors show before anything starts.
+
+    Raises:
+        SourceError: see the class.
+    """
+    file = CsvFile(path, table, table.sensors)
+    rows = readings = 0
+    first_us: int | None = None
+    last_us: int | None = None
+    try:
+        while (row := file.next_row()) is not None:
+            rows += 1
+            readings += len(row.values)
+            first_us = row.time_us if first_us is None else first_us
+            last_us = row.time_us
+    finally:
+        file.close()
+    if rows == 0:
+        raise SourceError(f"{path}: no rows below the header")
+    first, last = (None if time is None else datetime.fromtimestamp(time / 1e6, UTC) for time in (first_us, last_us))
+    return CsvSummary(rows, len(table), readings, first, last, file.unknown)
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return a few names, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    return ", ".join(repr(name) for name in listed[:5]) + more

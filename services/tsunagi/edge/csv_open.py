@@ -1,0 +1,54 @@
+"""Opens the CSV of [source] as a replay: checked at once, read once the edge knows where its sensors go."""
+
+from __future__ import annotations
+
+from tsunagi.edge.csv_file import CsvFile
+from tsunagi.edge.csv_source import CsvSource, Timing
+from tsunagi.edge.dead_letters import RATE
+from tsunagi.edge.position import PositionFile, shared_origin
+from tsunagi.edge.source import EdgePosition, Progress, SourceError
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import MICROSECONDS, Settings
+
+
+class CsvOpener:
+    """`tsunagi.edge.source.Opener` of a CSV.
+
+    Raises:
+        SourceError: the file's header cannot be used.
+    """
+
+    def __init__(self, settings: Settings, edge: str, table: SensorTable, own: tuple[Sensor, ...]) -> None:
+        self._settings = settings
+        self._position_path = PositionFile(settings.state, edge).path
+        self._file = CsvFile(settings.source.path, table, own, repeat=settings.source.repeat)
+        try:
+            self._file.next_row()  # a row that cannot be read, or times of another unit, end the edge before it joins
+        except SourceError:
+            self._file.close()
+            raise
+        self._file.seek(self._file.first)
+        self.name = settings.source.path.name
+        self.digest = self._file.header_sha256
+        self.letters_per_s: float | None = RATE
+
+    def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> CsvSource:
+        source, steps = self._settings.source, self._settings.steps
+        origin_us = source.origin_us or shared_origin(self._settings.state, now_us, steps.slide_us)
+        if position is not None and position.origin_us != origin_us:
+            raise SourceError(
+                f"{self._position_path}: it belongs to a replay that began at {position.origin_us}, found "
+                f"{origin_us}; delete the file to begin at the source's first row"
+            )
+        timing = Timing(
+            interval_us=round(steps.interval_s * MICROSECONDS),
+            speed=source.speed,
+            first_row=source.first_row,
+            skip=source.when_behind == "skip",
+        )
+        progress = None if position is None else position.progress
+        resume = progress if isinstance(progress, Progress) else None
+        return CsvSource(self._file, timing, origin_us, now_us, resume)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,182 @@
+"""What a live reading says: sensor, time and value of a JSON object or of a plain number; or why it cannot be used."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from tsunagi.edge.inbox import Message
+from tsunagi.edge.source import UNKNOWN_SENSOR
+from tsunagi.edge.window import NOT_A_NUMBER
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.times import in_range
+
+NO_TIME = "no-time"
+BAD_TIME = "bad-time"
+NO_SENSOR = "no-sensor"
+FOREIGN_SENSOR = "foreign-sensor"
+UNREADABLE = "unreadable"
+TOO_LONG = "too-long"
+"""Why a message cannot be used: the reasons of dead letters and of `tsunagi_edge_unusable_readings_total`."""
+
+_UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MISSING = object()
+
+
+class Reading(NamedTuple):
+    """A reading that may go into windows.
+
+    Attributes:
+        place: the sensor's, among the edge's.
+        arrival: the time is that of its arrival.
+    """
+
+    place: int
+    time_us: int
+    value: float
+    arrival: bool
+
+
+class Fault(NamedTuple):
+    """Why a reading cannot be used."""
+
+    reason: str
+    sensor: str
+    detail: str
+
+
+class Decoder:
+    """Reads messages of one source.
+
+    Args:
+        own: the edge's sensors.
+        key_first: the message's own sensor (an MQTT topic's level) stands above the payload's; else it only stands in
+            where the payload names none (a Kafka key).
+    """
+
+    def __init__(self, table: SensorTable, own: tuple[Sensor, ...], source: Source, *, key_first: bool) -> None:
+        self._places = {sensor.name: place for place, sensor in enumerate(own)}
+        self._edges = {sensor.name: sensor.edge for sensor in table.sensors}
+        self._source = source
+        self._unit_us = _UNIT_US[source.time_unit]
+        self._key_first = key_first
+
+    def decode(self, message: Message) -> Reading | Fault:
+        """Return the reading, or what is wrong with it."""
+        if message.fault is not None:
+            return Fault(message.fault[0], message.sensor or "", message.fault[1])
+        body = _parse(message.payload)
+        if isinstance(body, dict):
+            own = body.get(self._source.sensor_key, _MISSING)
+        elif isinstance(body, float):
+            own = _MISSING
+        else:
+            return Fault(UNREADABLE, message.sensor or "", f"{body}, expected a JSON object or a number")
+        found = self._sensor(own, message.sensor)
+        if isinstance(found, Fault):
+            return found
+        name = found
+        if isinstance(body, float):
+            given: object = body
+            time_us = self._plain_time(message, name)
+        else:
+            given = body.get(self._source.value_key, _MISSING)
+            time_us = self._time(body, name)
+        place = self._places.get(name)
+        if place is None:
+            edge = self._edges.get(name)
+            if edge is None:
+                return Fault(UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table")
+            return Fault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")
+        if isinstance(time_us, Fault):
+            return time_us
+        value = _number(given)
+        if not math.isfinite(value):
+            return Fault(
+                NOT_A_NUMBER, name, f"{self._source.value_key}: found {_short(given)}, expected a finite number"
+            )
+        return Reading(place, time_us, value, isinstance(body, float))
+
+    def _sensor(self, own: object, key: str | None) -> str | Fault:
+        """Return the sensor's name."""
+        if own is not _MISSING and not isinstance(own, str):
+            return Fault(
+                NO_SENSOR, key or "", f"{self._source.sensor_key}: found {_short(own)}, expected a sensor's name"
+            )
+        named = own if isinstance(own, str) else ""
+        name = (key or named) if self._key_first else (named or key or "")
+        if not name:
+            return Fault(
+                NO_SENSOR, "", f"no key {self._source.sensor_key!r}, and no topic or record key that names one"
+            )
+        return name
+
+    def _plain_time(self, message: Message, name: str) -> int | Fault:
+        if self._source.plain_time == "refuse":
+            return Fault(NO_TIME, name, 'a plain number, and [source] plain_time = "refuse"')
+        if message.stored:
+            return Fault(NO_TIME, name, "a plain number that was retained by the broker: nobody knows since when")
+        return message.arrived_us
+
+    def _time(self, body: dict[str, Any], name: str) -> int | Fault:
+        found = body.get(self._source.time_key, _MISSING)
+        if found is _MISSING or found is None:
+            return Fault(NO_TIME, name, f"no key {self._source.time_key!r}")
+        time_us = _text_us(found) if isinstance(found, str) else self._number_us(found)
+        if time_us is None or not in_range(time_us):
+            unit = self._source.time_unit
+            expected = f"ISO 8601 with a zone, or a number of {unit} since the epoch ([source] time_unit = {unit!r})"
+            return Fault(BAD_TIME, name, f"{self._source.time_key}: found {_short(found)}, expected {expected}")
+        return time_us
+
+    def _number_us(self, found: object) -> int | None:
+        if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(_number(found)):
+            return None
+        scaled = found * self._unit_us  # whole numbers stay exact
+        return round(scaled) if math.isfinite(_number(scaled)) else None
+
+
+def _parse(payload: bytes) -> dict[str, Any] | float | str:
+    """Return the JSON object, the plain number, or (as a text) what was found instead."""
+    try:
+        text = payload.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        return f"found byte 0x{payload[error.start]:02x} at {error.start + 1}, which is not UTF-8"
+    if not text.startswith("{"):
+        try:
+            if "_" in text:  # which float() takes between digits
+                raise ValueError  # noqa: TRY301 - the same message
+            return float(text)
+        except ValueError:
+            return f"found {_short(text)}"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"found {_short(text)}, which is not JSON ({type(error).__name__}: {str(error)[:100]})"
+    return found if isinstance(found, dict) else f"found {_short(text)}"
+
+
+def _number(found: object) -> float:
+    """Return a JSON number; what is none becomes NaN."""
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return math.nan
+    try:
+        return float(found)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
+
+
+def _text_us(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return None if moment.tzinfo is None else (moment - _EPOCH) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _short(found: object) -> str:
+    return "nothing" if found is _MISSING else repr(found)[:80]

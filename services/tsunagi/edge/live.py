@@ -1,0 +1,320 @@
+"""A live source: readings as they arrive from outside, with times of their own, in almost any order.
+
+A step closes once the edge's clock has passed its end by `disorder_s`, whether or not anything came; a reading that
+comes when its step has closed is unusable and kept. The clock alone does not close a step while readings are known to
+wait: a queue that is not empty, a thread that waits for room in it, a Kafka topic that is not read to its end after a
+restart. That lasts `max_behind_s` at most.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tsunagi.edge.decode import FOREIGN_SENSOR, Decoder, Fault, Reading
+from tsunagi.edge.inbox import Begun, Inbox, Message
+from tsunagi.edge.source import LiveProgress, Offsets, Origin, Row, Unusable
+from tsunagi.edge.window import LATE, Places
+from tsunagi.runtime.marks import Mark
+from tsunagi.runtime.sensors import Sensor
+from tsunagi.runtime.settings import MICROSECONDS, Steps
+from tsunagi.runtime.source_settings import Source
+
+AHEAD = "ahead"
+OVERFLOW = "overflow"
+REPEATED = "repeated"
+"""Why a message of a live source is not used: its time lies in the future; more came than could wait; the broker has
+delivered it before."""
+
+PAUSE_US = 5_000_000
+"""A loop held up for longer has been away: what should have been sent meanwhile is skipped, if so set."""
+SETTLE_US = 200_000
+"""After a loop was held up, the source's thread gets so much time to bring what had arrived."""
+
+_NEVER_US = -(1 << 62)
+
+
+class Feed(Protocol):
+    """The thread that brings messages, and what it is connected to.
+
+    Attributes:
+        scheme: "mqtt", "lines" or "kafka/<topic>": how its readings' names begin.
+        has_positions: it can be read again from an offset of a partition.
+        may_repeat: it delivers a message again when it is not sure.
+        trouble: why nothing comes; empty = connected.
+        ended: no more will come, ever.
+    """
+
+    scheme: str
+    has_positions: bool
+    may_repeat: bool
+    ended: bool
+
+    @property
+    def trouble(self) -> str: ...
+
+    def start(self, inbox: Inbox, resume: LiveProgress | None) -> None:
+        """Begin to put messages into the inbox."""
+
+    def close(self) -> None:
+        """Stop and let go; the inbox has been closed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRules:
+    """Which readings are taken, and when a step closes; from the settings, in microseconds."""
+
+    disorder_us: int
+    max_ahead_us: int
+    max_behind_us: int
+    skip: bool
+    keep_foreign: bool
+
+    @classmethod
+    def of(cls, source: Source) -> LiveRules:
+        """Take them from [source]."""
+        return cls(
+            disorder_us=round(source.disorder_s * MICROSECONDS),
+            max_ahead_us=round(source.max_ahead_s * MICROSECONDS),
+            max_behind_us=round(source.max_behind_s * MICROSECONDS),
+            skip=source.when_behind == "skip",
+            keep_foreign=source.foreign == "keep",
+        )
+
+
+class LiveSource:
+    """`tsunagi.edge.source.Source` on a feed.
+
+    Args:
+        now_us: the clock, at the start.
+        resume: how far an earlier incarnation was; None = there was none.
+        until_us: the end of the last step that was published then.
+        run: stands in the names of readings whose source gives them none.
+
+    Attributes: as in the protocol.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        inbox: Inbox,
+        decoder: Decoder,
+        rules: LiveRules,
+        steps: Steps,
+        own: tuple[Sensor, ...],
+        now_us: int,
+        *,
+        resume: LiveProgress | None = None,
+        until_us: int = _NEVER_US,
+        run: int = 0,
+    ) -> None:
+        self.origin_us = 0
+        self.refill: list[Row] = []
+        self.delay_us = rules.disorder_us
+        self.skipped_rows = 0
+        self.fault = ""
+        self._feed, self._inbox, self._decoder, self._rules = feed, inbox, decoder, rules
+        self._slide_us, self._window_us = steps.slide_us, steps.window_us
+        self._names = [sensor.name for sensor in own]
+        self._held_us = [0 if np.isnan(sensor.max_age_s) else round(sensor.max_age_s * MICROSECONDS) for sensor in own]
+        self._places: list[Places] = [np.array([place]) for place in range(len(own))]
+        self._run = run
+        # Only a Kafka topic can be read again from where the last incarnation was.
+        self._going_on = resume is not None and bool(resume.partitions)
+        self.observed_us = resume.observed_us if resume is not None and self._going_on else now_us
+        self._known_from_us = now_us if resume is None else resume.observed_us
+        self.send_after_us = now_us - rules.disorder_us
+        if self._going_on and not rules.skip:
+            self.send_after_us = min(until_us, self.send_after_us)
+        self._complete_us = self.send_after_us
+        self._moved_us = self._looked_us = now_us
+        self._settling_until_us = now_us
+        self._everything = False
+        # Partitions that are not read to their end yet -> the latest event time; None = not known yet which.
+        self._behind: dict[int, int] | None = None if self._going_on else {}
+        self._recent: dict[int, deque[tuple[int, int]]] = {}  # partition -> (offset, time) handed out, for `progress`
+        partitions = {} if resume is None else resume.partitions
+        self._next: dict[int, int] = {key: at.next for key, at in partitions.items()}
+        self._digests = {key: at.mark.digest for key, at in partitions.items()}  # of the record before each of these
+        self._topic_id = next((at.mark.topic_id for at in partitions.values()), "")
+        self._seen: set[tuple[int, int, float]] = set()  # of open windows, against deliveries that are repeated
+        self._seen_in_order: deque[tuple[int, int, float]] = deque()
+        self._last_us = _NEVER_US
+        self._dropped = 0
+        self._unusable: list[Unusable] = []
+        feed.start(inbox, resume)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the feed has ended and every step that its last reading is in may be closed."""
+        if not self._feed.ended or not self._everything or len(self._inbox):
+            return False
+        return self._complete_us >= -(-self._last_us // self._slide_us) * self._slide_us
+
+    @property
+    def trouble(self) -> str:
+        return self._feed.trouble
+
+    @property
+    def waiting(self) -> int:
+        return len(self._inbox)
+
+    def due(self, now_us: int, max_rows: int) -> list[Row]:
+        self._note_pause(now_us)
+        items, self._everything = self._inbox.take(max_rows)
+        rows: list[Row] = []
+        for item in items:
+            if isinstance(item, Message):
+                self._consider(item, now_us, rows)
+            elif isinstance(item, Begun):
+                self._topic_id, self.fault = item.topic_id, item.fault or self.fault
+                for partition, start in item.starts.items():
+                    if start != self._next.get(partition):
+                        self._digests.pop(partition, None)
+                    if start < self._next.get(partition, 0):  # the topic was made anew
+                        self._recent.pop(partition, None)
+                    self._next[partition] = start
+                if self._behind is None:
+                    self._behind = dict.fromkeys(item.behind, _NEVER_US)
+            elif self._behind is not None:
+                self._behind.pop(item.partition, None)
+        if self._inbox.dropped > self._dropped:
+            count, self._dropped = self._inbox.dropped - self._dropped, self._inbox.dropped
+            detail = "the queue was full, and MQTT of quality of service 0 cannot be told to wait"
+            self._unusable.append(Unusable(OVERFLOW, "", 0, detail, b"", count=count, letter=False))
+        self._move_on(now_us)
+        return rows
+
+    def complete_until_us(self, now_us: int) -> int:
+        return self._complete_us
+
+    def next_us(self) -> int | None:
+        return None
+
+    def unusable(self) -> list[Unusable]:
+        found, self._unusable = self._unusable, []
+        return found
+
+    def progress(self, after_us: int) -> LiveProgress:
+        partitions = {}
+        for partition, following in self._next.items():
+            recent = self._recent.get(partition, deque())
+            while recent and recent[0][1] <= after_us:
+                recent.popleft()
+            mark = Mark(self._topic_id, self._digests.get(partition, 0))
+            partitions[partition] = Offsets(following, recent[0][0] if recent else following, mark)
+        while self._seen_in_order and self._seen_in_order[0][1] <= after_us:
+            self._seen.discard(self._seen_in_order.popleft())
+        return LiveProgress(partitions, self.observed_us)
+
+    def close(self) -> None:
+        self._inbox.close()
+        self._feed.close()
+
+    # ---- time
+
+    def _note_pause(self, now_us: int) -> None:
+        pause_us, self._looked_us = now_us - self._looked_us, now_us
+        if pause_us > max(self._rules.disorder_us, SETTLE_US):
+            self._settling_until_us = now_us + SETTLE_US
+        if pause_us > PAUSE_US and self._rules.skip:
+            self.send_after_us = max(self.send_after_us, now_us - self._rules.disorder_us)
+
+    def _move_on(self, now_us: int) -> None:
+        """Decide up to where every reading has been handed out."""
+        by_clock_us = now_us - self._rules.disorder_us
+        if self._behind:
+            known_us = min(by_clock_us, min(self._behind.values()) - self._rules.disorder_us)
+        elif self._behind is None or not self._everything or now_us < self._settling_until_us:
+            known_us = self._complete_us
+        else:
+            known_us = by_clock_us
+        if known_us <= self._complete_us and now_us - self._moved_us > self._rules.max_behind_us:
+            known_us = by_clock_us
+            if self._behind is None:
+                self._behind = {}
+        if known_us > self._complete_us:
+            self._complete_us, self._moved_us = known_us, now_us
+
+    # ---- readings
+
+    def _consider(self, message: Message, now_us: int, rows: list[Row]) -> None:
+        if self._feed.has_positions and message.offset + 1 >= self._next.get(message.partition, 0):
+            self._next[message.partition] = message.offset + 1
+            self._digests[message.partition] = message.digest
+        found = self._decoder.decode(message)
+        if isinstance(found, Fault):
+            if not message.again:
+                letter = found.reason != FOREIGN_SENSOR or self._rules.keep_foreign
+                self._unusable.append(self._reject(message, found, letter=letter))
+            return
+        if self._behind is not None and message.partition in self._behind:
+            self._behind[message.partition] = max(self._behind[message.partition], found.time_us)
+        fault = self._untimely(found, message, now_us)
+        if fault is not None:
+            if fault.reason and not message.again:
+                self._unusable.append(self._reject(message, fault, letter=fault.reason != REPEATED))
+            return
+        if self._feed.may_repeat and not found.arrival:
+            key = (found.place, found.time_us, found.value)
+            if key not in self._seen:
+                self._seen.add(key)
+                self._seen_in_order.append(key)
+        if self._feed.has_positions:
+            self._recent.setdefault(message.partition, deque()).append((message.offset, found.time_us))
+        self._last_us = max(self._last_us, found.time_us)
+        rows.append(
+            Row(
+                message.offset,
+                found.time_us,
+                self._places[found.place],
+                np.array([found.value]),
+                self._origin(message),
+                message.again,
+            )
+        )
+
+    def _untimely(self, reading: Reading, message: Message, now_us: int) -> Fault | None:
+        """Return why a reading's time does not fit; without a reason: it is passed over, and counted as skipped."""
+        name = self._names[reading.place]
+        ahead_us = reading.time_us - now_us
+        if ahead_us > self._rules.max_ahead_us:
+            return Fault(AHEAD, name, f"its time is {_seconds(ahead_us)} s ahead of the edge's clock")
+        if message.repeated and (reading.place, reading.time_us, reading.value) in self._seen:
+            return Fault(REPEATED, name, "delivered again by the broker")
+        if reading.time_us > self._begin_us() or now_us - reading.time_us < self._held_us[reading.place]:
+            return None
+        if reading.time_us > self._known_from_us:
+            self.skipped_rows += not message.again
+            return Fault("", name, "")
+        detail = f"its time is {_seconds(-ahead_us)} s behind the edge's clock, before the first window"
+        return Fault(LATE, name, detail)
+
+    def _begin_us(self) -> int:
+        """Return where the window of the first step begins that is to be sent."""
+        first = self.send_after_us // self._slide_us + 1
+        return min(first * self._slide_us - self._window_us, self.send_after_us)
+
+    def _reject(self, message: Message, fault: Fault, *, letter: bool) -> Unusable:
+        return Unusable(
+            fault.reason,
+            fault.sensor,
+            message.offset,
+            fault.detail,
+            message.payload,
+            self._origin(message),
+            letter=letter,
+        )
+
+    def _origin(self, message: Message) -> Origin:
+        scheme = self._feed.scheme
+        middle = message.partition if self._feed.has_positions else self._run
+        name = f"{scheme}/{middle}/{message.offset}"
+        return Origin(name, message.place, message.partition, message.offset, message.payload)
+
+
+def _seconds(us: int) -> str:
+    return f"{us / MICROSECONDS:.3f}"

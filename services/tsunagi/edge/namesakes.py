@@ -1,0 +1,80 @@
+"""Another process of this edge's name on another machine: heard in `heartbeats`, where the newer one is to go on.
+
+An edge listens for `LISTEN_S` at a time, and less often the more nodes talk there. With authentication it cannot tell
+whose a heartbeat is, and may not read them (docs/security.md); the slots then refuse the older one's batches.
+"""
+
+from __future__ import annotations
+
+from tsunagi.runtime.clock import Clock
+from tsunagi.runtime.door import UnusableError, decode
+from tsunagi.runtime.heartbeat import Namesake, ReplacedError
+from tsunagi.runtime.log import HEARTBEATS, Log, LogError, OffsetLostError, Position
+from tsunagi.runtime.messages import Heartbeat
+
+LISTEN_S = 3.0
+PAUSE_S = 12.0
+"""An edge listens to the heartbeats for the one time, seconds, and rests for the other: it looks for a newer process of
+its own name, and a fleet's heartbeats are many."""
+BEATS_PER_S = 200.0
+"""Heartbeats that an edge hears in a second at most, on average: of more nodes it hears less often."""
+_ONE_TURN = 500
+
+
+class Namesakes:
+    """Listens for newer processes of an edge.
+
+    Args:
+        verified: whether a heartbeat is to be believed; else nothing is read.
+    """
+
+    def __init__(self, log: Log, edge: str, incarnation: int, clock: Clock, *, verified: bool) -> None:
+        self._reader = log.reader() if verified else None
+        self._edge = edge
+        self._namesake = Namesake(edge, "edge", incarnation, live=True)
+        self._clock = clock
+        self._until_s: float | None = None  # None = not listening
+        self._next_s = clock.monotonic() + PAUSE_S
+        self._heard = 0
+
+    def poll(self) -> None:
+        """Listen if it is time.
+
+        Raises:
+            ReplacedError: a newer process sends heartbeats.
+        """
+        now_s = self._clock.monotonic()
+        if self._reader is None or now_s < self._next_s:
+            return
+        try:
+            if self._until_s is None:
+                self._reader.assign([Position(HEARTBEATS, 0, -1)])
+                self._until_s, self._heard = now_s + LISTEN_S, 0
+            records = self._reader.read(_ONE_TURN, 0.0)
+        except OffsetLostError:  # this process stood still for longer than heartbeats are kept
+            records, self._until_s = [], now_s
+        except LogError:
+            self._until_s, self._next_s = None, now_s + PAUSE_S
+            return
+        self._heard += len(records)
+        for record in records:
+            if record.key == self._edge.encode() and record.value is not None:
+                self._hear(record.value)
+        if now_s >= self._until_s:
+            self._reader.assign([])
+            self._until_s, self._next_s = None, now_s + max(PAUSE_S, self._heard / BEATS_PER_S)
+
+    def close(self) -> None:
+        """Let go of the reader."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _hear(self, value: bytes) -> None:
+        try:
+            beat = decode(Heartbeat, value)
+        except UnusableError:
+            return
+        if newer := self._namesake.hear(beat):
+            raise ReplacedError(
+                f"edge {self._edge!r}: a newer process of it has taken over, and this one ends: {newer}"
+            )

@@ -1,0 +1,52 @@
+"""Readings passed on as they come, for queries without lock-step ([query] mode = "tuples"); no clock and no I/O."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tsunagi.edge.source import Row
+from tsunagi.edge.window import Closed, Limits, Rejected
+from tsunagi.runtime.columns import Sensors
+from tsunagi.runtime.sensors import Sensor
+
+
+class Passed(NamedTuple):
+    """The readings of one row: `rows.step` is their number, which counts up over an edge's life."""
+
+    rows: Closed
+    event_time_us: int
+
+
+class Passing:
+    """Numbers what an edge reads.
+
+    A number is the event time where that goes on, and else the number before + 1: sources may hand out readings of one
+    time one by one, or a little out of order, and a slot drops what does not count up as a repetition.
+
+    Args:
+        sensors: the edge's; a row names one by its place in this sequence.
+        last: the number that an earlier incarnation gave last, None = there was none.
+    """
+
+    def __init__(self, sensors: tuple[Sensor, ...], last: int | None = None) -> None:
+        self.last = last
+        self._ids: Sensors = np.array([sensor.id for sensor in sensors], dtype=np.uint32)
+        self._limits = Limits(sensors)
+
+    def take(self, row: Row, offset_us: int) -> tuple[Passed | None, list[Rejected]]:
+        """Return the row's readings that can be (None = there are none), and those that cannot.
+
+        Args:
+            offset_us: added to the row's time.
+        """
+        time_us = row.time_us + offset_us
+        places, values, rejected = self._limits.judge(time_us, row.places, row.values)
+        if not len(places):
+            return None, rejected
+        order = np.argsort(places)
+        places, values = places[order], values[order]
+        self.last = time_us if self.last is None else max(time_us, self.last + 1)
+        counts = np.ones(len(places), dtype=np.uint32)
+        return Passed(Closed(self.last, self._ids[places], places, values, counts), time_us), rejected

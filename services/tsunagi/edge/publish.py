@@ -1,0 +1,298 @@
+"""Sends each step to the slots that hold this edge's sensors, one record a slot, in order, never dropping one.
+
+Slots of other sensors that lost some ask for helpers: while they do, their readings go to these slots too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from tsunagi.edge.spool import Item, Spool
+from tsunagi.edge.window import Closed
+from tsunagi.runtime.clock import Clock
+from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
+from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
+from tsunagi.runtime.messages import VERSION, HelperRequest, LogRecord, Placement, Plan, TupleBatch
+from tsunagi.runtime.plan import Words
+from tsunagi.runtime.reading import read_message
+from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable
+from tsunagi.system.identity import Membership
+
+_NOWHERE = -1
+"""Stands for the slot of a sensor that the placement does not have."""
+_NOBODY = np.zeros(0, dtype=bool)
+_RETRY_S = 1.0
+"""Between two tries to read `plan` while the log does not answer, seconds."""
+_SILENCE_S = 3.0
+"""The log has acknowledged nothing for so long, seconds: a line says so."""
+_MOST_SENT = 2000
+"""Records that the client library holds at once; the others wait in the spool, or they would be in memory twice."""
+
+
+class PlacementReader:
+    """Follows the placement in `plan`, and which slots ask for helpers, by the rule of `tsunagi.runtime.plan`.
+
+    Attributes:
+        current: None = none has come yet.
+        helpers: the sensors that slots want to see beside their own, by slot.
+        trouble: why there is none, for people.
+
+    Args:
+        member: hears whose log it is; None = whoever it is of.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        table: SensorTable,
+        clock: Clock,
+        logger: structlog.stdlib.BoundLogger,
+        member: Membership | None = None,
+    ) -> None:
+        self.current: Placement | None = None
+        self.helpers: dict[int, frozenset[int]] = {}
+        self._words = Words()
+        self.trouble = "the plan has not been read"
+        self._reader = log.reader()
+        self._table = table
+        self._clock = clock
+        self._logger = logger
+        self._member = member
+        self._reading = False
+        self._retry_s = 0.0
+
+    def poll(self) -> bool:
+        """Read what is new in `plan`; return whether the placement changed, or who asks for helpers.
+
+        Raises:
+            ConfigError: the log is of another system than this state directory.
+            SensorsError: the first placement was made from another sensors table.
+            LogError: the plan was truncated or the client failed for good.
+        """
+        if not self._reading and not self._begin():
+            return False
+        before, asked = self.current, False
+        for record in self._reader.read(1000, 0.0):
+            plan = None if record.value is None else read_message(Plan, record, self._logger)
+            if plan is None or not self._words.take(plan, record.offset):
+                continue
+            kind = plan.WhichOneof("body")
+            if kind == "placement":
+                self._consider(plan.placement)
+            elif kind == "helpers":
+                asked |= self._hear(plan.helpers)
+            elif kind == "system" and self._member is not None:
+                self._member.hear(plan.system)
+        if self.current is None:
+            self.trouble = "no placement in the plan yet"
+        return self.current is not before or asked
+
+    def close(self) -> None:
+        """Let go of the reader."""
+        self._reader.close()
+
+    def _begin(self) -> bool:
+        now_s = self._clock.monotonic()
+        if now_s < self._retry_s:
+            return False
+        try:
+            first, _ = self._reader.range(PLAN, 0)
+        except LogError as error:
+            self.trouble = f"the plan cannot be read: {error}"
+            self._retry_s = self._clock.monotonic() + _RETRY_S
+            return False
+        self._reader.assign([Position(PLAN, 0, first)])
+        self._reading = True
+        return True
+
+    def _hear(self, request: HelperRequest) -> bool:
+        """Take in who asks for helpers; return whether that is new."""
+        if self.current is not None and request.slot >= self.current.slots:
+            return False  # no such slot: what was sent there would end the edge
+        wanted = frozenset(sensors(request.sensor).tolist())
+        if wanted == self.helpers.get(request.slot, frozenset()):
+            return False
+        self.helpers[request.slot] = wanted
+        return True
+
+    def _consider(self, found: Placement) -> None:
+        rows = len(found.slot) // 4
+        if rows <= len(self._table) and found.table_sha256 and not self._table.placed(rows, found.table_sha256):
+            if self.current is None:
+                raise SensorsError(
+                    f"the sensors table contradicts the placement {found.serial} in the plan: its first {rows} rows "
+                    f"have the digest {self._table.digest(rows)[:12]}, expected {found.table_sha256[:12]}"
+                )
+            self._logger.error("placement of another sensors table", serial=found.serial, kept=self.current.serial)
+            return
+        self.current = found
+        self._logger.info("placement", serial=found.serial, slots=found.slots, sensors=rows)
+
+
+class Publisher:
+    """Writes an edge's steps to `tuples`.
+
+    Args:
+        spool: what waits to be sent; what an earlier incarnation left in it is sent first.
+
+    Attributes:
+        delivered: records that the log has.
+        unplaced_values: values of sensors that the placement does not have yet; they are not sent.
+        lent_values: values sent to slots of other sensors, which asked for helpers.
+        last_step: the newest step handed over, None = none.
+        log_time: when the log appended what it reported last, microseconds by its clock, and when that was heard, in
+            monotonic seconds; None = it has not said.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        edge: str,
+        own: tuple[Sensor, ...],
+        spool: Spool,
+        clock: Clock,
+        logger: structlog.stdlib.BoundLogger,
+    ) -> None:
+        self.producer = log.producer()
+        self.spool = spool
+        self.delivered = 0
+        self.unplaced_values = 0
+        self.lent_values = 0
+        self.last_step: int | None = None
+        self.log_time: tuple[int, float] | None = None
+        self._edge = edge
+        self._own = own
+        self._clock = clock
+        self._logger = logger
+        self._slot_of: npt.NDArray[np.int64] = np.full(len(own), _NOWHERE, dtype=np.int64)
+        self._slots: list[int] = []
+        self._lent: dict[int, npt.NDArray[np.bool_]] = {}
+        self._sending = 0
+        self._failure: LogError | None = None
+        self._progress_s = clock.monotonic()
+        self._logged_s = self._progress_s
+
+    @property
+    def depth(self) -> int:
+        """Records that the log does not have yet."""
+        return len(self.spool)
+
+    def place(self, placement: Placement) -> None:
+        """Follow a placement from the next step on."""
+        slots = sensors(placement.slot)
+        ids = np.array([sensor.id for sensor in self._own])
+        known = ids < len(slots)
+        slot_of = np.full(len(ids), _NOWHERE, dtype=np.int64)
+        slot_of[known] = slots[ids[known]]
+        moved = int(((self._slot_of != _NOWHERE) & (self._slot_of != slot_of)).sum())
+        if moved:
+            self._logger.error("the placement moves sensors between slots", serial=placement.serial, sensors=moved)
+        names = [sensor.name for sensor, place in zip(self._own, slot_of, strict=True) if place == _NOWHERE]
+        if names:
+            self._logger.warning("sensors without a place", count=len(names), first=names[0], serial=placement.serial)
+        self._slot_of = slot_of
+        self._slots = sorted(set(slot_of[known].tolist()))
+
+    def help(self, requests: Mapping[int, frozenset[int]]) -> None:
+        """Send sensors of this edge to slots that ask for them as well, from the next step on."""
+        ids = [sensor.id for sensor in self._own]
+        lent = {
+            slot: np.array([sensor in wanted for sensor in ids]) & (self._slot_of != slot)
+            for slot, wanted in requests.items()
+        }
+        before = sorted(self._lent)
+        self._lent = {slot: mine for slot, mine in lent.items() if mine.any()}
+        if self._lent or before:
+            told = {slot: int(mine.sum()) for slot, mine in self._lent.items()}
+            self._logger.info("sensors sent to other slots as well", sensors_by_slot=told)
+
+    def publish(self, closed: Closed, event_time_us: int, incarnation: int, *, everywhere: bool = True) -> None:
+        """Hand over a step: a record for every slot with sensors of this edge.
+
+        Args:
+            everywhere: also where no sensor has a value: the slot waits for it.
+        """
+        slot_of = self._slot_of[closed.places]
+        self.unplaced_values += int((slot_of == _NOWHERE).sum())
+        for slot in self._slots if not self._lent else sorted({*self._slots, *self._lent}):
+            here = slot_of == slot
+            lent = self._lent[slot][closed.places] if slot in self._lent else _NOBODY
+            if not ((everywhere and slot in self._slots) or here.any() or lent.any()):
+                continue
+            batch = TupleBatch(
+                edge=self._edge,
+                incarnation=incarnation,
+                step=closed.step,
+                event_time_us=event_time_us,
+                sensor=pack_sensors(closed.sensors[here]),
+                value=pack_floats(closed.values[here]),
+                count=pack_sensors(closed.counts[here]),
+            )
+            if lent.any():
+                batch.helper, batch.helper_value = pack_sensors(closed.sensors[lent]), pack_floats(closed.values[lent])
+                self.lent_values += int(lent.sum())
+            now_s = self._clock.monotonic()
+            if self.depth == 0:
+                self._progress_s = now_s
+            self.spool.put(slot, LogRecord(version=VERSION, batch=batch).SerializeToString(), now_s)
+        self.last_step = closed.step
+        self._drain()
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Send what waits and hear what has arrived; say so when nothing does.
+
+        Raises:
+            LogError: a record cannot be delivered, ever; the process must stop.
+            ReplacedError: a newer process of this edge has taken over.
+        """
+        self._drain()
+        self.producer.poll(timeout_s)
+        if self._failure is not None:
+            raise self._failure
+        now_s = self._clock.monotonic()
+        self.spool.tidy(now_s)
+        if self.depth and min(now_s - self._progress_s, now_s - self._logged_s) > _SILENCE_S:
+            self._logged_s = now_s
+            self._logger.warning("the broker does not answer", waiting=self.depth, seconds=now_s - self._progress_s)
+
+    def close(self, timeout_s: float) -> int:
+        """Give the spool some time to drain; return how many records it keeps for the next start."""
+        self._drain()
+        with contextlib.suppress(LogError):  # it has ended: what it did not deliver is kept below
+            self.producer.flush(timeout_s)
+        self.producer.close()
+        lost = self.spool.keep(self._clock.monotonic())
+        if lost:
+            self._logger.error("what waited could not be kept on disk and is given up", records=lost)
+        self.spool.close()
+        return self.depth - lost
+
+    def _drain(self) -> None:
+        while self._sending < _MOST_SENT:
+            item = self.spool.take()
+            if item is None:
+                return
+            try:
+                self.producer.send(TUPLES, item.slot, self._edge.encode(), item.value, partial(self._heard, item))
+            except BufferError:
+                self.spool.untake()
+                return  # it stays here until `poll` has made room
+            self._sending += 1
+
+    def _heard(self, item: Item, error: LogError | None, offset: int) -> None:
+        del offset
+        if error is not None:
+            self._failure = error
+            return
+        self.spool.delivered(item)
+        self._sending -= 1
+        self.delivered += 1
+        self._progress_s = self._clock.monotonic()
+        if self.producer.appended_us:
+            self.log_time = self.producer.appended_us, self._progress_s

@@ -1,0 +1,428 @@
+"""The edge's loop: read the source, close the steps whose time is over, send them.
+
+`Edge` is the loop's body, a turn at a time and without waiting, so that a test drives it with its own clock; `run` adds
+what a process needs around it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import closing
+
+import structlog
+
+from tsunagi.edge.counts import Counts
+from tsunagi.edge.dead_letters import DeadLetters
+from tsunagi.edge.namesakes import Namesakes
+from tsunagi.edge.passing import Passed, Passing
+from tsunagi.edge.position import PositionFile
+from tsunagi.edge.publish import PlacementReader, Publisher
+from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Row, Source, SourceError, Unusable
+from tsunagi.edge.sources import make_opener
+from tsunagi.edge.spool import Spool
+from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
+from tsunagi.runtime.auth import authenticated
+from tsunagi.runtime.clock import Clock, SteadyClock, SystemClock
+from tsunagi.runtime.health import HealthServer
+from tsunagi.runtime.heartbeat import Heartbeats, ReplacedError
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import Log
+from tsunagi.runtime.logs import configure
+from tsunagi.runtime.loop import StopFlag
+from tsunagi.runtime.messages import Heartbeat
+from tsunagi.runtime.sensors import SensorsError, read_sensors
+from tsunagi.runtime.settings import MICROSECONDS, Settings
+from tsunagi.system.identity import Membership
+
+MAX_ROWS = 256
+"""Rows that are taken from the source in a turn: heartbeats and probes are looked after between turns."""
+MAX_STEPS = 64
+"""Steps that are closed in a turn, for the same reason."""
+_IDLE_S = 0.1
+_OVERDUE_S = 0.01
+_SPOOL_S = 5.0
+_LOG_INTERVAL_S = 5.0
+
+
+class Edge:
+    """One incarnation of an edge.
+
+    Args:
+        clock_offset_s: how far the edge's clock is off, for tests: event times are stamped with it, rows are handed out
+            by the true time.
+        opener: of the source; None = the one that the settings name.
+
+    Attributes:
+        incarnation: nanoseconds of the start, and greater than that of any earlier incarnation that published.
+        done: the source has ended and the log has every record.
+
+    Raises:
+        SensorsError: the table has no sensor of this edge, or contradicts the placement.
+        SourceError: the source, the spool or the edge's position cannot be used.
+        ReplacedError: a newer process of this edge has taken over; also of `step`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        edge: str,
+        log: Log,
+        clock: Clock,
+        logger: structlog.stdlib.BoundLogger,
+        *,
+        clock_offset_s: float = 0.0,
+        incarnation: int | None = None,
+        opener: Opener | None = None,
+    ) -> None:
+        table = read_sensors(settings.sensors)
+        self._own = table.of_edge(edge)
+        if not self._own:
+            raise SensorsError(
+                f"{settings.sensors}: no sensor of edge {edge!r}; found the edges {', '.join(table.edges)}"
+            )
+        self.name = edge
+        self.done = False
+        self._table = table
+        self._given_opener = opener
+        self._settings = settings
+        clock = self._clock = SteadyClock(clock)
+        self._logger = logger
+        self._offset_us = round(clock_offset_s * MICROSECONDS)
+        self._position_file = PositionFile(settings.state, edge)
+        self._position_fault = ""
+        # First the spool: another process of this edge then lets go of the directory, and writes the position no more.
+        spool_file = self._position_file.path.with_name("spool.bin")
+        spool = Spool(spool_file, settings.edge.spool_bytes, logger, clock.monotonic())
+        try:
+            self._opener = self._make_opener()
+            self._position = self._load_position()
+        except BaseException:
+            spool.close()
+            raise
+        started = clock.now_us() * 1000 if incarnation is None else incarnation
+        self.incarnation = started if self._position is None else max(started, self._position.incarnation + 1)
+        self._windows = SlidingWindows(self._own, settings.steps)
+        self._passing: Passing | None = None  # instead of windows, where the query takes each tuple as it comes
+        if settings.query.mode == "tuples":
+            self._passing = Passing(self._own, None if self._position is None else self._position.step)
+        self._source: Source | None = None
+        self._begun = (0, 0)
+        self._skipped = 0
+        self._counts = Counts(edge)
+        self._placements = PlacementReader(log, table, clock, logger, Membership(settings))
+        self._namesakes = Namesakes(log, edge, self.incarnation, clock, verified=settings.security.auth == "none")
+        self.publisher = Publisher(log, edge, self._own, spool, clock, logger)
+        self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger, self._opener.letters_per_s)
+        self._said_s: dict[str, float] = {}
+
+    def ready(self) -> tuple[bool, str]:
+        """Return whether steps are being published, and why not; a live source that is away is told of, no more."""
+        if self._source is None:
+            return False, self._placements.trouble
+        return True, "; ".join(
+            filter(None, (self._source.trouble, self._source.fault, self._clock_fault, self._disk_fault))
+        )
+
+    @property
+    def _clock_fault(self) -> str:
+        """What has become of a jump of the wall clock, while steps do not follow it or wait for it."""
+        apart_us, last = self._clock.apart_us, self.publisher.last_step
+        if last is None and self._position is not None and self._windows.next_step == self._position.step + 1:
+            last = self._position.step
+        if apart_us:
+            return f"the clock has jumped by {apart_us / MICROSECONDS:+.1f} s: steps go on as before it"
+        wait_us = (
+            0
+            if last is None or self._passing is not None
+            else last * self._settings.slide_us - self._offset_us - self._clock.now_us()
+        )
+        if wait_us > self._settings.slide_us:
+            return f"the clock was set back: the next step comes in {wait_us / MICROSECONDS:.1f} s"
+        return ""
+
+    @property
+    def _disk_fault(self) -> str:
+        spool = self.publisher.spool
+        return "; ".join(filter(None, (spool.fault, self._position_fault, spool.owner.fault)))
+
+    def step(self) -> float:
+        """Do what is due, without waiting; return the seconds until something may be due again.
+
+        Raises:
+            SourceError: the source is malformed from here on.
+            ConfigError: the log is of another system than this edge's state directory.
+            LogError: a record cannot be delivered, ever.
+            ReplacedError: a newer process of this edge has taken over.
+        """
+        self.publisher.poll()
+        if self.publisher.depth == 0:  # the broker answers
+            self._namesakes.poll()
+        if self._placements.poll() and self._placements.current is not None:
+            self.publisher.place(self._placements.current)
+            self.publisher.help(self._placements.helpers)
+        self._follow_clock()
+        now_us = self._clock.now_us()
+        if self._source is None:
+            if self._placements.current is None:
+                self._say("waiting for the placement", reason=self._placements.trouble)
+                return _IDLE_S
+            self._source = self._open(now_us)
+        source = self._source
+        # So many letters wait for the log that reading on would only fill the memory.
+        rows = [] if self.dead_letters.full else source.due(now_us, MAX_ROWS)
+        self._note_skipped(source)
+        if self._passing is None:
+            for row in rows:
+                self._add(row)
+        for item in source.unusable():
+            if item.reason == UNKNOWN_SENSOR and item.origin is None and item.letter:
+                self._logger.warning("a column is not in the sensors table", sensor=item.sensor, row=item.number)
+            self.dead_letters.write(item)
+        more = False
+        if self._passing is None:
+            more = self._close_steps(source, now_us)
+        else:
+            self._pass_on(source, self._passing, rows)
+        self.dead_letters.poll()
+        self._counts.update(len(rows), self.publisher, self.dead_letters.counts)
+        self._counts.look(source, self._disk_fault)
+        if source.finished and not more and len(rows) < MAX_ROWS:
+            self.done = self.publisher.depth == 0
+            return _IDLE_S
+        at_once = more or len(rows) == MAX_ROWS or (source.waiting > 0 and not self.dead_letters.full)
+        return 0.0 if at_once else self._until_due_s(source, now_us)
+
+    def fill(self, beat: Heartbeat) -> None:
+        """Write the edge's part of a heartbeat."""
+        beat.step = -1 if self.publisher.last_step is None else self.publisher.last_step
+
+    def close(self, spool_s: float = _SPOOL_S) -> None:
+        """Give the spool some time, then let go of everything."""
+        kept = self.publisher.close(spool_s)
+        if kept:
+            path = str(self.publisher.spool.path)
+            self._logger.warning(
+                "stopped before the log had every record: the next start sends them", kept=kept, path=path
+            )
+        self._placements.close()
+        self._namesakes.close()
+        if self._source is not None:
+            self._source.close()
+        else:
+            self._opener.close()
+
+    def _follow_clock(self) -> None:
+        """Compare the clocks; go on, skip or begin anew, as the wall clock and the log's time say."""
+        if self.publisher.log_time is not None:
+            self._clock.hear(*self.publisher.log_time)
+        source, jumps = self._source, self._clock.jumps
+        # A replay's rows have their times from its beginning: it would stand still.
+        moved_us = self._clock.look(may_go_back=source is None or not source.origin_us)
+        if self._clock.jumps > jumps:
+            self._counts.clock_jumps.inc()
+            self._logger.warning(
+                "the clock has jumped", apart_s=self._clock.apart_us / MICROSECONDS, followed_s=moved_us / MICROSECONDS
+            )
+        elif moved_us:
+            self._logger.warning("the log's time agrees: the clock is followed", seconds=moved_us / MICROSECONDS)
+        if moved_us < -self._settings.steps.max_ahead_s * MICROSECONDS and source is not None:
+            self._begin_anew(source)
+
+    def _begin_anew(self, source: Source) -> None:
+        """Go on as after a start: the time was so far ahead of the log's that the slots took nothing."""
+        source.close()
+        self._opener = self._make_opener()
+        self._position = self._load_position()
+        self._windows = SlidingWindows(self._own, self._settings.steps)
+        self._source = None
+        self._skipped = 0
+        self.publisher.last_step = None
+
+    def _make_opener(self) -> Opener:
+        if self._given_opener is not None:
+            return self._given_opener
+        return make_opener(self._settings, self.name, self._table, self._own, self._logger, self._clock)
+
+    def _load_position(self) -> EdgePosition | None:
+        opener = self._opener
+        try:
+            position = self._position_file.load()
+            kept = (opener.name, opener.digest) if position is None else (position.source, position.header_sha256)
+            if opener.digest and kept != (opener.name, opener.digest):
+                raise SourceError(  # noqa: TRY301 - closed below, as for a damaged file
+                    f"{self._position_file.path}: it is a position in {kept[0]!r} with another header, found "
+                    f"{opener.name!r}; delete the file to begin at the source's first row"
+                )
+        except SourceError:
+            opener.close()
+            raise
+        return position
+
+    def _open(self, now_us: int) -> Source:
+        steps, position = self._settings.steps, self._position
+        opened = self._opener.open(now_us, position, self.incarnation)
+        not_before = None
+        if position is not None:
+            ahead = position.step * self._settings.slide_us - (now_us + self._offset_us)
+            if ahead > steps.max_ahead_s * MICROSECONDS:
+                self._logger.warning("the clock was set back", step=position.step, ahead_s=ahead / MICROSECONDS)
+            else:
+                not_before = position.step + 1
+        if self._passing is None:
+            self._observe(opened, not_before, not_before=not_before)
+            for row in opened.refill:  # what it rejects was counted by the incarnation that read it first
+                self._windows.add(row.time_us + self._offset_us, row.places, row.values)
+        opened.refill.clear()
+        self._logger.info(
+            "source",
+            kind=self._settings.source.kind,
+            name=self._opener.name,
+            origin_us=opened.origin_us,
+            incarnation=self.incarnation,
+            first_step=self._windows.next_step,
+            mode=self._settings.query.mode,
+        )
+        return opened
+
+    def _note_skipped(self, source: Source) -> None:
+        skipped = source.skipped_rows - self._skipped
+        if skipped:
+            self._skipped = source.skipped_rows
+            self._counts.rows_skipped.inc(skipped)
+            self._say("rows not sent: their time was over", rows=skipped, in_all=self._skipped)
+        if self._passing is None and (source.observed_us, source.send_after_us) != self._begun:
+            self._observe(source, self._windows.next_step)
+
+    def _observe(self, source: Source, expected: int | None, *, not_before: int | None = None) -> None:
+        """Begin with the first whole window that is to be sent; the steps from the one `expected` to it are not."""
+        self._begun = (source.observed_us, source.send_after_us)
+        first = (source.send_after_us + self._offset_us) // self._settings.steps.slide_us + 1
+        not_before = first if not_before is None else max(first, not_before)
+        self._windows.observe_from(source.observed_us + self._offset_us, not_before=not_before)
+        following = self._windows.next_step
+        if expected is not None and following is not None and following > expected:
+            self._counts.steps_skipped.inc(following - expected)
+            self._logger.warning("steps not sent", first=expected, last=following - 1)
+
+    def _add(self, row: Row) -> None:
+        if not row.again and self._windows.precedes(row.time_us + self._offset_us):
+            self.dead_letters.counts[EARLY] += len(row.places)  # a second's worth at each start: counted, not kept
+        rejected = self._windows.add(row.time_us + self._offset_us, row.places, row.values)
+        if not row.again:
+            self._set_aside(row, rejected)
+
+    def _set_aside(self, row: Row, rejected: list[Rejected]) -> None:
+        for reading in rejected:
+            sensor = self._own[reading.place]
+            detail = f"found {reading.value}, expected {sensor.minimum} to {sensor.maximum}"
+            if reading.reason == LATE:
+                detail = "its step had closed: too far out of order"
+            payload = str(reading.value).encode() if row.origin is None else row.origin.payload
+            self.dead_letters.write(Unusable(reading.reason, sensor.name, row.number, detail, payload, row.origin))
+
+    def _close_steps(self, source: Source, now_us: int) -> bool:
+        """Publish the steps whose readings are all there; return whether there are more."""
+        complete_us = source.complete_until_us(now_us) + self._offset_us
+        for _ in range(MAX_STEPS):
+            step = self._windows.next_step
+            if step is None or self._windows.end_us(step) > complete_us:
+                return False
+            closed = self._windows.close(step)
+            self._save(source, step, self._windows.begin_us(step + 1) - self._offset_us)
+            self.publisher.publish(closed, self._windows.end_us(step), self.incarnation)
+        return True
+
+    def _pass_on(self, source: Source, passing: Passing, rows: list[Row]) -> None:
+        """Publish each row's readings, where the query takes each tuple as it comes."""
+        passed: list[Passed] = []
+        for row in rows:
+            if row.again:  # an earlier incarnation has sent it
+                continue
+            item, rejected = passing.take(row, self._offset_us)
+            self._set_aside(row, rejected)
+            if item is not None:
+                passed.append(item)
+        if passed:
+            newest_us = max(item.event_time_us for item in passed) - self._offset_us
+            self._save(source, passed[-1].rows.step, newest_us - source.delay_us)
+        for item in passed:
+            self.publisher.publish(item.rows, item.event_time_us, self.incarnation, everywhere=False)
+
+    def _save(self, source: Source, step: int, after_us: int) -> None:
+        """First the position, then the step: a step is never made twice (tsunagi.edge.position)."""
+        self.publisher.spool.owner.check()
+        position = EdgePosition(
+            edge=self.name,
+            source=self._opener.name,
+            header_sha256=self._opener.digest,
+            origin_us=source.origin_us,
+            step=step,
+            incarnation=self.incarnation,
+            progress=source.progress(after_us),
+        )
+        try:
+            self._position_file.save(position)
+        except SourceError as error:
+            if not self._position_fault:
+                self._logger.warning("the edge goes on without its position on disk", detail=str(error))
+            self._position_fault = str(error)
+        else:
+            if self._position_fault:
+                self._logger.info("the edge's position is on disk again", step=step)
+            self._position_fault = ""
+
+    def _until_due_s(self, source: Source, now_us: int) -> float:
+        step = self._windows.next_step  # None for ever where the tuples are passed on
+        close_us = None if step is None else self._windows.end_us(step) - self._offset_us + source.delay_us
+        times = [time for time in (source.next_us(), close_us) if time is not None]
+        soonest_us = min(times, default=now_us + MICROSECONDS)
+        # What is overdue and cannot be done yet waits for something else; asking again at once would burn a core.
+        wait_s = (soonest_us - now_us) / MICROSECONDS
+        return min(wait_s, _IDLE_S) if wait_s > 0 else _OVERDUE_S
+
+    def _say(self, event: str, **fields: object) -> None:
+        now_s = self._clock.monotonic()
+        if now_s - self._said_s.get(event, -math.inf) >= _LOG_INTERVAL_S:
+            self._said_s[event] = now_s
+            self._logger.info(event, **fields)
+
+
+def run(
+    settings: Settings,
+    edge: str,
+    clock_offset_s: float = 0.0,
+    log: Log | None = None,
+    clock: Clock | None = None,
+) -> int:
+    """Run an edge until its source ends or a signal comes; return 0.
+
+    Raises:
+        ConfigError, SensorsError, SourceError: the input cannot be used.
+        LogError: a record cannot be delivered.
+    """
+    logger = configure("edge", level=settings.log_level, edge=edge)
+    clock = clock or SystemClock()
+    log = authenticated(log or KafkaLog(settings.kafka, client_id=edge), settings, edge=edge)
+    body = Edge(settings, edge, log, clock, logger, clock_offset_s=clock_offset_s, incarnation=time.time_ns())
+    beats = Heartbeats(log, edge, "edge", settings.standby.heartbeat_s, body.fill, incarnation=body.incarnation)
+    with StopFlag() as stop, closing(HealthServer(settings.metrics.host, settings.metrics.port, body.ready)) as health:
+        beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
+        beats.start()
+        replaced = False
+        try:
+            while not stop.is_set() and not body.done:
+                wait_s = body.step()
+                if wait_s > 0:
+                    body.publisher.poll(wait_s)
+            logger.info("source finished" if body.done else "stopped", step=body.publisher.last_step)
+        except ReplacedError:
+            replaced = True
+            raise
+        finally:
+            try:
+                body.close(0.0 if replaced else _SPOOL_S)  # the other process waits for this one's end
+            finally:
+                beats.leaving = not replaced  # the edge lives on in the other process
+                beats.close()
+    return 0

@@ -1,0 +1,92 @@
+"""Which source an edge reads: [source] kind. A new kind is a feed (tsunagi.edge.live.Feed) and a line here."""
+
+from __future__ import annotations
+
+import structlog
+
+from tsunagi.edge.csv_open import CsvOpener
+from tsunagi.edge.decode import Decoder
+from tsunagi.edge.inbox import Inbox
+from tsunagi.edge.kafka_topic import KafkaFeed
+from tsunagi.edge.lines import Listener, StandardInput
+from tsunagi.edge.live import Feed, LiveRules, LiveSource
+from tsunagi.edge.mqtt import MqttFeed
+from tsunagi.edge.source import EdgePosition, LiveProgress, Opener
+from tsunagi.runtime.clock import Clock, SystemClock
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Settings
+
+
+class LiveOpener:
+    """`tsunagi.edge.source.Opener` of a live source.
+
+    Args:
+        key_first: as for `tsunagi.edge.decode.Decoder`.
+        clock: says when a reading arrived; None = the machine's.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        settings: Settings,
+        table: SensorTable,
+        own: tuple[Sensor, ...],
+        *,
+        key_first: bool,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = feed.scheme
+        self.digest = ""
+        self.letters_per_s: float | None = None
+        self._feed = feed
+        self._settings = settings
+        self._own = own
+        self._clock = clock or SystemClock()
+        self._decoder = Decoder(table, own, settings.source, key_first=key_first)
+
+    def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> LiveSource:
+        settings = self._settings
+        # Of another source only the step counts, which must not be sent twice: where it was means nothing here.
+        progress = None if position is None or position.source != self.name else position.progress
+        return LiveSource(
+            self._feed,
+            Inbox(settings.source.queue, now_us=self._clock.now_us),
+            self._decoder,
+            LiveRules.of(settings.source),
+            settings.steps,
+            self._own,
+            now_us,
+            resume=progress if isinstance(progress, LiveProgress) else None,
+            until_us=now_us if position is None else position.step * settings.slide_us,
+            run=incarnation,
+        )
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+def make_opener(
+    settings: Settings,
+    edge: str,
+    table: SensorTable,
+    own: tuple[Sensor, ...],
+    logger: structlog.stdlib.BoundLogger,
+    clock: Clock | None = None,
+) -> Opener:
+    """Make the source that the settings name.
+
+    Raises:
+        SourceError: it cannot be used: a file, a pattern, an address.
+    """
+    source = settings.source
+    feed: Feed
+    match source.kind:
+        case "csv":
+            return CsvOpener(settings, edge, table, own)
+        case "mqtt":
+            feed = MqttFeed(source, edge, logger)
+        case "lines":
+            feed = Listener(source, logger) if source.lines.listen else StandardInput(source, logger)
+        case "kafka":
+            feed = KafkaFeed(settings, edge, logger)
+    return LiveOpener(feed, settings, table, own, key_first=source.kind == "mqtt", clock=clock)

@@ -1,0 +1,54 @@
+"""Which MQTT topics an edge reads, and which sensor a topic names: "plant/{edge}/{sensor}", "sensors/+/{sensor}"."""
+
+from __future__ import annotations
+
+from tsunagi.edge.source import SourceError
+
+SENSOR = "{sensor}"
+EDGE = "{edge}"
+_WHERE = "[source.mqtt] topic"
+
+
+class TopicPattern:
+    """A pattern, checked.
+
+    Args:
+        pattern: levels between slashes. `{sensor}` is a whole level, once; `{edge}` may be part of one; `+` is any
+            level, `#` at the end any number of them. Without `{sensor}` the payload must name the sensor.
+        edge: the name that stands for `{edge}`.
+
+    Attributes:
+        subscription: the filter to subscribe to.
+
+    Raises:
+        SourceError: the pattern is none.
+    """
+
+    def __init__(self, pattern: str, edge: str) -> None:
+        levels = pattern.split("/")
+        if not pattern or "\0" in pattern:
+            raise SourceError(f"{_WHERE}: found {pattern!r}, expected a topic such as 'plant/{EDGE}/{SENSOR}'")
+        if EDGE in pattern and any(sign in edge for sign in "/+#"):
+            raise SourceError(f"{_WHERE}: the edge's name {edge!r} has a sign that topics use, expected none of / + #")
+        if sum(level.count(SENSOR) for level in levels) > 1:
+            raise SourceError(f"{_WHERE}: found {pattern!r}, expected {SENSOR} once at most")
+        for number, level in enumerate(levels):
+            if SENSOR in level and level != SENSOR:
+                raise SourceError(f"{_WHERE}: found the level {level!r}, expected {SENSOR} as a whole level")
+            rest = level.replace(EDGE, "").replace(SENSOR, "")
+            if "{" in rest or "}" in rest:
+                raise SourceError(f"{_WHERE}: found the level {level!r}, expected no names but {EDGE} and {SENSOR}")
+            if ("+" in level or "#" in level) and len(level) > 1:
+                raise SourceError(f"{_WHERE}: found the level {level!r}, expected + and # as whole levels")
+            if level == "#" and number < len(levels) - 1:
+                raise SourceError(f"{_WHERE}: found {pattern!r}, expected # at its end only")
+        self._levels = [level.replace(EDGE, edge) for level in levels]
+        self._sensor_at = self._levels.index(SENSOR) if SENSOR in self._levels else None
+        self.subscription = "/".join("+" if level == SENSOR else level for level in self._levels)
+
+    def sensor(self, topic: str) -> str | None:
+        """Return the sensor that a topic names; None = the pattern has no `{sensor}`, or it is not that topic's."""
+        if self._sensor_at is None:
+            return None
+        levels = topic.split("/")
+        return levels[self._sensor_at] or None if self._sensor_at < len(levels) else None

@@ -1,0 +1,229 @@
+"""Sliding windows over the readings of one edge, by event time; no clock and no I/O.
+
+Step k is the window (k x slide - window, k x slide]. Every window is computed afresh from the readings it contains,
+never by adding and subtracting at its ends: sums cannot drift, and readings may come in any order before a step closes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.runtime.columns import Floats, Sensors
+from tsunagi.runtime.sensors import Sensor
+from tsunagi.runtime.settings import MICROSECONDS, Steps
+
+Places = npt.NDArray[np.intp]
+
+LATE = "reading-late"
+EARLY = "before-first-window"
+NOT_A_NUMBER = "not-a-number"
+OUT_OF_RANGE = "out-of-range"
+"""Why a reading goes into no window: those that it belongs to are closed; it is older than the first one; it is NaN or
+infinite; it lies outside the range that the sensors table gives its sensor."""
+
+_NEVER_US = np.iinfo(np.int64).min // 2
+_FIRST_CAPACITY = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A reading that no window takes.
+
+    Attributes:
+        reason: `LATE`, `NOT_A_NUMBER` or `OUT_OF_RANGE`.
+        place: the sensor's place among the edge's sensors.
+    """
+
+    reason: str
+    place: int
+    time_us: int
+    value: float
+
+
+class Closed(NamedTuple):
+    """What is known of one step.
+
+    Attributes:
+        sensors: uint32[m], ids, ascending; a sensor without a value is not among them.
+        places: intp[m], the same sensors by their place among the edge's.
+        values: float64[m], aggregates, or the last reading where `counts` is 0.
+        counts: uint32[m], readings in the window.
+    """
+
+    step: int
+    sensors: Sensors
+    places: Places
+    values: Floats
+    counts: Sensors
+
+
+class Limits:
+    """What values the sensors can have, by their table."""
+
+    def __init__(self, sensors: tuple[Sensor, ...]) -> None:
+        self._minimum = np.nan_to_num(np.array([sensor.minimum for sensor in sensors]), nan=-np.inf)
+        self._maximum = np.nan_to_num(np.array([sensor.maximum for sensor in sensors]), nan=np.inf)
+
+    def judge(self, time_us: int, places: Places, values: Floats) -> tuple[Places, Floats, list[Rejected]]:
+        """Return the readings that can be, and those that cannot."""
+        good = (values >= self._minimum[places]) & (values <= self._maximum[places]) & np.isfinite(values)
+        if good.all():
+            return places, values, []
+        finite = np.isfinite(values)
+        outside = finite & ~good
+        rejected = reject(NOT_A_NUMBER, time_us, places[~finite], values[~finite])
+        rejected += reject(OUT_OF_RANGE, time_us, places[outside], values[outside])
+        return places[good], values[good], rejected
+
+
+def reject(reason: str, time_us: int, places: Places, values: Floats) -> list[Rejected]:
+    """Return readings of one event time as rejected."""
+    pairs = zip(places.tolist(), values.tolist(), strict=True)
+    return [Rejected(reason, place, time_us, value) for place, value in pairs]
+
+
+class SlidingWindows:
+    """The windows of an edge's sensors.
+
+    Args:
+        sensors: the edge's sensors; a reading names one by its place in this sequence.
+        steps: window, slide and aggregate.
+    """
+
+    def __init__(self, sensors: tuple[Sensor, ...], steps: Steps) -> None:
+        self._slide_us = steps.slide_us
+        self._window_us = steps.window_us
+        self._aggregate = steps.aggregate
+        self._ids: Sensors = np.array([sensor.id for sensor in sensors], dtype=np.uint32)
+        self._max_age_us = np.array([sensor.max_age_s for sensor in sensors]) * MICROSECONDS  # NaN: never held
+        self._holds = bool(np.isfinite(self._max_age_us).any())
+        self._limits = Limits(sensors)
+        self._last_us: npt.NDArray[np.int64] = np.full(len(sensors), _NEVER_US, dtype=np.int64)
+        self._last: Floats = np.full(len(sensors), np.nan)
+        # Readings whose windows are open, in order of arrival.
+        self._times: npt.NDArray[np.int64] = np.empty(_FIRST_CAPACITY, dtype=np.int64)
+        self._places: Places = np.empty(_FIRST_CAPACITY, dtype=np.intp)
+        self._values: Floats = np.empty(_FIRST_CAPACITY)
+        self._size = 0
+        self._closed_us: int = _NEVER_US
+        self.next_step: int | None = None
+
+    def end_us(self, step: int) -> int:
+        """Return the event time at which a step's window ends, and which it contains."""
+        return step * self._slide_us
+
+    def begin_us(self, step: int) -> int:
+        """Return the event time at which a step's window begins, and which it does not contain."""
+        return step * self._slide_us - self._window_us
+
+    def observe_from(self, time_us: int, *, not_before: int | None = None) -> None:
+        """Declare that every reading after `time_us` will be added; the next step is the first window whole from there.
+
+        Args:
+            time_us: event time, exclusive.
+            not_before: no step below this one, whatever is whole.
+        """
+        step = -((-time_us - self._window_us) // self._slide_us)
+        for bound in (self.next_step, not_before):
+            step = step if bound is None else max(step, bound)
+        self.next_step = step
+
+    def add(self, time_us: int, places: Places, values: Floats) -> list[Rejected]:
+        """Add readings of one event time.
+
+        Args:
+            places: intp[m], the sensors' places.
+            values: float64[m].
+
+        Returns:
+            The readings that were not taken.
+        """
+        if time_us <= self._closed_us:
+            return reject(LATE, time_us, places, values)
+        places, values, rejected = self._limits.judge(time_us, places, values)
+        end = self._size + len(values)
+        if end > len(self._values):
+            self._grow(end)
+        self._times[self._size : end] = time_us
+        self._places[self._size : end] = places
+        self._values[self._size : end] = values
+        self._size = end
+        return rejected
+
+    def precedes(self, time_us: int) -> bool:
+        """Return whether a reading of that time is in no window: it came before the first that is whole."""
+        if self.next_step is None:
+            return False
+        return self._closed_us < time_us <= self.begin_us(self.next_step)
+
+    def close(self, step: int) -> Closed:
+        """Close a step: no reading up to its end is taken from now on.
+
+        Raises:
+            ValueError: the step is below `next_step`: closed before, or its window is not whole.
+        """
+        if self.next_step is None or step < self.next_step:
+            raise ValueError(f"step {step} cannot be closed, the next is {self.next_step}")
+        end_us = self.end_us(step)
+        times, places, values = self._times[: self._size], self._places[: self._size], self._values[: self._size]
+        inside = (times > self.begin_us(step)) & (times <= end_us)
+        within, readings = places[inside], values[inside]
+        counts = np.bincount(within, minlength=len(self._ids))
+        results = self._combine(times[inside], within, readings, counts)
+        present = counts > 0
+        if self._holds:
+            self._remember(times, places, values, end_us)
+            held = ~present & (end_us - self._last_us < self._max_age_us)
+            results[held] = self._last[held]
+            present |= held
+        self._closed_us = end_us
+        self.next_step = step + 1
+        self._forget(self.begin_us(step + 1))
+        found = np.flatnonzero(present)
+        return Closed(step, self._ids[found], found, results[found], counts[found].astype(np.uint32))
+
+    def _combine(
+        self, times: npt.NDArray[np.int64], places: Places, values: Floats, counts: npt.NDArray[np.intp]
+    ) -> Floats:
+        """Return the aggregate of each sensor, float64[n]; meaningless where it has no reading."""
+        results: Floats = np.zeros(len(self._ids))
+        match self._aggregate:
+            case "mean" | "sum":
+                results[:] = np.bincount(places, weights=values, minlength=len(self._ids))
+                if self._aggregate == "mean":
+                    results /= np.maximum(counts, 1)
+            case "min":
+                results[:] = np.inf
+                np.minimum.at(results, places, values)
+            case "max":
+                results[:] = -np.inf
+                np.maximum.at(results, places, values)
+            case "last":
+                order = np.argsort(times, kind="stable")
+                results[places[order]] = values[order]  # of several assignments to a place the last one stays
+        return results
+
+    def _remember(self, times: npt.NDArray[np.int64], places: Places, values: Floats, end_us: int) -> None:
+        """Keep each sensor's latest reading up to `end_us`; later ones must not be seen by this step."""
+        known = np.flatnonzero(times <= end_us)
+        order = known[np.argsort(times[known], kind="stable")]
+        order = order[times[order] >= self._last_us[places[order]]]
+        self._last_us[places[order]] = times[order]
+        self._last[places[order]] = values[order]
+
+    def _forget(self, time_us: int) -> None:
+        """Drop the readings up to `time_us`, which no open window contains."""
+        kept = np.flatnonzero(self._times[: self._size] > time_us)
+        self._size = len(kept)
+        for column in (self._times, self._places, self._values):
+            column[: self._size] = column[kept]
+
+    def _grow(self, size: int) -> None:
+        capacity = max(size, 2 * len(self._values))
+        self._times = np.resize(self._times, capacity)
+        self._places = np.resize(self._places, capacity)
+        self._values = np.resize(self._values, capacity)

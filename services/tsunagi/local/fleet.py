@@ -1,0 +1,121 @@
+"""What the nodes say of themselves: heartbeats and acknowledgements, followed as they come."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tsunagi.runtime.auth import forgery
+from tsunagi.runtime.door import UnusableError, decode
+from tsunagi.runtime.heartbeat import Heard
+from tsunagi.runtime.log import ACKS, HEARTBEATS, Log, Position
+from tsunagi.runtime.messages import Ack, Heartbeat, SlotBeat
+
+FRESH_S = 2.0
+"""A node whose last heartbeat is older counts as gone here (the detectors of the slots are stricter)."""
+
+_BACK = 400
+_READ_RECORDS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The last heartbeat of a node, and when the log appended it."""
+
+    message: Heartbeat
+    appended_us: int
+
+    def age_s(self, now_us: int) -> float:
+        """Return how long ago that was."""
+        return (now_us - self.appended_us) / 1e6
+
+
+class Fleet:
+    """A reader of `heartbeats` and `acks`; `update` takes in what came.
+
+    Attributes:
+        beats: by node.
+        acks: by (slot, level, node).
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._reader = log.reader()
+        self.beats: dict[str, Beat] = {}
+        self.acks: dict[tuple[int, str, str], Ack] = {}
+        self._heard = Heard()
+        first, end = self._reader.range(HEARTBEATS, 0)
+        self._next, self._end = (end if first == end else first), end
+        self._reader.assign(
+            [Position(HEARTBEATS, 0, max(first, end - _BACK)), Position(ACKS, 0, self._reader.range(ACKS, 0)[0])]
+        )
+
+    @property
+    def caught_up(self) -> bool:
+        """All heartbeats have been taken in that were there at the start."""
+        return self._next >= self._end
+
+    def update(self, timeout_s: float = 0.0) -> None:
+        """Take in what is there; wait up to `timeout_s` for the first of it."""
+        records = self._reader.read(_READ_RECORDS, timeout_s)
+        while records:
+            for record in records:
+                try:
+                    if record.topic == HEARTBEATS:
+                        self._next = record.offset + 1
+                        beat = decode(Heartbeat, record.value)
+                        if not forgery(record, beat) and self._heard.news(beat):
+                            self.beats[beat.node] = Beat(beat, record.appended_us)
+                    elif record.value:
+                        ack = decode(Ack, record.value)
+                        if not forgery(record, ack):
+                            self._on_ack(ack)
+                except UnusableError:
+                    continue  # the services count and report it
+            records = self._reader.read(_READ_RECORDS, 0.0)
+
+    def _on_ack(self, ack: Ack) -> None:
+        body = ack.level0 if ack.WhichOneof("body") == "level0" else ack.level1
+        key = (body.slot, str(ack.WhichOneof("body")), body.node)
+        known = self.acks.get(key)
+        if known is None or (getattr(known, key[1]).epoch, getattr(known, key[1]).offset) <= (body.epoch, body.offset):
+            self.acks[key] = ack
+
+    def fresh(self, role: str | None = None) -> dict[str, Heartbeat]:
+        """Return the last heartbeats of the nodes that live, by node."""
+        now_us = time.time_ns() // 1000
+        return {
+            node: beat.message
+            for node, beat in sorted(self.beats.items())
+            if beat.age_s(now_us) < FRESH_S and not beat.message.leaving and role in (None, beat.message.role)
+        }
+
+    def of_slot(self, slot: int, role: str) -> tuple[str, SlotBeat] | None:
+        """Return the living node that has this role (primary | standby | ...) of a slot, of the latest epoch."""
+        found = [
+            (part.epoch, node, part)
+            for node, beat in self.fresh("worker").items()
+            for part in beat.slots
+            if part.slot == slot and part.role == role
+        ]
+        if not found:
+            return None
+        _, node, part = max(found, key=lambda item: item[:2])
+        return node, part
+
+    def standby_ready(self, slot: int, other_than: str = "") -> str:
+        """Return the node that could take the slot over now; "" = none."""
+        for node, beat in self.fresh("worker").items():
+            if node != other_than and any(
+                part.slot == slot and part.role == "standby" and part.ready for part in beat.slots
+            ):
+                return node
+        return ""
+
+    def acked(self, slot: int, node: str) -> int:
+        """Return the node's last Level-0-Ack of a slot (exclusive offset); -1 = none."""
+        ack = self.acks.get((slot, "level0", node))
+        return -1 if ack is None else ack.level0.offset
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._reader.close()

@@ -1,0 +1,62 @@
+"""`tsunagi wait`: until a new ordered result has come out; for scripts, and for `make up`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from tsunagi.runtime.log import RECOVERED, RESULTS, Log, LogError
+from tsunagi.runtime.outputs import open_results
+from tsunagi.runtime.results import Block
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import Settings
+from tsunagi.system.topics import tool_log
+
+AGAIN_S = 1.0
+
+
+class NoResultError(RuntimeError):
+    """No ordered result came in time."""
+
+
+def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], None]) -> None:
+    """Return once a block of results was appended after this call.
+
+    A broker that is starting on a busy machine answers some questions and not others: they are asked again.
+
+    Raises:
+        NoResultError: none was.
+        LogError: the log does not answer at all, has no results topic, or did not answer to the end.
+    """
+    table = read_sensors(settings.sensors)
+    source = tool_log(settings, "wait")
+    topic = RESULTS if settings.query.mode == "steps" else RECOVERED
+    over = threading.Event()
+    started_s = time.monotonic()
+    timer = threading.Timer(timeout_s, over.set)
+    timer.daemon = True
+    timer.start()
+    try:
+        while True:
+            try:
+                block = _next_block(source, settings, table, over)
+            except LogError as error:
+                if source.partitions(topic) == 0 or over.wait(AGAIN_S):
+                    raise
+                say(f"asking again: {error}")
+                continue
+            if block is None:
+                raise NoResultError(f"no ordered result within {timeout_s:g} s; `tsunagi status` shows who does what")
+            rows = sum(1 for _ in block.rows(table))
+            waited_s = time.monotonic() - started_s
+            kind = "ordered results" if settings.query.mode == "steps" else "results"
+            say(f"{kind}: step {block.step} of {block.group}, {rows} rows, after {waited_s:.1f} s")
+            return
+    finally:
+        timer.cancel()
+
+
+def _next_block(source: Log, settings: Settings, table: SensorTable, over: threading.Event) -> Block | None:
+    with open_results(source, settings, table, from_now=True) as results:
+        return next(iter(results.blocks(follow=True, stopping=over.is_set)), None)

@@ -1,0 +1,195 @@
+"""What only the owner may decide, since it hangs on time: which edges a step no longer waits for.
+
+Its decisions become control records, and take effect for everyone, the owner included, when they are read back
+(architecture, "Step").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tsunagi.runtime.messages import EdgeOut, Punctuation
+from tsunagi.runtime.settings import Steps
+from tsunagi.slot.steps import NEVER, NOT_YET, OUT_AGAIN_US, StepBook
+
+RECONNECT_S = 1.0
+"""How long after an outage of the broker the edges' clients may need to find it again, at most."""
+
+DRAIN_SHARE = 0.1
+"""Time to drain the edges' spools, as a share of the outage."""
+
+REPEAT_S = 0.5
+"""A control record that has not come back by then is written again."""
+
+ASK_S = 1.0
+"""Verdicts that put one edge out are so far apart at least, and those that take it back: one that has not come back by
+then is written again."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    at: float
+    step: int
+
+
+class Closer:
+    """The owner's clock on one slot. All times are monotonic seconds of the caller's clock."""
+
+    def __init__(self, steps: Steps, now: float) -> None:
+        self._steps = steps
+        self._since = now  # earlier silence is not held against an edge
+        self._decided = now
+        self._heard: dict[str, _Heard] = {}
+        self._gap_from: float | None = None
+        self._hold_until = now
+        self._left: dict[str, tuple[int, int]] = {}  # edge -> (incarnation, its last step), as its heartbeat said
+        self._asked: dict[tuple[str, bool], float] = {}  # (edge, back) -> when a verdict on it was written last
+        self._log = 0, now  # the log's time as last heard, and when
+        self._cursor = 0
+        self._cursor_at = now
+        self._asked_step = 0
+        self._asked_step_at = 0.0
+
+    def on_batch(self, edge: str, step: int, now: float) -> None:
+        """Take note of a batch read from the log, in time or late."""
+        self._heard[edge] = _Heard(now, step)
+
+    def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
+        """Take note that a process of an edge has stopped in good order after this step."""
+        self._left[edge] = max((incarnation, step), self._left.get(edge, (0, NOT_YET)))
+
+    def _has_left(self, book: StepBook, name: str) -> bool:
+        """Return whether an edge has stopped: what its batches say since, or a newer process's, is believed before."""
+        incarnation, step = self._left.get(name, (-1, NOT_YET))
+        edge = book.edges[name]
+        return edge.incarnation <= incarnation and edge.last_step <= step
+
+    def decide(
+        self,
+        book: StepBook,
+        now: float,
+        log_us: int,
+        *,
+        connected: bool,
+        lost: Mapping[str, float] = MappingProxyType({}),
+    ) -> list[EdgeOut | Punctuation]:
+        """Return the control records to write now (their epoch is the caller's to fill in).
+
+        Args:
+            log_us: when the log appended the newest record that was processed, microseconds.
+            connected: the owner's own heartbeats come back. While they do not, the edges' batches may be stuck as well,
+                and nobody is judged; afterwards the edges get the time to reconnect and to drain their spools.
+            lost: edges whose heartbeats have stopped, and when the next should have come. They are known to be gone,
+                whenever the owner took over; but one whose batches came after that has lost its heartbeats alone.
+        """
+        if log_us != self._log[0]:
+            self._log = log_us, now
+        self._look_up(now)
+        if not connected:
+            if self._gap_from is None:
+                self._gap_from = now
+            return []
+        patience_s = self._steps.slide_s + self._steps.grace_s
+        if self._gap_from is not None:
+            self._forgive(now - self._gap_from, now, patience_s)
+            self._gap_from = None
+        if book.cursor != self._cursor:
+            self._cursor, self._cursor_at = book.cursor, now
+        if all(edge.last_step == NOT_YET for edge in book.edges.values()):
+            # A slot that no edge has ever fed has nothing to go on from, and nothing to recover. Nor is anybody late:
+            # from its first batch on the other edges have their whole patience.
+            self._since = max(self._since, now)
+            return []
+        if now < self._hold_until:
+            return []
+        decisions: list[EdgeOut | Punctuation] = []
+        others_done = book.due(book.cursor)
+        waiting = book.awaited(book.cursor)
+        for name in waiting:
+            heard = self._heard.get(name)
+            last_at = self._since if heard is None else max(heard.at, self._since)
+            silent = now - last_at > patience_s
+            gone = name in lost and (heard is None or heard.at <= lost[name])
+            gone = gone or (self._has_left(book, name) and self._left[name][1] < book.cursor)
+            # An edge whose clock is slow talks, but of steps long over; within the allowed skew it is waited for.
+            behind = (
+                heard is not None
+                and others_done
+                and heard.step + self._steps.max_skew_steps < book.cursor
+                and now - self._cursor_at > self._steps.grace_s
+            )
+            if silent or gone or behind:
+                from_step = max(book.cursor, book.edges[name].last_step + 1)
+                if self._counts(book.edges[name].out_us, now) and self._may_ask(name, now, back=False):
+                    decisions.append(EdgeOut(edge=name, from_step=from_step))
+        decisions += self._take_back(book, now, patience_s)
+        if not waiting and not others_done:
+            decisions += self._all_silent(book, now)
+        return decisions
+
+    def _look_up(self, now: float) -> None:
+        """Do not hold against the edges that this owner was busy: what they sent meanwhile waits to be read.
+
+        A slide of each turn counts all the same, so that an owner that is always busy still finds who is silent.
+        """
+        busy_s = now - self._decided - self._steps.slide_s
+        self._decided = now
+        if busy_s > 0:
+            self._cursor_at = min(self._cursor_at + busy_s, now)
+            self._leave_out(busy_s, now)
+
+    def _forgive(self, gap_s: float, now: float, patience_s: float) -> None:
+        """Do not hold against the edges that nothing came back for a while.
+
+        After an outage everyone's patience begins anew. A stall of moments only does not count as silence: on a busy
+        machine one follows the other, and if each began everything anew nobody would ever be found silent.
+        """
+        reconnect_s = min(RECONNECT_S, gap_s)  # after a short stall no connection is lost
+        allowed_s = reconnect_s + DRAIN_SHARE * gap_s
+        self._hold_until = max(self._hold_until, now + allowed_s)
+        moved_s = gap_s + allowed_s if gap_s < patience_s else float("inf")
+        self._leave_out(moved_s, self._hold_until)
+
+    def _leave_out(self, seconds: float, latest: float) -> None:
+        """Let some time not count as silence, as if everybody had been heard so much later, at `latest` at most."""
+        self._since = min(self._since + seconds, latest)
+        for heard in self._heard.values():
+            heard.at = min(heard.at + seconds, latest)
+
+    def _take_back(self, book: StepBook, now: float, patience_s: float) -> list[EdgeOut | Punctuation]:
+        """Wait again for an edge that is out, but talks of steps only just closed.
+
+        A batch for an open step takes its edge back by itself; without this, an edge whose batches always come a little
+        after the others' would find every step closed, for ever.
+        """
+        decisions: list[EdgeOut | Punctuation] = []
+        for name, edge in book.edges.items():
+            heard = self._heard.get(name)
+            if edge.out_from == NEVER or heard is None or now - heard.at > patience_s or self._has_left(book, name):
+                continue
+            if heard.step + self._steps.max_skew_steps >= book.cursor and self._may_ask(name, now, back=True):
+                decisions.append(EdgeOut(edge=name, from_step=NEVER))
+        return decisions
+
+    def _counts(self, out_us: int, now: float) -> bool:
+        """Return whether an EdgeOut would count now, of an edge that was put out last at this time of the log."""
+        log_us = self._log[0] + (now - self._log[1]) * 1e6
+        return not out_us or not 0 <= log_us - out_us < OUT_AGAIN_US
+
+    def _may_ask(self, name: str, now: float, *, back: bool) -> bool:
+        if now - self._asked.get((name, back), -math.inf) < ASK_S:
+            return False
+        self._asked[name, back] = now
+        return True
+
+    def _all_silent(self, book: StepBook, now: float) -> list[EdgeOut | Punctuation]:
+        """Move the steps on although no edge lives, at most one step a slide."""
+        if now - self._cursor_at < self._steps.slide_s:
+            return []
+        if self._asked_step == book.cursor and now - self._asked_step_at < REPEAT_S:
+            return []
+        self._asked_step, self._asked_step_at = book.cursor, now
+        return [Punctuation(step=book.cursor)]

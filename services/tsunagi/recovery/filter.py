@@ -1,0 +1,433 @@
+"""Approximate recovery: what a dead edge would have sent, each value with its bound.
+
+Takao, Sugiura, Ishikawa, Lu, DEIM 2023, section 2: condition the prediction on what did arrive (equations (1), (2)),
+predict the next step (equations (4), (5)), and state for each estimate the half width that holds the truth with
+probability delta (equation (6)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+from scipy import linalg
+
+from tsunagi.recovery import lapack
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.factors import Factors, Places, Traits
+from tsunagi.recovery.forms import (
+    FEW,
+    FORMS,
+    PRECISION_LIMIT,
+    Choice,
+    State,
+    cholesky,
+    choose_form,
+    inverse,
+    widened_form,
+)
+from tsunagi.recovery.model import Model, half_width
+from tsunagi.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
+from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
+
+WILD = 1e100
+"""A reading further than this from the mean, in standard deviations, cannot be computed with: it counts as missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepEstimate:
+    """One step, float64[n] each, in the sensors' own units and the order of the model's names.
+
+    Attributes:
+        mean: the reading as it came in, or its estimate.
+        sd: calibrated standard deviation of the error; 0 = measured.
+        quality: uint8[n]: EXACT = measured; BOUNDED = estimated, P(|x - mean| <= eps) >= delta; UNBOUNDED = wider.
+        bound: half width of the interval that holds the truth with probability delta; 0 = measured.
+    """
+
+    mean: Floats
+    sd: Floats
+    quality: Bytes
+    bound: Floats
+
+
+class Measured(Protocol):
+    """Measures what standard deviations are multiplied by (`calibration.Calibration`)."""
+
+    def factors(self, delta: float) -> Factors:
+        """Return the factors for bounds of probability delta."""
+
+
+class _Given:
+    """Factors that somebody else has found."""
+
+    def __init__(self, values: Factors) -> None:
+        self.values = values
+
+    def factors(self, delta: float) -> Factors:
+        del delta
+        return self.values
+
+
+class Recovery:
+    """The filter over the sensors of one slot.
+
+    Args:
+        model: of exactly these sensors (`Model.select`).
+        eps: tolerated error, in units of each sensor's scale.
+        delta: probability with which the bound must hold.
+        form: "precision" (fast), "covariance" (for a Q that is nearly singular), "auto" = by the condition number.
+        calibration: factors on the standard deviation that follow the data (`calibration.Calibration`); None = the
+            model's own table.
+        choice: the model's form, where that is made already.
+
+    Attributes:
+        form: the form in use; `choice`: all that is known of it.
+        condition: the greater of the condition numbers of Q and of the prior.
+        nugget: what was added to both diagonals, in units of scale squared; 0 = nothing.
+        reason: why this form, in words for a log line.
+        distrusted: bool[n], sensors whose readings count as missing (`distrust`).
+        restarts: how often rounding broke the recursion and the prior had to stand in (it is wider, so bounds hold).
+
+    State: the missing set, m(m+1)/2 numbers of its posterior precision or covariance, and n values; its context takes
+    about 8 n + 4 m (m + 3) bytes (n = 107, m = 27: 4.1 KB; n = 1000, m = 100: 50 KB).
+
+    Raises:
+        ModelError: Q or the prior is no covariance, or an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        eps: float = 1.0,
+        delta: float = 0.9,
+        form: Literal["auto", "precision", "covariance"] = "auto",
+        calibration: Measured | None = None,
+        choice: Choice | None = None,
+    ) -> None:
+        if not 0 < delta < 1:
+            raise ModelError(f"recovery: delta: found {delta}, expected a probability between 0 and 1")
+        if not eps > 0:
+            raise ModelError(f"recovery: eps: found {eps}, expected more than 0")
+        self.restarts = 0
+        self._eps, self._delta = eps, delta
+        self._asked_form = form
+        self._calibration = calibration
+        self._raw_sd = np.zeros(len(model))
+        self._level = np.zeros(len(model))
+        self._age = np.zeros(len(model), dtype=np.intp)
+        self.distrusted = np.zeros(len(model), dtype=bool)
+        self._half_width = half_width(delta)
+        self._use(model, choice or choose_form(model, form))
+        self._state: State | None = None
+
+    def _use(self, model: Model, choice: Choice) -> None:
+        self.model, self.choice = model, choice
+        self._inflation = model.inflation(self._delta)
+        # A large model of a stationary process; of small ones every step is computed as the equations have it.
+        self._stays_unread = len(model) > FEW and model.diagonal and not model.drift.any()
+        self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
+        self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
+        if self.nugget:
+            self.reason += f"; nugget {self.nugget:.2g} added"
+        self._form = choice.form
+
+    def fork(self) -> Recovery:
+        """Return another filter that goes on from here; its standard deviations are the model's own."""
+        other = copy(self)
+        other._form = copy(self._form)  # noqa: SLF001 - what was gathered for the last step is each one's own
+        other._calibration = _Given(Factors.plain(np.ones(len(self.model))))  # noqa: SLF001
+        other.restarts = 0
+        return other
+
+    def set_factors(self, factors: Factors | None) -> None:
+        """Multiply standard deviations by these from the next step on; None = by the model's own table.
+
+        Raises:
+            ModelError: not one a sensor, or not all can be computed with.
+        """
+        if factors is not None and not (factors.valid and factors.base.shape == self.model.mean.shape):
+            raise ModelError(
+                f"recovery: factors: found shape {factors.base.shape}, expected {self.model.mean.shape}, all above 0"
+            )
+        self._calibration = None if factors is None else _Given(factors)
+
+    def distrust(self, sensor: int, *, out: bool) -> None:
+        """Let a sensor's readings count as missing from the next step on, or no longer (`suspects.Suspects`)."""
+        self.distrusted = self.distrusted.copy()  # a fork has what was in force when it was made
+        self.distrusted[sensor] = out
+
+    @property
+    def given_factors(self) -> Factors | None:
+        """What `set_factors` was given."""
+        return self._calibration.values if isinstance(self._calibration, _Given) else None
+
+    @property
+    def raw_sd(self) -> Floats:
+        """Standard deviations of the last step before calibration, float64[n], sensor units; 0 = measured."""
+        return np.asarray(self._raw_sd * self.model.scale)
+
+    @property
+    def longest_outage(self) -> int:
+        """Steps for which the sensor has been missing that was read the longest ago; 0 = all were read."""
+        return int(self._age.max(initial=0))
+
+    def traits(self, places: Places) -> Traits:
+        """Return those of the last step's estimates of these sensors, which were missing."""
+        return Traits(self._level[places], self._raw_sd[places], self._age[places].astype(np.float64))
+
+    def follow(self, model: Model, step: int = 0) -> None:
+        """Go on with another model of the same sensors and scale (`refit.Refit`, `averaging.ModelAverage`).
+
+        Args:
+            step: the last one taken; only asked for where the two models' profiles differ.
+
+        Raises:
+            ModelError: its sensors or their scale are others.
+        """
+        if model.names != self.model.names or not np.array_equal(model.scale, self.model.scale):
+            raise ModelError("recovery: found a model of other sensors or another scale, expected a refit of the same")
+        before = copy(self)
+        self._use(model, choose_form(model, self._asked_form))
+        self.adopt(before, step)
+
+    def adopt(self, other: Recovery, step: int = 0) -> None:
+        """Go on from where another filter of the same sensors and scale is: what that believes of what is missing.
+
+        Args:
+            step: the last one that it took; only asked for where the two models' profiles differ.
+        """
+        state = other._state
+        self.distrusted, self._age = other.distrusted, other._age
+        if state is None:
+            self._state = None
+            return
+        spread = state.spread
+        if other.form != self.form and len(state.missing):
+            spread = np.tril(inverse(spread))
+        shift = (other.model.mean_at(step) - self.model.mean_at(step)) / self.model.scale
+        self._state = State(state.missing, spread, state.x + shift, state.variance)
+
+    def aim(self, *, eps: float, delta: float) -> None:
+        """State bounds of another probability, and tag them by another tolerance, from the next step on."""
+        self._eps, self._delta = eps, delta
+        self._half_width, self._inflation = half_width(delta), self.model.inflation(delta)
+
+    def widened(self, model: Model, step: int = 0, fitted: tuple[Model, Choice] | None = None) -> Recovery:
+        """Return a filter of these sensors and more that goes on from here (helpers, section 4.2 of the paper).
+
+        Args:
+            model: its first sensors are this filter's, with the same scale.
+            step: the last one taken; only asked for where the two models' profiles differ.
+            fitted: a model of these sensors and its form, which that of `model` may be made of (`widened_form`);
+                this filter's own may be a refit, which a replica that was restored has not had at the same time.
+
+        Of the sensors that are new nothing was read yet: given what is known now they have their stationary
+        distribution, X_new | X ~ N(A X, D) with A = S_new,own S_own^-1 of the prior.
+
+        Raises:
+            ModelError: the model's first sensors are others, or the prior is no covariance.
+        """
+        n, wide = len(self.model), len(model)
+        same = model.names[:n] == self.model.names and np.array_equal(model.scale[:n], self.model.scale)
+        if not same:
+            raise ModelError("recovery: found a model whose first sensors are others, expected this filter's")
+        narrow, own = fitted or (self.model, self.choice)
+        choice = widened_form(own, narrow, model) if self._asked_form == "auto" else None
+        other = Recovery(model, eps=self._eps, delta=self._delta, form=self._asked_form, choice=choice)
+        other.distrusted = np.concatenate([self.distrusted, np.zeros(wide - n, dtype=bool)])
+        other._age = np.concatenate([self._age, np.zeros(wide - n, dtype=np.intp)])
+        given = self.given_factors
+        if given is not None:
+            other.set_factors(given.widened(wide - n))
+        if self._state is None:
+            return other
+        known, missing, covariance = self.posterior()
+        known = known + (self.model.mean_at(step) - model.mean_at(step)[:n]) / model.scale[:n]
+        try:
+            factor = cholesky(model.prior[:n, :n] + other.nugget * np.eye(n))
+            pull = lapack.potrs(factor, model.prior[:n, n:]).T  # A
+            m, k = len(missing), wide - n
+            both = np.empty((m + k, m + k))
+            both[:m, :m] = covariance
+            both[m:, :m] = pull[:, missing] @ covariance
+            both[:m, m:] = both[m:, :m].T
+            both[m:, m:] = model.prior[n:, n:] - pull @ model.prior[:n, n:] + both[m:, :m] @ pull[:, missing].T
+            both[np.diag_indices_from(both)] += other.nugget
+            spread = inverse(both) if other.form == "precision" else both
+        except linalg.LinAlgError:
+            return other  # rounding: it begins with the prior, which is wider, so bounds hold
+        places = np.concatenate([missing, np.arange(n, wide)])
+        other._state = State(places, np.tril(spread), np.concatenate([known, pull @ known]), np.diag(both).copy())
+        return other
+
+    def posterior(self) -> tuple[Floats, Places, Floats]:
+        """Return the last step's mean, missing set and covariance on it, in units of scale around the model's mean.
+
+        float64[n], intp[m], float64[m, m]; not calibrated.
+
+        Raises:
+            ValueError: no step was taken yet.
+        """
+        state = self._state
+        if state is None:
+            raise ValueError("recovery: found no step, expected one before its posterior is asked for")
+        if not len(state.missing):
+            return state.x, state.missing, np.empty((0, 0))
+        lower = np.tril(state.spread)
+        whole = inverse(state.spread) if self.form == "precision" else lower + np.tril(lower, -1).T
+        return state.x, state.missing, whole
+
+    def half_widths(self, delta: float) -> Floats:
+        """Return the last step's bounds for another probability, float64[n], sensor units; 0 = measured."""
+        missing = np.flatnonzero(self._age)
+        result = np.zeros(len(self.model))
+        spread = self._factor(missing, delta) * self._raw_sd[missing]
+        result[missing] = half_width(delta) * spread * self.model.scale[missing]
+        return result
+
+    def step(self, values: Floats, step: int = 0) -> StepEstimate:
+        """Take in the next step and estimate what is missing.
+
+        Args:
+            values: float64[n], sensor units; NaN or infinite = missing.
+            step: its number; a model with a profile takes its phase from it.
+
+        The first step has no predecessor: the prior is conditioned on it. A step with nothing missing makes the state
+        equal to its readings; one with everything missing is predicted.
+
+        Raises:
+            ValueError: another number of values than the model has sensors.
+        """
+        model = self.model
+        given = np.asarray(values, dtype=np.float64)
+        if given.shape != model.mean.shape:
+            raise ValueError(f"recovery: found values of shape {given.shape}, expected {model.mean.shape}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            usual = model.mean_at(step)
+            readings = (given - usual) / model.scale
+            seen = (np.abs(readings) <= WILD) & ~self.distrusted  # false for NaN too
+        missing = np.flatnonzero(~seen)
+        readings[missing] = 0.0
+        state = self._advance(readings, missing)
+        self._state = state
+
+        self._raw_sd, self._level = np.zeros(len(model)), np.zeros(len(model))
+        self._age = np.where(seen, 0, self._age + 1)  # a new array: forks and copies keep the one before
+        mean, sd, bound = given.copy(), np.zeros(len(model)), np.zeros(len(model))
+        quality = np.full(len(model), EXACT, dtype=np.uint8)
+        if len(missing):
+            self._raw_sd[missing] = np.sqrt(state.variance)
+            mean[missing] = usual[missing] + model.scale[missing] * state.x[missing]
+            self._level[missing] = (mean[missing] - model.mean[missing]) / model.scale[missing]
+            spread = self._factor(missing, self._delta) * self._raw_sd[missing]
+            within = self._half_width * spread
+            sd[missing] = model.scale[missing] * spread
+            bound[missing] = model.scale[missing] * within
+            quality[missing] = np.where(within <= self._eps, BOUNDED, UNBOUNDED)
+        return StepEstimate(mean, sd, quality, bound)
+
+    def _factor(self, missing: Places, delta: float) -> Floats | float:
+        """Return what the standard deviations of the last step's estimates are multiplied by."""
+        table = self._inflation if delta == self._delta else self.model.inflation(delta)
+        if self._calibration is None:
+            return table
+        return self._calibration.factors(delta).of(missing, self.traits(missing), table)
+
+    def operations(self, missing: int) -> float:
+        """Return about how many multiplications a step takes with so many sensors missing, now or at the last step."""
+        n, last = len(self.model), 0 if self._state is None else len(self._state.missing)
+        m = float(max(missing, last))
+        if self.form == "covariance" and m:
+            return 2.0 * float(n) ** 3
+        return 3.0 * m**3 + 8.0 * m * n
+
+    def _advance(self, readings: Floats, missing: Places) -> State:
+        if not len(missing):
+            return State(missing, np.empty((0, 0)), readings, np.empty(0))
+        state = self._state
+        if state is not None and self._stays_unread and len(state.missing) == len(state.x) and not state.x.any():
+            # Nothing has been read yet: the prior is what is believed, at whichever step. A slot may wait for hundreds
+            # of steps for its first batch, and to carry all of its sensors on would take n^3 operations each.
+            if len(missing) == len(state.x) and len(state.variance):
+                return state
+        elif state is not None:
+            try:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    found = self._form.following(state, readings, missing)
+                if np.isfinite(found.x[missing]).all() and np.isfinite(found.variance).all():
+                    return found
+            except linalg.LinAlgError:
+                pass
+            self.restarts += 1
+        return self._form.first(readings, missing)
+
+    def context(self) -> bytes:
+        """Return the state; `resume` from it continues with the same outputs."""
+        arrays: dict[str, npt.NDArray[np.generic]] = {"model": self._tag()}
+        state, factors = self._state, self.given_factors
+        if factors is not None:
+            arrays["factors"], arrays["group"] = factors.base, factors.group.astype(U32)
+            arrays["slope"], arrays["centre"], arrays["tried"] = factors.slope, factors.centre, factors.tried
+        if self.distrusted.any():
+            arrays["distrusted"] = np.flatnonzero(self.distrusted).astype(U32)
+        if state is not None:
+            arrays["missing"] = state.missing.astype(U32)
+            arrays["spread"] = state.spread[np.tril_indices(len(state.missing))]
+            arrays["x"] = state.x
+            arrays["age"] = self._age[state.missing].astype(U32)
+        return pack_arrays(arrays)
+
+    def resume(self, context: bytes) -> None:
+        """Go on from the state that `context` returned, here or in another process.
+
+        Raises:
+            ModelError: the context is of another model or form, or none at all.
+        """
+        try:
+            arrays = unpack_arrays(context)
+            tag, rest = arrays.pop("model"), set(arrays)
+        except (DecodeError, KeyError, ValueError, TypeError) as error:
+            raise ModelError(f"recovery: {len(context)} bytes are not a context: {error!r}") from None
+        if not np.array_equal(tag, self._tag()):
+            own = f"{self.model.identity} in {self.form} form"
+            raise ModelError(f"recovery: the context is of another model or form than {own}")
+        self.distrusted = np.zeros(len(self.model), dtype=bool)
+        if "distrusted" in rest:
+            self.distrusted[arrays["distrusted"].astype(np.intp)] = True
+        self.set_factors(_factors(arrays) if "factors" in rest else None)
+        n = len(self.model)
+        self._age = np.zeros(n, dtype=np.intp)
+        if "x" not in rest:
+            self._state = None
+            return
+        missing = arrays["missing"].astype(np.intp)
+        m = len(missing)
+        lower, x = arrays["spread"].astype(np.float64), arrays["x"].astype(np.float64)
+        # Contexts of before there were ages have none.
+        age = arrays["age"].astype(np.intp) if "age" in rest else np.zeros(m, dtype=np.intp)
+        if lower.shape != (m * (m + 1) // 2,) or x.shape != (n,) or age.shape != (m,) or (m and missing[-1] >= n):
+            raise ModelError(f"recovery: the context's arrays do not fit together (m = {m}, n = {n})")
+        spread = np.zeros((m, m))
+        spread[np.tril_indices(m)] = lower
+        self._state = State(missing, spread, x, np.empty(0))
+        self._age[missing] = age
+
+    def _tag(self) -> Bytes:
+        """Form and model, 9 bytes: a posterior means nothing to another."""
+        return np.frombuffer(bytes([FORMS.index(self.form)]) + bytes.fromhex(self.model.identity)[:8], dtype=np.uint8)
+
+
+def _factors(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Factors:
+    """Read what `Recovery.context` wrote; contexts of before have one factor a sensor."""
+    base = arrays["factors"].astype(np.float64)
+    if not {"group", "slope", "centre", "tried"} <= set(arrays):
+        return Factors.plain(base)
+    slope, centre, tried = (arrays[name].astype(np.float64) for name in ("slope", "centre", "tried"))
+    return Factors(base, arrays["group"].astype(np.intp), slope, centre, tried)

@@ -1,0 +1,253 @@
+"""`tsunagi fit`: a model from readings of the past, over the same windows as an edge computes.
+
+What fits into memory is fitted here; more goes through Spark (`tsunagi_spark.fit`), which finds the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.estimation import REPORTED_DELTA, FitReport, estimate
+from tsunagi.recovery.history import HistoryFiles, list_history, read_history
+from tsunagi.recovery.model import Model
+from tsunagi.recovery.progress import Progress, Stage, Tell, silent
+from tsunagi.recovery.windows import Cut, history_steps, windows
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Steps
+
+__all__ = ["IN_MEMORY_BYTES", "Columns", "described", "fit_history", "period_of", "read_history", "summary", "windows"]
+
+IN_MEMORY_BYTES = 512 * 2**20
+"""Of readings as float64 that are fitted in memory; the fit takes some times as much."""
+NEAR_SINGULAR = 1e7
+"""Condition number from which a fit is reported as near singular; the precision form bears no more."""
+WIDEST = 1e100
+"""Plausible range of sensors without one: squares of more would overflow."""
+READING = "reading the history"
+READ_BYTE = 1500.0
+"""Multiplications that could be done in the time that it takes to read a byte of readings as float64."""
+NAMED = 5
+"""Sensors that a message names at most."""
+
+Period = int | Literal["auto"] | None
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the sensors table says of a history's columns.
+
+    Attributes:
+        sensors: of each column.
+        low, high: float64[n], plausible range.
+        max_age: float64[n], nominal intervals for which a reading holds; NaN = only in its window.
+    """
+
+    sensors: tuple[Sensor, ...]
+    low: Floats
+    high: Floats
+    max_age: Floats
+
+    @classmethod
+    def of(cls, files: HistoryFiles, table: SensorTable, steps: Steps) -> Columns:
+        """Look the columns up.
+
+        Raises:
+            ModelError: the table does not have one of them.
+        """
+        sensors = {sensor.name: sensor for sensor in table.sensors}
+        unknown = [name for name in files.names if name not in sensors]
+        if unknown:
+            where = f"{files.pieces[0].path}, line 1"
+            raise ModelError(f"{where}: sensor {unknown[0]!r} is not in the sensors table ({len(unknown)} such)")
+        of = tuple(sensors[name] for name in files.names)
+        low = np.nan_to_num(np.array([sensor.minimum for sensor in of]), nan=-WIDEST)
+        high = np.nan_to_num(np.array([sensor.maximum for sensor in of]), nan=WIDEST)
+        return cls(of, low, high, np.array([sensor.max_age_s for sensor in of]) / steps.interval_s)
+
+    @property
+    def edges(self) -> list[str]:
+        """The edge of each column."""
+        return [sensor.edge for sensor in self.sensors]
+
+    def plausible(self, values: Floats) -> tuple[Floats, int]:
+        """Return readings, float64[rows, n], without those outside their range, and how many those are."""
+        outside = (values < self.low) | (values > self.high)
+        return np.where(outside, np.nan, values), int(outside.sum())
+
+
+def fit_history(
+    path: Path,
+    table: SensorTable,
+    steps: Steps,
+    rows: float | tuple[int, int] = 1.0,
+    period: str = "none",
+    *,
+    tell: Tell = silent,
+) -> tuple[Model, FitReport]:
+    """Fit a model in memory.
+
+    Args:
+        path: a CSV, a Parquet file, or a directory of either: a column a sensor, perhaps a column `time`, one row a
+            nominal interval.
+        table: gives each sensor's edge, plausible range and maximal age; a sensor that only it has stays unmodelled.
+        steps: window, slide and aggregate.
+        rows: share of the rows from the start, in (0, 1], or (first, end) with end exclusive.
+        period: of a profile: none, auto, a number of steps or a duration such as 24h; see `period_of`.
+        tell: is told each few seconds what it is on, how far it is, and how long it may still take.
+
+    Readings outside a sensor's plausible range count as missing.
+
+    Raises:
+        ModelError: naming file and line, what was found and expected.
+    """
+    with Progress(tell) as progress:
+        return _fitted(path, table, steps, rows, period, progress)
+
+
+def _fitted(
+    path: Path, table: SensorTable, steps: Steps, rows: float | tuple[int, int], period: str, progress: Progress
+) -> tuple[Model, FitReport]:
+    files = list_history(path)
+    progress.expect([Stage(READING, READ_BYTE * files.size_bytes)])
+    progress.begin(READING)
+    columns = Columns.of(files, table, steps)
+    history = read_history(path)
+    first, end = _rows(path, len(history.values), rows)
+    times = None if history.times_us is None else history.times_us[first:end]
+    values, outside = columns.plausible(history.values[first:end])
+    most = 4 * max(IN_MEMORY_BYTES, values.nbytes)
+    try:
+        aggregates, step, cut = history_steps(values, times, steps, columns.max_age, most_bytes=most)
+        chosen = period_of(period, steps, cut)
+        model, report = estimate(
+            aggregates,
+            history.names,
+            edges=columns.edges,
+            period=chosen,
+            first_step=step if cut.numbered else 0,
+            progress=progress,
+        )
+    except ModelError as error:
+        raise ModelError(f"{path}, rows {first} to {end}: {error}") from None
+    about = described(model, columns.sensors, steps, cut) | {
+        "rows": [first, end],
+        "period": [] if times is None else [_moment(int(times[0])), _moment(int(times[-1]))],
+        "outside_range": outside,
+    }
+    return model.with_words(about=about), report
+
+
+def period_of(text: str, steps: Steps, cut: Cut) -> Period:
+    """Read the period of a profile, in steps.
+
+    Args:
+        text: none; auto (looked for in the history; none if its steps have no numbers); steps, or a duration in s, min,
+            h or d.
+
+    Raises:
+        ModelError: it is none of these, no whole number of steps, or the history's steps have no numbers, so that the
+            phase of a profile would be wrong in the running system.
+    """
+    if text == "none" or (text == "auto" and not cut.numbered):
+        return None
+    if text == "auto":
+        return "auto"
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)|(\d+)", text.strip())
+    if found is None:
+        raise ModelError(f"period: found {text!r}, expected none, auto, steps such as 144, or a duration such as 24h")
+    if not cut.numbered:
+        why = _unnumbered(steps, cut)
+        raise ModelError(f"period: found {text!r}, but steps have no numbers: {why}; expected none")
+    if found[3]:
+        return int(found[3])
+    seconds = float(found[1]) * _UNITS[found[2]]
+    count = seconds / steps.slide_s
+    if abs(count - round(count)) > 1e-9 * count:
+        raise ModelError(
+            f"period: found {text!r}, {count:.6g} steps of {steps.slide_s:g} s, expected a whole number of them"
+        )
+    return round(count)
+
+
+def _unnumbered(steps: Steps, cut: Cut) -> str:
+    if cut.speed == 1.0:
+        return "the history has no column time"
+    apart = cut.speed * steps.interval_s
+    return f"the history's rows are {apart:g} s apart, with [steps] interval_s = {steps.interval_s:g}"
+
+
+def described(model: Model, sensors: Sequence[Sensor], steps: Steps, cut: Cut) -> dict[str, Any]:
+    """Return a model's `about` with what its steps are."""
+    units = {sensor.name: sensor.unit for sensor in sensors}
+    return {
+        **model.about,
+        "window": steps.window,
+        "slide": steps.slide,
+        "aggregate": steps.aggregate,
+        "numbered": cut.numbered,
+        "speed": cut.speed,
+        "units": [units[name] for name in model.names],
+    }
+
+
+def summary(model: Model, report: FitReport, steps: Steps) -> list[str]:
+    """Say in lines what was fitted, how well, and what is odd about the sensors."""
+    profile = f"profile of {report.profile[0]} steps" if report.profile else "no profile"
+    structure = f"persistence {report.persistence:.3g}, shrinkage {report.shrinkage:g}"
+    naive = f"last value {report.last_value_nrmse:.3f}, mean {report.mean_nrmse:.3f}"
+    trial = f"trial on {report.masked_values} hidden values: error {report.nrmse:.3f} standard deviations ({naive})"
+    lines = [
+        f"{report.sensors} sensors, {report.steps} steps, {report.missing_share:.1%} of their values missing",
+        f"{report.transition} transition ({structure}), {profile}",
+        f"{trial}; bounds of {REPORTED_DELTA} widened by {report.inflation:.3g}",
+    ]
+    if not model.about.get("numbered", True):
+        speed = float(model.about.get("speed", 1.0))
+        why = _unnumbered(steps, Cut(1, 1, 1, 0, numbered=False, speed=speed))
+        lines.append(f"note: {why}: taken as rows a nominal interval apart, without a profile")
+    if report.left_out:
+        lines.append(f"left out: {_some(report.left_out)}: too few readings; the model does not know them")
+    if report.constant:
+        lines.append(f"constant: {_some(report.constant)}: never changed; their scale is a floor, their bounds a guess")
+    if report.duplicated:
+        pairs = [" = ".join(group) for group in report.duplicated]
+        lines.append(f"duplicated: {_some(pairs)}: always the same reading; together they tell no more than one")
+    if report.nugget > 0:
+        lines.append(
+            f"near singular: condition number {report.condition:.2g}; the filter adds a nugget of {report.nugget:.2g} "
+            "to the variances"
+        )
+    elif report.condition > NEAR_SINGULAR:
+        lines.append(f"near singular: condition number {report.condition:.2g}; the filter uses the covariance form")
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _moment(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat()
+
+
+def _rows(path: Path, count: int, rows: float | tuple[int, int]) -> tuple[int, int]:
+    if isinstance(rows, tuple):
+        first, end = rows
+        if not 0 <= first < end <= count:
+            raise ModelError(f"{path}: rows: found {first} to {end}, expected a range within its {count} rows")
+        return first, end
+    if not 0 < rows <= 1:
+        raise ModelError(f"{path}: rows: found the share {rows}, expected more than 0 and at most 1")
+    return 0, round(rows * count)

@@ -1,0 +1,364 @@
+"""Helpers: sensors of other slots that a slot reads as well while its own cannot recover what is lost well enough.
+
+Takao, Sugiura, Ishikawa, Lu, DEIM 2023, section 4.2. Whether a lost value meets (eps, delta) hangs on its variance
+alone, and that on which sensors are read, not on what they read (equation (7)): so helpers can be chosen before
+anything is recovered. Each choice here is greedy: the candidate that takes most off the variances that are still too
+great. With the Cholesky factor of what is read, a pick costs one row of it (pivoted Cholesky).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.recovery import lapack
+from tsunagi.recovery.model import Model, half_width
+from tsunagi.runtime.columns import Floats
+
+Places = npt.NDArray[np.intp]
+
+CAP = 100
+"""Helpers of a slot at most, where nothing else is said."""
+FIRST_LOOK = 512
+"""Candidates of the first look: those that vary most together with a value that is not good enough, given what the slot
+reads. The rest are looked at only if these do not suffice."""
+LEAST_RESIDUAL = 1e-9
+"""Variance, of 1, below which a candidate is known from what is read already."""
+LEAST_VARIANCE = 1e-300
+"""Stands for the variance of a sensor that has none, so that nothing is divided by 0."""
+TOLD_LEAST = 1e-9
+"""What a step tells of the next one is a share of its variance, and counts as this much at least, and as 1 less this at
+most: a logarithm is taken of it."""
+AT_A_TIME = 5
+"""Sensors of the paper's list that are added before the bound is checked again."""
+
+
+class HelpersError(ValueError):
+    """The arguments do not fit together; the message says what was found and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Helpers:
+    """What was chosen.
+
+    Attributes:
+        chosen: intp[k], sensors to read as well, best first.
+        targets: intp[m], the slot's lost sensors, ascending.
+        variance: float64[m], of each with the helpers.
+        satisfied: bool[m], whether that is at most the threshold.
+        reason: "satisfied"; "cap": the cap was reached first; "no helper": nothing that is read anywhere reaches it.
+    """
+
+    chosen: Places
+    targets: Places
+    variance: Floats
+    satisfied: npt.NDArray[np.bool_]
+    reason: Literal["satisfied", "cap", "no helper"]
+
+
+def variance_threshold(eps: float, delta: float) -> float:
+    """Return the greatest variance with P(abs(x - mean) <= eps) >= delta, in the square of the units of `eps`.
+
+    Raises:
+        HelpersError: eps is not above 0, or delta no probability between 0 and 1.
+    """
+    if not (eps > 0 and 0 < delta < 1):
+        raise HelpersError(f"helpers: found eps = {eps}, delta = {delta}, expected eps > 0 and 0 < delta < 1")
+    return float((eps / half_width(delta)) ** 2)
+
+
+def told(model: Model) -> Floats:
+    """Return which share of each sensor's variance its last step tells, float64[n], in (0, 1): 1 - Q_ii / prior_ii."""
+    noise = np.diag(model.Q) / np.maximum(np.diag(model.prior), LEAST_VARIANCE)
+    return np.asarray(np.clip(1 - noise, TOLD_LEAST, 1 - TOLD_LEAST))
+
+
+def steps_within(variance: Floats, limit: float | Floats, share: Floats) -> Floats:
+    """Return for how many steps of an outage values stay within a variance; infinite = for good.
+
+    Args:
+        variance: what they end up with.
+        share: of it that a step tells of the next (`told`): after k steps about 1 - share^k of it is reached, exactly
+            where F is a multiple of I and the same is read all along.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.floor(np.log1p(-limit / variance) / np.log(share))
+    return np.where(variance > limit, steps, np.inf)
+
+
+def choose_helpers(
+    covariance: Floats,
+    slot: npt.ArrayLike,
+    missing: npt.ArrayLike,
+    threshold: float | Floats,
+    *,
+    cap: int = CAP,
+    precision: Floats | None = None,
+) -> Helpers:
+    """Choose helpers for one slot by greedy variance reduction.
+
+    Args:
+        covariance: float64[n, n] of all sensors of the fleet, in units of scale.
+        slot: the slot's sensors.
+        missing: all sensors of the fleet that are lost now, the slot's among them.
+        threshold: variance up to which a value is good enough (`variance_threshold`); one, or float64[n].
+        cap: helpers at most.
+        precision: float64[n, n], inverse of `covariance`: tells at once which values no helper can reach, so that none
+            is spent on them. Without it the search ends when no candidate takes anything off.
+
+    Raises:
+        HelpersError: naming the argument.
+
+    Cost: with s sensors of the slot read, c candidates and m targets about s^2 c + s m c, then (s + k) c for the k-th.
+    """
+    n = len(covariance)
+    own = _places("slot", slot, n)
+    lost = np.zeros(n, dtype=bool)
+    lost[_places("missing", missing, n)] = True
+    if cap < 0:
+        raise HelpersError(f"helpers: cap: found {cap}, expected 0 or more")
+    limits = np.broadcast_to(np.asarray(threshold, dtype=np.float64), (n,))
+    targets, read = own[lost[own]], own[~lost[own]]
+    limit = limits[targets]
+    if precision is None:
+        reachable = np.ones(len(targets), dtype=bool)
+    else:
+        reachable = best_variance(precision, np.flatnonzero(lost), targets) <= limit
+    outside = ~lost
+    outside[own] = False
+    search = _Search(covariance, read, targets, limit, reachable, np.flatnonzero(outside))
+    chosen = search.run(cap)
+    satisfied = search.variance <= limit
+    if satisfied.all():
+        reason: Literal["satisfied", "cap", "no helper"] = "satisfied"
+    else:
+        reason = "cap" if len(chosen) >= cap and (reachable & ~satisfied).any() else "no helper"
+    return Helpers(np.array(chosen, dtype=np.intp), targets, search.variance, satisfied, reason)
+
+
+class _Search:
+    """The greedy search of `choose_helpers`.
+
+    `variance` are the targets' as of now. With R R' = the covariance of what is read, a candidate's row W = R^-1 C
+    gives Cov(target, candidate | read) = C_tc - W_t' W_c; each pick adds one row to W.
+    """
+
+    def __init__(
+        self,
+        covariance: Floats,
+        read: Places,
+        targets: Places,
+        limit: Floats,
+        reachable: npt.NDArray[np.bool_],
+        candidates: Places,
+    ) -> None:
+        self._covariance, self._read, self._targets = covariance, read, targets
+        self._limit, self._wanted = limit, reachable
+        self._all = candidates
+        self._alone = self.variance = self._given(covariance[targets, targets].copy(), targets)
+
+    def _given(self, variance: Floats, sensors: Places) -> Floats:
+        """Return variances given what the slot reads, and keep the factor."""
+        if not len(self._read):
+            self._factor = np.empty((0, 0))
+            self._W_targets = np.empty((0, len(sensors)))
+            return variance
+        self._factor = _factor(self._covariance, self._read)
+        self._W_targets = self._rows(sensors)
+        return np.asarray(np.maximum(variance - np.einsum("it,it->t", self._W_targets, self._W_targets), 0.0))
+
+    def _rows(self, sensors: Places) -> Floats:
+        right = np.asfortranarray(self._covariance[self._read][:, sensors])
+        lapack.trsm(self._factor, right)
+        return right
+
+    def run(self, cap: int) -> list[int]:
+        """Return the best helpers, at most `cap`: among the likely ones, and if these do not suffice among all."""
+        first = self._first_look()
+        chosen = self._pick(first, cap)
+        if len(first) < len(self._all) and self._short().any():
+            self.variance = self._alone
+            chosen = self._pick(self._all, cap)
+        return chosen
+
+    def _short(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self._wanted & (self.variance > self._limit))
+
+    def _first_look(self) -> Places:
+        if len(self._all) <= FIRST_LOOK:
+            return self._all
+        short = self._short()
+        rows = self._covariance[self._targets[short]]
+        if len(self._read):  # of what the slot reads already nobody need tell again
+            known = np.asfortranarray(self._W_targets[:, short])
+            lapack.trsm(self._factor, known, transposed=True)
+            rows = rows - known.T @ self._covariance[self._read]
+        strength = np.max(np.square(rows), axis=0, initial=0.0)[self._all]
+        return np.sort(self._all[np.argpartition(-strength, FIRST_LOOK)[:FIRST_LOOK]])
+
+    def _pick(self, candidates: Places, cap: int) -> list[int]:
+        """Return the best candidates, until nothing is short, nothing helps or the cap is reached."""
+        chosen: list[int] = []
+        if not (self._short().any() and len(candidates) and cap):
+            return chosen
+        short = np.flatnonzero(self._short())
+        sensors = self._targets[short]
+        W = self._rows(candidates) if len(self._read) else np.empty((0, len(candidates)))
+        own = self._covariance[candidates, candidates] - np.einsum("ic,ic->c", W, W)
+        cross = self._covariance[sensors][:, candidates]
+        if len(self._read):
+            cross = cross - self._W_targets[:, short].T @ W
+        added = np.empty((min(cap, len(candidates)), len(candidates)))
+        count = 0
+        variance = self.variance[short]
+        limit = self._limit[short]
+        free = own > LEAST_RESIDUAL
+        while len(chosen) < cap and free.any():
+            need = np.maximum(variance - limit, 0.0)
+            if not need.any():
+                break
+            with np.errstate(divide="ignore", invalid="ignore"):
+                taken = np.where(free, np.square(cross) / own, 0.0)
+            # What is taken off beyond the threshold counts little: it only breaks ties.
+            worth = np.minimum(taken, need[:, None]).sum(axis=0) + 1e-6 * taken[need > 0].sum(axis=0)
+            best = int(worth.argmax())
+            if worth[best] <= 1e-12:
+                break
+            sensor = int(candidates[best])
+            row = self._covariance[sensor, candidates] - W[:, best] @ W - added[:count, best] @ added[:count]
+            row /= np.sqrt(own[best])
+            pull = cross[:, best] / np.sqrt(own[best])
+            variance = np.maximum(variance - pull**2, 0.0)
+            cross = cross - pull[:, None] * row
+            own = own - row**2
+            added[count] = row
+            count += 1
+            chosen.append(sensor)
+            free &= own > LEAST_RESIDUAL
+            free[best] = False
+        # Of all targets, the satisfied ones too.
+        read = np.concatenate([self._read, np.array(chosen, dtype=np.intp)])
+        self.variance = _variance_given(self._covariance, read, self._targets)
+        return chosen
+
+
+def _factor(covariance: Floats, read: Places) -> Floats:
+    """Return the lower Cholesky factor of what is read; sensors that tell the same get a nugget of rounding's size."""
+    block = covariance[np.ix_(read, read)]
+    factor = np.array(block, order="F")
+    if lapack.potrf(factor):
+        block[np.diag_indices_from(block)] += 1e-10 * float(np.diag(block).max())
+        factor = np.array(block, order="F")
+        if lapack.potrf(factor):
+            raise HelpersError("helpers: covariance: found a negative eigenvalue, expected a covariance")
+    return factor
+
+
+def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
+    """Return float64[m]: equation (7)."""
+    own = covariance[targets, targets].copy()
+    if not len(read) or not len(targets):
+        return own
+    factor = _factor(covariance, read)
+    spill = np.asfortranarray(covariance[np.ix_(read, targets)])
+    lapack.trsm(factor, spill)
+    return np.asarray(np.maximum(own - np.einsum("it,it->t", spill, spill), 0.0))
+
+
+def best_variance(precision: Floats, lost: Places, targets: Places) -> Floats:
+    """Return the targets' variances if all that lives were read: the diagonal of (precision on the lost)^-1."""
+    block = np.asfortranarray(precision[np.ix_(lost, lost)])
+    if lapack.potrf(block):
+        raise HelpersError("helpers: precision: found a matrix that is not positive definite")
+    lapack.trtri(block)
+    return np.asarray(np.einsum("ij,ij->j", block, block)[np.searchsorted(lost, targets)])
+
+
+def _places(name: str, given: npt.ArrayLike, n: int) -> Places:
+    found = np.asarray(given)
+    if found.dtype == np.bool_:
+        found = np.flatnonzero(found)
+    places = np.unique(found.astype(np.intp))
+    if len(places) and not (places[0] >= 0 and places[-1] < n):
+        raise HelpersError(f"helpers: {name}: found sensor {places[-1]}, expected 0 to {n - 1}")
+    return places
+
+
+class ListOrder:
+    """The paper's way: candidates in a fixed order for each slot, added until the bound holds (`proposed+`).
+
+    Args:
+        correlation: float64[n, n] of all sensors.
+        edge_of: each sensor's edge.
+        slot_of: each sensor's slot.
+        threshold: variance up to which a value is good enough.
+        cap: sensors of a slot and its helpers together, at most (the paper: 150).
+        at_a_time: sensors added before the bound is checked again.
+
+    Attributes:
+        lists: L_i: candidates of slot i, by what each adds to equation (12), greatest first.
+        first: O'_ij: helpers of slot i that the outage of edge j alone needs.
+    """
+
+    def __init__(
+        self,
+        correlation: Floats,
+        edge_of: Sequence[Hashable] | npt.NDArray[np.generic],
+        slot_of: npt.NDArray[np.intp],
+        threshold: float,
+        *,
+        cap: int = 150,
+        at_a_time: int = AT_A_TIME,
+    ) -> None:
+        self._correlation, self._threshold, self._cap, self._at_a_time = correlation, threshold, cap, at_a_time
+        edges = np.asarray(edge_of)
+        self._members = [np.flatnonzero(slot_of == slot) for slot in range(int(slot_of.max()) + 1)]
+        self._sensors = {edge: np.flatnonzero(edges == edge) for edge in np.unique(edges).tolist()}
+        self.lists: list[Places] = []
+        for members in self._members:
+            weights = np.square(correlation[members])
+            weights[edges[members][:, None] == edges] = 0.0
+            gain = weights.sum(axis=0)
+            gain[members] = -1.0
+            order = np.argsort(-gain, kind="stable")
+            self.lists.append(order[: len(order) - len(members)])
+        self.first: list[Mapping[Hashable, Places]] = [
+            {
+                edge: self._add(slot, lost, np.empty(0, dtype=np.intp)).chosen
+                for edge, lost in self._sensors.items()
+                if np.isin(members, lost).any()
+            }
+            for slot, members in enumerate(self._members)
+        ]
+
+    def choose(self, slot: int, edges: Sequence[Hashable]) -> Helpers:
+        """Return the helpers of a slot while these edges are down: the O'_ij of each, then L_i from its start."""
+        lost = np.concatenate([self._sensors[edge] for edge in edges])
+        start = [self.first[slot][edge] for edge in edges if edge in self.first[slot]]
+        return self._add(slot, lost, np.concatenate(start) if start else np.empty(0, dtype=np.intp))
+
+    def _add(self, slot: int, lost: Places, start: Places) -> Helpers:
+        members = self._members[slot]
+        down = np.isin(members, lost)
+        targets, read = members[down], members[~down]
+        chosen = list(dict.fromkeys(sensor for sensor in start.tolist() if sensor not in set(lost.tolist())))
+        gone = {*lost.tolist(), *chosen}
+        rest = [sensor for sensor in self.lists[slot].tolist() if sensor not in gone]
+        room = max(0, self._cap - len(members))
+        chosen = chosen[:room]
+        while True:
+            used = np.concatenate([read, np.array(chosen, dtype=np.intp)])
+            variance = _variance_given(self._correlation, used, targets)
+            if (variance <= self._threshold).all() or not rest or len(chosen) >= room:
+                break
+            more = min(self._at_a_time, room - len(chosen))
+            chosen, rest = chosen + rest[:more], rest[more:]
+        satisfied = variance <= self._threshold
+        reason: Literal["satisfied", "cap", "no helper"] = "satisfied" if satisfied.all() else "cap"
+        if not satisfied.all() and not rest:
+            reason = "no helper"
+        return Helpers(np.array(chosen, dtype=np.intp), targets, variance, satisfied, reason)

@@ -1,0 +1,191 @@
+"""Readings of the past, in CSV or Parquet files: what is there, and reading it a bounded number of rows at a time.
+
+One row a reading time: a column `time` (optional, the first one in a CSV), and a column a sensor. The files of a
+directory go on from one another in the order of their names. What is listed is small and can be sent to whoever reads.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.recovery import history_csv, history_parquet
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.history_piece import Piece, Rows
+from tsunagi.runtime.columns import Floats
+
+__all__ = ["History", "HistoryFiles", "Piece", "Rows", "list_history", "read_history"]
+
+KINDS = (".csv", ".parquet")
+TAIL_ROWS = 100
+"""Rows that show how far rows are apart."""
+
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Readings in memory.
+
+    Attributes:
+        names: sensors, in the file's order.
+        values: float64[rows, n]; NaN = no reading.
+        times_us: int64[rows], event times, microseconds since the epoch, ascending; None = there is no time column.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    times_us: Times | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFiles:
+    """What a history consists of.
+
+    Attributes:
+        path: as given, for messages.
+        names: sensors, in the files' order.
+        timed: whether rows have times; else they are numbered.
+        pieces: in order; each can be read alone.
+        size_bytes: of its readings as float64, about.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    timed: bool
+    pieces: tuple[Piece, ...]
+    size_bytes: int
+
+    def read(self, piece: Piece, line: int | None = None) -> Iterator[Rows]:
+        """Read a piece, some rows at a time.
+
+        Args:
+            line: number of its first line in a CSV, for messages; None = not known.
+
+        Raises:
+            ModelError: naming the file and line, what was found and expected.
+        """
+        if piece.path.suffix == ".parquet":
+            return history_parquet.read(piece, self.names, timed=self.timed)
+        return history_csv.read(piece, self.names, line, timed=self.timed)
+
+    def count(self, piece: Piece) -> int:
+        """Return how many rows a piece has; in a CSV they are counted."""
+        if piece.rows is not None:
+            return piece.rows
+        return history_csv.count(piece)
+
+    def part(self, share: float) -> HistoryFiles:
+        """Return the first rows alone, a share in (0, 1] of all."""
+        if share == 1.0:
+            return self
+        counts = [self.count(piece) for piece in self.pieces]
+        ends = np.cumsum(counts).tolist()
+        end = round(share * ends[-1])
+        if end == 0:
+            raise ModelError(f"{self.path}: rows: the share {share} of {ends[-1]} rows is none, expected some")
+        last = bisect.bisect_left(ends, end)
+        kept = end - (ends[last - 1] if last else 0)
+        pieces = (*self.pieces[:last], self.pieces[last]._replace(rows=kept))
+        return replace(self, pieces=pieces, size_bytes=round(self.size_bytes * end / ends[-1]))
+
+    def times(self, piece: Piece) -> Times:
+        """Return the times of a piece's rows, int64[rows], microseconds, or their numbers."""
+        if not self.timed:
+            return np.arange(piece.first, piece.first + self.count(piece), dtype=np.int64)
+        if piece.path.suffix == ".parquet":
+            return np.concatenate([rows.times for rows in history_parquet.read(piece, (), timed=True)])
+        return np.concatenate([rows.times for rows in self.read(piece)])
+
+    def tail(self) -> Times:
+        """Return the times of the last rows, some at least."""
+        found = np.empty(0, dtype=np.int64)
+        for piece in reversed(self.pieces):
+            found = np.concatenate([self.times(piece), found])
+            if len(found) >= TAIL_ROWS:
+                break
+        return found
+
+
+def list_history(path: Path) -> HistoryFiles:
+    """Look at a file, or at the files of a directory, without reading the readings.
+
+    Raises:
+        ModelError: there is none, or they do not go together.
+    """
+    files = _files(path)
+    first: HistoryFiles | None = None
+    for file in files:
+        found = _list_file(file, first)
+        if first is None:
+            first = found
+            continue
+        if found.names != first.names or found.timed != first.timed:
+            other = sorted(set(found.names) ^ set(first.names))
+            what = f"sensor {other[0]!r} stands in only one of them" if other else "they have other columns"
+            raise ModelError(f"{file}: does not go on from {files[0].name}: {what}")
+        size = first.size_bytes + found.size_bytes
+        first = replace(first, pieces=first.pieces + found.pieces, size_bytes=size)
+    if first is None or not first.pieces:
+        raise ModelError(f"{path}: no readings below the header")
+    for before, piece in zip(first.pieces, first.pieces[1:], strict=False):
+        if piece.first <= before.first:
+            raise ModelError(
+                f"{piece.path}: its time is not later than that of {before.path.name}; files are read in the order of "
+                "their names"
+            )
+    return replace(first, path=path)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        if not path.exists():
+            raise ModelError(f"{path}: no such file of readings")
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in KINDS and not file.name.startswith((".", "_")))
+    kinds = {file.suffix for file in found}
+    if len(kinds) != 1:
+        what = "both CSV and Parquet" if kinds else "neither .csv nor .parquet"
+        raise ModelError(f"{path}: found {what} files, expected files of one kind")
+    return found
+
+
+def _list_file(path: Path, before: HistoryFiles | None) -> HistoryFiles:
+    if path.suffix == ".parquet":
+        names, timed, pieces, size = history_parquet.examine(path)
+    else:
+        names, timed, pieces, size = history_csv.examine(path)
+    if not timed and before is not None:  # rows are numbered through
+        last = before.pieces[-1]
+        offset = last.first + before.count(last)
+        pieces = [piece._replace(first=piece.first + offset) for piece in pieces]
+    return HistoryFiles(path, names, timed, tuple(pieces), size)
+
+
+def read_history(path: Path) -> History:
+    """Read a whole history.
+
+    Raises:
+        ModelError: naming file and line, what was found and expected.
+    """
+    files = list_history(path)
+    times: list[Times] = []
+    values: list[Floats] = []
+    line: int | None = None
+    previous: Path | None = None
+    for piece in files.pieces:
+        if piece.path != previous:
+            line = None if piece.path.suffix == ".parquet" else history_csv.first_line(piece.path)
+        previous = piece.path
+        for rows in files.read(piece, line):
+            if files.timed and times and rows.times[0] <= times[-1][-1]:
+                raise ModelError(f"{piece.path}: time is not later than that of the row before, at {rows.where}")
+            times.append(rows.times)
+            values.append(rows.values)
+            line = rows.next_line
+    return History(files.names, np.concatenate(values), np.concatenate(times) if files.timed else None)

@@ -1,0 +1,148 @@
+"""A CSV of readings: header = sensor names, one row a reading time, empty cell = no reading.
+
+The first column may be `time`: ISO 8601 with a zone, or seconds since the epoch. A row is a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.history_piece import Piece, Rows, batch_rows
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
+
+PIECE_BYTES = 16 * 2**20
+CELL_BYTES = 8
+"""Of a reading in a CSV, about, for an estimate of its size as float64."""
+
+
+def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
+    """Return sensors, whether there are times, the pieces, and the size of the readings as float64, about.
+
+    Raises:
+        ModelError: the header cannot be used, or the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            header = read_header(file, path)
+            names, timed = header.sensors, header.timed
+            begin, end = file.tell(), path.stat().st_size
+            places = [begin]
+            while places[-1] + PIECE_BYTES < end:
+                file.seek(places[-1] + PIECE_BYTES)
+                file.readline()
+                if file.tell() >= end:
+                    break
+                places.append(file.tell())
+            pieces: list[Piece] = []
+            number = 0
+            for first, last in zip(places, [*places[1:], end], strict=True):
+                piece = Piece(path, first, last, number)
+                if timed:
+                    file.seek(first)
+                    line = _next_line(file, last)
+                    if passed_over(line):
+                        continue
+                    where = f"{path}, line {header.line}" if first == begin else f"{path}, byte {first}"
+                    piece = piece._replace(first=read_time(split_line(line, where)[0], where))
+                else:
+                    rows = count(piece)
+                    if not rows:
+                        continue
+                    number += rows
+                    piece = piece._replace(rows=rows)
+                pieces.append(piece)
+    except CsvError as error:
+        raise ModelError(str(error)) from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    return names, timed, pieces, (end - begin) // CELL_BYTES * 8
+
+
+def _next_line(file: BinaryIO, end: int) -> bytes:
+    """Return the next line that is a row, before `end`."""
+    line = file.readline()
+    while line and passed_over(line) and file.tell() < end:
+        line = file.readline()
+    return line
+
+
+def first_line(path: Path) -> int:
+    """Return the number of the first line below the header.
+
+    Raises:
+        ModelError: there is no header.
+    """
+    try:
+        with path.open("rb") as file:
+            return read_header(file, path).line
+    except CsvError as error:
+        raise ModelError(str(error)) from None
+
+
+def count(piece: Piece) -> int:
+    """Return how many rows a piece has."""
+    with piece.path.open("rb") as file:
+        file.seek(piece.begin)
+        text = file.read(piece.end - piece.begin)
+    return sum(1 for line in text.splitlines() if not passed_over(line))
+
+
+def read(piece: Piece, names: tuple[str, ...], line: int | None, *, timed: bool) -> Iterator[Rows]:
+    """Read a piece; `line` is the number of its first line, None = not known.
+
+    Raises:
+        ModelError: naming file and line, what was found and expected.
+    """
+    most, width = batch_rows(len(names)), len(names) + timed
+    times: list[int] = []
+    values: list[Floats] = []
+    number, begin, at, newest = piece.first, "", piece.begin, None
+    try:
+        with piece.path.open("rb") as file:
+            file.seek(piece.begin)
+            left = piece.rows
+            while at < piece.end and left != 0:
+                raw = file.readline()
+                where = f"{piece.path}, line {line}" if line is not None else f"{piece.path}, byte {at}"
+                at, line = at + len(raw), None if line is None else line + 1
+                if passed_over(raw):
+                    continue
+                cells = split_line(raw, where)
+                if len(cells) != width:
+                    raise ModelError(f"{where}: found {len(cells)} fields, expected {width}")
+                time = read_time(cells[0], where) if timed else number
+                if newest is not None and time <= newest:
+                    raise ModelError(f"{where}: time {cells[0]!r} is not later than that of the line before")
+                begin, newest = begin or where, time
+                times.append(time)
+                values.append(_numbers(where, names, cells[1:] if timed else cells, plain=b"_" not in raw))
+                number, left = number + 1, None if left is None else left - 1
+                if len(times) == most:
+                    yield Rows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
+                    times, values, begin = [], [], ""
+    except CsvError as error:
+        raise ModelError(str(error)) from None
+    except OSError as error:
+        raise ModelError(f"{piece.path}: cannot be read: {error.strerror}") from None
+    if times:
+        yield Rows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
+
+
+def _numbers(where: str, names: tuple[str, ...], cells: list[str], *, plain: bool) -> Floats:
+    """Return a row's readings, float64[n]; `plain` = it has no "_", which float() takes between digits."""
+    if plain:
+        try:
+            return np.fromiter(map(float, cells), np.float64, len(cells))
+        except ValueError:
+            pass  # an empty cell, or text
+    row = np.full(len(cells), np.nan)
+    for place, cell in enumerate(cells):
+        if cell.strip():
+            row[place] = read_number(cell, where, names[place])
+    return row

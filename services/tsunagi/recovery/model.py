@@ -1,0 +1,409 @@
+"""The Gaussian model that lost values are recovered with (architecture, "Recovery").
+
+X(t+1) = mean + drift + F (X(t) - mean) + noise, noise ~ N(0, Q), and N(mean, prior) before anything was seen, where the
+mean may have a time-of-day profile. It is the joint normal N(mu'', Sigma'') of two neighbouring steps (Takao, Sugiura,
+Ishikawa, Lu, DEIM 2023, equations (4), (5)), kept in the form the filter needs. All matrices are in units of each
+sensor's standard deviation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.recovery import lapack
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model_format import MOMENTS, PROFILE, pack, read_bytes, unpack, write_atomically
+from tsunagi.recovery.symmetric import lower_of, mirror, mirrored_tiles, square_of
+from tsunagi.runtime.columns import Floats
+
+if TYPE_CHECKING:
+    from typing import Self
+
+ZERO_VARIANCE_SCALE = 1.0
+"""Scale of a sensor whose given variance is zero: any will do, its matrices hold zeros."""
+NEGATIVE_SHARE = 1e-8
+"""How far below zero rounding may push an eigenvalue, as a share of the largest."""
+ROUNDING = 1e-13
+"""Elements of F, of 1, that are none."""
+_PART = "_part"
+"""Where a model keeps the part of it that was selected in advance."""
+
+Calibrated = tuple[tuple[float, float], ...]
+"""(delta, factor), ascending."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A linear Gaussian state-space model of n sensors whose readings are exact.
+
+    Attributes:
+        names: the sensors' names, length n, no name twice.
+        mean: float64[n], sensor units: mean of X(t) (block B of the paper's joint).
+        scale: float64[n], sensor units, > 0: standard deviation of each sensor; the unit of all that follows.
+        transition: float64[n] (a diagonal F) or float64[n, n]: F = Sigma''_AB Sigma''_BB^-1.
+        Q: float64[n, n], covariance of the step's noise: Sigma''_AA - F Sigma''_BA.
+        prior: float64[n, n], covariance of X before anything was seen: Sigma''_BB.
+        drift: float64[n]: mean of block A less mean of block B; zeros for a stationary model.
+        profile: float64[period, n], units of scale: added to `mean` at steps with step % period = its row; None = none.
+        calibration: ((delta, factor), ...) ascending: what the model's sd must be multiplied by so that its intervals
+            of probability delta cover that share of masked history; empty = 1 everywhere.
+        about: free facts of the fit (period, sensors left out, nugget, scores), JSON values; part of the file.
+        moments: by lag, the covariance of (X(t), X(t - lag)) around mean and profile, float64[2n, 2n], in units of
+            scale; of lag 0 that of X(t), float64[n, n]. Models of other structures can be made of them
+            (`averaging.ModelAverage`); empty = not known. The filter does not need them.
+    """
+
+    names: tuple[str, ...]
+    mean: Floats
+    scale: Floats
+    transition: Floats
+    Q: Floats
+    prior: Floats
+    drift: Floats
+    profile: Floats | None = None
+    calibration: Calibrated = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    moments: Mapping[int, Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        if n == 0:
+            raise ModelError("model: found no sensors, expected at least one")
+        if len(set(self.names)) != n:
+            double = sorted({name for name in self.names if self.names.count(name) > 1})
+            raise ModelError(f"model: sensor {double[0]!r} stands twice")
+        shapes = {"mean": (n,), "scale": (n,), "drift": (n,), "Q": (n, n), "prior": (n, n)}
+        shapes["transition"] = (n,) if self.transition.ndim == 1 else (n, n)
+        if self.profile is not None:
+            shapes["profile"] = (max(1, len(self.profile)), n)
+        for key, shape in shapes.items():
+            array = np.array(getattr(self, key), dtype=np.float64)
+            if array.shape != shape:
+                raise ModelError(f"model: {key}: found shape {array.shape}, expected {shape} for {n} sensors")
+            if not np.isfinite(array).all():
+                raise ModelError(f"model: {key}: found NaN or infinity, expected finite numbers")
+            if key in ("Q", "prior"):
+                _make_exact(key, array)
+            array.setflags(write=False)
+            object.__setattr__(self, key, array)
+        if not (self.scale > 0).all():
+            worst = int(np.argmin(self.scale))
+            raise ModelError(f"model: scale of {self.names[worst]!r}: found {self.scale[worst]}, expected more than 0")
+        moments: dict[int, Floats] = {}
+        for lag, given in sorted(self.moments.items()):
+            array = np.array(given, dtype=np.float64)
+            size = 2 * n if lag else n
+            if lag < 0 or array.shape != (size, size) or not np.isfinite(array).all():
+                raise ModelError(
+                    f"model: moments of lag {lag}: found shape {array.shape}, expected {(size, size)}, finite"
+                )
+            _make_exact(f"moments of lag {lag}", array)
+            array.setflags(write=False)
+            moments[lag] = array
+        object.__setattr__(self, "moments", moments)
+        _check_calibration(self.calibration)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def mean_at(self, step: int) -> Floats:
+        """Return the mean at a step, float64[n], sensor units."""
+        if self.profile is None:
+            return self.mean
+        found: Floats = self.mean + self.scale * self.profile[step % len(self.profile)]
+        return found
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether F is kept as its diagonal."""
+        return self.transition.ndim == 1
+
+    @property
+    def F(self) -> Floats:  # noqa: N802 - the literature's symbol
+        """F, float64[n, n], in units of scale."""
+        return np.diag(self.transition) if self.diagonal else self.transition
+
+    def apply_transition(self, x: Floats) -> Floats:
+        """Return F x, for x of float64[n] or float64[n, k]."""
+        if not self.diagonal:
+            return self.transition @ x
+        return self.transition * x if x.ndim == 1 else self.transition[:, None] * x
+
+    def predict(self, x: Floats) -> Floats:
+        """Return drift + F x: the next step's mean, in units of scale around `mean`; float64[n] or float64[n, k]."""
+        return self.apply_transition(x) + (self.drift if x.ndim == 1 else self.drift[:, None])
+
+    def inflation(self, delta: float) -> float:
+        """Return the factor on sd for intervals of probability `delta`, linear between the calibrated levels."""
+        if not self.calibration:
+            return 1.0
+        levels, factors = zip(*self.calibration, strict=True)
+        # Between levels the multiple of sd, not the level, is the natural axis: tails are where factors change.
+        multiples = [half_width(level) for level in levels]
+        return float(np.interp(half_width(delta), multiples, factors))
+
+    @classmethod
+    def from_joint(cls, mean: npt.ArrayLike, joint: npt.ArrayLike, names: Sequence[str] | None = None) -> Self:
+        """Make a model from the joint normal of two neighbouring steps, in sensor units.
+
+        Args:
+            mean: mu'': float64[2n], block A (time t+1) first, then block B (time t); or float64[n] for both.
+            joint: Sigma'': float64[2n, 2n], blocks in the same order.
+            names: the n sensors; default s0, s1, ...
+
+        Raises:
+            ModelError: shapes do not fit, or the joint is no covariance.
+
+        Equation (4) is used with mu''_B as the mean subtracted from X(t), as the conditional normal has it; the two
+        means are the same in a stationary model.
+        """
+        if names is None:
+            names = [f"s{place}" for place in range(len(np.asarray(joint)) // 2)]
+        n = len(names)
+        mu, sigma = np.asarray(mean, dtype=np.float64), np.asarray(joint, dtype=np.float64)
+        if mu.shape == (n,):
+            mu = np.concatenate([mu, mu])
+        if mu.shape != (2 * n,) or sigma.shape != (2 * n, 2 * n):
+            raise ModelError(
+                f"joint of {n} sensors: found mean {mu.shape} and covariance {sigma.shape}, "
+                f"expected ({2 * n},) or ({n},), and ({2 * n}, {2 * n})"
+            )
+        if not (np.isfinite(mu).all() and np.isfinite(sigma).all()):
+            raise ModelError("joint: found NaN or infinity, expected finite numbers")
+        if not np.allclose(sigma, sigma.T, rtol=0, atol=1e-9 * max(1e-300, float(np.abs(sigma).max()))):
+            raise ModelError("joint: the covariance is not symmetric")
+        variance = np.diag(sigma)[n:]
+        if (np.diag(sigma) < 0).any():
+            raise ModelError("joint: found a negative variance on the diagonal")
+        scale = np.where(variance > 0, np.sqrt(np.maximum(variance, 0.0)), ZERO_VARIANCE_SCALE)
+        twice = np.concatenate([scale, scale])
+        sigma = sigma / np.outer(twice, twice)
+        sigma = (sigma + sigma.T) / 2
+        _check_joint(sigma)
+        prior, cross = sigma[n:, n:], sigma[:n, n:]
+        transition = _right_divide(cross, prior)
+        return cls(
+            names=tuple(names),
+            mean=mu[n:],
+            scale=scale,
+            transition=np.diag(transition).copy() if _is_diagonal(transition) else transition,
+            Q=_symmetric(sigma[:n, :n] - transition @ cross.T),
+            prior=prior,
+            drift=(mu[:n] - mu[n:]) / scale,
+        )
+
+    def joint(self) -> tuple[Floats, Floats]:
+        """Return (mu'', Sigma'') of the paper, float64[2n] and float64[2n, 2n] in sensor units, block A first."""
+        cross = self.apply_transition(self.prior)
+        ahead = self._ahead()
+        sigma = np.block([[ahead, cross], [cross.T, self.prior]])
+        twice = np.concatenate([self.scale, self.scale])
+        return np.concatenate([self.mean + self.drift * self.scale, self.mean]), sigma * np.outer(twice, twice)
+
+    def select(self, names: Sequence[str]) -> Model:
+        """Return the model of some sensors, in the order given.
+
+        It is the conditional model of these sensors alone, made anew from their joint: X_S(t+1) given X_S(t). A block
+        of F would be wrong, since it is meant to be applied together with the sensors left out.
+
+        Raises:
+            ModelError: a name is unknown or stands twice, or there is none.
+        """
+        kept: Model | None = self.__dict__.get(_PART)
+        if kept is not None and kept.names == tuple(names):
+            return kept
+        places = {name: place for place, name in enumerate(self.names)}
+        unknown = [name for name in names if name not in places]
+        if unknown:
+            raise ModelError(f"model: found no sensor {unknown[0]!r} among its {len(self)} ({len(unknown)} unknown)")
+        if tuple(names) == self.names:
+            return self
+        if not names:
+            raise ModelError("model: found no sensors to select, expected at least one")
+        keep = np.array([places[name] for name in names], dtype=np.intp)
+        block = np.ix_(keep, keep)
+        if self.diagonal:  # F S restricted is F_S S_S: the blocks are the conditional model already
+            transition, noise = self.transition[keep], self.Q[block]
+        else:
+            cross = self.apply_transition(self.prior)[block]
+            transition = _right_divide(cross, self.prior[block])
+            noise = _symmetric(self._ahead()[block] - transition @ cross.T)
+        return replace(
+            self,
+            names=tuple(names),
+            mean=self.mean[keep],
+            scale=self.scale[keep],
+            transition=transition,
+            Q=noise,
+            prior=self.prior[block],
+            drift=self.drift[keep],
+            profile=None if self.profile is None else self.profile[:, keep],
+            moments={lag: array[np.ix_(*[_both(keep, lag, len(self))] * 2)] for lag, array in self.moments.items()},
+        )
+
+    def with_words(self, *, about: Mapping[str, Any], calibration: Calibrated | None = None) -> Model:
+        """Return the same model with another `about` (and calibration); the two share their matrices."""
+        other = copy(self)
+        for derived in ("identity", _PART):
+            other.__dict__.pop(derived, None)
+        object.__setattr__(other, "about", about)
+        if calibration is not None:
+            _check_calibration(calibration)
+            object.__setattr__(other, "calibration", calibration)
+        return other
+
+    def keep_part(self, part: Model) -> None:
+        """Let `select` return this model, which it has made, when it is asked for the same sensors again."""
+        if part is not self:
+            self.__dict__[_PART] = part
+
+    def _ahead(self) -> Floats:
+        """Sigma''_AA, in units of scale."""
+        return _symmetric(self.apply_transition(self.apply_transition(self.prior).T) + self.Q)
+
+    @cached_property
+    def identity(self) -> str:
+        """SHA-256 of the model file's bytes, hexadecimal: what ModelChange records name a model by."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Return the model file's bytes; the same model gives the same bytes (docs/recovery-model.md)."""
+        arrays = {
+            "mean": self.mean,
+            "scale": self.scale,
+            "drift": self.drift,
+            "transition": self.transition,
+            "noise": lower_of(self.Q),
+            "prior": lower_of(self.prior),
+        }
+        if self.profile is not None:
+            arrays[PROFILE] = self.profile
+        arrays |= {f"{MOMENTS}{lag}": lower_of(moments) for lag, moments in self.moments.items()}
+        words = {
+            "names": list(self.names),
+            "calibration": [list(pair) for pair in self.calibration],
+            "about": dict(self.about),
+        }
+        return pack(words, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str) -> Self:
+        """Read a model file's bytes; `source` is what errors call it.
+
+        Raises:
+            ModelError: naming the source, what was found and what was expected.
+        """
+        try:
+            words, arrays = unpack(data)
+            names = tuple(str(name) for name in words["names"])
+            lags = {int(name.removeprefix(MOMENTS)): name for name in arrays if name.startswith(MOMENTS)}
+            return cls(
+                names=names,
+                mean=arrays["mean"],
+                scale=arrays["scale"],
+                transition=arrays["transition"],
+                Q=square_of(arrays["noise"], len(names)),
+                prior=square_of(arrays["prior"], len(names)),
+                drift=arrays["drift"],
+                profile=arrays.get(PROFILE),
+                calibration=tuple((float(delta), float(factor)) for delta, factor in words["calibration"]),
+                about=dict(words["about"]),
+                moments={lag: square_of(arrays[name], (2 if lag else 1) * len(names)) for lag, name in lags.items()},
+            )
+        except ModelError as error:
+            raise ModelError(f"{source}: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{source}: the header is not a model's: {type(error).__name__}: {error}") from None
+
+    def save(self, path: Path) -> str:
+        """Write the model file, whole or not at all; return its SHA-256, hexadecimal."""
+        return write_atomically(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a model file.
+
+        Raises:
+            ModelError: naming the file and what was found: missing, truncated, damaged, of another version.
+        """
+        return cls.from_bytes(read_bytes(path), str(path))
+
+
+def _both(keep: npt.NDArray[np.intp], lag: int, n: int) -> npt.NDArray[np.intp]:
+    """Return where moments of a lag have these sensors."""
+    return np.concatenate([keep, n + keep]) if lag else keep
+
+
+def _check_calibration(calibration: Calibrated) -> None:
+    for delta, factor in calibration:
+        if not (0 < delta < 1 and 0 < factor < np.inf):
+            found = f"found delta {delta} with factor {factor}"
+            raise ModelError(f"model: calibration: {found}, expected 0 < delta < 1 and a factor above 0")
+    if any(first[0] >= second[0] for first, second in pairwise(calibration)):
+        raise ModelError("model: calibration: levels are not ascending")
+
+
+def half_width(delta: float) -> float:
+    """Half width, in standard deviations, of the central interval of probability delta (equation (6))."""
+    return NormalDist().inv_cdf((1 + delta) / 2)
+
+
+def _make_exact(key: str, matrix: Floats) -> None:
+    """Make a symmetric matrix what stands in the file, to the last bit: its lower triangle, mirrored.
+
+    Raises:
+        ModelError: it is not symmetric.
+    """
+    worst = largest = 0.0
+    for lower, upper in mirrored_tiles(matrix):
+        worst = max(worst, float(np.abs(lower - upper.T).max()))
+        largest = max(largest, float(lower.max()), -float(lower.min()))
+    if worst > 1e-9 * max(1.0, largest):
+        raise ModelError(f"model: {key} is not symmetric")
+    mirror(matrix)
+
+
+def _check_joint(sigma: Floats) -> None:
+    """Raise if a covariance of sensors of unit variance has an eigenvalue clearly below 0.
+
+    A Cholesky factor of the matrix with as much added as an eigenvalue may be below 0 shows that it has none: that is a
+    thirtieth of the work of finding them.
+    """
+    lifted = np.array(sigma, order="F")
+    lifted[np.diag_indices_from(lifted)] += NEGATIVE_SHARE * max(float(np.diag(sigma).max()), 1e-300)
+    if not lapack.potrf(lifted):
+        return
+    lowest, highest = np.linalg.eigvalsh(sigma)[[0, -1]]
+    if lowest < -NEGATIVE_SHARE * max(highest, 1e-300):
+        raise ModelError(f"joint: found eigenvalue {lowest:.3g} (largest {highest:.3g}), expected none below 0")
+
+
+def _is_diagonal(matrix: Floats) -> bool:
+    """Return whether all beside the diagonal is rounding."""
+    diagonal = np.diag(matrix)
+    beside = np.abs(matrix)
+    beside[np.diag_indices_from(beside)] = 0.0
+    return bool(beside.max() <= ROUNDING * max(1.0, float(np.abs(diagonal).max())))
+
+
+def _symmetric(matrix: Floats) -> Floats:
+    return (matrix + matrix.T) / 2
+
+
+def _right_divide(numerator: Floats, covariance: Floats) -> Floats:
+    """Return numerator @ covariance^-1; its pseudo-inverse where the covariance is singular."""
+    factor = np.array(covariance, order="F")
+    if not lapack.potrf(factor) and float(np.diag(factor).min()) > 1e-7 * float(np.diag(factor).max()):
+        return np.asarray(lapack.potrs(factor, numerator.T).T)
+    return np.asarray(numerator @ np.linalg.pinv(covariance, rcond=1e-12, hermitian=True))

@@ -1,0 +1,124 @@
+"""How wrong a model is of edges that were alive: trial outages on rows that it was not fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.recovery.forms import State, choose_form
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import Floats
+
+LEAST_ERROR = 1e-9
+"""Of a history that repeats itself exactly, in units of scale."""
+OUTAGES = (3, 10, 30)
+"""Lengths of the trial outages, in steps; what a filter still knows after 30 it mostly knows for good."""
+OUTAGES_OF_A_LENGTH = 40
+"""Trial outages of one length at most, evenly taken."""
+
+Edges = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Errors at the hidden truths, float64[k] each, in units of scale.
+
+    Attributes:
+        error, sd: of the model's estimates.
+        last_value, mean: errors of the two naive ways.
+        squares: float64[lengths], mean squared error over the outages of each length, shortest first.
+    """
+
+    error: Floats
+    sd: Floats
+    last_value: Floats
+    mean: Floats
+    squares: Floats
+
+    @property
+    def score(self) -> float:
+        """See `score_of`."""
+        return float(score_of(self.squares))
+
+
+def score_of(squares: Floats) -> Floats:
+    """Return the logarithm of the root mean square, the mean over the lengths (last axis); the lower the better.
+
+    So outages of each length count alike, though the long ones have more and greater errors.
+    """
+    return np.asarray(np.log(np.sqrt(squares) + LEAST_ERROR).mean(axis=-1))
+
+
+def run_trial(
+    model: Model, masked: Floats, groups: list[Edges], first_step: int = 0, lengths: Sequence[int] = OUTAGES
+) -> Trial:
+    """Hide each group in turn, for outages of each length that begin one step after another ended.
+
+    Args:
+        masked: float64[T, n], sensor units; the first row is what the first outages start from.
+        groups: sensors that fail together.
+        first_step: the step that row 0 is.
+        lengths: of the outages, ascending.
+
+    Outages of a group have the same missing sets, so all run side by side: a step's matrices are made once for all.
+    """
+    means = np.stack([model.mean_at(first_step + row) for row in range(len(masked))])
+    truth = ((masked - means) / model.scale).T  # float64[n, steps]
+    seen = np.isfinite(truth)
+    filled = _hold(truth)
+    starts, lasting = outages(truth.shape[1], lengths)
+    since = np.arange(1, int(lasting.max()) + 1)
+    # float64[steps since, outages]; an outage that is over runs on beside the others, unscored.
+    at = np.minimum(starts + since[:, None], truth.shape[1] - 1)
+    lasts = (since[:, None] <= lasting) & (starts + since[:, None] < truth.shape[1])
+    form = choose_form(model).form
+    nobody = np.empty(0, dtype=np.intp)
+    parts: list[tuple[Floats, Floats, Floats, Floats, Edges]] = []
+    for group in groups:
+        state = State(nobody, np.empty((0, 0)), filled[:, starts], np.empty(0))
+        estimates, variances = np.empty((len(group), *at.shape)), np.empty((len(group), len(since), 1))
+        for row, columns in enumerate(at):
+            readings = filled[:, columns]
+            readings[group] = 0.0
+            state = form.following(state, readings, group)
+            estimates[:, row], variances[:, row, 0] = state.x[group], state.variance
+        hidden, before = truth[group][:, at], filled[group][:, None, starts]
+        scored = lasts & seen[group][:, at]
+        sd = np.broadcast_to(np.sqrt(variances), scored.shape)
+        length = np.broadcast_to(lasting, scored.shape)
+        naive = (hidden - before)[scored]
+        parts.append(((hidden - estimates)[scored], sd[scored], naive, hidden[scored], length[scored]))
+    error, sd, last_value, mean = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    length = np.concatenate([part[4] for part in parts])
+    squares = [float(np.mean(error[length == value] ** 2)) for value in np.unique(length)]
+    return Trial(error, sd, last_value, mean, np.array(squares or [1.0]))
+
+
+def outages(steps: int, of: Sequence[int] = OUTAGES) -> tuple[Edges, Edges]:
+    """Return first (still observed) step and length of each trial outage, of these lengths."""
+    starts, lengths = [], []
+    for length in sorted({min(length, steps - 1) for length in of}):
+        every = np.arange(0, steps - 1, length + 1)
+        chosen = every[evenly(len(every), OUTAGES_OF_A_LENGTH)]
+        starts.append(chosen)
+        lengths.append(np.full(len(chosen), length))
+    return np.concatenate(starts), np.concatenate(lengths)
+
+
+def evenly(count: int, most: int) -> Edges:
+    """Return at most `most` of the numbers below `count`, from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
+
+
+def _hold(truth: Floats) -> Floats:
+    """Fill gaps with the sensor's value before (at the start: the one after; without any: 0); they are never scored."""
+    steps = np.arange(truth.shape[1])
+    filled = np.zeros_like(truth)
+    for row, values in enumerate(truth):
+        known = np.flatnonzero(np.isfinite(values))
+        if len(known):
+            filled[row] = values[known[np.maximum(np.searchsorted(known, steps, side="right") - 1, 0)]]
+    return filled

@@ -1,0 +1,78 @@
+"""The documented example of the configuration file, made from the settings themselves (``make docs``)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel, SecretStr
+
+from tsunagi.runtime.settings import Settings
+
+_WIDTH = 120
+_HEAD = """\
+# Everything that Tsunagi can be told, with its default. Copy this file to tsunagi.toml (or name another one in
+# $TSUNAGI_CONFIG) and change what you need: what is left out has the value shown here. An unknown key is an error.
+#
+# Every value can also be given by an environment variable, which then wins: TSUNAGI_STATE, TSUNAGI_SENSORS, and
+# TSUNAGI_<SECTION>__<KEY> with two underscores for the rest, as in TSUNAGI_KAFKA__SERVERS=broker-1:9092. Lists and
+# tables are written as JSON there. Paths are relative to the directory in which the services start.
+#
+# Made by `make docs` from services/tsunagi/runtime/settings.py.
+"""
+
+
+def document() -> str:
+    """Return ``tsunagi.toml.example``: every key with its default and what it means."""
+    lines = _keys(Settings, Settings.model_construct())
+    lines += _sections(Settings, "")
+    return _HEAD + "\n" + "\n".join(lines) + "\n"
+
+
+def _sections(model: type[BaseModel], above: str) -> list[str]:
+    lines = []
+    for name, field in model.model_fields.items():
+        if _is_section(field.annotation):
+            section = field.get_default()
+            summary = (type(section).__doc__ or "").partition("\n")[0]
+            lines += ["", f"# {summary}", f"[{above}{name}]", *_keys(type(section), section)]
+            lines += _sections(type(section), f"{above}{name}.")
+    return lines
+
+
+def _keys(model: type[BaseModel], values: BaseModel) -> list[str]:
+    lines = []
+    for name, field in model.model_fields.items():
+        if _is_section(field.annotation):
+            continue
+        key = f"{name} = {_toml(getattr(values, name))}"
+        meaning = f"# {field.description}"
+        together = f"{key}  {meaning}"
+        lines += [together] if len(together) <= _WIDTH else [meaning, key]
+    return lines
+
+
+def _is_section(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, SecretStr):
+        return json.dumps(value.get_secret_value())
+    if isinstance(value, str | Path):
+        return json.dumps(str(value))
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, BaseModel):
+        return _toml(value.model_dump())
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{key} = {_toml(item)}" for key, item in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    return repr(value)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(document(), encoding="utf-8")

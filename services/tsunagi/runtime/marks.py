@@ -1,0 +1,95 @@
+"""Which log a kept position belongs to.
+
+An offset means something within one log only. A topic that was deleted and made anew, or that lost its end in a power
+cut and grew past it again, has other records under the same offsets. So whoever keeps an offset (a context, an
+acknowledgement, an edge's place in a topic, a checkpoint, a file of results) keeps a `Mark` with it, and compares the
+mark with the log when it uses the offset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tsunagi.runtime.log import LogError, OffsetLostError, Position, Reader, Record
+
+_PLACE = struct.Struct("<qqii")
+_NO_BYTES = -1
+READ_S = 5.0
+"""A record that the log holds must come within this time, in seconds; after it the log counts as not answering."""
+
+POLL_S = 0.05
+"""One read waits this long, in seconds, before the log is asked whether it still holds the record."""
+
+
+class Mark(NamedTuple):
+    """The identity of the log in front of one offset.
+
+    Attributes:
+        topic_id: the id that the cluster gave the topic when it was made (`Log.topic_id`); "" = not known.
+        digest: `digest_of` the record just before the offset; 0 = not known, or the offset is the log's first.
+    """
+
+    topic_id: str
+    digest: int
+
+    def contradicts(self, found: Mark) -> str:
+        """Return "" if both may be of the same log, else the reason in words; what is not known is no reason."""
+        if self.topic_id and found.topic_id and self.topic_id != found.topic_id:
+            return f"the topic was made anew: its id is {found.topic_id}, expected {self.topic_id}"
+        if self.digest and found.digest and self.digest != found.digest:
+            return "the log lost its end and grew again: another record stands before the position than the one read"
+        return ""
+
+
+BREAK_US = 250_000
+"""A log that loses its end is away for longer than this: a broker starts again, or another leads. Between two records
+that it appended within this time, in microseconds, it has not lost its end."""
+
+NO_MARK = Mark("", 0)
+"""Nothing is known of the log: what was written before marks existed."""
+
+
+def digest_of(record: Record) -> int:
+    """Return a 64-bit hash, never 0, of a record's offset, append time, key and value.
+
+    The append time, which the log itself sets, tells apart two records with the same bytes.
+    """
+    key, value = record.key, record.value
+    sizes = (_NO_BYTES if part is None else len(part) for part in (key, value))
+    found = hashlib.blake2b(_PLACE.pack(record.offset, record.appended_us, *sizes), digest_size=8)
+    found.update(key or b"")
+    found.update(value or b"")
+    return int.from_bytes(found.digest(), "little") or 1
+
+
+def record_before(reader: Reader, position: Position, clock: Callable[[], float] = time.monotonic) -> Record | None:
+    """Return the record just before a position; None = the log does not hold it (it was deleted, or is yet to come).
+
+    Args:
+        reader: one of its own for such questions: its assignment is replaced, and is empty afterwards.
+
+    Raises:
+        LogError: the log did not answer.
+    """
+    topic, partition, offset = position
+    first, end = reader.range(topic, partition)
+    if not first < offset <= end:
+        return None
+    reader.assign([Position(topic, partition, offset - 1)])
+    deadline = clock() + READ_S
+    try:
+        while clock() < deadline:
+            records = reader.read(1, POLL_S)
+            if records:  # compaction may have taken it; then the next one comes
+                return records[0] if records[0].offset == offset - 1 else None
+            if offset == end and reader.range(topic, partition)[1] < end:
+                return None
+    except OffsetLostError:
+        return None
+    finally:
+        reader.assign([])
+    raise LogError(f"{topic}/{partition}: the log holds offset {offset - 1} and did not deliver it in {READ_S:.0f} s")

@@ -1,0 +1,360 @@
+"""A broker in memory under a virtual clock: its partitions, and what is on the way to them.
+
+What its clients do when the network fails stands in `tsunagi.runtime.memory_clients`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Protocol
+
+from tsunagi.runtime.clock import Clock
+from tsunagi.runtime.log import Delivered, LogError, Record
+
+Range = tuple[float, float]
+"""A delay is drawn evenly between these, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How far the clients are from the log.
+
+    Attributes:
+        produce_s: from `send` to the append.
+        ack_s: from the append to the delivery callback.
+        fetch_s: from the append to the moment a reader sees it.
+        reconnect_s: from `heal` or `start` to a client's first request.
+        ghost: probability that a short-lived record caught in flight by `partition_client` is appended after `heal`,
+            long after its producer gave it up.
+        queue_records: a producer's queue; full = BufferError.
+        produce_to_s: `produce_s` of the topics where it is another: one partition's leader may be slow alone.
+    """
+
+    produce_s: Range = (0.0, 0.0)
+    ack_s: Range = (0.0, 0.0)
+    fetch_s: Range = (0.0, 0.0)
+    reconnect_s: Range = (0.0, 0.0)
+    ghost: float = 0.0
+    queue_records: int = 1_000_000
+    produce_to_s: Mapping[str, Range] = field(default_factory=dict)
+
+
+class Partition:
+    """One partition: offsets ascend from `first` on, and have gaps where compaction has taken records."""
+
+    __slots__ = ("first", "records")
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.records: list[Record] = []
+
+    @property
+    def end(self) -> int:
+        return self.records[-1].offset + 1 if self.records else self.first
+
+    def index(self, offset: int) -> int:
+        """Return where in `records` the first one stands whose offset is this or a later one."""
+        if len(self.records) == self.end - self.first:  # no gaps
+            return min(max(0, offset - self.first), len(self.records))
+        return bisect_left(self.records, offset, key=attrgetter("offset"))
+
+
+class Connection:
+    """What one client object has of the broker; `horizon` is the newest moment of which it can know."""
+
+    __slots__ = ("back_s", "cut_s", "up")
+
+    def __init__(self, now_s: float, *, up: bool) -> None:
+        self.up = up
+        self.cut_s = now_s
+        self.back_s = now_s
+
+    def reachable(self, now_s: float) -> bool:
+        return self.up and now_s >= self.back_s
+
+    def horizon(self, now_s: float) -> float:
+        return now_s if self.reachable(now_s) else self.cut_s
+
+    def cut(self, now_s: float) -> None:
+        if self.reachable(now_s):
+            self.cut_s = now_s
+        self.up = False
+
+    def mend(self, back_s: float) -> None:
+        self.up = True
+        self.back_s = back_s
+
+
+class Client(Protocol):
+    """A producer or a reader, as the broker knows it."""
+
+    connection: Connection
+
+    def cut(self, now_s: float, *, survives: bool) -> None:
+        """The connection breaks; `survives`: the broker does not stop, so that it may take what is on the wire."""
+
+    def mend(self, back_s: float) -> None:
+        """The connection is there again from that time on."""
+
+    def crash(self) -> None:
+        """Its process is killed."""
+
+
+class Sending(Client, Protocol):
+    """A producer."""
+
+    def appended(self, lane: Lane, item: Item, at_s: float, offset: int) -> None:
+        """The head of a lane stands in the log now."""
+
+
+@dataclass(slots=True)
+class Item:
+    """A record on its way."""
+
+    key: bytes | None
+    value: bytes | None
+    delivered: Delivered | None
+    sent_s: float
+    due_s: float = 0.0
+
+
+class Lane:
+    """What one producer has queued for one partition, in order; a head on the wire stands in the log's heap."""
+
+    __slots__ = ("last_ack_s", "last_due_s", "place", "producer", "queue", "ticket")
+
+    def __init__(self, producer: Sending, place: tuple[str, int]) -> None:
+        self.producer = producer
+        self.place = place
+        self.queue: deque[Item] = deque()
+        self.last_due_s = 0.0
+        self.last_ack_s = 0.0
+        self.ticket = 0  # an entry of the heap with another ticket is out of date
+
+
+class Cluster:
+    """The broker, or several as one.
+
+    Args:
+        clock: whose monotonic reading is the log's time.
+        partitions: number of partitions by topic.
+        network: delays and chances, all off by default.
+        rng: where every chance comes from; a run replays from its seed.
+
+    Attributes:
+        muted: (client, topic): what that client sends to the topic gets lost, and nobody is told.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        partitions: Mapping[str, int],
+        *,
+        network: Network | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.lock = threading.RLock()  # a service's heartbeat thread sends beside its loop
+        self.layout = dict(partitions)
+        self.topic_ids = {topic: f"{topic}-1" for topic in partitions}
+        self.network = network or Network()
+        self.rng = rng or random.Random(0)
+        self._clock = clock
+        self._zero_us = clock.now_us() - round(clock.monotonic() * 1e6)
+        self._stored = {(topic, number): Partition() for topic, count in partitions.items() for number in range(count)}
+        self._heap: list[tuple[float, float, int, Lane, int]] = []
+        self._clients: dict[str, list[Client]] = {}
+        self._cut: set[str] = set()
+        self.muted: set[tuple[str, str]] = set()
+        self._ghosts: dict[str, list[tuple[tuple[str, int], Item]]] = {}
+        self._running = True
+        self._counter = 0
+
+    # ---- what a test or the simulator does ----
+
+    def partition_client(self, client_id: str) -> None:
+        """Cut one node off."""
+        with self.lock:
+            self.settle()
+            self._cut.add(client_id)
+            self._break([client_id], survives=True)
+
+    def heal(self, client_id: str) -> None:
+        """Join it again."""
+        with self.lock:
+            self.settle()
+            self._cut.discard(client_id)
+            for place, item in self._ghosts.pop(client_id, ()):
+                self._append(place, item.key, item.value, self.now_s())
+            self._join([client_id])
+
+    def stop(self) -> None:
+        """Stop the broker; what it has appended stays."""
+        with self.lock:
+            self.settle()
+            self._running = False
+            self._break(list(self._clients), survives=False)
+
+    def start(self) -> None:
+        """Start the broker again."""
+        with self.lock:
+            self.settle()
+            self._running = True
+            self._join([client_id for client_id in self._clients if client_id not in self._cut])
+
+    def truncate(self, topic: str, partition: int, first: int) -> list[Record]:
+        """Retention: drop what stands before the offset `first`; return it."""
+        with self.lock:
+            self.settle()
+            stored = self.stored(topic, partition)
+            kept = min(max(first, stored.first), stored.end)
+            count = stored.index(kept)
+            dropped = stored.records[:count]
+            del stored.records[:count]
+            stored.first = kept
+            return dropped
+
+    def compact(self, topic: str, partition: int, upto: int) -> list[Record]:
+        """Drop each record below the offset `upto` whose key a later one of them has; return what was dropped.
+
+        So a broker's log cleaner does with the segments that it has closed. A topic without keys would keep nothing.
+        """
+        with self.lock:
+            self.settle()
+            stored = self.stored(topic, partition)
+            closed = stored.records[: stored.index(upto)]
+            last = {record.key: record.offset for record in closed}
+            dropped = [record for record in closed if last[record.key] != record.offset]
+            gone = {record.offset for record in dropped}
+            stored.records[: len(closed)] = [record for record in closed if record.offset not in gone]
+            return dropped
+
+    def lose_end(self, topic: str, partition: int, end: int) -> None:
+        """Lose the log's end, as after an unclean election: nothing stands from the offset `end` on."""
+        with self.lock:
+            self.settle()
+            stored = self.stored(topic, partition)
+            del stored.records[stored.index(end) :]
+
+    def make_anew(self, topic: str) -> None:
+        """Delete a topic and make it again: it is empty, its offsets begin at 0, and it has another id."""
+        with self.lock:
+            self.settle()
+            for partition in range(self.layout[topic]):
+                stored = self.stored(topic, partition)
+                stored.records.clear()
+                stored.first = 0
+            name, _, count = self.topic_ids[topic].rpartition("-")
+            self.topic_ids[topic] = f"{name}-{int(count) + 1}"
+
+    def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> int:
+        """Append a record at once, past all producers; return its offset."""
+        with self.lock:
+            self.settle()
+            return self._append((topic, partition), key, value, self.now_s())
+
+    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """Return what stands in a partition now (None: in all of them, one after another)."""
+        with self.lock:
+            self.settle()
+            numbers = range(self.layout[topic]) if partition is None else (partition,)
+            return [record for number in numbers for record in self.stored(topic, number).records]
+
+    # ---- what the clients call, under the lock ----
+
+    def now_s(self) -> float:
+        """Return the log's time."""
+        return self._clock.monotonic()
+
+    def to_us(self, at_s: float) -> int:
+        """Return the log's time in microseconds since the epoch."""
+        return self._zero_us + round(at_s * 1e6)
+
+    def draw(self, between: Range) -> float:
+        """Return a delay, seconds."""
+        low, high = between
+        return low if low == high else self.rng.uniform(low, high)
+
+    def count(self) -> int:
+        """Return a number greater than all before."""
+        self._counter += 1
+        return self._counter
+
+    def clients(self, client_id: str) -> list[Client]:
+        """Return the living clients of a node."""
+        return self._clients.setdefault(client_id, [])
+
+    def forget(self, made: Client) -> None:
+        """Drop a client that is no more."""
+        for living in self._clients.values():
+            if made in living:
+                living.remove(made)
+
+    def reaches(self, client_id: str) -> bool:
+        """Return whether a node can speak to the log."""
+        return self._running and client_id not in self._cut
+
+    def stored(self, topic: str, partition: int) -> Partition:
+        """Return a partition.
+
+        Raises:
+            LogError: there is none.
+        """
+        found = self._stored.get((topic, partition))
+        if found is None:
+            raise LogError(f"{topic}/{partition}: no such partition")
+        return found
+
+    def schedule(self, lane: Lane) -> None:
+        """Put the head of a lane on the wire; heads due at the same time are appended in any order."""
+        if lane.queue and lane.producer.connection.up:
+            lane.ticket += 1
+            heapq.heappush(self._heap, (lane.queue[0].due_s, self.rng.random(), self.count(), lane, lane.ticket))
+
+    def settle(self) -> None:
+        """Append all that has arrived by now, in the order of arrival."""
+        heap = self._heap
+        if not heap:
+            return
+        now_s = self._clock.monotonic()
+        while heap and heap[0][0] <= now_s:
+            due_s, _, _, lane, ticket = heapq.heappop(heap)
+            if lane.ticket == ticket:
+                self.take(lane, due_s)
+                self.schedule(lane)
+
+    def take(self, lane: Lane, at_s: float) -> None:
+        """Append the head of a lane."""
+        item = lane.queue.popleft()
+        lane.producer.appended(lane, item, at_s, self._append(lane.place, item.key, item.value, at_s))
+
+    def haunt(self, client_id: str, place: tuple[str, int], item: Item) -> None:
+        """Append it when the node is healed, although its producer has given it up."""
+        self._ghosts.setdefault(client_id, []).append((place, item))
+
+    def _append(self, place: tuple[str, int], key: bytes | None, value: bytes | None, at_s: float) -> int:
+        stored = self.stored(*place)
+        appended_us = self.to_us(at_s) // 1000 * 1000  # the broker keeps milliseconds
+        stored.records.append(Record(*place, stored.end, appended_us, key, value))
+        return stored.end - 1
+
+    def _break(self, client_ids: list[str], *, survives: bool) -> None:
+        for client_id in client_ids:
+            for made in self.clients(client_id):
+                made.cut(self.now_s(), survives=survives)
+
+    def _join(self, client_ids: list[str]) -> None:
+        for client_id in client_ids:
+            if not self.reaches(client_id):
+                continue
+            for made in self.clients(client_id):
+                if made.connection.up:
+                    continue
+                made.mend(self.now_s() + self.draw(self.network.reconnect_s))
+        self.settle()

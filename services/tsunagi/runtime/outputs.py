@@ -1,0 +1,89 @@
+"""Reading what leaves a system without lock-step ([query] mode = "tuples"): slots' outputs, repeats dropped by name.
+
+There is no order between slots, and within a slot that of its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from tsunagi.runtime.columns import floats, octets, sensors
+from tsunagi.runtime.door import decode
+from tsunagi.runtime.log import RECOVERED, Log, Record
+from tsunagi.runtime.messages import Recovered
+from tsunagi.runtime.names import NO_NAME, Name, unpack_key
+from tsunagi.runtime.results import Block, Results
+from tsunagi.runtime.sensors import SensorTable
+from tsunagi.runtime.settings import Settings
+
+QUERY = "tuples"
+
+
+class Outputs(Results):
+    """`Results` that are made of `recovered`: a block for each output and group; q1 to q3 are not counted."""
+
+    topic = RECOVERED
+
+    def __init__(
+        self, log: Log, settings: Settings, table: SensorTable, *, start: Literal["beginning", "end"] = "beginning"
+    ) -> None:
+        super().__init__(log, settings, table, start=start)
+        self._names: dict[tuple[int, int], Name] = {}  # the last one of each (slot, generation)
+        self._groups = [sensor.group or settings.spark.unknown_group for sensor in table.sensors]
+        self._unknown = settings.spark.unknown_group
+
+    def _blocks(self, records: Sequence[Record], read_us: int) -> list[Block]:
+        return [block for record in records for block in self._from_output(record, read_us)]
+
+    def _from_output(self, record: Record, read_us: int) -> Iterator[Block]:
+        try:
+            generation, _, name = unpack_key(record.key)
+            message = decode(Recovered, record.value)
+        except ValueError as error:
+            self._note(record, str(error))
+            return
+        if name <= self._names.get((record.partition, generation), NO_NAME):
+            self._repeat(f"slot {record.partition}")
+            return
+        self._names[record.partition, generation] = name
+        ids, mean, sd = sensors(message.sensor), floats(message.mean), floats(message.sd)
+        quality, bound = octets(message.quality), floats(message.bound)
+        known = len(self._groups)
+        groups = np.array([self._groups[sensor] if sensor < known else self._unknown for sensor in ids.tolist()])
+        for group in sorted(set(groups.tolist())):
+            here = groups == group
+            count = int(here.sum())
+            none = np.zeros(count, dtype=np.uint32)
+            yield Block(
+                query=QUERY,
+                group=group,
+                step=message.step,
+                event_time_us=message.event_time_us,
+                appended_us=message.appended_us,
+                read_us=read_us,
+                partition=record.partition,
+                offset=record.offset,
+                sensor=ids[here],
+                mean=mean[here],
+                sd=sd[here],
+                quality=quality[here],
+                bound=bound[here],
+                q1=none,
+                q2=none,
+                q3=np.full(count, np.nan),
+            )
+
+
+def open_results(log: Log, settings: Settings, table: SensorTable, *, from_now: bool) -> Results:
+    """Return the reader of what leaves the system, in its mode.
+
+    Raises:
+        LogError: the topic is missing or the log does not answer.
+    """
+    start: Literal["beginning", "end"] = "end" if from_now else "beginning"
+    if settings.query.mode == "tuples":
+        return Outputs(log, settings, table, start=start)
+    return Results(log, settings, table, start=start)

@@ -1,0 +1,73 @@
+"""The placement of sensors in slots, as the scaler wrote it on `plan`."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+
+from tsunagi.runtime.log import PLAN, Log, LogError, Position, Reader, Record
+from tsunagi.runtime.messages import Placement, Plan
+from tsunagi.runtime.plan import Words
+from tsunagi.runtime.reading import read_message
+
+_READ_S = 0.1
+_CATCH_UP_S = 10.0
+
+
+class PlacementReader:
+    """Follows the placements on `plan`, by the rule of `tsunagi.runtime.plan`.
+
+    Args:
+        log: the cluster.
+    """
+
+    def __init__(self, log: Log) -> None:
+        # Two: a reader that waits for records answers a question about the log's end only after its wait.
+        self._ends: Reader = log.reader()
+        self._reader: Reader = log.reader()
+        self._next = self._ends.range(PLAN, 0)[0]
+        self._words = Words()
+        self._newest: Placement | None = None
+        self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.placement")
+
+    def latest(self) -> Placement | None:
+        """Read to the present end of `plan`; return the newest placement, None = there is none yet.
+
+        Raises:
+            LogError: the log does not answer, or hands out nothing for 10 s.
+        """
+        end = self._ends.range(PLAN, 0)[1]
+        if self._next >= end:
+            return self._newest
+        deadline = time.monotonic() + _CATCH_UP_S
+        self._reader.assign([Position(PLAN, 0, self._next)])
+        while self._next < end:
+            for record in self._reader.read(1000, _READ_S):
+                self._next = record.offset + 1
+                self._take(record)
+            if self._next < end and time.monotonic() > deadline:
+                raise LogError(f"plan/0: records {self._next}..{end} did not come within {_CATCH_UP_S:g} s")
+        self._reader.assign([])
+        return self._newest
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._reader.close()
+        self._ends.close()
+
+    def _take(self, record: Record) -> None:
+        plan = None if record.value is None else read_message(Plan, record, self._logger)
+        if plan is None or plan.WhichOneof("body") != "placement":
+            return
+        if self._words.take(plan, record.offset):
+            self._newest = plan.placement
+
+
+def read_placement(log: Log) -> Placement | None:
+    """Return the placement in force, None = the scaler has not written one yet."""
+    reader = PlacementReader(log)
+    try:
+        return reader.latest()
+    finally:
+        reader.close()

@@ -1,0 +1,51 @@
+"""Reading `heartbeats`, `acks`, `plan`, `contexts`: what cannot be used is counted, and its reader lives on."""
+
+from __future__ import annotations
+
+import time
+from typing import TypeVar
+
+from structlog.stdlib import BoundLogger
+
+from tsunagi.runtime import metrics
+from tsunagi.runtime.auth import forgery
+from tsunagi.runtime.door import UnusableError, decode
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import Ack, Context, Heartbeat, Plan
+
+FORGED = "forged"
+LINE_S = 5.0
+"""One line about forged records so often, at most: they come as fast as their author likes."""
+
+_M = TypeVar("_M", Heartbeat, Ack, Plan, Context)
+_said_at: dict[str, float] = {}
+
+
+def read_message(kind: type[_M], record: Record, logger: BoundLogger) -> _M | None:
+    """Return the record's message; None = it cannot be used.
+
+    That is: it does not come through the door (tsunagi.runtime.door), or its author may not say so (`forged`).
+    """
+    try:
+        message = decode(kind, record.value)
+    except UnusableError as error:
+        reason, detail = error.reason, str(error)
+    else:
+        detail = forgery(record, message)
+        if not detail:
+            return message
+        reason = FORGED
+    metrics.DEAD_LETTERS.labels(topic=record.topic, reason=reason).inc()
+    if reason == FORGED:
+        now = time.monotonic()
+        if now - _said_at.get(record.topic, -LINE_S) < LINE_S:
+            return None
+        _said_at[record.topic] = now
+    logger.warning(
+        "unusable record" if reason == FORGED else "unreadable record",
+        topic=record.topic,
+        offset=record.offset,
+        reason=reason,
+        detail=detail,
+    )
+    return None

@@ -1,0 +1,311 @@
+"""Results as Parquet files: `[results] files`, a directory that pandas, Polars, DuckDB or Spark read as one table.
+
+The files are made of the topic, not of batches: a file holds what stands in one partition of `results` from one offset
+to another, repeats dropped by name as every reader drops them. Its footer says where the next file begins and what was
+taken last of each group. So whatever the job does again, no row is in the files twice and none is missing; a directory
+that is deleted is written again from what the topic still has.
+
+The footer also keeps the mark of the topic in front of that place (tsunagi.runtime.marks). If the topic is another
+one by the next start, or has lost its end, it is read from its first record again, and what the files have is dropped
+by name; the files that follow carry the number of such starts in their names, so that they stand behind those before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import structlog
+from pyarrow import parquet
+
+from tsunagi.runtime import metrics
+from tsunagi.runtime.log import RESULTS, Log, LogError, Position
+from tsunagi.runtime.marks import NO_MARK, Mark, digest_of, record_before
+from tsunagi.runtime.messages import QUALITY_NAMES
+from tsunagi.runtime.results import Block, Last, Results, Run, WindowColumns, name_of
+from tsunagi.runtime.sensors import SensorTable
+from tsunagi.runtime.settings import ConfigError, Settings
+
+VERSION = 1
+_META = b"tsunagi"
+_LEFTOVER = re.compile(r"\.p\d+-\d{20}\.new")
+_OVERDUE = 2
+"""A file is closed after so many times its length of event time, by the clock, if nothing follows."""
+
+_MOST_ROWS = 2_000_000
+"""A file of more rows is closed before its event time is over: they wait in memory, some 100 bytes each."""
+
+SCHEMA = pa.schema(
+    [
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("group", pa.dictionary(pa.int32(), pa.string())),
+        ("step", pa.int64()),
+        ("time", pa.timestamp("us", tz="UTC")),
+        ("sensor", pa.dictionary(pa.int32(), pa.string())),
+        ("id", pa.uint32()),
+        ("unit", pa.dictionary(pa.int32(), pa.string())),
+        ("value", pa.float64()),
+        ("sd", pa.float64()),
+        ("quality", pa.dictionary(pa.int32(), pa.string())),
+        ("bound", pa.float64()),
+        ("q1", pa.uint32()),
+        ("q2", pa.uint32()),
+        ("q3", pa.float64()),
+        ("range_s", pa.float64()),
+        *((name, pa.float64()) for name in WindowColumns._fields[1:]),
+    ]
+)
+
+
+class _End(NamedTuple):
+    """Where the files of a partition end, by the last one's footer.
+
+    Attributes:
+        next: offset at which the next file begins, and `mark` of the topic in front of it.
+        last: what was taken last of each run.
+        begun: how often the topic was found to be another one, or to have lost its end.
+    """
+
+    next: int
+    mark: Mark
+    last: dict[Run, Last]
+    begun: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """What the next file of a partition will hold."""
+
+    since_s: float
+    chunk: int
+    rows: int = 0
+    blocks: list[Block] = field(default_factory=list)
+
+
+class ResultFiles:
+    """Follows `results` and writes the files.
+
+    Args:
+        table: read again for each file, so that sensors added later have their names.
+        clock: monotonic seconds.
+
+    Attributes:
+        rows: rows written by this object.
+        faults: how a partition's topic contradicts the files, by partition; it stays.
+
+    Raises:
+        ConfigError: the directory cannot be written or holds files that are not ours.
+        LogError: see `Results`; OffsetLostError if retention has passed where the next file begins.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        settings: Settings,
+        table: Callable[[], SensorTable],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.directory = Path(settings.results.files)
+        self.rows = 0
+        self.faults: dict[int, str] = {}
+        self._log = log
+        self._begun: dict[int, int] = {}
+        self._table = table
+        self._clock = clock
+        self._chunk_us = round(settings.results.files_s * 1e6)
+        self._overdue_s = _OVERDUE * settings.results.files_s
+        self._open: dict[int, _Open] = {}
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.directory).close()
+            for leftover in self.directory.glob(".p*-*.new"):
+                if _LEFTOVER.fullmatch(leftover.name):
+                    leftover.unlink()
+        except OSError as error:
+            raise ConfigError(f"[results] files = {self.directory}: {error.strerror}") from error
+        self._home: dict[Run, int] = {}
+        self._last: dict[int, dict[Run, Last]] = {}
+        self._asks = log.reader()
+        at = {}
+        for partition in range(log.partitions(RESULTS)):
+            found = sorted(self.directory.glob(f"p{partition}-*.parquet"))
+            self._last[partition] = {}
+            if found:
+                end = _resume(found[-1])
+                self._last[partition], self._begun[partition] = end.last, end.begun
+                if fault := self._contradiction(partition, end):
+                    self._note(partition, end.next, fault)
+                else:
+                    at[partition] = end.next
+        last = {run: step for runs in self._last.values() for run, step in runs.items()}
+        self._home = {run: partition for partition, runs in self._last.items() for run in runs}
+        self._results = Results(log, settings, at=at, last=last)
+
+    def close(self) -> None:
+        """Let go of the connections. What no file has yet is read again by the next to come."""
+        self._results.close()
+        self._asks.close()
+
+    def poll(self, timeout_s: float = 0.1) -> None:
+        """Take in what is new, and write the files that are full or overdue.
+
+        Raises:
+            ConfigError: a file cannot be written, or the results were made with other `[spark] cores`.
+        """
+        for block in self._results.poll(timeout_s):
+            self._take(block)
+        now_s = self._clock()
+        for partition, waiting in list(self._open.items()):
+            if now_s - waiting.since_s >= self._overdue_s:
+                self._write(partition, max(block.offset for block in waiting.blocks) + 1)
+
+    def _contradiction(self, partition: int, end: _End) -> str:
+        """Return how the topic is not the one that the files are of; "" = nothing is known against it."""
+        _, ends = self._asks.range(RESULTS, partition)
+        found = self._mark(partition, end.next)
+        if not (why := end.mark.contradicts(found)) and ends < end.next:
+            why = f"the log lost its end: it ends at {ends}, expected {end.next} or more"
+        return why
+
+    def _mark(self, partition: int, offset: int) -> Mark:
+        record = record_before(self._asks, Position(RESULTS, partition, offset))
+        return Mark(self._log.topic_id(RESULTS), 0 if record is None else digest_of(record))
+
+    def _note(self, partition: int, offset: int, why: str) -> None:
+        self.faults[partition] = why
+        self._begun[partition] += 1
+        metrics.SPARK_FILES_CONTRADICTED.inc()
+        structlog.get_logger("tsunagi.results").error(
+            "the topic is not the one that the files are of: it is read again, what they have is dropped by name",
+            partition=partition,
+            offset=offset,
+            detail=why,
+        )
+
+    def _take(self, block: Block) -> None:
+        run = (block.query, block.group, block.part, block.parts)
+        if self._home.setdefault(run, block.partition) != block.partition:
+            raise ConfigError(
+                f"[results] files = {self.directory}: group {block.group!r} stood in partition {self._home[run]} of "
+                f"results and stands in {block.partition} now, as after a change of [spark] cores; name a new directory"
+            )
+        chunk = block.event_time_us // self._chunk_us
+        waiting = self._open.get(block.partition)
+        if waiting is not None and (chunk > waiting.chunk or waiting.rows >= _MOST_ROWS):
+            self._write(block.partition, block.offset)
+            waiting = None
+        if waiting is None:
+            waiting = self._open[block.partition] = _Open(self._clock(), chunk)
+        waiting.blocks.append(block)
+        waiting.rows += len(block)
+
+    def _write(self, partition: int, next_offset: int) -> None:
+        blocks = self._open.pop(partition).blocks
+        last = self._last[partition]
+        for block in blocks:
+            newest = int(block.sensor[-1]) if self._results.by_rows and len(block) else -1
+            last[block.query, block.group, block.part, block.parts] = Last(block.step, newest)
+        try:
+            mark = self._mark(partition, next_offset)
+        except LogError:  # the file is not held up for it
+            mark = NO_MARK
+        begun = self._begun.get(partition, 0)
+        footer = {
+            "version": VERSION,
+            "next": next_offset,
+            "mark": mark,
+            "last": [[*run, *place] for run, place in last.items()],
+            "begun": begun,
+        }
+        table = to_table(blocks, self._table()).replace_schema_metadata({_META: json.dumps(footer).encode()})
+        again = f"r{begun:04d}-" if begun else ""  # sorts behind the names before it
+        path = self.directory / f"p{partition}-{again}{blocks[0].offset:020d}.parquet"
+        temporary = path.with_name(f".{path.stem}.new")  # a name that no glob of the files matches
+        try:
+            parquet.write_table(table, temporary, compression="zstd")
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            raise ConfigError(f"[results] files: {path}: {error.strerror}") from error
+        self.rows += len(table)
+
+
+def to_table(blocks: Sequence[Block], sensors: SensorTable) -> pa.Table:
+    """Return the rows of blocks, in their order, in `SCHEMA`."""
+    lengths = [len(block) for block in blocks]
+    ids = np.concatenate([block.sensor for block in blocks])
+    names = _named(ids, [sensor.name for sensor in sensors.sensors])
+    units = _named(ids, [sensor.unit for sensor in sensors.sensors], unknown="")
+    quality = np.concatenate([block.quality for block in blocks])
+    columns: dict[str, Any] = {
+        "query": _repeated([block.query for block in blocks], lengths),
+        "group": _repeated([block.group for block in blocks], lengths),
+        "step": np.repeat([block.step for block in blocks], lengths),
+        "time": np.repeat([block.event_time_us for block in blocks], lengths),
+        "sensor": names,
+        "id": ids,
+        "unit": units,
+        "value": np.concatenate([block.mean for block in blocks]),
+        "sd": np.concatenate([block.sd for block in blocks]),
+        "quality": pa.DictionaryArray.from_arrays(
+            pa.array(np.minimum(quality, len(QUALITY_NAMES)).astype(np.int32)), pa.array([*QUALITY_NAMES, "unknown"])
+        ),
+        "bound": np.concatenate([block.bound for block in blocks]),
+        "q1": np.concatenate([block.q1 for block in blocks]),
+        "q2": np.concatenate([block.q2 for block in blocks]),
+        "q3": np.concatenate([block.q3 for block in blocks]),
+        "range_s": pa.array(_windows(blocks, "length_us") / 1e6, from_pandas=True),  # null where there is none
+    }
+    for name in WindowColumns._fields[1:]:
+        columns[name] = pa.array(_windows(blocks, name), from_pandas=True)
+    return pa.table(
+        [
+            column if isinstance(column, pa.Array) else pa.array(column, type=kind.type)
+            for column, kind in zip(columns.values(), SCHEMA, strict=True)
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _windows(blocks: Sequence[Block], name: str) -> npt.NDArray[np.float64]:
+    """Return a column of the aggregates; NaN for rows that are of none."""
+    return np.concatenate(
+        [np.full(len(block), np.nan if block.window is None else getattr(block.window, name)) * 1.0 for block in blocks]
+    )
+
+
+def _named(ids: npt.NDArray[np.uint32], names: Sequence[str], unknown: str | None = None) -> pa.Array:
+    """Return names by id; one that the table does not have is named by its number, or `unknown`."""
+    found, place = np.unique(ids, return_inverse=True)
+    words = [names[n] if n < len(names) else name_of(n) if unknown is None else unknown for n in found.tolist()]
+    return pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), pa.array(words, pa.string()))
+
+
+def _repeated(words: Sequence[str], lengths: Sequence[int]) -> pa.Array:
+    found, place = np.unique(np.array(words), return_inverse=True)
+    places = np.repeat(place, lengths).astype(np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(places), pa.array(found.tolist(), pa.string()))
+
+
+def _resume(path: Path) -> _End:
+    """Read from a file where the next one begins, and what was taken last."""
+    try:
+        footer = json.loads((parquet.read_schema(path).metadata or {})[_META])
+    except (OSError, pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise ConfigError(f"[results] files: {path}: not a file of Tsunagi's results: {error}") from None
+    if footer["version"] > VERSION:
+        raise ConfigError(f"[results] files: {path}: found version {footer['version']}, expected at most {VERSION}")
+    last = {(row[0], row[1], row[2], row[3]): Last(row[4], row[5]) for row in footer["last"]}
+    return _End(footer["next"], Mark(*footer.get("mark", NO_MARK)), last, footer.get("begun", 0))

@@ -1,0 +1,138 @@
+"""`tsunagi scaler capacity`: how many tuples a second one worker of a type processes, measured beforehand.
+
+The configured chain of the largest slot is run on made-up readings on one core of this machine, as a worker's main loop
+runs it: records are parsed, processed and their outputs encoded. What the Kafka clients do beside it they do in threads
+of their own, so a worker reaches a little less; how much less is learnt while the system runs
+(`tsunagi.scaler.capacity`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.log import TUPLES, Record
+from tsunagi.runtime.messages import VERSION, LogRecord, ModelChange, Ownership, SlotSettings, TupleBatch
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import LOCAL, ConfigError, Settings, Size
+from tsunagi.scaler.placing import place_sensors
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import build_chain
+from tsunagi.slot.slot import Slot, parse
+
+CHUNK = 200
+ROUNDS = 5
+FIRST = 1000
+GENERATION = 1
+_SHA256 = "benchmark"
+
+
+def measure(settings: Settings, kind: str, seconds: float, tell: Callable[[str], None]) -> float:
+    """Return the tuples/s of one worker of a type: the median of some rounds, at most what its size allows.
+
+    Args:
+        kind: a type of `[scaler.sizes]`, or "local".
+        seconds: how long to measure.
+
+    Raises:
+        ConfigError: there is no such type.
+        SensorsError, ModelError, OperatorError: the chain cannot be made.
+    """
+    size = settings.scaler.sizes.get(kind)
+    if size is None and kind != LOCAL:
+        known = ", ".join(sorted({LOCAL, *settings.scaler.sizes}))
+        raise ConfigError(f"--type: found {kind!r}, expected one of {known} ([scaler.sizes])")
+    found = []
+    feed = _Feed(settings, read_sensors(settings.sensors))
+    tell(f"slot {feed.config.slot}: {len(feed.config.sensors)} sensors, {settings.query.mode}")
+    feed.run(seconds / ROUNDS)  # caches fill, and the filter has its first step behind it
+    for number in range(ROUNDS):
+        found.append(feed.run(seconds / ROUNDS))
+        tell(f"{number + 1} of {ROUNDS}: {found[-1]:,.0f} tuples/s on one core")
+    rate = float(np.median(found))
+    return limited(rate, size or Size())
+
+
+def limited(rate: float, size: Size) -> float:
+    """Return what is left of a core's rate on a size: the main loop is one thread, so a second core adds nothing."""
+    return min(rate * min(1.0, size.cpus), size.limit or float("inf"))
+
+
+class _Feed:
+    """A slot and a log for it without an end."""
+
+    def __init__(self, settings: Settings, table: SensorTable) -> None:
+        placed = place_sensors(settings, table)
+        largest = int(np.bincount(placed, minlength=settings.slots.count).argmax())
+        self.config = SlotConfig.make(settings, table, placed, largest)
+        file = settings.recovery.model
+        model = Model.load(Path(file)) if file and settings.query.mode == "steps" else None
+        build_chain(self.config, None)
+        self._slot = Slot(largest, lambda _sha256: _known(model))
+        self._draw = np.random.default_rng(0)
+        self._offset = 0
+        edges = dict.fromkeys(self.config.edges)
+        self._of_edge = {
+            edge: [n for n, own in zip(self.config.sensors, self.config.edges, strict=True) if own == edge]
+            for edge in edges
+        }
+        self._step = FIRST
+        head = [
+            LogRecord(ownership=Ownership(epoch=1, node="n", generation=GENERATION, first_step=FIRST)),
+            LogRecord(settings=SlotSettings(epoch=1, hash=self.config.hash, text=self.config.text())),
+        ]
+        if model is not None:
+            head.append(LogRecord(model=ModelChange(epoch=1, sha256=_SHA256)))
+        for message in head:
+            self._slot.apply(self._record(message))
+
+    def run(self, seconds: float) -> float:
+        """Process for so long; return tuples/s of the time that was spent on processing."""
+        spent, tuples = 0.0, 0
+        while spent < seconds:
+            records = list(self._records(CHUNK))
+            began = time.perf_counter()
+            items = [(record, parse(record)) for record in records]
+            place = 0
+            while place < len(items):
+                outputs, done = self._slot.apply_run(iter(items[place:]))
+                place += done
+                for output in outputs:
+                    output.encode(self._slot.slot, GENERATION)
+            spent += time.perf_counter() - began
+            tuples += sum(len(item[0].batch.value) >> 3 for _, item in items if item[0] is not None)
+        return tuples / spent
+
+    def _records(self, count: int) -> Iterator[Record]:
+        slide_us = self.config.slide_us
+        time_us = 1 if self.config.mode == "tuples" else slide_us
+        for _ in range(-(-count // len(self._of_edge))):
+            for edge, sensors in self._of_edge.items():
+                batch = TupleBatch(
+                    edge=edge,
+                    incarnation=1,
+                    step=self._step,
+                    event_time_us=self._step * time_us,
+                    sensor=pack_sensors(sensors),
+                    value=pack_floats(self._draw.standard_normal(len(sensors))),
+                    count=pack_sensors([1] * len(sensors)),
+                )
+                yield self._record(LogRecord(batch=batch))
+            self._step += 1
+
+    def _record(self, message: LogRecord) -> Record:
+        message.version = VERSION
+        offset, self._offset = self._offset, self._offset + 1
+        # Never ahead of the log's clock, and never behind by more than a slot waits for.
+        appended_us = self._step * (1 if self.config.mode == "tuples" else self.config.slide_us)
+        return Record(TUPLES, self._slot.slot, offset, appended_us, b"", message.SerializeToString())
+
+
+def _known(model: Model | None) -> Model:
+    assert model is not None  # noqa: S101 - a model is named in the log only if there is one
+    return model

@@ -1,0 +1,143 @@
+"""Workers as containers, through Docker Engine's API (unix socket or TCP) and its own library.
+
+What runs is told by labels alone, so a scaler that starts anew adopts the containers of the one before it; those that
+have ended are removed. The image is not pulled: what is not there is an error that says so.
+
+How a worker is set up stands in `[scaler.containers]`, or is taken from a container of the same compose project
+(`like`): then there is one place that says it, and secrets, read-only files and logs are as they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+
+from tsunagi.runtime.settings import Settings, Size
+from tsunagi.scaler.launcher import LauncherError
+
+TIMEOUT_S = 20
+STOP_S = 10
+NANO = 1_000_000_000
+
+PROJECT, NODE, TYPE, ROLE = "tsunagi.project", "tsunagi.node", "tsunagi.type", "tsunagi.role"
+COMPOSE_PROJECT = "com.docker.compose.project"
+
+ENDED = ("exited", "dead", "created")
+"""States of a container that does not run; "created": its start was refused."""
+
+
+class DockerLauncher:
+    """Starts, adopts and stops containers of one project.
+
+    Raises:
+        LauncherError: the daemon does not answer, or the image is missing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._containers = settings.scaler.containers
+        url, image = self._containers.url, self._containers.image
+        scheme, _, path = url.partition("://")
+        if scheme == "unix" and not Path(path).is_socket():
+            raise LauncherError(f"[scaler.containers] url: found no socket {path}, expected Docker Engine's")
+        try:
+            self._client = docker.DockerClient(base_url=url, timeout=TIMEOUT_S)
+        except DockerException as error:
+            raise LauncherError(f"[scaler.containers] url: {url} does not answer: {error}") from None
+        if self._containers.like:
+            return  # a compose project may start its containers in any order: it is looked up at each launch
+        try:
+            self._client.images.get(image)
+        except ImageNotFound:
+            self._client.close()
+            raise LauncherError(f"[scaler.containers] image: found no image {image!r} at {url}") from None
+
+    def launch(self, name: str, kind: str) -> None:
+        """Create and start a container.
+
+        Raises:
+            LauncherError: there is no container that it could be like.
+            DockerException: the daemon refuses.
+        """
+        project = self._containers.project
+        size = self._settings.scaler.sizes.get(kind, Size())
+        container = self._client.containers.create(
+            command=["gateway", "run", "--node", name],
+            name=f"{project}-{name}",
+            labels={PROJECT: project, NODE: name, TYPE: kind, ROLE: "gateway"},
+            nano_cpus=round(size.cpus * NANO),
+            mem_limit=size.memory_bytes,
+            init=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges:true"],
+            **(self._like() if self._containers.like else self._as_told()),
+        )
+        try:
+            container.start()
+        except DockerException:
+            container.remove(force=True)
+            raise
+
+    def running(self) -> Mapping[str, str]:
+        found = {}
+        for container in self._list():
+            if container.status in ENDED:
+                self._remove(container)
+            else:
+                found[container.labels[NODE]] = container.labels[TYPE]
+        return found
+
+    def stop(self, name: str) -> None:
+        """Stop and remove; Docker kills what has not stopped after `STOP_S`."""
+        for container in self._list():
+            if container.labels[NODE] == name:
+                container.stop(timeout=STOP_S)
+                self._remove(container)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _as_told(self) -> dict[str, Any]:
+        wanted = self._containers
+        return {
+            "image": wanted.image,
+            "environment": dict(wanted.environment),
+            "volumes": list(wanted.volumes),
+            "network": wanted.network or None,
+        }
+
+    def _like(self) -> dict[str, Any]:
+        """Return the set-up of the container that workers are to be like."""
+        project, node = self._containers.project, self._containers.like
+        label = [f"{COMPOSE_PROJECT}={project}", f"{NODE}={node}"]
+        found = self._client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
+        if not found:
+            raise LauncherError(
+                f"[scaler.containers] like: found no container of a node {node!r} in project {project!r}"
+            )
+        config, host = found[0].attrs["Config"], found[0].attrs["HostConfig"]
+        return {
+            "image": config["Image"],
+            "environment": config["Env"],
+            "volumes": host["Binds"] or [],
+            "mounts": host.get("Mounts") or [],
+            "network": host["NetworkMode"],
+            "read_only": host["ReadonlyRootfs"],
+            "tmpfs": host.get("Tmpfs") or {},
+            "log_config": host["LogConfig"],
+        }
+
+    def _list(self) -> list[Container]:
+        label = [f"{PROJECT}={self._containers.project}", TYPE]
+        return list(self._client.containers.list(all=True, filters={"label": label}, ignore_removed=True))
+
+    def _remove(self, container: Container) -> None:
+        try:
+            container.remove(force=True)
+        except NotFound:
+            return  # somebody was faster

@@ -1,0 +1,326 @@
+"""The elastic part of the scaler: workers come and go as is wanted, and slots go with them.
+
+Thought is elsewhere: `rescale` (who is launched and stopped), `assignments` (where slots should be), `handover` (their
+way there), `load` (what there is to do). Here they are fed, and what follows is carried out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from structlog.stdlib import BoundLogger
+
+from tsunagi.runtime import metrics
+from tsunagi.runtime.messages import Heartbeat, Workers
+from tsunagi.runtime.settings import LOCAL, ConfigError, Scaler, Settings
+from tsunagi.scaler.assignments import Placer, split
+from tsunagi.scaler.capacity import Capacities
+from tsunagi.scaler.handover import Pair
+from tsunagi.scaler.hands import Hands
+from tsunagi.scaler.launcher import Launcher
+from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotView
+from tsunagi.scaler.pilot import Decision, Pilot, Ponder, Seen, at_once, step_of
+from tsunagi.scaler.planner import Planner, owners_of
+from tsunagi.scaler.policies import make_policy
+from tsunagi.scaler.policy import PolicySettings, WorkerType
+from tsunagi.scaler.rescale import Rescale, Standing, Todo
+from tsunagi.scaler.trace import read_trace, resample
+
+LATENCY_S = 30.0
+"""Of the latency by type: long enough for one moment's trouble not to be a type's."""
+DRAIN_S = 20.0
+"""What it takes to move a worker's slots away; a paid hour's end is met by beginning so long before it."""
+
+FIXED = "fixed"
+POLICY = "policy"
+
+
+class Elastic:
+    """One scaler's hands. Times are monotonic seconds of the caller's clock.
+
+    Args:
+        launcher: None = nobody starts or stops workers.
+        settle_s: after the start nothing is launched for so long.
+        ponder: see `Pilot`.
+
+    Attributes:
+        rescale: how many workers are wanted, and who boots and goes.
+        views: how each slot stands, by the last measurement.
+        pilot: asks the policy; None = nobody is asked.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        planner: Planner,
+        launcher: Launcher | None,
+        logger: BoundLogger,
+        settle_s: float,
+        now: float,
+        now_s: float,
+        ponder: Ponder = at_once,
+    ) -> None:
+        scaler = settings.scaler
+        self.rescale = Rescale(scaler.workers, scaler.boot_of, settle_s, now, launches=launcher is not None)
+        self.pilot = make_pilot(scaler, now_s, ponder)
+        self.views: dict[int, SlotView] = {slot: SlotView() for slot in range(settings.slots.count)}
+        self.capacities = Capacities(scaler)
+        self._planner = planner
+        self._logger = logger
+        self._hands = None if launcher is None else Hands(launcher, logger)
+        self._placer = Placer()
+        self._loads = {slot: SlotLoad() for slot in self.views}
+        self._saturation = Saturation()
+        self._delays = Delays(scaler.slo_s)
+        self._latency_at = now
+        self._saturated: dict[str, float] = {}
+        self._slo_s = scaler.slo_s
+        self._late = 0.0
+        self._measured_at = now - MEASURE_S
+        self._counted: Counter[str] = Counter()
+        self._by_hand = False
+        self._asked: dict[str, int] | None = None  # what the policy has last had written to the plan
+        self._named: dict[str, set[tuple[str, ...]]] = {}
+
+    def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
+        """Take in what a worker says of its slots."""
+        if beat.role == "worker":
+            for part in beat.slots:
+                if part.slot in self._loads:
+                    self._loads[part.slot].on_beat(part, now)
+
+    def on_workers(self, workers: Workers) -> None:
+        """Take in how many workers are wanted, as it stands in `plan`."""
+        wanted = None if workers.as_configured else dict(workers.count)
+        if wanted != self.rescale.wanted:
+            self._logger.info("workers wanted", count=wanted, by=workers.by)
+        self.rescale.wanted = wanted
+        self._by_hand = wanted is not None and workers.by != POLICY
+        if wanted is not None and workers.by == POLICY and self.pilot is not None and self._asked is None:
+            self.pilot.resume(wanted)
+            self._asked = wanted
+
+    def ask(self, alive: Mapping[str, Heartbeat], now_s: float) -> Workers | None:
+        """Ask the policy if it is time; return what the plan is to say then, None = what it says.
+
+        Args:
+            now_s: time of day, seconds since the epoch.
+        """
+        if self.pilot is None:
+            return None
+        decision = self.pilot.step(self._seen(alive), now_s)
+        if decision is not None:
+            self._tell(decision)
+        self.rescale.prefer = frozenset(self.pilot.due)
+        target = dict(self.pilot.target)
+        if self._by_hand or target == (self._asked or {}):
+            return None  # an operator's word stands until he takes it back; the policy goes on looking
+        self._asked = target
+        return Workers(count=target, by=POLICY)
+
+    def turn(self, alive: Mapping[str, Heartbeat], now: float) -> None:
+        """Launch, stop, and say where slots should be."""
+        running: Mapping[str, str] | None = {}
+        if self._hands is not None:
+            for name in self._hands.look(now):
+                self.rescale.refused(name, now)
+            running = self._hands.running
+        if running is None:
+            return  # nobody can say what runs: what is launched might be too many, what is stopped too few
+        todo = self.rescale.step(self._standing(alive), running, self._known(alive), now)
+        self._carry_out(todo, now)
+        self._planner.usable = todo.usable
+        measuring = now - self._measured_at >= MEASURE_S
+        if measuring:
+            self._measured_at = now
+            self._measure(alive, now)
+        self._place(alive, todo, now)
+        if measuring:
+            self._export(alive, todo)
+
+    def close(self) -> None:
+        """Let go of the launcher; workers go on."""
+        if self._hands is not None:
+            self._hands.close()
+
+    def present(self, alive: Mapping[str, Heartbeat]) -> dict[int, Pair]:
+        """Return who has each planned slot: the owner by its own word, the secondary by the plan."""
+        owners = owners_of(alive)
+        return {
+            slot: Pair(owners.get(slot) or wish.owner, wish.secondary)
+            for slot, wish in self._planner.assignments.items()
+            if slot in self.views
+        }
+
+    def _known(self, alive: Mapping[str, Heartbeat]) -> set[str]:
+        return {*alive, *self._planner.heard(), *self._planner.named()}
+
+    def _standing(self, alive: Mapping[str, Heartbeat]) -> dict[str, Standing]:
+        named = self._planner.named()
+        return {
+            name: Standing(
+                owns=sum(part.role in ("primary", "promoting") for part in beat.slots),
+                hosts=len(beat.slots) + (name in named),
+            )
+            for name, beat in alive.items()
+        }
+
+    def _seen(self, alive: Mapping[str, Heartbeat]) -> Seen:
+        rescale, views = self.rescale, self.views.values()
+        kinds = rescale.kinds(alive)
+        local = [name for name in alive if kinds[name] == LOCAL]
+        local_rate = self.capacities.of(LOCAL) if self.capacities.knows(LOCAL) else 0.0
+        return Seen(
+            arrived=sum(view.arrived for view in views),
+            late=self._late,
+            backlog=sum(view.backlog for view in views),
+            delay_s=max((view.delay_s for view in views), default=0.0),
+            workers={name: kind for name, kind in kinds.items() if kind != LOCAL},
+            ready=set(alive),
+            local_rate=local_rate * len(local),
+            saturated=self._take_saturated(len(local)),
+            within=self.capacities.within,
+        )
+
+    def _take_saturated(self, locals_count: int) -> dict[str, float]:
+        """Return what one saturated worker of a type processed, and all local ones together under ""."""
+        found, self._saturated = self._saturated, {}
+        if LOCAL in found:
+            found[""] = found.pop(LOCAL) * locals_count
+        return found
+
+    def _tell(self, decision: Decision) -> None:
+        answer = decision.answer
+        metrics.DECISIONS.labels(kind=decision.kind).inc()
+        metrics.FALLBACKS.inc(bool(answer.fallback))
+        for what, value in (("forecast", answer.forecast), ("quantile", answer.quantile), ("capacity", answer.rate)):
+            metrics.PLANNED_RATE.labels(what=what).set(value)
+        self._logger.info(
+            "scaling decision",
+            kind=decision.kind,
+            wanted=dict(answer.wanted),
+            launches=dict(decision.launches),
+            stops=dict(decision.stops),
+            forecast=answer.forecast,
+            quantile=answer.quantile,
+            capacity=answer.rate,
+            rate=decision.rate,
+            backlog=decision.backlog,
+            reason=answer.reason,
+            fallback=answer.fallback,
+        )
+
+    def _carry_out(self, todo: Todo, now: float) -> None:
+        metrics.WORKERS_LOST.inc(todo.lost)
+        if self._hands is None:
+            return
+        for name, kind in todo.launch:
+            self._logger.info("launching a worker", node=name, type=kind)
+            self._hands.launch(name, kind)
+            metrics.LAUNCHES.inc()
+        for name in todo.stop:
+            if self._hands.stop(name, now):
+                self._logger.info("stopping a worker", node=name, type=self.rescale.kind(name))
+                metrics.STOPS.inc()
+
+    def _measure(self, alive: Mapping[str, Heartbeat], now: float) -> None:
+        before, self.views = self.views, {slot: load.view(now) for slot, load in self._loads.items()}
+        for slot, view in self.views.items():
+            self._late += (view.served - before[slot].served) * view.late_share(self._slo_s)
+        self._saturation.update(alive, self.views, now)
+        self._delays.update(alive, self.views, now, self.rescale.kind, self.capacities.throughput)
+        for name, rate in self._saturation.take().items():
+            self.capacities.correct(self.rescale.kind(name), rate)
+            self._saturated[self.rescale.kind(name)] = rate
+        for slot, view in self.views.items():
+            metrics.SLOT_RATE.labels(slot=str(slot)).set(view.rate)
+            metrics.SLOT_BACKLOG.labels(slot=str(slot)).set(view.backlog)
+            metrics.SLOT_DELAY_S.labels(slot=str(slot)).set(view.delay_s)
+        if now - self._latency_at >= LATENCY_S:
+            self._latency_at = now
+            for kind, latency in self._delays.take().items():
+                metrics.TYPE_DELAY_S.labels(type=kind).set(latency.delay_s)
+                self.capacities.on_latency(kind, latency)
+
+    def _place(self, alive: Mapping[str, Heartbeat], todo: Todo, now: float) -> None:
+        present = self.present(alive)
+        rates = [self.views[slot].rate for slot in sorted(self.views)]
+        capacity = {name: self.capacities.of(self.rescale.kind(name)) for name in sorted(todo.placed)}
+        if self._placer.update(rates, capacity, present, now, retiring=self.rescale.retiring):
+            goal = {slot: pair for slot, pair in self._placer.goal.items() if pair != present[slot]}
+            if goal:
+                self._logger.info("slots should move", goal={slot: list(pair) for slot, pair in goal.items()})
+        self._planner.handover.goal = self._placer.goal
+
+    def _export(self, alive: Mapping[str, Heartbeat], todo: Todo) -> None:
+        rescale, handover = self.rescale, self._planner.handover
+        have = rescale.count(alive)
+        retiring = Counter(rescale.kind(name) for name in rescale.retiring)
+        wanted = rescale.wanted or {}
+        for kind in sorted({LOCAL, *have, *retiring, *wanted}):
+            for state, number in (("wanted", wanted.get(kind, 0)), ("have", have[kind]), ("retiring", retiring[kind])):
+                metrics.WORKERS_OF_TYPE.labels(type=kind, state=state).set(number)
+        metrics.MOVING.set(handover.under_way(self._planner.assignments))
+        for end, count in (("done", handover.done), ("given up", handover.given_up)):
+            metrics.MOVES.labels(end=end).inc(count - self._counted[end])
+            self._counted[end] = count
+        rates = [self.views[slot].rate for slot in sorted(self.views)]
+        shares = split(rates, self.present(alive), todo.usable)
+        for name, share in shares.items():
+            metrics.SHARE.labels(node=name).set(share)
+        for gone in self._named.get("share", set()) - {(name,) for name in shares}:
+            metrics.SHARE.remove(*gone)
+        self._named["share"] = {(name,) for name in shares}
+
+
+def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once) -> Pilot | None:
+    """Make what asks the policy that the settings name; None = none is asked.
+
+    Raises:
+        ConfigError: no type of worker can be launched, or one has no rate.
+        PolicyError: there is no such policy.
+        TraceError: the history cannot be used.
+    """
+    if scaler.policy == FIXED:
+        return None
+    types = []
+    for name, size in scaler.sizes.items():
+        rate = size.rate or size.limit
+        if rate is None:
+            raise ConfigError(f"[scaler.sizes] {name}: found no rate, expected one (`tsunagi scaler capacity`)")
+        if name != LOCAL:
+            types.append(
+                WorkerType(name, rate, size.price_h, scaler.boot_of(name), limit=size.most, price_gb=size.price_gb)
+            )
+    if not types:
+        raise ConfigError(f"[scaler] policy: found {scaler.policy!r} without a type in [scaler.sizes], expected one")
+    wanted = PolicySettings(
+        policy=scaler.policy,
+        types=tuple(types),
+        slot_s=scaler.slot_s,
+        billing=scaler.billing,
+        hour_s=scaler.hour_s,
+        slo_s=scaler.slo_s,
+        forecast=scaler.forecast,
+        solver=scaler.solver,
+        solve_s=scaler.solve_s,
+    )
+    policy = make_policy(wanted)
+    if scaler.history:
+        policy.learn(read_history(Path(scaler.history), scaler.slot_s), step_of(scaler.slot_s))
+    return Pilot(policy, wanted, DRAIN_S, now_s, ponder)
+
+
+def read_history(path: Path, slot_s: float) -> NDArray[np.float64]:
+    """Read rates from before in the steps that a policy is handed, whole slots, the newest ones if some are left over.
+
+    Raises:
+        TraceError: the file cannot be used.
+    """
+    step_s = step_of(slot_s)
+    rates = resample(read_trace(path), step_s).rates
+    return rates[len(rates) % round(slot_s / step_s) :]

@@ -1,0 +1,58 @@
+"""Quantiles that hold whatever the forecaster: tracked online, one for each level and number of slots ahead.
+
+A quantile moves up by level x step when the value exceeded it and down by (1 - level) x step when it did not, so that
+in the long run it is exceeded just as often as it says, for any sequence (Gibbs and Candes 2021; Angelopoulos et al.
+2023). Errors are taken in units of the recent error, which makes the intervals wide in rough times and narrow in quiet
+ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tsunagi.scaler.forecast.base import LEVELS, Floats
+
+_NORMAL = np.array([0.0, 0.253, 0.524, 0.842, 1.036, 1.282, 1.44, 1.645, 1.881, 2.054, 2.326, 2.576])
+
+
+class Conformal:
+    """Quantiles of the errors of a forecast.
+
+    Args:
+        horizon: slots ahead.
+        step: how far a quantile moves, in units of the recent error.
+        memory: gain of the recent error.
+    """
+
+    def __init__(self, horizon: int, step: float = 0.05, memory: float = 0.01) -> None:
+        self._step = step / (1.0 + np.arange(horizon) / 6.0)  # what is learnt late is taken with care
+        self._memory = memory
+        self._scale = np.zeros(horizon)
+        self._near = np.zeros(horizon)
+        self._quantiles = np.tile(1.25 * _NORMAL, (horizon, 1))
+        self._seen = np.zeros(horizon)
+
+    def scale(self) -> Floats:
+        """Return the unit of the errors, (horizon,)."""
+        return np.asarray(np.sqrt(self._scale * np.maximum(self._near, 0.1 * self._scale)) + 1e-9)
+
+    def quantiles(self, means: Floats) -> Floats:
+        """Return the values not exceeded with probability `LEVELS`, (leads, levels)."""
+        scale = self.scale()[: len(means)]
+        ordered = np.maximum.accumulate(self._quantiles[: len(means)], axis=1)
+        return np.asarray(means[:, None] + scale[:, None] * ordered)
+
+    def update(self, means: Floats, scale: Floats, value: float) -> None:
+        """Take in a value, with what was forecast of it 1, 2, ... slots before, and its unit then."""
+        leads = len(means)
+        error = value - means
+        above = (error / scale)[:, None] > self._quantiles[:leads]
+        step = (self._step[:leads] * np.maximum(1.0, 10.0 / (1.0 + 0.1 * self._seen[:leads])))[:, None]
+        reach = np.maximum(1.0, np.abs(self._quantiles[:leads]))
+        self._quantiles[:leads] += step * reach * (above - (1.0 - LEVELS))
+        size = np.abs(error)
+        gain = np.maximum(self._memory, 1.0 / (1.0 + self._seen[:leads]))
+        self._scale[:leads] += gain * (size - self._scale[:leads])
+        near = np.maximum(0.15, gain)
+        self._near[:leads] += near * (size - self._near[:leads])
+        self._seen[:leads] += 1

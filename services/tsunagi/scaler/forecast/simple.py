@@ -1,0 +1,36 @@
+"""Forecasters that everybody knows: the last value, and the exponentially weighted mean."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tsunagi.scaler.forecast.base import Floats
+
+
+class Last:
+    """Tomorrow is as today."""
+
+    def __init__(self) -> None:
+        self._value = 0.0
+
+    def update(self, value: float) -> None:
+        self._value = value
+
+    def means(self, horizon: int) -> Floats:
+        return np.full(horizon, self._value)
+
+
+class Ewma:
+    """The mean of all that came, each value discounted by 1 - `gain` a slot; exact from the first value on."""
+
+    def __init__(self, gain: float = 0.3) -> None:
+        self._gain = gain
+        self._sum = 0.0
+        self._weight = 0.0
+
+    def update(self, value: float) -> None:
+        self._sum = (1 - self._gain) * self._sum + self._gain * value
+        self._weight = (1 - self._gain) * self._weight + self._gain
+
+    def means(self, horizon: int) -> Floats:
+        return np.full(horizon, self._sum / self._weight if self._weight else 0.0)

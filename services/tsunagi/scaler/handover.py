@@ -1,0 +1,128 @@
+"""A slot's way from one worker to another, as a row of wishes: a planned takeover, without I/O.
+
+See architecture, "No live surgery".
+
+prepare   the target becomes the slot's secondary and builds its state; the old secondary stays until it is ready
+move      the target is to promote itself; the plan names the slot's next secondary beside it
+moved     the target says that it owns the slot: the wish to move is over, so that a takeover later on is followed
+
+Every wish follows from the goal, the plan and the heartbeats alone, so a scaler that starts anew goes on with what one
+before it has begun. A wish that leads to nothing is given up after a while, and the slot rests before another try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from tsunagi.runtime.messages import Assignment
+from tsunagi.standby.detector import Detector
+from tsunagi.standby.wish import MOVE
+
+PREPARE, MOVED, SETTLE = "prepare", "moved", "settle"
+
+AT_ONCE = 4
+"""Slots on their way at a time; building a state reads the log, and too many at once delay each other."""
+
+PREPARE_S = 60.0
+"""A target that is not a ready secondary of the slot after so long, seconds, is given up."""
+MOVE_S = 20.0
+"""A target that does not own the slot so long after it was told to, seconds, is given up."""
+REST_S = 10.0
+"""A slot that was given up is left alone for so long, seconds."""
+
+
+class Pair(NamedTuple):
+    """Who owns a slot, and who stands by for it; "" = nobody."""
+
+    owner: str
+    secondary: str
+
+
+class Wished(NamedTuple):
+    """What the plan is to say of a slot."""
+
+    owner: str
+    secondary: str
+    reason: str
+
+
+class Handover:
+    """The slots that are on their way. Times are monotonic seconds of the caller's clock.
+
+    Attributes:
+        goal: slot -> who should have it in the end; a slot that is not named stays where it is.
+        done: moves carried out since the start; given_up: those that came to nothing.
+    """
+
+    def __init__(self, detector: Detector) -> None:
+        self.goal: Mapping[int, Pair] = {}
+        self.done = 0
+        self.given_up = 0
+        self._detector = detector
+        self._since: dict[int, tuple[int, float]] = {}  # slot -> (serial of the wish, seen since)
+        self._rests: dict[int, float] = {}  # slot -> until when
+
+    def stands(self, known: Assignment, actual: str, alive: Collection[str], now: float) -> bool:
+        """Return whether a wish to move is still waited for, though another worker owns the slot."""
+        if known.reason != MOVE:
+            return False
+        if actual == known.owner:
+            self.done += self._since.pop(known.slot, None) is not None
+            return False
+        if known.owner not in alive:
+            return False
+        return not self._overdue(known, MOVE_S, now)
+
+    def under_way(self, plan: Mapping[int, Assignment]) -> int:
+        """Return how many slots are on their way."""
+        return sum(known.reason in (PREPARE, MOVE) and slot in self._since for slot, known in plan.items())
+
+    def toward(self, known: Assignment, wished: Wished, alive: Collection[str], now: float, *, room: bool) -> Wished:
+        """Return the next wish on the slot's way, or the given one where there is nothing to do.
+
+        Args:
+            wished: what the plan would say without a goal; its owner is the worker that owns the slot.
+            room: whether one more slot may set out.
+        """
+        slot, goal = known.slot, self.goal.get(known.slot)
+        if goal is None or goal == wished[:2] or not goal.owner:
+            self._since.pop(slot, None)
+            return wished
+        if goal.owner not in alive or (goal.secondary and goal.secondary not in alive):
+            return wished
+        if wished.owner == goal.owner:
+            self._since.pop(slot, None)
+            return Wished(*goal, SETTLE)
+        if now < self._rests.get(slot, 0.0):
+            return wished
+        preparing = known.reason == PREPARE and known.secondary == goal.owner
+        if not preparing and not room:
+            return wished
+        if self._detector.stands_by(goal.owner, slot):
+            return Wished(goal.owner, goal.secondary, MOVE)
+        if preparing and self._overdue(known, PREPARE_S, now):
+            return self._back(slot, wished, alive)
+        return Wished(wished.owner, goal.owner, PREPARE)
+
+    def begun(self, wish: Assignment, now: float) -> None:
+        """A wish has been written."""
+        if wish.reason in (PREPARE, MOVE):
+            self._since[wish.slot] = wish.serial, now
+
+    def _overdue(self, known: Assignment, limit_s: float, now: float) -> bool:
+        serial, since = self._since.setdefault(known.slot, (known.serial, now))
+        if serial != known.serial:  # another scaler's
+            self._since[known.slot] = known.serial, now
+            return False
+        if now - since <= limit_s:
+            return False
+        self.given_up += 1
+        self._rests[known.slot] = now + REST_S
+        del self._since[known.slot]
+        return True
+
+    def _back(self, slot: int, wished: Wished, alive: Collection[str]) -> Wished:
+        """Return to a secondary that is ready, if there is one."""
+        ready = sorted(name for name in alive if name != wished.owner and self._detector.stands_by(name, slot))
+        return Wished(wished.owner, ready[0], "protect") if ready else wished

@@ -1,0 +1,304 @@
+"""What each slot has to do and how far behind it is, from heartbeats alone: no request of the scaler's own.
+
+A heartbeat says how far a worker has come in a slot's log (`position`) and how many records are left (`lag`), so where
+the log ends; both count records, and `record_tuples` says what a record holds.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tsunagi.runtime.messages import Heartbeat, SlotBeat
+
+LOOK_S = 0.1
+"""A slot's end is kept in mind so often, seconds."""
+WINDOW_S = 10.0
+"""The rate of a slot is that of so many seconds."""
+KEEP_S = 900.0
+"""Ends are kept for so long, seconds: the longest delay that can be told."""
+MEASURE_S = 1.0
+"""The scaler looks at the slots so often; what a look says of the time since the one before goes by it."""
+BUSY_S = 0.5
+"""A slot that is further behind keeps its worker busy without a pause."""
+CLOCKS_S = 60.0
+"""How far two clocks are apart is taken from the shortest wait in so long: records are read within milliseconds, or a
+worker is not idle and what it processes is known otherwise."""
+SETTLE_S = 2.0
+"""For so long after its slots have changed a worker catches up with what a takeover or a handover has left it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """A slot at a moment.
+
+    Attributes:
+        rate: tuples/s that have arrived over the last `WINDOW_S`.
+        backlog: tuples in the log that its owner has not processed.
+        delay_s: age of the oldest of them in the log.
+        wait_s: how long, in the last second, a record has waited at most until its owner read it: an owner that stalled
+            does not say itself that it is behind, and is not when it is heard again.
+        arrived, served: tuples since the start.
+    """
+
+    rate: float = 0.0
+    backlog: float = 0.0
+    delay_s: float = 0.0
+    wait_s: float = 0.0
+    arrived: float = 0.0
+    served: float = 0.0
+
+    def late_share(self, slo_s: float) -> float:
+        """Return the share of the tuples of the last second that were processed later than `slo_s`.
+
+        While the owner is behind by more it is all of them; of a stall that is over, those that came in its beginning.
+        """
+        return 1.0 if self.delay_s > slo_s else min(1.0, max(0.0, self.wait_s - slo_s) / MEASURE_S)
+
+
+class SlotLoad:
+    """One slot. Times are monotonic seconds of the caller's clock."""
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[float, int, float]] = deque()  # (when, end of the log, tuples arrived until then)
+        self._waits: deque[tuple[float, int]] = deque()  # (when, microseconds by the owner's clock)
+        self._epoch = 0
+        self._end = -1
+        self._position = -1
+        self._record_tuples = 0.0
+        self._arrived = 0.0
+        self._served = 0.0
+
+    def on_beat(self, part: SlotBeat, now: float) -> None:
+        """Take in what a worker says of the slot: its owner, or one that stands by and may know the end better."""
+        self._record_tuples = part.record_tuples or self._record_tuples
+        if part.role == "primary":
+            if self._position >= 0:
+                self._served += max(0, part.position - self._position) * self._record_tuples
+            self._position = max(part.position, self._position)
+            self._on_wait(part, now)
+        if part.role not in ("primary", "standby"):
+            return
+        end = part.position + part.lag
+        if self._end < 0:
+            self._end = end  # what stood in the log before we came has not arrived just now
+        elif end > self._end:
+            self._arrived += (end - self._end) * self._record_tuples
+            self._end = end
+        if not self._ends or now - self._ends[-1][0] >= LOOK_S:
+            self._ends.append((now, self._end, self._arrived))
+            while now - self._ends[0][0] > KEEP_S:
+                self._ends.popleft()
+
+    def _on_wait(self, part: SlotBeat, now: float) -> None:
+        if part.epoch > self._epoch:
+            self._epoch = part.epoch
+            self._waits.clear()  # another owner, another clock
+        if part.wait_us and part.epoch == self._epoch:
+            self._waits.append((now, part.wait_us))
+            while now - self._waits[0][0] > CLOCKS_S:
+                self._waits.popleft()
+
+    def view(self, now: float) -> SlotView:
+        """Return how the slot stands."""
+        if not self._ends:
+            return SlotView()
+        left = max(0, self._end - self._position) if self._position >= 0 else 0
+        return SlotView(
+            rate=self._rate(now),
+            backlog=left * self._record_tuples,
+            delay_s=self._delay(now) if left else 0.0,
+            wait_s=self._wait(now),
+            arrived=self._arrived,
+            served=self._served,
+        )
+
+    def _rate(self, now: float) -> float:
+        place = bisect_right(self._ends, now - WINDOW_S, key=lambda item: item[0])
+        at, _, arrived = self._ends[max(0, place - 1)]
+        return (self._arrived - arrived) / (now - at) if now - at >= 1.0 else 0.0
+
+    def _wait(self, now: float) -> float:
+        recent = [wait_us for at, wait_us in self._waits if now - at <= MEASURE_S]
+        return (max(recent) - min(wait_us for _, wait_us in self._waits)) / 1e6 if recent else 0.0
+
+    def _delay(self, now: float) -> float:
+        """Return since when the log has held a record that the owner has not processed."""
+        place = bisect_right(self._ends, self._position, key=lambda item: item[1])
+        return now - self._ends[min(place, len(self._ends) - 1)][0]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A worker that has been busy without a pause, with the same slots."""
+
+    slots: frozenset[int]
+    since: float
+    served: float
+
+
+class Saturation:
+    """What workers process while their queues are never empty: their real capacity (the paper's feedback).
+
+    A worker counts from when it has been behind for `SETTLE_S` with the same slots: what a takeover or a handover has
+    left it to catch up with is no measure of its usual work, but what it does after that is.
+    """
+
+    LEAST_S = 5.0
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._found: dict[str, float] = {}
+
+    def update(self, alive: Mapping[str, Heartbeat], slots: Mapping[int, SlotView], now: float) -> None:
+        """Take in how workers and slots stand."""
+        for name, beat in alive.items():
+            owned = _owned(beat)
+            busy = any(slots[slot].delay_s > BUSY_S for slot in owned if slot in slots)
+            served = sum(slots[slot].served for slot in owned if slot in slots)
+            run = self._runs.get(name)
+            if not busy or run is None or run.slots != owned:
+                self._runs[name] = _Run(owned, now + SETTLE_S if busy else float("inf"), served)
+            elif run.since == float("inf"):
+                run.since, run.served = now + SETTLE_S, served
+            elif now < run.since:
+                run.served = served
+            elif now - run.since >= self.LEAST_S:
+                self._found[name] = (served - run.served) / (now - run.since)
+        self._runs = {name: run for name, run in self._runs.items() if name in alive}
+
+    def take(self) -> dict[str, float]:
+        """Return worker -> tuples/s, of those that were saturated since the last call."""
+        found, self._found = self._found, {}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long tuples have waited for the workers of a type (the paper's latency by instance type, section 5).
+
+    Attributes:
+        delay_s: mean over all tuples.
+        late_share: share of tuples that were processed later than promised, by workers that were given no more than
+            they are believed to process; NaN = there was none.
+        load: tuples/s that such a worker was given, over those it processes when it is never idle; NaN as above.
+    """
+
+    delay_s: float
+    late_share: float
+    load: float
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of the tuples that a type's workers have processed; `judged`, `late` and `load` of those that did not owe."""
+
+    served: float = 0.0
+    delay_s: float = 0.0
+    judged: float = 0.0
+    late: float = 0.0
+    load: float = 0.0
+
+    def add(self, views: Sequence[SlotView], came: float, full: float, slo_s: float, *, owes: bool) -> None:
+        """Take in tuples that a worker has processed.
+
+        Args:
+            full: tuples/s that it processes when it is never idle.
+        """
+        rate = sum(view.rate for view in views)
+        self.served += came
+        if rate <= 0:
+            return
+        self.delay_s += came * sum(view.rate * view.delay_s for view in views) / rate
+        if not owes:
+            self.judged += came
+            self.late += came * sum(view.rate * view.late_share(slo_s) for view in views) / rate
+            self.load += came * rate / full
+
+    def latency(self) -> Latency:
+        if not self.judged:
+            return Latency(self.delay_s / self.served, math.nan, math.nan)
+        return Latency(self.delay_s / self.served, self.late / self.judged, self.load / self.judged)
+
+
+@dataclass(slots=True)
+class _Delayed:
+    """A worker with the same slots.
+
+    Attributes:
+        since: when it was given them.
+        served: tuples of theirs when it was last looked at.
+        idle_at, idle_arrived: when its queue was last empty, and what had arrived then.
+        owes: it has had more to do since then than it is believed to process, or was given slots with a backlog.
+    """
+
+    slots: frozenset[int]
+    since: float
+    served: float
+    idle_at: float
+    idle_arrived: float
+    owes: bool = True
+
+
+class Delays:
+    """Latency by type.
+
+    While slots are being moved nothing is counted: that is the rescaling's doing and not the type's. Nor is a type
+    judged by workers that have had too much to do: what is late then is late for want of workers.
+
+    Args:
+        slo_s: longest delay promised.
+    """
+
+    def __init__(self, slo_s: float) -> None:
+        self._slo_s = slo_s
+        self._workers: dict[str, _Delayed] = {}
+        self._sums: dict[str, _Sums] = {}
+
+    def update(
+        self,
+        alive: Mapping[str, Heartbeat],
+        slots: Mapping[int, SlotView],
+        now: float,
+        kind_of: Callable[[str], str],
+        rate_of: Callable[[str], float],
+    ) -> None:
+        """Take in how workers and slots stand.
+
+        Args:
+            kind_of: worker -> type.
+            rate_of: type -> tuples/s that a worker of it processes when it is never idle.
+        """
+        for name, beat in alive.items():
+            owned = _owned(beat)
+            views = [slots[slot] for slot in owned if slot in slots]
+            served, arrived = sum(view.served for view in views), sum(view.arrived for view in views)
+            known = self._workers.get(name)
+            if known is None or known.slots != owned:
+                self._workers[name] = _Delayed(owned, now, served, now, arrived)
+                continue
+            came, known.served = served - known.served, served
+            kind = kind_of(name)
+            full = rate_of(kind)
+            if all(view.delay_s <= BUSY_S for view in views):
+                known.idle_at, known.idle_arrived, known.owes = now, arrived, False
+            elif arrived - known.idle_arrived > full * (now - known.idle_at):
+                known.owes = True
+            if now - known.since > SETTLE_S and came > 0:
+                self._sums.setdefault(kind, _Sums()).add(views, came, full, self._slo_s, owes=known.owes)
+        self._workers = {name: worker for name, worker in self._workers.items() if name in alive}
+
+    def take(self) -> dict[str, Latency]:
+        """Return type -> latency since the last call.
+
+        A type whose workers have processed nothing, or are all being given slots, is missing.
+        """
+        found, self._sums = self._sums, {}
+        return {kind: sums.latency() for kind, sums in found.items()}
+
+
+def _owned(beat: Heartbeat) -> frozenset[int]:
+    return frozenset(part.slot for part in beat.slots if part.role == "primary")

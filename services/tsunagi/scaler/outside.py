@@ -1,0 +1,81 @@
+"""Nodes and slots as the scaler sees them from outside, once a second as metrics and as Prometheus' list of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tsunagi.runtime import metrics
+from tsunagi.runtime.clock import Clock
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import Ack, Heartbeat
+from tsunagi.runtime.settings import Settings
+from tsunagi.scaler.roster import Node, Roster, targets
+from tsunagi.scaler.watch import Watch
+
+REFRESH_S = 1.0
+
+
+class Outside:
+    """Follows heartbeats and acknowledgements beside the planner; it decides nothing.
+
+    Attributes:
+        targets: what ``/targets`` answers; replaced as a whole, so that another thread may read it.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.targets = targets([])
+        self._clock = clock
+        self._roster = Roster()
+        self._watches = [Watch(slot) for slot in range(settings.slots.count)]
+        self._aged: set[tuple[str, str]] = set()
+        self._next_at = clock.monotonic()
+        metrics.STEP_S.set(settings.slide_us / 1e6)
+        metrics.RETENTION_S.set(settings.kafka.retention_s)
+
+    def on_heartbeat(self, beat: Heartbeat, record: Record, *, old: bool) -> None:
+        """Take in a heartbeat, our own too; `old`: it stood in the log before we came."""
+        self._roster.on_heartbeat(beat, self._at(record, old=old))
+
+    def on_ack(self, ack: Ack, record: Record, *, old: bool) -> None:
+        """Take in an acknowledgement; of a slot that this configuration does not have, nothing."""
+        body = ack.level1 if ack.WhichOneof("body") == "level1" else ack.level0
+        if ack.WhichOneof("body") is not None and body.slot < len(self._watches):
+            self._watches[body.slot].on_ack(ack, record.appended_us, self._at(record, old=old), old=old)
+
+    def export(self, alive: Mapping[str, Heartbeat], now: float) -> None:
+        """Bring metrics and targets up to date, at most once in `REFRESH_S`.
+
+        Args:
+            alive: the workers that live, by name.
+            now: monotonic seconds.
+        """
+        if now < self._next_at:
+            return
+        self._next_at = now + REFRESH_S
+        nodes = self._roster.nodes(now)
+        self.targets = targets(nodes)
+        self._export_nodes(nodes, now)
+        for reason, count in self._roster.take_refused().items():
+            metrics.HEARTBEATS_REFUSED.labels(reason=reason).inc(count)
+        now_us = self._clock.now_us()
+        for slot, watch in enumerate(self._watches):
+            view = watch.view(alive, now, now_us)
+            metrics.SLOT_PROTECTED.labels(slot=str(slot)).set(float(view.protected))
+            if view.silence_s is not None:
+                metrics.SLOT_SILENCE_S.labels(slot=str(slot)).set(view.silence_s)
+            metrics.SPARK_LAG_S.labels(slot=str(slot)).set(view.spark_lag_s)
+            if view.resume_age_s is not None:
+                metrics.SLOT_RESUME_AGE_S.labels(slot=str(slot)).set(view.resume_age_s)
+
+    def _export_nodes(self, nodes: list[Node], now: float) -> None:
+        for node in nodes:
+            metrics.HEARTBEAT_AGE_S.labels(node=node.name, role=node.role).set(now - node.at)
+        present = {(node.name, node.role) for node in nodes}
+        for gone in self._aged - present:
+            metrics.HEARTBEAT_AGE_S.remove(*gone)
+        self._aged = present
+
+    def _at(self, record: Record, *, old: bool) -> float:
+        """Return when it was appended, by our clock; what comes as we read has just been."""
+        now = self._clock.monotonic()
+        return now - max(0.0, (self._clock.now_us() - record.appended_us) / 1e6) if old else now

@@ -1,0 +1,215 @@
+"""The scaler on the log: writes the placement once, the first plan, and a new secondary after every takeover.
+
+`plan` says wishes; nothing here is needed for a takeover itself, and a second scaler does no harm: the older ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from structlog.stdlib import BoundLogger
+
+from tsunagi.runtime import columns, metrics
+from tsunagi.runtime.clock import Clock, SteadyClock
+from tsunagi.runtime.heartbeat import Heard, Heartbeats
+from tsunagi.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
+from tsunagi.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
+from tsunagi.runtime.plan import Words
+from tsunagi.runtime.reading import read_message
+from tsunagi.runtime.sensors import SensorTable
+from tsunagi.runtime.settings import Settings
+from tsunagi.scaler.elastic import Elastic
+from tsunagi.scaler.launchers import make_launcher
+from tsunagi.scaler.outside import Outside
+from tsunagi.scaler.pilot import Ponder, at_once
+from tsunagi.scaler.placing import budget_warning, place_sensors
+from tsunagi.scaler.planner import Planner
+from tsunagi.scaler.rivals import Rivals
+from tsunagi.standby.detector import Detector
+
+READ_S = 0.05
+IDLE_READS = 40
+"""What has not come from a topic after `IDLE_READS` reads of `READ_S` seconds is taken for not there."""
+PATIENCE_S = 8.0
+"""The first plan waits so long, seconds, for all workers to be heard before it takes those that are there."""
+BEATS_BACK = 20_000
+"""Heartbeats that a scaler reads back when it starts, so that it knows at once who is there."""
+NODE = "scaler"
+"""The name that scalers go by: of two that run, the one that began later acts."""
+
+
+class Scaler:
+    """One scaler process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        table: SensorTable,
+        log: Log,
+        clock: Clock,
+        logger: BoundLogger,
+        config: Path | None = None,
+        ponder: Ponder = at_once,
+    ) -> None:
+        self._settings = settings
+        self._table = table
+        self._clock = clock
+        self._logger = logger
+        self._fatal: LogError | None = None
+        self._words = Words()
+        self._placement: Placement | None = None
+        incarnation = clock.now_us() * 1000
+        self._heard = Heard()
+        self.detector = Detector(NODE, incarnation, settings.standby.heartbeat_s)
+        self.heartbeats = Heartbeats(
+            log, NODE, "scaler", settings.standby.heartbeat_s, lambda _beat: None, incarnation=incarnation
+        )
+        scaler = settings.scaler
+        self.rivals = Rivals(NODE, incarnation, scaler.dead_s)
+        self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
+        launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
+        # Decisions and paid hours are due by this time: a wall clock that jumps must not hold them up, or hurry them.
+        self._steady = SteadyClock(clock)
+        now, now_s = clock.monotonic(), self._steady.now_us() / 1e6
+        self.elastic = Elastic(settings, self.planner, launcher, logger, PATIENCE_S, now, now_s, ponder)
+        self._producer = log.producer()
+        self.outside = Outside(settings, clock)
+        self._reader = log.reader()
+        plan_first, plan_end = self._reader.range(PLAN, 0)
+        beats_first, self._beats_end = self._reader.range(HEARTBEATS, 0)
+        acks_first, self._acks_end = self._reader.range(ACKS, 0)
+        self._reader.assign(
+            [
+                Position(PLAN, 0, plan_first),
+                # Nodes that died a little before we came are still to be named; the plan is made of what comes now.
+                Position(HEARTBEATS, 0, max(beats_first, self._beats_end - BEATS_BACK)),
+                Position(ACKS, 0, acks_first),
+            ]
+        )
+        self._read_plan(plan_first, plan_end)
+        self._place()
+
+    def start(self) -> None:
+        """Begin to send heartbeats."""
+        self.heartbeats.start()
+
+    def close(self) -> None:
+        """Stop in good order."""
+        self.heartbeats.leaving = True
+        self.heartbeats.close()
+        self.elastic.close()
+        with contextlib.suppress(LogError):
+            self._producer.flush(2.0)
+        self._producer.close()
+        self._reader.close()
+
+    def step(self) -> None:
+        """One turn: read what came, write the wishes that follow.
+
+        Raises:
+            LogError: a wish could not be written.
+            ReplacedError: another scaler was started later; this one must end.
+        """
+        for record in self._reader.read(500, READ_S):
+            self._dispatch(record)
+        now = self._clock.monotonic()
+        alive = self.planner.alive(now)
+        leads = self.rivals.leads(now)
+        metrics.LEADS.set(float(leads))
+        if leads and self.detector.settled(now):
+            self.elastic.turn(alive, now)  # first: where a slot should be is forgotten when it has been taken over
+            self._plan(now)
+            asked = self.elastic.ask(alive, self._steady.now_us() / 1e6)
+            if asked is not None:
+                self._write("workers", Plan(version=VERSION, workers=asked, serial=self._words.next("workers")))
+        metrics.WORKERS.labels(state="alive").set(len(alive))
+        metrics.WORKERS.labels(state="wanted").set(self.elastic.rescale.total(alive))
+        metrics.PLAN_SERIAL.set(self.planner.serial)
+        self.outside.export(alive, now)
+        self._producer.poll()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _plan(self, now: float) -> None:
+        for assignment in self.planner.decide(now):
+            self._logger.info(
+                "plan",
+                slot=assignment.slot,
+                owner=assignment.owner,
+                secondary=assignment.secondary,
+                reason=assignment.reason,
+            )
+            self._write(f"assignment/{assignment.slot}", Plan(version=VERSION, assignment=assignment))
+
+    def _dispatch(self, record: Record) -> None:
+        if record.topic == HEARTBEATS:
+            beat = read_message(Heartbeat, record, self._logger)
+            if beat is not None and self._heard.news(beat):
+                self.outside.on_heartbeat(beat, record, old=record.offset < self._beats_end)
+                if record.offset >= self._beats_end:
+                    now = self._clock.monotonic()
+                    self.heartbeats.heard(beat)
+                    self.detector.on_heartbeat(beat, now)
+                    self.rivals.on_heartbeat(beat, now)
+                    self.elastic.on_heartbeat(beat, now)
+        elif record.topic == ACKS:
+            ack = read_message(Ack, record, self._logger)
+            if ack is not None:
+                self.outside.on_ack(ack, record, old=record.offset < self._acks_end)
+        else:
+            plan = read_message(Plan, record, self._logger)
+            if plan is not None:
+                self._on_plan(plan, record.offset)
+
+    def _on_plan(self, plan: Plan, offset: int) -> None:
+        if not self._words.take(plan, offset):
+            return
+        kind = plan.WhichOneof("body")
+        if kind == "assignment":
+            assignment = Assignment()
+            assignment.CopyFrom(plan.assignment)
+            self.planner.on_assignment(assignment)
+        elif kind == "placement":
+            self._placement = plan.placement
+        elif kind == "workers":
+            self.elastic.on_workers(plan.workers)
+
+    def _read_plan(self, seen: int, end: int) -> None:
+        idle = 0
+        while seen < end and idle < IDLE_READS:
+            records = self._reader.read(500, READ_S)
+            idle = 0 if records else idle + 1
+            for record in records:
+                self._dispatch(record)
+                if record.topic == PLAN:
+                    seen = record.offset + 1
+
+    def _place(self) -> None:
+        """Write the placement: the first one, or one for a table that has grown."""
+        known = self._placement
+        before = columns.sensors(b"" if known is None else known.slot)
+        if known is not None:
+            self._table.check_placed(len(before), known.table_sha256)
+            if len(before) == len(self._table):
+                return
+        placed = place_sensors(self._settings, self._table).copy()
+        placed[: len(before)] = before
+        placement = Placement(
+            serial=self._words.next("placement"),
+            slots=self._settings.slots.count,
+            slot=columns.pack_sensors(placed),
+            table_sha256=self._table.digest(),
+        )
+        self._logger.info("placement", sensors=len(placed), slots=self._settings.slots.count)
+        self._write("placement", Plan(version=VERSION, placement=placement))
+        warning = "" if known is not None else budget_warning(self._settings, self._table, placed)
+        if warning:
+            self._logger.warning("too few slots", detail=warning)
+
+    def _write(self, key: str, plan: Plan) -> None:
+        def delivered(error: LogError | None, _offset: int) -> None:
+            if error is not None:
+                self._fatal = error
+
+        self._producer.send(PLAN, 0, key.encode(), plan.SerializeToString(), delivered)

@@ -1,0 +1,138 @@
+"""The slots as seen from outside: what a dead owner can no longer say of itself.
+
+Everything is taken from what the scaler reads anyway, heartbeats and acknowledgements, a few bytes each: no request of
+its own, so that a broker that answers slowly does not hold the scaler up.
+
+- silence: a primary's Level-0-Ack names the last output that `recovered` has taken;
+- Spark's lag: its own Level-0-Ack names the last output that it has taken in;
+- the resume point's age: a Level-1-Ack says when the log appended what stands before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack
+from tsunagi.runtime.names import NO_NAME, Name
+
+SPARK = "spark"
+MARK_S = 0.5
+"""Least time between two marks of what was written when."""
+MAX_MARKS = 2048
+"""Beyond it every second mark goes: an older lag is known less exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One slot at a moment.
+
+    Attributes:
+        protected: a living node owns it, and another one could take it over now.
+        silence_s: since its last output; None = it never wrote one.
+        spark_lag_s: since the oldest output that Spark has not taken in, 0 = none.
+        resume_age_s: age of the newest record before its resume point, or, while it has none, of the first word of an
+            owner; None = no owner was heard of.
+    """
+
+    protected: bool
+    silence_s: float | None
+    spark_lag_s: float
+    resume_age_s: float | None
+
+
+class Watch:
+    """One slot. Times are monotonic seconds of the caller's clock."""
+
+    def __init__(self, slot: int) -> None:
+        self._slot = slot
+        self._epoch = 0
+        self._generation = 0
+        self._last = NO_NAME
+        self._last_at = 0.0
+        self._marks: deque[tuple[float, Name]] = deque()
+        self._mark_s = MARK_S
+        self._spark: Name | None = None
+        self._spark_at = 0.0
+        self._spark_generation = 0
+        self._resume: Level1Ack | None = None
+        self._resume_us = 0
+
+    def on_ack(self, ack: Ack, appended_us: int, at: float, *, old: bool = False) -> None:
+        """Take in an acknowledgement of this slot, in log order.
+
+        Args:
+            appended_us: when the log appended it.
+            at: the same moment by the caller's clock.
+            old: it stood in the log before we came, where compaction has left only the last of each node.
+        """
+        if ack.WhichOneof("body") == "level1":
+            self._on_level1(ack.level1, appended_us)
+        elif ack.level0.node == SPARK:
+            self._on_spark(ack.level0, at)
+        else:
+            self._resume_us = self._resume_us or appended_us
+            self._on_level0(ack.level0, at, old=old)
+
+    def _on_level0(self, ack: Level0Ack, at: float, *, old: bool) -> None:
+        if ack.generation != self._generation:  # the slot's log was made anew: names start again
+            self._marks.clear()
+            self._last = NO_NAME
+        elif ack.epoch < self._epoch:
+            return  # a deposed owner's
+        self._generation, self._epoch = ack.generation, ack.epoch
+        name = Name(ack.last_offset, ack.last_index)
+        if name <= self._last:
+            return
+        self._last, self._last_at = name, at
+        if self._behind(name) and (not self._marks or at - self._marks[-1][0] >= self._mark_s):
+            # What Spark had not taken in before we came has waited since about Spark's last word.
+            since = self._spark_at if old and self._spark is not None and not self._marks else at
+            self._marks.append((since, name))
+            if len(self._marks) > MAX_MARKS:
+                self._marks = deque(islice(self._marks, 0, None, 2))
+                self._mark_s *= 2
+
+    def _on_spark(self, ack: Level0Ack, at: float) -> None:
+        self._spark, self._spark_at = Name(ack.last_offset, ack.last_index), at
+        self._spark_generation = ack.generation
+        while self._marks and not self._behind(self._marks[0][1]):
+            self._marks.popleft()
+        if not self._marks:
+            self._mark_s = MARK_S
+
+    def _on_level1(self, ack: Level1Ack, appended_us: int) -> None:
+        known = self._resume
+        same = known is not None and known.generation == ack.generation
+        if known is not None and same and (ack.epoch, ack.offset) <= (known.epoch, known.offset):
+            return
+        self._resume, self._resume_us = ack, ack.appended_us or appended_us
+
+    def _behind(self, name: Name) -> bool:
+        """Return whether Spark has not taken in an output of this name."""
+        return self._spark is None or self._spark_generation != self._generation or name > self._spark
+
+    def view(self, alive: Mapping[str, Heartbeat], now: float, now_us: int) -> View:
+        """Return how the slot stands.
+
+        Args:
+            alive: the workers that live, by name.
+        """
+        waiting = self._last > NO_NAME and self._behind(self._last)
+        since = self._marks[0][0] if self._marks else self._last_at
+        return View(
+            protected=_protected(self._slot, alive),
+            silence_s=max(0.0, now - self._last_at) if self._last > NO_NAME else None,
+            spark_lag_s=max(0.0, now - since) if waiting else 0.0,
+            resume_age_s=max(0.0, (now_us - self._resume_us) / 1e6) if self._resume_us else None,
+        )
+
+
+def _protected(slot: int, alive: Mapping[str, Heartbeat]) -> bool:
+    parts = [(name, part) for name, beat in alive.items() for part in beat.slots if part.slot == slot]
+    owners = [(part.epoch, name) for name, part in parts if part.role == "primary"]
+    return bool(owners) and any(
+        part.role == "standby" and part.ready and name != max(owners)[1] for name, part in parts
+    )

@@ -1,0 +1,305 @@
+"""The operators of a slot's chain: deterministic, one frame a step in, frames out (A-SAS: the operator part).
+
+Without lock-step ([query] mode = "tuples") the frames are `Run`s: the tuples of some records in a row.
+
+Every operator can write down its whole state between two frames (`context`) and go on from it (`restore`). The law that
+each is tested by: from the start, or restored at any step boundary, the same frames follow.
+
+An operator of one's own is any class with this interface, named in `[query]` as ``use = "module:Class"``; it is made
+with the operator's other keys as keyword arguments, after the slot's configuration.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.recovery.factors import Factors
+from tsunagi.recovery.model import Model
+from tsunagi.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
+from tsunagi.runtime.messages import EXACT
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.frames import Frame, OperatorError, Run
+from tsunagi.slot.recover import Recover
+from tsunagi.slot.tuple_windows import TupleAggregate
+
+__all__ = ["Chain", "Frame", "Operator", "OperatorError", "Run", "Stateless", "build_chain"]
+
+
+class Operator(Protocol):
+    """What a chain is made of."""
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        """Take in one frame; return what follows from it."""
+
+    def context(self) -> bytes:
+        """Return the whole state."""
+
+    def restore(self, context: bytes) -> None:
+        """Go on from a state."""
+
+
+class Stateless:
+    """Part of operators without a state."""
+
+    def context(self) -> bytes:
+        return b""
+
+    def restore(self, context: bytes) -> None:
+        if context:
+            raise OperatorError(f"found a context of {len(context)} bytes for an operator that has no state")
+
+
+class Select(Stateless):
+    """Keeps the rows whose value lies in [at_least, at_most] (selection), and of those the given `share`.
+
+    Which ones is told by a hash of sensor and event time: every replica keeps the same, evenly spread.
+    """
+
+    def __init__(
+        self, config: SlotConfig, *, at_least: float = -np.inf, at_most: float = np.inf, share: float = 1.0
+    ) -> None:
+        del config
+        if not 0.0 <= share <= 1.0:
+            raise OperatorError(f"select: share: found {share}, expected 0 to 1")
+        self._at_least, self._at_most, self._share = float(at_least), float(at_most), float(share)
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        kept = (frame.mean >= self._at_least) & (frame.mean <= self._at_most)
+        if self._share < 1.0:
+            time_us = frame.time_us if isinstance(frame, Run) else np.int64(frame.event_time_us)
+            kept &= _uniform(frame.sensor, time_us) < self._share
+        return (frame if kept.all() else frame.keep(kept),)
+
+
+def _uniform(sensor: Sensors, time_us: npt.NDArray[np.int64] | np.int64) -> Floats:
+    """Return numbers in [0, 1) that look random and depend on the arguments alone (the finalizer of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        mixed = (sensor.astype(np.uint64) << np.uint64(40)) ^ np.asarray(time_us).astype(np.uint64)
+        mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: Floats = (mixed ^ (mixed >> np.uint64(31))) / 2.0**64
+    return found
+
+
+class Project(Stateless):
+    """Keeps the named sensors (projection)."""
+
+    def __init__(self, config: SlotConfig, *, sensors: Sequence[str]) -> None:
+        wanted = set(sensors)
+        self._ids = np.array(
+            [sensor for sensor, name in zip(config.sensors, config.names, strict=True) if name in wanted],
+            dtype=np.uint32,
+        )
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        return (frame.keep(np.isin(frame.sensor, self._ids)),)
+
+
+_AGGREGATES: dict[str, Callable[..., Floats]] = {
+    "sum": np.nansum,
+    "mean": np.nanmean,
+    "min": np.nanmin,
+    "max": np.nanmax,
+}
+
+
+class Aggregate:
+    """Aggregates each sensor over the last `window` steps, every `slide` steps.
+
+    The values of one sensor in successive steps are correlated in an unknown way, so the standard deviation given for a
+    sum is the sum of the standard deviations: an upper bound whatever the correlation. Quality is the worst in the
+    window.
+    """
+
+    def __init__(self, config: SlotConfig, *, function: str = "mean", window: int = 10, slide: int = 1) -> None:
+        if function not in (*_AGGREGATES, "count"):
+            raise OperatorError(f"aggregate: function: found {function!r}, expected sum, count, mean, min or max")
+        if not 1 <= slide <= window:
+            raise OperatorError(f"aggregate: found slide = {slide}, window = {window}; expected 1 <= slide <= window")
+        self._function, self._window, self._slide = function, int(window), int(slide)
+        self._sensor = np.array(config.sensors, dtype=np.uint32)
+        self._rows: deque[npt.NDArray[np.float64]] = deque(maxlen=self._window)  # each float64[4, n]
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        row = np.full((4, len(self._sensor)), np.nan)
+        places = np.searchsorted(self._sensor, frame.sensor)
+        row[:, places] = (frame.mean, frame.sd, frame.quality, frame.bound)
+        self._rows.append(row)
+        if len(self._rows) < self._window or frame.step % self._slide:
+            return ()
+        window = np.stack(self._rows)
+        present = ~np.isnan(window[:, 0])
+        some = present.any(axis=0)
+        window = window[:, :, some]
+        count = present[:, some].sum(axis=0)
+        spread = {"mean": 1.0 / count, "sum": 1.0, "count": 0.0}
+        if self._function == "count":
+            mean = count.astype(np.float64)
+        else:
+            mean = _AGGREGATES[self._function](window[:, 0], axis=0)
+        if self._function in spread:
+            sd = np.nansum(window[:, 1], axis=0) * spread[self._function]
+            bound = np.nansum(window[:, 3], axis=0) * spread[self._function]
+        else:
+            sd, bound = np.nanmax(window[:, 1], axis=0), np.nanmax(window[:, 3], axis=0)
+        quality = np.nanmax(window[:, 2], axis=0).astype(np.uint8)
+        return (Frame(frame.step, frame.event_time_us, self._sensor[some], mean, sd, quality, bound),)
+
+    def context(self) -> bytes:
+        rows = np.stack(self._rows) if self._rows else np.empty((0, 4, len(self._sensor)))
+        return pack_arrays({"rows": rows})
+
+    def restore(self, context: bytes) -> None:
+        self._rows = deque(unpack_arrays(context)["rows"].astype(np.float64), maxlen=self._window)
+
+
+_LEAVE_ROWS_OUT = frozenset({"select", "project", "aggregate"})
+_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": Aggregate, "recover": Recover}
+_TUPLE_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": TupleAggregate}
+
+
+class Chain:
+    """The operators of a slot, first to last; the slot takes one context of the whole."""
+
+    def __init__(self, config: SlotConfig, model: Model | None) -> None:
+        self.mode = config.mode
+        self._config = config
+        self._sensor = np.array(config.sensors, dtype=np.uint32)
+        self._kinds = [str(options["use"]) for options in config.operators]
+        if "recover" in self._kinds and set(self._kinds[: self._kinds.index("recover")]) & _LEAVE_ROWS_OUT:
+            found = ", ".join(self._kinds)
+            raise OperatorError(
+                f"[query] operators: found {found}; expected recover before select, project and aggregate, since it "
+                "cannot tell a row that they left out from one that was lost"
+            )
+        if "recover" in self._kinds and config.mode == "tuples":
+            raise OperatorError('[query] operators: recover needs steps, found mode = "tuples"')
+        self._operators = [_make(config, dict(options), model) for options in config.operators]
+
+    def set_model(self, model: Model | None) -> None:
+        """Put another model in force; the recovery starts from it afresh, other operators keep their state."""
+        for place, kind in enumerate(self._kinds):
+            if kind == "recover":
+                self._operators[place] = Recover(self._config, model=model)
+
+    def follow(self, model: Model, step: int) -> None:
+        """Let the recovery go on with a refit of its model; `step` is the last one that closed."""
+        for recover in self._recovers():
+            recover.follow(model, step)
+
+    def aim(self, config: SlotConfig) -> None:
+        """Go by another eps, delta and treatment of unbounded values; all state stays."""
+        self._config = config
+        for recover in self._recovers():
+            recover.aim(config)
+
+    def set_helpers(self, sensors: Sequence[int], names: Sequence[str], step: int) -> None:
+        """Let the recovery use these sensors of other slots; they replace those before. `step` as in `follow`."""
+        for recover in self._recovers():
+            recover.set_helpers(sensors, names, step)
+
+    def operations(self, values: Floats) -> float:
+        """Return about how many multiplications a step with these readings takes, float64[n], NaN = missing."""
+        return sum(recover.operations(values) for recover in self._recovers())
+
+    def _recovers(self) -> list[Recover]:
+        return [operator for operator in self._operators if isinstance(operator, Recover)]
+
+    @property
+    def recover(self) -> Recover | None:
+        """The chain's operator of this kind, if it has one."""
+        return next(iter(self._recovers()), None)
+
+    def set_factors(self, factors: Factors) -> None:
+        """Put the owner's calibration in force; nothing changes if it is not of the slot's sensors."""
+        if factors.base.shape == factors.group.shape == self._sensor.shape:
+            for recover in self._recovers():
+                recover.set_factors(factors)
+
+    def distrust(self, sensor: int, *, out: bool) -> None:
+        """Let a sensor's readings count as missing in the recovery, or no longer; unknown sensors are passed over."""
+        for place in np.flatnonzero(self._sensor == sensor).tolist():
+            for recover in self._recovers():
+                recover.distrust(place, out=out)
+
+    def process(self, step: int, values: Floats, helpers: Mapping[int, float] = MappingProxyType({})) -> list[Frame]:
+        """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain.
+
+        Args:
+            helpers: readings of sensors of other slots, by sensor.
+        """
+        for recover in self._recovers():
+            recover.hear(helpers)
+        zeros = np.zeros(len(values))
+        exact = np.full(len(values), EXACT, dtype=np.uint8)
+        frames = self._through(Frame(step, step * self._config.slide_us, self._sensor, values, zeros, exact, zeros))
+        return [frame.keep(~np.isnan(frame.mean)) for frame in frames]
+
+    def process_run(self, run: Run) -> list[Run]:
+        """Take in the tuples of some records; return what leaves the chain.
+
+        Raises:
+            TypeError: an operator of one's own has made something else of a run.
+        """
+        runs = []
+        for frame in self._through(run):
+            if not isinstance(frame, Run):
+                raise TypeError(f"[query] operators: found {type(frame).__name__} made of a Run, expected a Run")
+            runs.append(frame)
+        return runs
+
+    def _through(self, first: Frame) -> list[Frame]:
+        frames = [first]
+        with np.errstate(all="ignore"):  # infinite readings are data, and no reason to fill a log with warnings
+            for operator in self._operators:
+                frames = [out for frame in frames for out in operator.process(frame)]
+        return frames
+
+    def context(self) -> dict[str, bytes]:
+        """Return the state of all operators."""
+        names = (f"{place}:{kind}" for place, kind in enumerate(self._kinds))
+        return {name: operator.context() for name, operator in zip(names, self._operators, strict=True)}
+
+    def restore(self, contexts: dict[str, bytes]) -> None:
+        """Go on from the state of all operators."""
+        for place, (kind, operator) in enumerate(zip(self._kinds, self._operators, strict=True)):
+            operator.restore(contexts[f"{place}:{kind}"])
+
+
+def _make(config: SlotConfig, options: dict[str, Any], model: Model | None) -> Operator:
+    kind = str(options.pop("use"))
+    if kind == "recover":
+        options["model"] = model
+    made = (_TUPLE_KINDS if config.mode == "tuples" else _KINDS).get(kind)
+    if made is None:
+        module, colon, name = kind.partition(":")
+        if not colon:
+            raise OperatorError(
+                f"[query] operators: found use = {kind!r}, expected {', '.join(_KINDS)} or module:Class"
+            )
+        try:
+            made = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise OperatorError(f"[query] operators: use = {kind!r}: {error}") from None
+    try:
+        operator: Operator = made(config, **options)
+    except TypeError as error:
+        raise OperatorError(f"[query] operators: {kind}: {error}") from None
+    return operator
+
+
+def build_chain(config: SlotConfig, model: Model | None) -> Chain:
+    """Make a slot's chain.
+
+    Raises:
+        OperatorError: an operator is unknown or cannot be made from its options.
+    """
+    return Chain(config, model)

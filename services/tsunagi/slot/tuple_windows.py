@@ -1,0 +1,82 @@
+"""Aggregates over the last tuples of each sensor, for queries without lock-step (CQL's [Rows N], as in A-SAS)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tsunagi.runtime.columns import Floats, pack_arrays, unpack_arrays
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.frames import Frame, OperatorError, Run, measured_run
+
+FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
+    "sum": lambda windows: windows.sum(axis=1),
+    "count": lambda windows: np.full(len(windows), float(windows.shape[1])),
+    "mean": lambda windows: windows.mean(axis=1),
+    "min": lambda windows: windows.min(axis=1),
+    "max": lambda windows: windows.max(axis=1),
+}
+"""Each from float64[m, window] to float64[m]. A window is reduced by itself, so a run's cut changes no bit of it."""
+
+
+class TupleAggregate:
+    """Aggregates each sensor's last `window` tuples, first when it has so many and then at every `slide`-th.
+
+    The values are taken as exact. The result stands where the tuple stood that completed the window.
+    """
+
+    def __init__(self, config: SlotConfig, *, function: str = "mean", window: int = 100, slide: int = 10) -> None:
+        if function not in FUNCTIONS:
+            raise OperatorError(f"aggregate: function: found {function!r}, expected {', '.join(FUNCTIONS)}")
+        if not 1 <= slide <= window:
+            raise OperatorError(f"aggregate: found slide = {slide}, window = {window}; expected 1 <= slide <= window")
+        self._reduce = FUNCTIONS[function]
+        self._window, self._slide = int(window), int(slide)
+        self._sensor = np.array(config.sensors, dtype=np.uint32)
+        self._seen = np.zeros(len(self._sensor), dtype=np.int64)
+        self._last = np.zeros((len(self._sensor), self._window - 1))  # in order of time, the newest at the end
+
+    def process(self, frame: Frame) -> Sequence[Frame]:
+        assert isinstance(frame, Run)  # noqa: S101 - the chain sees to it; for the type checker
+        if np.isnan(frame.mean).any():
+            frame = frame.keep(~np.isnan(frame.mean))
+        if not len(frame.mean):
+            return ()
+        before = self._window - 1
+        # Rows of one sensor together, each sensor's behind a block of what it had before: then a window is a slice.
+        place = np.searchsorted(self._sensor, frame.sensor)
+        order = np.argsort(place, kind="stable")
+        present, first, count = np.unique(place[order], return_index=True, return_counts=True)
+        which = np.repeat(np.arange(len(present)), count)
+        rank = np.arange(len(order)) - first[which]
+        begin = first + np.arange(len(present)) * before
+        values = np.empty(len(order) + len(present) * before)
+        at = begin[which] + before + rank
+        values[at] = frame.mean[order]
+        history = begin[:, None] + np.arange(before)
+        values[history] = self._last[present]
+        total = self._seen[present][which] + rank + 1
+        self._last[present] = values[history + count[:, None]]
+        self._seen[present] += count
+        due = (total >= self._window) & ((total - self._window) % self._slide == 0)
+        if not due.any():
+            return ()
+        rows = order[due]
+        windows = values[at[due][:, None] + np.arange(-before, 1)]
+        in_log_order = np.argsort(rows)
+        rows, results = rows[in_log_order], self._reduce(windows)[in_log_order]
+        times, origin = frame.time_us[rows], frame.origin[rows]
+        return (measured_run(frame.step, frame.event_time_us, frame.sensor[rows], results, times, origin),)
+
+    def context(self) -> bytes:
+        """Return the state, of those sensors that have one: a context is small, and a slot's sensors may be many."""
+        some = np.flatnonzero(self._seen)
+        return pack_arrays({"place": some, "seen": self._seen[some], "last": self._last[some]})
+
+    def restore(self, context: bytes) -> None:
+        arrays = unpack_arrays(context)
+        some = arrays["place"].astype(np.intp)
+        self._seen[:] = 0
+        self._seen[some] = arrays["seen"].astype(np.int64)
+        self._last[some] = arrays["last"].astype(np.float64)

@@ -1,0 +1,199 @@
+"""A slot without lock-step: each tuple is processed as it comes (architecture, "Step", at its end).
+
+There is nothing to wait for, so nothing to close: what the log says of an edge only tells which batches count. A batch
+has a number instead of a step, greater than that of the edge's batch before it (its event time, as a rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tsunagi.runtime.columns import Sensors, floats, sensors
+from tsunagi.runtime.messages import EdgeState, TupleBatch
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.frames import Integers, Run, measured_run
+from tsunagi.slot.packed import Columns, Packed
+from tsunagi.slot.steps import NOT_YET, ClosedStep, Edge, restore_edges, states_of
+
+MAX_RECORDS, MAX_BYTES = 128, 320_000
+"""Records of a run, and their bytes, of which a tuple has 16: enough that a run costs nothing by itself, few enough
+that its columns stay in a core's cache, and that it takes no time worth speaking of when a tuple suddenly costs a
+hundred times what it did."""
+
+
+class Batches:
+    """Batches of a slot's log in a row, by field: each field of a message is read once."""
+
+    __slots__ = ("counts", "edges", "event_times", "incarnations", "messages", "sensors", "steps", "values")
+
+    def __init__(self, batches: Sequence[TupleBatch]) -> None:
+        self.messages = batches
+        self.edges = [batch.edge for batch in batches]
+        self.incarnations = [batch.incarnation for batch in batches]
+        self.steps = [batch.step for batch in batches]
+        self.event_times = [batch.event_time_us for batch in batches]
+        self.sensors = [batch.sensor for batch in batches]
+        self.values = [batch.value for batch in batches]
+        self.counts = [batch.count for batch in batches]
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+
+class TupleBook:
+    """What the log has said of a slot's edges; the counterpart of `tsunagi.slot.steps.StepBook`.
+
+    Attributes:
+        cursor: one more than the greatest number seen.
+        edges: `out_from` stays as it is: nobody is waited for.
+    """
+
+    punctuated = NOT_YET
+
+    def __init__(self, config: SlotConfig, cursor: int = NOT_YET) -> None:
+        self.cursor = cursor
+        self.edges = {edge: Edge() for edge in sorted(set(config.edges))}
+        self._config = config
+        self._number = {edge: number for number, edge in enumerate(self.edges)}
+        # The edge of each sensor id, -1 = not of this slot; one more at the end for all greater ids.
+        self._owner = np.full(max(config.sensors, default=-1) + 2, -1, dtype=np.int64)
+        self._owner[list(config.sensors)] = [self._number[edge] for edge in config.edges]
+
+    def accept(self, batch: TupleBatch, appended_us: int) -> str:
+        """Take in one batch; return "" if it counts, else why it does not."""
+        refused, _ = self.accept_run(Batches([batch]), [appended_us])
+        return refused[0][0] if refused else ""
+
+    def accept_run(self, batches: Batches, appended_us: Sequence[int]) -> tuple[dict[int, tuple[str, int]], Run]:
+        """Take in batches in the order of the log; return those that do not count, and the rows of the others.
+
+        Returns:
+            Place among the batches -> (reason, as `StepBook.accept` names it; the cursor when it was reached).
+        """
+        reasons = self._malformed(batches)
+        sizes = np.array([len(sensor) >> 2 for sensor in batches.sensors], dtype=np.int64)
+        if reasons:
+            sizes[list(reasons)] = 0
+            ids = sensors(b"".join([ids for place, ids in enumerate(batches.sensors) if place not in reasons]))
+            values = floats(b"".join([value for place, value in enumerate(batches.values) if place not in reasons]))
+        else:
+            ids, values = sensors(b"".join(batches.sensors)), floats(b"".join(batches.values))
+        origin = np.repeat(np.arange(len(batches)), sizes)
+        self._judge(batches, ids, origin, sizes, reasons)
+        refused = self._advance(batches, appended_us, reasons)
+        if refused:
+            counts = np.ones(len(batches), dtype=bool)
+            counts[list(refused)] = False
+            kept = counts[origin]
+            ids, values, origin = ids[kept], values[kept], origin[kept]
+        times = np.array(batches.event_times, dtype=np.int64)[origin]
+        return refused, measured_run(batches.steps[-1], batches.event_times[-1], ids, values, times, origin)
+
+    def _malformed(self, batches: Batches) -> dict[int, str]:
+        """Return place -> reason of what cannot be read as rows."""
+        known = self._number
+        return {
+            place: "damaged" if edge in known else "unknown-edge"
+            for place, (edge, sensor, value, count) in enumerate(
+                zip(batches.edges, batches.sensors, batches.values, batches.counts, strict=True)
+            )
+            if edge not in known
+            or len(value) != 2 * len(sensor)
+            or len(sensor) & 3
+            or (count and len(count) != len(sensor))
+        }
+
+    def _judge(
+        self, batches: Batches, ids: Sensors, origin: Integers, sizes: Integers, reasons: dict[int, str]
+    ) -> None:
+        """Refuse batches whose sensors are not their edge's, or not ascending."""
+        number = self._number
+        owner = np.repeat(np.array([number.get(edge, -1) for edge in batches.edges], dtype=np.int64), sizes)
+        stranger = self._owner[np.minimum(ids, len(self._owner) - 1)] != owner
+        if stranger.any():
+            reasons.update(dict.fromkeys(origin[stranger].tolist(), "unknown-sensor"))
+        falling = (ids[1:] <= ids[:-1]) & (origin[1:] == origin[:-1])
+        if falling.any():
+            reasons.update(dict.fromkeys(origin[1:][falling].tolist(), "damaged"))
+
+    def _advance(
+        self, batches: Batches, appended_us: Sequence[int], reasons: dict[int, str]
+    ) -> dict[int, tuple[str, int]]:
+        """Move the edges on, in the order of the log; return what does not count."""
+        refused = {}
+        ahead_us, cursor = self._config.max_ahead_us, self.cursor
+        columns = zip(batches.edges, batches.incarnations, batches.steps, batches.event_times, appended_us, strict=True)
+        for place, (name, incarnation, step, event_time_us, appended) in enumerate(columns):
+            if place in reasons:
+                refused[place] = reasons[place], cursor
+                continue
+            edge = self.edges[name]
+            if incarnation < edge.incarnation:
+                refused[place] = "replaced", cursor
+            elif event_time_us > appended + ahead_us:
+                refused[place] = "ahead", cursor
+            elif step <= edge.last_step:
+                edge.incarnation = incarnation
+                refused[place] = "duplicate", cursor
+            else:
+                edge.incarnation = incarnation
+                edge.last_step = step
+                if step >= cursor:
+                    cursor = step + 1
+        self.cursor = cursor
+        return refused
+
+    # ---- nothing waits, so these have nothing to say
+
+    def edge_out(self, name: str, from_step: int, appended_us: int) -> None:
+        """Pass over an EdgeOut: nobody is waited for."""
+
+    def punctuate(self, step: int) -> None:
+        """Pass over a Punctuation: nothing waits for a time."""
+
+    def awaited(self, step: int) -> list[str]:
+        """Return the edges that a step waits for: none."""
+        del step
+        return []
+
+    def close(self) -> list[ClosedStep]:
+        """Return the steps that have closed: there are none."""
+        return []
+
+    def open_batches(self) -> list[TupleBatch]:
+        """Return the batches of open steps: there are none."""
+        return []
+
+    def lent_batches(self) -> list[TupleBatch]:
+        """Return the helpers' batches of open steps: there are none."""
+        return []
+
+    # ---- contexts
+
+    def edge_states(self) -> list[EdgeState]:
+        """Return the edges for a context."""
+        return states_of(self.edges)
+
+    def restore(self, edges: Sequence[EdgeState], batches: Sequence[TupleBatch]) -> None:
+        """Take over what a context holds."""
+        del batches
+        restore_edges(self.edges, edges)
+
+
+def split(run: Run, batches: Batches) -> Iterator[tuple[int, Packed]]:
+    """Yield the rows of each record that has any: (its place in the run, the rows), in order."""
+    missing = np.isnan(run.mean)
+    if missing.any():
+        run = run.keep(~missing)
+    origin = run.origin
+    if not len(origin):
+        return
+    columns = Columns(run)
+    starts = np.flatnonzero(np.diff(origin, prepend=-1))
+    begins = starts.tolist()
+    ends = [*begins[1:], len(origin)]
+    steps, times = batches.steps, batches.event_times
+    for place, begin, end in zip(origin[starts].tolist(), begins, ends, strict=True):
+        yield place, Packed(steps[place], times[place], columns, begin, end)

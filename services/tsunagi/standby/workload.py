@@ -1,0 +1,99 @@
+"""How long a worker's loop may be on what it does, told by the kind of work.
+
+One record in twenty closes a step and costs all the arithmetic; one in a million puts a model in force. What a record
+costs on average says nothing of these. So whoever begins a piece of work that is known to be long announces how many
+operations it takes, and the heartbeats tell the others how long that may last. Work that was not announced is short.
+
+The loop writes, the heartbeats' thread reads; each reads or replaces one value at a time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tsunagi.standby.detector import MIN_STALL_S
+
+SLOWEST = 5e8
+"""Multiplications a second of a core that shares its machine with twenty processes; alone it does 20 times as many."""
+
+TURN_OPERATIONS = 1e9
+"""Announced operations after which the loop looks at the clock, its readers and its other slots again."""
+
+
+class Piece(NamedTuple):
+    """One piece of work, or the pause between two turns of the loop.
+
+    Attributes:
+        turn: number of the piece that the loop's turn began with; 0 = a pause.
+        number: counts up over all pieces.
+        limit_s: how long it may last.
+    """
+
+    turn: int
+    number: int
+    limit_s: float
+
+
+class Look(NamedTuple):
+    """What the heartbeats see, in monotonic seconds: since when the turn lasts, and when its present piece is overdue.
+
+    `since` is None in a pause.
+    """
+
+    since: float | None
+    due: float
+
+
+class Workload:
+    """What the loop of one replica is on.
+
+    Attributes:
+        operations: announced since `begin`.
+    """
+
+    def __init__(self) -> None:
+        self.operations = 0.0
+        self._count = 0
+        self._piece = Piece(0, 0, MIN_STALL_S)
+        self._turn_seen = self._piece_seen = -1  # what the heartbeats saw last, and since when
+        self._turn_at = self._piece_at = 0.0
+
+    @property
+    def heavy(self) -> bool:
+        """Whether so much has been announced since `begin` that the loop should look around."""
+        return self.operations > TURN_OPERATIONS
+
+    @property
+    def on(self) -> bool:
+        """Whether a turn has begun and not ended."""
+        return self._piece.turn != 0
+
+    def begin(self, usual_s: float) -> None:
+        """Begin a turn; what is not announced may last this long, seconds, or `MIN_STALL_S`."""
+        self._count += 1
+        self.operations = 0.0
+        self._piece = Piece(self._count, self._count, max(MIN_STALL_S, usual_s))
+
+    def announce(self, operations: float) -> None:
+        """Begin a piece of work of so many multiplications."""
+        self.operations += operations
+        self._count += 1
+        self._piece = Piece(self._piece.turn, self._count, max(self._piece.limit_s, MIN_STALL_S + operations / SLOWEST))
+
+    def end(self) -> None:
+        """End the turn: a pause follows."""
+        self._count += 1
+        self._piece = Piece(0, self._count, MIN_STALL_S)
+
+    def look(self, now: float) -> Look:
+        """Return what the loop is on.
+
+        To be called by the heartbeats alone, once each. A piece counts from when they saw it first, so the times are
+        right to one heartbeat.
+        """
+        piece = self._piece
+        if piece.turn != self._turn_seen:
+            self._turn_seen, self._turn_at = piece.turn, now
+        if piece.number != self._piece_seen:
+            self._piece_seen, self._piece_at = piece.number, now
+        return Look(self._turn_at if piece.turn else None, self._piece_at + piece.limit_s)

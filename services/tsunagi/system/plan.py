@@ -1,0 +1,85 @@
+"""Writing to `plan` by hand: what commands ask of a running system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import structlog
+
+from tsunagi.runtime.log import PLAN, Log, LogError
+from tsunagi.runtime.messages import Plan
+from tsunagi.runtime.plan import Words
+from tsunagi.runtime.reading import read_message
+from tsunagi.runtime.settings import Settings
+from tsunagi.system.topics import read_partition, tool_log
+
+_SEND_S = 10.0
+_TRIES = 5
+
+
+def write_plan(settings: Settings, records: Mapping[str, Plan]) -> None:
+    """Append records, by key, so that they are in force: each with a serial above the last one's.
+
+    Raises:
+        LogError: the broker does not take one, or others keep writing at the same moment.
+    """
+    append_plan(tool_log(settings, "plan"), records)
+
+
+def append_plan(source: Log, records: Mapping[str, Plan]) -> None:
+    """Do the same, on a log that is there."""
+    left = dict(records)
+    words = _words(source)
+    for _ in range(_TRIES):
+        for key, plan in left.items():
+            plan.serial = words.in_force(key)[0] + 1
+        places = _append(source, left)
+        words = _words(source)
+        # Whoever wrote the same serial a moment before us was first; a greater one is a later word, and may stand.
+        found = {key: words.in_force(key) for key in left}
+        left = {
+            key: plan
+            for key, plan in left.items()
+            if found[key][0] <= plan.serial and found[key] != (plan.serial, places[key])
+        }
+        if not left:
+            return
+    raise LogError(f"plan: others write {', '.join(left)} at the same time, {_TRIES} times in a row")
+
+
+def _words(source: Log) -> Words:
+    words, logger = Words(), structlog.get_logger("tsunagi.plan")
+    for record in read_partition(source, PLAN, 0):
+        plan = read_message(Plan, record, logger)
+        if plan is not None:
+            words.take(plan, record.offset)
+    return words
+
+
+def _append(source: Log, records: Mapping[str, Plan]) -> dict[str, int]:
+    """Append records; return where each stands."""
+    producer = source.producer()
+    failed: list[LogError] = []
+    places: dict[str, int] = {}
+
+    def delivered(key: str, error: LogError | None, offset: int) -> None:
+        places[key] = offset
+        if error is not None:
+            failed.append(error)
+
+    try:
+        for key, plan in records.items():
+            producer.send(PLAN, 0, key.encode(), plan.SerializeToString(), partial(delivered, key))
+        left = producer.flush(_SEND_S)
+    except LogError:
+        if failed:  # what the broker said of the record tells more than that the producer has ended
+            raise failed[0] from None
+        raise
+    finally:
+        producer.close()
+    if failed:
+        raise failed[0]
+    if left:
+        raise LogError(f"plan: the broker did not take {left} of {len(records)} records within {_SEND_S:g} s")
+    return places

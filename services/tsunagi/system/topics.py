@@ -1,0 +1,80 @@
+"""A system's log as its tools see it, and topics read whole."""
+
+from __future__ import annotations
+
+import time
+
+from tsunagi.runtime.auth import authenticated
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import Log, LogError, Position, Reader, Record
+from tsunagi.runtime.settings import Settings
+
+_READ_RECORDS = 2000
+_READ_S = 2.0
+_IDLE_READS = 5
+_CONNECT_S = 15.0
+"""The first answer to a new client needs a connection, which takes seconds on a busy machine."""
+_PAUSE_S = 0.05
+
+
+def tool_log(settings: Settings, client_id: str) -> Log:
+    """Return the log for a command of the user's: the client library says nothing of its own on the terminal.
+
+    Raises:
+        ConfigError: see `tsunagi.runtime.auth.authenticated`.
+    """
+    return authenticated(quiet_log(settings, client_id), settings)
+
+
+def quiet_log(settings: Settings, client_id: str) -> KafkaLog:
+    """Return the same with what only Kafka can do (topics, users), and without `[security]`."""
+    options = {"log_level": 0, **settings.kafka.options}
+    return KafkaLog(settings.kafka.model_copy(update={"options": options}), client_id=client_id)
+
+
+def read_topic(source: Log, topic: str) -> dict[int, list[Record]]:
+    """Read all that a topic holds now, by partition.
+
+    Raises:
+        LogError: see `read_partition`.
+    """
+    return {partition: read_partition(source, topic, partition) for partition in range(source.partitions(topic))}
+
+
+def wait_for_range(reader: Reader, topic: str, partition: int, deadline: float) -> tuple[int, int]:
+    """Return a partition's first offset and its end; ask again until `deadline`, monotonic seconds.
+
+    Raises:
+        LogError: the partition did not answer by then.
+    """
+    while True:
+        try:
+            return reader.range(topic, partition)
+        except LogError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def read_partition(source: Log, topic: str, partition: int) -> list[Record]:
+    """Read all that a partition holds now.
+
+    Raises:
+        LogError: the log does not answer, or gives less than it says it has.
+    """
+    reader = source.reader()
+    records: list[Record] = []
+    try:
+        low, high = wait_for_range(reader, topic, partition, time.monotonic() + _CONNECT_S)
+        reader.assign([Position(topic, partition, low)])
+        idle = 0
+        while low < high and (not records or records[-1].offset < high - 1):
+            fresh = reader.read(_READ_RECORDS, _READ_S)
+            idle = 0 if fresh else idle + 1
+            if idle == _IDLE_READS:
+                end = records[-1].offset + 1 if records else low
+                raise LogError(f"{topic}/{partition}: read up to {end} only, expected {high}")
+            records.extend(record for record in fresh if record.offset < high)
+    finally:
+        reader.close()
+    return records

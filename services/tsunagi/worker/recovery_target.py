@@ -1,0 +1,38 @@
+"""What the recovery aims at, as somebody asks for it while it runs (`RecoveryTarget` in `plan`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from structlog.stdlib import BoundLogger
+
+from tsunagi.runtime.messages import RecoveryTarget
+from tsunagi.runtime.settings import Recovery, Settings
+
+FIELDS = ("eps", "delta", "helpers", "unbounded")
+
+
+def merged(settings: Recovery, fields: dict[str, Any]) -> Recovery:
+    """Return the settings with some fields otherwise.
+
+    Raises:
+        ValidationError: a value cannot be.
+    """
+    return Recovery(**settings.model_dump() | fields)
+
+
+def with_target(settings: Settings, asked: RecoveryTarget | None, logger: BoundLogger | None = None) -> Settings:
+    """Return the settings that hold while this is asked.
+
+    A target that cannot be is refused in the log of the process, and counts as none: a worker must not end by a wish.
+    """
+    if asked is None or asked.as_configured:
+        return settings
+    fields = {name: getattr(asked, name) for name in FIELDS if asked.HasField(name)}
+    try:
+        return settings.model_copy(update={"recovery": merged(settings.recovery, fields)})
+    except ValidationError as error:
+        if logger is not None:
+            logger.warning("a target that cannot be", detail=str(error))
+        return settings

@@ -1,0 +1,71 @@
+"""The worker process: parse nothing, decide nothing; set up, loop, close."""
+
+from __future__ import annotations
+
+from tsunagi.runtime import logs
+from tsunagi.runtime.acls import needed
+from tsunagi.runtime.auth import authenticated
+from tsunagi.runtime.clock import SystemClock
+from tsunagi.runtime.collector import relax
+from tsunagi.runtime.health import HealthServer
+from tsunagi.runtime.kafka import KafkaLog, wait_for_topics
+from tsunagi.runtime.loop import StopFlag
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import LOCAL, ConfigError, Settings
+from tsunagi.system.identity import belong
+from tsunagi.system.processes import enrol
+from tsunagi.worker.host import Host
+
+
+def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = "") -> int:
+    """Run a worker until it is told to stop.
+
+    Args:
+        node: its name; unique among all that run at the same time.
+        service: the name it goes by in its logs; the roles it plays are decided by the slots' logs.
+        kind: its type, whose limit it keeps to ([scaler.sizes]); "" = local.
+
+    Raises:
+        ConfigError, SensorsError, ModelError: what it was given cannot be used.
+        LogError: the log is lost for good.
+    """
+    logger = logs.configure(service, level=settings.log_level, node=node)
+    table = read_sensors(settings.sensors)
+    if node in table.edges:
+        raise ConfigError(f"--node: found {node!r}, expected another name than that of an edge in {settings.sensors}")
+    enrol(settings.state, node, "worker")
+    stop = StopFlag()
+    log = KafkaLog(settings.kafka, client_id=node)
+    signed = authenticated(log, settings)
+    found = wait_for_topics(log, settings, stop.is_set, logger, needed("gateway"))
+    if found is None:
+        return 0
+    settings = found
+    belong(settings, signed)
+    host = Host(settings, node, table, signed, SystemClock(), logger, limit=limit_of(settings, kind))
+    health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
+    host.heartbeats.metrics_host, host.heartbeats.metrics_port = settings.metrics.advertised, health.port
+    host.start()
+    relax()
+    logger.info("started", metrics_port=health.port)
+    try:
+        while not stop.is_set():
+            host.step()
+    finally:
+        host.close()
+        health.close()
+        log.close()
+    logger.info("stopped")
+    return 0
+
+
+def limit_of(settings: Settings, kind: str) -> float | None:
+    """Return what a worker of a type keeps itself to, tuples/s; None = as fast as it can.
+
+    Raises:
+        ConfigError: there is no such type.
+    """
+    size = settings.scaler.sizes.get(kind or LOCAL)
+    if kind not in {"", LOCAL} and size is None:
+        raise ConfigError(f"--type: found {kind!r}, expected one of {', '.join(settings.scaler.sizes) or 'none'}")
+    return None if size is None else size.limit

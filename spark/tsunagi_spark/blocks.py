@@ -1,0 +1,197 @@
+"""What goes from the decoding stage to the cores: one Arrow row per (slot, P-SORT core), columns as bytes.
+
+So Spark shuffles a few blocks a batch and never a row; the numbers pass through it as they stand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tsunagi.runtime.columns import Bytes, Floats, Sensors
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.layout import Ints
+
+
+@dataclass(slots=True)
+class Rows:
+    """Recovered values, column by column; all of one length.
+
+    Attributes:
+        sensor: uint32[n].
+        step: int64[n].
+        mean, sd, bound: float64[n].
+        quality: uint8[n].
+    """
+
+    sensor: Sensors
+    step: Ints
+    mean: Floats
+    sd: Floats
+    quality: Bytes
+    bound: Floats
+
+    NAMES: ClassVar[tuple[str, ...]] = ("sensor", "step", "mean", "sd", "quality", "bound")
+    TYPES: ClassVar[dict[str, str]] = {
+        "sensor": "<u4",
+        "step": "<i8",
+        "mean": "<f8",
+        "sd": "<f8",
+        "quality": "u1",
+        "bound": "<f8",
+    }
+
+    def __len__(self) -> int:
+        return len(self.sensor)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return name -> column."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def take(self, which: npt.NDArray[Any] | slice) -> Rows:
+        """Return some of the rows: by a mask, by positions or a slice."""
+        return Rows(**{name: column[which] for name, column in self.columns().items()})
+
+    @staticmethod
+    def empty() -> Rows:
+        """Return no rows."""
+        return Rows(**{name: np.zeros(0, dtype=kind) for name, kind in Rows.TYPES.items()})
+
+    @staticmethod
+    def concatenate(parts: Iterable[Rows]) -> Rows:
+        """Return the rows of all parts, one after the other."""
+        found = [part for part in parts if len(part)]
+        if not found:
+            return Rows.empty()
+        if len(found) == 1:
+            return found[0]
+        return Rows(**{name: np.concatenate([getattr(part, name) for part in found]) for name in Rows.NAMES})
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the decoding of one slot's records came to.
+
+    Attributes:
+        placed: records that were kept and say when they came; the next two are sums over them.
+        gateway_us: from the append of an output's last input to its own in `recovered`, both by the broker's clock.
+        waited_us: from there until it was read.
+    """
+
+    records: int = 0
+    rows: int = 0
+    repeats: int = 0
+    late_records: int = 0
+    late_rows: int = 0
+    dead_records: int = 0
+    nan_rows: int = 0
+    placed: int = 0
+    gateway_us: int = 0
+    waited_us: int = 0
+
+    def add(self, other: Counters) -> None:
+        """Add another count to this one."""
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
+    def as_dict(self) -> dict[str, int]:
+        """Return name -> count."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+@dataclass(slots=True)
+class Block:
+    """What one slot's records of a batch hold for one core.
+
+    Attributes:
+        mark: how far the slot has been read, this batch included.
+        counters: of the slot, the same in every core's block.
+        steps: int64[records], the steps of the records, ascending.
+        appended_us: int64[records], when the inputs behind them were appended.
+    """
+
+    core: int
+    slot: int
+    mark: Mark
+    counters: Counters
+    steps: Ints
+    appended_us: Ints
+    rows: Rows
+
+
+SCHEMA = pa.schema(
+    [
+        ("core", pa.int32()),
+        ("slot", pa.int32()),
+        ("head", pa.binary()),
+        ("steps", pa.binary()),
+        ("appended_us", pa.binary()),
+        *((name, pa.binary()) for name in Rows.NAMES),
+    ]
+)
+"""Of the rows between the stages."""
+
+BATCH_BYTES = 16_000_000
+"""After so much a record batch is full."""
+
+SQL = "core int, slot int, head binary, steps binary, appended_us binary, " + ", ".join(
+    f"`{name}` binary" for name in Rows.NAMES
+)
+"""The same schema as Spark writes it."""
+
+
+def to_arrow(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+    """Write blocks: small ones share a record batch (one costs 0.1 ms), none grows past what Arrow holds (2 GiB)."""
+    gathered: list[list[Any]] = []
+    size = 0
+    for block in blocks:
+        head = json.dumps({"mark": block.mark, "counters": block.counters.as_dict()}).encode()
+        cells: list[Any] = [head, block.steps.tobytes(), block.appended_us.tobytes()]
+        cells += [
+            np.ascontiguousarray(getattr(block.rows, name), dtype=kind).tobytes() for name, kind in Rows.TYPES.items()
+        ]
+        gathered.append([block.core, block.slot, *cells])
+        size += sum(map(len, cells))
+        if size >= BATCH_BYTES:
+            yield _record_batch(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield _record_batch(gathered)
+
+
+def _record_batch(rows: list[list[Any]]) -> pa.RecordBatch:
+    columns = zip(zip(*rows, strict=True), SCHEMA, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(cells, type=field.type) for cells, field in columns], schema=SCHEMA)
+
+
+def from_arrow(batches: Iterable[pa.RecordBatch]) -> list[Block]:
+    """Read blocks, sorted by slot and place: in a shuffle they arrive in any order."""
+    blocks = []
+    for batch in batches:
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        for number in range(batch.num_rows):
+            head = json.loads(columns["head"][number].as_py())
+            rows = Rows(
+                **{
+                    name: np.frombuffer(columns[name][number].as_buffer(), dtype=kind)
+                    for name, kind in Rows.TYPES.items()
+                }
+            )
+            blocks.append(
+                Block(
+                    core=columns["core"][number].as_py(),
+                    slot=columns["slot"][number].as_py(),
+                    mark=Mark.of(head["mark"]),
+                    counters=Counters(**head["counters"]),
+                    steps=np.frombuffer(columns["steps"][number].as_buffer(), dtype="<i8"),
+                    appended_us=np.frombuffer(columns["appended_us"][number].as_buffer(), dtype="<i8"),
+                    rows=rows,
+                )
+            )
+    return sorted(blocks, key=lambda block: (block.slot, block.mark.read_to))

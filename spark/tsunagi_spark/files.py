@@ -1,0 +1,52 @@
+"""The thread of the driver that keeps `[results] files` up; see tsunagi.runtime.result_files."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from tsunagi.runtime import metrics
+from tsunagi.runtime.log import Log
+from tsunagi.runtime.result_files import ResultFiles
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Settings
+
+_CLOSE_S = 10.0
+
+
+class FilesThread:
+    """Writes the files until it is closed.
+
+    Raises:
+        ConfigError, LogError: see `ResultFiles`.
+    """
+
+    def __init__(self, log: Log, settings: Settings) -> None:
+        self._files = ResultFiles(log, settings, lambda: read_sensors(settings.sensors))
+        self._stopping = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="files", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """End the thread; what no file has yet is in the topic."""
+        self._stopping.set()
+        self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                before = self._files.rows
+                self._files.poll()
+                metrics.SPARK_FILE_ROWS.inc(self._files.rows - before)
+        except Exception as error:  # noqa: BLE001 - whatever it is, `check` raises it
+            structlog.get_logger("tsunagi.spark").exception("results' files ended")
+            self._failure = error
+        finally:
+            self._files.close()

@@ -1,0 +1,139 @@
+"""The frontier: up to which step the results of a group are complete.
+
+A slot emits every step once and in order, whether or not its edges are alive. So a step of a group is complete when
+every slot that holds sensors of the group has delivered that step or a later one; nobody guesses a watermark. A slot
+that gives nothing is waited for a set time and then left behind (docs/psort.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tsunagi_spark.layout import Flags, Ints
+
+NEVER = -(2**61)
+"""Before the first step: no real step is as small."""
+
+
+class Mark(NamedTuple):
+    """How far one slot has been read.
+
+    Attributes:
+        generation: of the slot's log; 0 = nothing read yet.
+        last_offset, last_index: name of the last output.
+        step: its step.
+        epoch: the greatest seen.
+        read_to: the next offset of `recovered` to read.
+        past: generations that were replaced; their records are repeats.
+        digest: of the record before `read_to` (`marks.digest_of`), 0 = not known.
+        read_us: when the log appended that record, 0 = not known.
+    """
+
+    generation: int = 0
+    last_offset: int = -1
+    last_index: int = 0
+    step: int = NEVER
+    epoch: int = 0
+    read_to: int = 0
+    past: tuple[int, ...] = ()
+    digest: int = 0
+    read_us: int = 0
+
+    @staticmethod
+    def of(fields: list[Any]) -> Mark:
+        """Read from JSON; what was written before there were digests has none."""
+        generation, last_offset, last_index, step, epoch, read_to, past, *before = fields
+        return Mark(generation, last_offset, last_index, step, epoch, read_to, tuple(past), *before)
+
+
+def frontiers(held: Flags, last_step: Ints, counted: Flags) -> Ints:
+    """Return the last complete step of each group.
+
+    Args:
+        held: bool[groups, slots], the slot holds sensors of the group.
+        last_step: int64[slots], the newest step delivered; NEVER = none.
+        counted: bool[slots], False = left behind.
+
+    Returns:
+        int64[groups]; NEVER where nothing is complete or the group has no slot. A group whose slots are all left behind
+        is complete as far as any of them came.
+    """
+    waiting = held & counted
+    least = np.where(waiting, last_step, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
+    greatest = np.where(held, last_step, NEVER).max(axis=1, initial=NEVER)
+    found: Ints = np.where(waiting.any(axis=1), least, greatest).astype(np.int64)
+    return found
+
+
+@dataclass
+class Waiting:
+    """Decides which slots are left behind.
+
+    A slot's silence counts while it owes a step that another slot has given. Between two batches at most `cap_s` count,
+    so that a time in which nobody delivered (everything was down, or this job was) is not held against one slot.
+    """
+
+    wait_s: float
+    cap_s: float
+    silent_s: dict[int, float] = field(default_factory=dict)
+
+    def elapse(self, seconds: float, last_step: Mapping[int, int]) -> frozenset[int]:
+        """Let time go by before a batch.
+
+        Args:
+            seconds: since the batch before began.
+            last_step: slot -> newest step delivered, of all slots that hold sensors.
+
+        Returns:
+            The slots that are waited for no longer, unless this very batch brings a new step of theirs.
+        """
+        newest = max(last_step.values(), default=NEVER)
+        gone = min(max(seconds, 0.0), self.cap_s)
+        for slot, step in last_step.items():
+            self.silent_s[slot] = self.silent_s.get(slot, 0.0) + gone if step < newest else 0.0
+        return frozenset(slot for slot in last_step if self.silent_s[slot] >= self.wait_s)
+
+    def delivered(self, slot: int) -> None:
+        """Note that a slot has given a new step."""
+        self.silent_s[slot] = 0.0
+
+
+class Closed(NamedTuple):
+    """Steps that a batch completes, of groups that all complete the same.
+
+    Attributes:
+        groups: int64[n], ascending.
+        step: int64[m], ascending, m > 0.
+        appended_us: int64[m], when the last of a step's inputs was appended.
+    """
+
+    groups: Ints
+    step: Ints
+    appended_us: Ints
+
+
+def appended_at(closed: Sequence[Closed], groups: int, group: Ints, step: Ints) -> tuple[Ints, Flags]:
+    """Return when the inputs of the first closed step of a group at or after `step` were appended.
+
+    Args:
+        groups: how many there are.
+        group, step: int64[n], what is asked for; no step is after the last closed one of its group.
+
+    Returns:
+        (int64[n], bool[n]: whether this very step was closed, not a later one). Of a group without any: 0, False.
+    """
+    number = np.full(groups, -1, dtype=np.int64)
+    for place, some in enumerate(closed):
+        number[some.groups] = place
+    asked = number[group]
+    appended_us, exact = np.zeros(len(group), dtype=np.int64), np.zeros(len(group), dtype=np.bool_)
+    for place in np.flatnonzero(np.bincount(asked + 1, minlength=1)[1:]).tolist():
+        which = np.flatnonzero(asked == place)
+        some = closed[place]
+        at = np.minimum(np.searchsorted(some.step, step[which]), len(some.step) - 1)
+        appended_us[which], exact[which] = some.appended_us[at], some.step[at] == step[which]
+    return appended_us, exact

@@ -1,0 +1,157 @@
+"""Whether the log is still the one that the job's positions are of (tsunagi.runtime.marks).
+
+The job keeps, with the offset up to which it read each slot of `recovered`, a digest of the record before it, and, with
+the offset up to which it wrote each partition of `results`, nothing more: nobody else writes there, so an end that lies
+before that offset tells all. The ids of both topics go with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from tsunagi.runtime import marks as identity
+from tsunagi.runtime.log import RECOVERED, RESULTS, Log, LogError, OffsetLostError, Position, Reader
+from tsunagi_spark.checkpoint import Checkpoint
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.standing import Standing
+from tsunagi_spark.state import Store
+
+KEPT_FAULTS = 20
+"""The number of faults that are kept and shown; older ones go first."""
+
+
+class Fault(NamedTuple):
+    """A partition that is not what it was."""
+
+    topic: str
+    partition: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}: {self.reason}"
+
+
+class LogChangedError(OffsetLostError):
+    """The log is not the one that was read; `reconcile` says where to go on."""
+
+
+def read_faults(reader: Reader, marks: Mapping[int, Mark]) -> list[Fault]:
+    """Return what is wrong with the positions in `recovered`.
+
+    Args:
+        reader: see `marks.record_before`.
+
+    Raises:
+        LogError: the log did not answer.
+    """
+    found = []
+    for slot, mark in sorted(marks.items()):
+        first, end = reader.range(RECOVERED, slot)
+        reason = ""
+        if mark.read_to < first:
+            reason = f"retention took the records {mark.read_to}..{first} before they were read"
+        elif mark.read_to > end:
+            reason = f"the log lost its end: it ends at {end}, and was read up to {mark.read_to}"
+        elif mark.digest:
+            record = identity.record_before(reader, Position(RECOVERED, slot, mark.read_to))
+            digest = 0 if record is None else identity.digest_of(record)
+            reason = identity.Mark("", mark.digest).contradicts(identity.Mark("", digest))
+        if reason:
+            found.append(Fault(RECOVERED, slot, reason))
+    return found
+
+
+def check_read(reader: Reader, marks: Mapping[int, Mark]) -> None:
+    """Make sure that what was just read stands behind what was read before; wait for the log as long as it takes.
+
+    Raises:
+        LogChangedError: it does not.
+    """
+    while True:
+        try:
+            faults = read_faults(reader, marks)
+        except OffsetLostError:
+            raise
+        except LogError:
+            continue
+        if faults:
+            raise LogChangedError("; ".join(map(str, faults)))
+        return
+
+
+def written_faults(ends: Mapping[int, int], expected: Mapping[int, int]) -> list[Fault]:
+    """Return what is wrong with `results`: partitions that end before what this job wrote."""
+    found = [(partition, ends.get(partition, 0), written) for partition, written in sorted(expected.items())]
+    return [
+        Fault(RESULTS, partition, f"the log lost its end: it ends at {end}, and was written to {written}")
+        for partition, end, written in found
+        if end < written
+    ]
+
+
+def topic_ids(log: Log) -> dict[str, str]:
+    """Return the ids of the topics that the job keeps positions of."""
+    return {topic: log.topic_id(topic) for topic in (RECOVERED, RESULTS)}
+
+
+def result_ends(reader: Reader, partitions: Iterable[int]) -> dict[int, int]:
+    """Return where partitions of `results` end.
+
+    Raises:
+        LogError: the log did not answer.
+    """
+    return {partition: reader.range(RESULTS, partition)[1] for partition in partitions}
+
+
+def reconcile(
+    log: Log, store: Store, checkpoint: Checkpoint, standing: Standing, cores: int
+) -> tuple[Standing, list[Fault]]:
+    """Compare the job's positions with the log, and say where to go on.
+
+    A slot whose log is not the one that was read is read from the first record that it keeps; what was taken before is
+    dropped by name. Where `results` lost something, the job starts anew: it computes everything again that `recovered`
+    keeps, under the same names.
+
+    Returns:
+        (where the job stands now, as the checkpoint has it; the faults found).
+
+    Raises:
+        LogError: the log did not answer.
+    """
+    ids = topic_ids(log)
+    if standing.batch < 0:
+        return replace(standing, topic_ids=ids), []
+    reader = log.reader()
+    try:
+        partitions = {RECOVERED: log.partitions(RECOVERED), RESULTS: log.partitions(RESULTS)}
+        faults = read_faults(reader, standing.marks)
+        faults += written_faults(result_ends(reader, range(partitions[RESULTS])), standing.ends)
+        for topic, count in partitions.items():
+            why = identity.Mark(standing.topic_ids.get(topic, ""), 0).contradicts(identity.Mark(ids[topic], 0))
+            if why:
+                faults = [fault for fault in faults if fault.topic != topic]
+                faults += [Fault(topic, partition, why) for partition in range(count)]
+        first = {slot: reader.range(RECOVERED, slot)[0] for slot in range(partitions[RECOVERED])}
+    finally:
+        reader.close()
+    told = [*standing.faults, *map(str, faults)][-KEPT_FAULTS:]
+    if any(fault.topic == RESULTS for fault in faults):
+        checkpoint.start_anew(store, "results lost what stood in it: everything is computed again")
+        store.prepare(cores)
+        return Standing(topic_ids=ids, faults=told), faults
+    if not faults:
+        return standing, []
+    lost = {fault.partition for fault in faults}
+    marks = {
+        slot: mark._replace(read_to=first.get(slot, 0), digest=0) if slot in lost else mark
+        for slot, mark in standing.marks.items()
+    }
+    standing = replace(standing, marks=marks, topic_ids=ids, faults=told)
+    # In this order: a crash in between finds the same faults again.
+    positions = {slot: marks[slot].read_to if slot in marks else offset for slot, offset in first.items()}
+    checkpoint.set_back(standing.batch, positions, anew=True)
+    store.remove(f"driver/before-{standing.batch + 1}")
+    store.write_json(f"driver/after-{standing.batch}", standing.as_json())
+    return standing, faults

@@ -1,0 +1,409 @@
+"""One batch: decide, run the one action, keep what came of it, acknowledge.
+
+What the driver decides before a batch (layout, slots left behind) stands in `before-N` before anything runs, so that a
+batch that is run again after a crash decides the same. What came of it stands in `after-N`; batch N + 1 begins there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import structlog
+from pyspark.sql import DataFrame
+
+from tsunagi.runtime import metrics
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.log import RECOVERED, Log, LogError, OffsetLostError
+from tsunagi.runtime.messages import Placement, SparkBeat
+from tsunagi.runtime.placement import PlacementReader
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import Settings
+from tsunagi_spark.acknowledge import Acknowledger
+from tsunagi_spark.action import act, named, ordered
+from tsunagi_spark.balance import Balancer, first_order
+from tsunagi_spark.blocks import Counters
+from tsunagi_spark.frontier import NEVER, Mark, Waiting
+from tsunagi_spark.identity import LogChangedError, result_ends, written_faults
+from tsunagi_spark.layout import Layout, LayoutError, make_layout, rate_of, same
+from tsunagi_spark.progress import describe, show
+from tsunagi_spark.queries import span_steps
+from tsunagi_spark.stall import Stall
+from tsunagi_spark.standing import Standing
+from tsunagi_spark.state import KEPT, CoreState, StateError, Store
+from tsunagi_spark.tasks import MERGE, BatchContext, JobContext
+from tsunagi_spark.windows import specs_of
+
+Answer = TypeVar("Answer")
+
+
+class StoppedError(Exception):
+    """The job was asked to stop; the batch has not begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What holds for one batch."""
+
+    layout: Layout
+    overdue: frozenset[int]
+    silent_s: dict[int, float]
+    dropped: frozenset[int] = frozenset()
+
+
+class Job:
+    """The function that `foreachBatch` calls.
+
+    Args:
+        stopping: asked before a batch begins.
+
+    Attributes:
+        standing: after the last batch.
+        beat: what heartbeats say of it.
+        failure: the error that ended the query, as it was raised here.
+    """
+
+    def __init__(
+        self, settings: Settings, log: Log, store: Store, stopping: Callable[[], bool], query: Callable[[], str]
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._stopping = stopping
+        slide_us = settings.steps.slide_us
+        self._context = JobContext(
+            checkpoint=str(store.root.parent.absolute()),
+            slide_us=slide_us,
+            span=span_steps(settings.query.range_s, slide_us),
+            form=settings.results.format,
+            memory=round(settings.spark.rebalance_s * 1e6 / slide_us),
+            specs=specs_of(settings.query.aggregates, settings.steps),
+            kafka=settings.kafka,
+            task_bytes=settings.spark.max_bytes // settings.spark.cores,
+        )
+        self._query = query
+        self._placements = PlacementReader(log)
+        self._ends = log.reader()
+        self._acknowledger = Acknowledger(log)
+        self._balancer = Balancer(settings.spark.order, settings.spark.rebalance_s)
+        self._logger = structlog.get_logger("tsunagi.spark")
+        self._id = ""
+        self._layout: Layout | None = None
+        self._table: tuple[float, SensorTable] | None = None
+        self._began_s: float | None = None
+        self._overdue: frozenset[int] = frozenset()
+        wait_s = settings.spark.wait_s
+        self._waiting = Waiting(wait_s, cap_s=max(wait_s / 3, 2 * settings.steps.slide_s))
+        self._stall = Stall()
+        metrics.FRONTIER_STALL_S.set_function(self._stall.seconds)
+        self.standing = Standing()
+        self.beat = SparkBeat()
+        self.failure: Exception | None = None
+
+    def placed(self) -> bool:
+        """Return whether there is a placement to begin with.
+
+        Raises:
+            SensorsError, LayoutError: it cannot be used with the sensors table.
+        """
+        placement = self._placements.latest()
+        if placement is None:
+            return False
+        spark = self._settings.spark
+        current = self._load_layout(self.standing.layout) if self.standing.layout else None
+        if current is not None:
+            self._balancer.check(current)
+        make_layout(self._sensors(), placement, spark.cores, spark.unknown_group, current)
+        return True
+
+    def reports(self, records: DataFrame) -> DataFrame:
+        """Return the stream whose batches the job is called with: what the cores report of the records."""
+        return ordered(records, self._context, self._settings.spark.cores)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._acknowledger.close()
+        self._placements.close()
+        self._ends.close()
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Run one batch.
+
+        Raises:
+            StoppedError: asked to stop.
+            StateError, LogError, LayoutError: see there.
+        """
+        try:
+            self._go_on()
+            self._run(frame, batch)
+        except Exception as error:
+            self.failure = named(error)
+            raise
+
+    def _go_on(self) -> None:
+        if self._stopping():
+            raise StoppedError
+
+    def _run(self, frame: DataFrame, batch: int) -> None:
+        began_s = time.monotonic()
+        if not self._id:
+            self._id = self._query()
+            self._store.write_json("query.json", {"id": self._id})
+        before = self._before(batch)
+        decision = self._decide(batch, before, began_s)
+        self._began_s = began_s
+        decided_s = time.monotonic()
+        context = BatchContext(
+            query=self._id,
+            batch=batch,
+            layout=decision.layout.serial,
+            layout_before=before.layout,
+            marks=before.marks,
+            delivered=tuple(before.delivered),
+            overdue=decision.overdue,
+            dropped=decision.dropped,
+        )
+        merge = bool(decision.layout.cut.any())
+        reports = act(frame, self._context, context, merge=merge)
+        acted_s = time.monotonic()
+        ends = self._check(before, reports)
+        after = self._after(batch, before, decision, reports)
+        self.standing = replace(after, topic_ids=before.topic_ids, ends=ends, faults=before.faults)
+        self._store.write_json(f"driver/after-{batch}", self.standing.as_json())
+        self._acknowledger.write(self.standing.marks, before.topic_ids.get(RECOVERED, ""))
+        self._clean(batch, decision.layout.serial)
+        ended_s = time.monotonic()
+        metrics.SPARK_BATCH_S.observe(ended_s - began_s)
+        self.beat.batch, self.beat.batch_us = batch, round((ended_s - began_s) * 1e6)
+        self._logger.debug(
+            "batch",
+            batch=batch,
+            rows=sum(report["rows"] for report in reports),
+            blocks=sum(report["blocks"] for report in reports),
+            carried=sum(report.get("carried", 0) for report in reports),
+            decide_s=round(decided_s - began_s, 4),
+            act_s=round(acted_s - decided_s, 4),
+            keep_s=round(ended_s - acted_s, 4),
+            cores=[report["seconds"] for report in reports],
+        )
+
+    def _before(self, batch: int) -> Standing:
+        if batch == 0:
+            return self.standing if self.standing.batch < 0 else Standing(topic_ids=self.standing.topic_ids)
+        if self.standing.batch == batch - 1:
+            return self.standing
+        return Standing.of(self._store.read_json(f"driver/after-{batch - 1}"))
+
+    def _check(self, before: Standing, reports: list[dict[str, Any]]) -> dict[int, int]:
+        """Make sure that what was written is there; return where `results` ends now.
+
+        Raises:
+            LogChangedError: it is not.
+        """
+        expected = dict(before.ends)
+        for report in reports:
+            for partition, count in report["sent_to"].items():
+                expected[int(partition)] = expected.get(int(partition), 0) + count
+        ends = self._patiently(lambda: result_ends(self._ends, expected))
+        faults = written_faults(ends, expected)
+        if faults:
+            raise LogChangedError("; ".join(map(str, faults)))
+        return ends
+
+    def _decide(self, batch: int, before: Standing, now_s: float) -> Decision:
+        """Decide, or find what was decided for this batch when it ran before."""
+        found = self._store.find(f"driver/before-{batch}")
+        if found is not None:
+            fields = json.loads(found)
+            layout = self._load_layout(fields["layout"])
+            silent_s = {int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()}
+            decision = Decision(layout, frozenset(fields["overdue"]), silent_s, frozenset(fields.get("dropped", ())))
+        else:
+            layout = self._newest_layout(before.layout, batch)
+            self._waiting.silent_s = dict(before.silent_s)
+            last_step = {
+                slot: before.marks.get(slot, Mark()).step for slot in range(layout.slots) if layout.held[:, slot].any()
+            }
+            gone_s = 0.0 if self._began_s is None else now_s - self._began_s
+            overdue = frozenset(
+                slot for slot in self._waiting.elapse(gone_s, last_step) if not self._unread(slot, before)
+            )
+            dropped: frozenset[int] = frozenset()
+            if before.carried > self._settings.spark.max_carried:
+                dropped = frozenset(slot for slot, step in last_step.items() if step < max(last_step.values()))
+                self._logger.warning(
+                    "too many rows wait; slots left behind", rows=before.carried, slots=sorted(dropped), batch=batch
+                )
+            decision = Decision(layout, overdue, dict(self._waiting.silent_s), dropped)
+            self._store.write_json(
+                f"driver/before-{batch}",
+                {
+                    "layout": layout.serial,
+                    "overdue": sorted(overdue),
+                    "dropped": sorted(dropped),
+                    "silent_s": {str(slot): seconds for slot, seconds in decision.silent_s.items()},
+                },
+            )
+        for slot in sorted(decision.overdue - self._overdue):
+            self._logger.warning("slot left behind", slot=slot, silent_s=round(decision.silent_s[slot], 1), batch=batch)
+        self._overdue = decision.overdue
+        return decision
+
+    def _unread(self, slot: int, before: Standing) -> bool:
+        """Return whether the slot has given more than was read: then this job is behind, not the slot."""
+        end = self._patiently(lambda: self._ends.range(RECOVERED, slot)[1])
+        if end <= before.marks.get(slot, Mark()).read_to:
+            return False
+        self._waiting.delivered(slot)
+        return True
+
+    def _newest_layout(self, serial: int, batch: int) -> Layout:
+        """Return the layout in force, with what placement and sensors table have added."""
+        current = self._load_layout(serial) if serial else None
+        placement = self._patiently(self._placements.latest)
+        if placement is None:
+            if current is None:
+                raise StateError("no placement on plan")
+            return current
+        wanted = self._make_layout(placement, current)
+        if current is not None and same(current, wanted):
+            changed = self._balancer.propose(current, lambda: self._rates(batch - 1), time.monotonic())
+            if changed is None:
+                return current
+            wanted = changed
+            metrics.SPARK_TABLE_CHANGES.inc()
+        self._store.write(f"layouts/{wanted.serial}", wanted.dump())
+        self._layout = wanted
+        self._logger.info(
+            "layout",
+            serial=wanted.serial,
+            placement=wanted.placement,
+            sensors=len(wanted),
+            order=wanted.order,
+            cut=int(wanted.cut.sum()),
+            moved=0 if current is None else int((current.sensor_core != wanted.sensor_core[: len(current)]).sum()),
+        )
+        return wanted
+
+    def _make_layout(self, placement: Placement, current: Layout | None) -> Layout:
+        spark, table = self._settings.spark, self._sensors()
+        made = make_layout(table, placement, spark.cores, spark.unknown_group, current)
+        if current is not None:
+            return made
+        rates = {number: rate_of(sensor) for number, sensor in enumerate(table.sensors[: len(made)])}
+        order = first_order(spark.order, made.group_of, spark.cores, rates, self._balancer.costs)
+        return make_layout(table, placement, spark.cores, spark.unknown_group, order=order)
+
+    def _rates(self, batch: int) -> Floats:
+        """Return the rows delivered of each sensor of late, as the cores have counted them."""
+        states = []
+        for core in range(self._settings.spark.cores):
+            name = f"core-{core}/state-{batch}"
+            states.append(CoreState.load(self._store.read(name), self._store.root / name))
+        return np.asarray(np.sum([state.rate for state in states], axis=0))
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask the log, as long as it takes: a broker that is away for a while does not end the job."""
+        while True:
+            try:
+                return ask()
+            except OffsetLostError:
+                raise
+            except LogError as error:
+                self._go_on()
+                self._logger.warning("the log does not answer; asking again", error=str(error))
+
+    def _load_layout(self, serial: int) -> Layout:
+        if self._layout is None or self._layout.serial != serial:
+            self._layout = Layout.load(self._store.read(f"layouts/{serial}"))
+        return self._layout
+
+    def _sensors(self) -> SensorTable:
+        """Read the sensors table, again when the file has changed."""
+        path = self._settings.sensors
+        changed_s = path.stat().st_mtime if path.exists() else 0.0
+        if self._table is None or self._table[0] != changed_s:
+            self._table = (changed_s, read_sensors(path))
+            self._check_groups(self._table[1])
+        return self._table[1]
+
+    def _check_groups(self, table: SensorTable) -> None:
+        without = [sensor.name for sensor in table.sensors if not sensor.group]
+        metrics.SPARK_UNGROUPED.set(len(without))
+        if not without:
+            return
+        names = ", ".join(without[:5]) + (", ..." if len(without) > 5 else "")
+        if self._settings.spark.ungrouped == "refuse":
+            raise LayoutError(
+                f"{self._settings.sensors}: {len(without)} sensors have no group ({names}); expected one of "
+                'each, since [spark] ungrouped = "refuse"'
+            )
+        group = self._settings.spark.unknown_group
+        self._logger.info("sensors without a group", sensors=len(without), names=names, group=group)
+
+    def _after(self, batch: int, before: Standing, decision: Decision, reports: list[dict[str, Any]]) -> Standing:
+        merged = [report for report in reports if report["core"] == MERGE]
+        cores = {report["core"]: report for report in reports if report["core"] != MERGE}
+        if set(cores) != set(range(self._settings.spark.cores)) or len(merged) != decision.layout.cut.any():
+            raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
+        marks = dict(before.marks)
+        silent_s = dict(decision.silent_s)
+        totals = Counters(**{name: before.totals.get(name, 0) for name in Counters().as_dict()})
+        came = Counters()
+        for text, fields in cores[0]["slots"].items():  # every core was told all marks and counts
+            slot = int(text)
+            mark = Mark.of(fields["mark"])
+            if mark.step != marks.get(slot, Mark()).step:
+                silent_s[slot] = 0.0
+                if slot in decision.overdue:
+                    self._logger.info("slot counts again", slot=slot, step=mark.step, batch=batch)
+            marks[slot] = mark
+            came.add(Counters(**fields["counters"]))
+        totals.add(came)
+        delivered = [NEVER] * len(decision.layout.groups)
+        for report in cores.values():
+            for group, step in report["delivered"].items():
+                delivered[int(group)] = step
+        self._balancer.observe(list(cores.values()), merged)
+        sent = {name: sum(report[name] for report in reports) for name in ("rows", "blocks")}
+        _count(came, sent)
+        self._show(decision.layout, delivered)
+        self.beat = describe(
+            decision.layout,
+            marks,
+            delivered,
+            frozenset(slot for slot in decision.overdue if silent_s.get(slot)),
+            reports,
+        )
+        show(self.beat, decision.layout, marks, reports)
+        if came.dead_records or came.late_records:
+            self._logger.warning("set aside", batch=batch, dead=came.dead_records, late_rows=came.late_rows)
+        sums = {f"sent_{name}": before.totals.get(f"sent_{name}", 0) + count for name, count in sent.items()}
+        carried = sum(report.get("carried", 0) for report in reports)
+        return Standing(batch, marks, delivered, silent_s, decision.layout.serial, totals.as_dict() | sums, carried)
+
+    def _show(self, layout: Layout, delivered: list[int]) -> None:
+        steps = [(group, step) for group, step in zip(layout.groups, delivered, strict=True) if step != NEVER]
+        for group, step in steps:
+            metrics.FRONTIER_STEP.labels(group).set(step)
+        self._stall.on_delivered(steps)
+
+    def _clean(self, batch: int, layout: int) -> None:
+        self._store.remove(f"driver/before-{batch - KEPT}")
+        self._store.remove(f"driver/after-{batch - KEPT}")
+        if layout > KEPT:
+            self._store.remove(f"layouts/{layout - KEPT}")
+
+
+def _count(came: Counters, sent: dict[str, int]) -> None:
+    metrics.SPARK_ROWS.inc(sent["rows"])
+    metrics.SPARK_BLOCKS.inc(sent["blocks"])
+    metrics.SPARK_LATE_ROWS.inc(came.late_rows)
+    metrics.SPARK_REPEATS.inc(came.repeats)
+    metrics.SPARK_NAN_ROWS.inc(came.nan_rows)
+    if came.placed:
+        metrics.SPARK_INPUT_AGE_S.labels("gateway").set(came.gateway_us / came.placed / 1e6)
+        metrics.SPARK_INPUT_AGE_S.labels("waiting").set(came.waited_us / came.placed / 1e6)

@@ -1,0 +1,328 @@
+"""What Spark knows of the sensors: group, slot, core and threshold of each.
+
+A layout is a version: it changes only from one batch to the next, and which one a batch used is kept, so that a batch
+that is run again uses the same. What a reader sees only grows: a sensor keeps its group, a group its partition of
+`results`. Which core works on a sensor may change (tsunagi_spark.balance).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.runtime.columns import Floats, Sensors, sensors
+from tsunagi.runtime.messages import Placement
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi_spark.psort import assign, extend
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Order = Literal["none", "basic", "optimised", "full"]
+"""How results are ordered; see `Layout`."""
+HANDING_ON = 0.1
+"""What packing a row for the merge costs a core, in parts of what processing it does (docs/psort.md, what decides)."""
+
+
+class LayoutError(ValueError):
+    """The sensors table, the placement and the state that is kept do not belong together."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One version.
+
+    Attributes:
+        serial: counts the versions, from 1.
+        placement: serial of the placement it was made from.
+        cores: P-SORT cores.
+        slots: partitions of `recovered`.
+        names, units, edges: by sensor.
+        threshold: float64[sensors], of q2; NaN = none.
+        group_of: int64[sensors], index into `groups`.
+        slot_of: uint32[sensors].
+        groups: SPKs; only added to.
+        order: `none`: sensors spread over the cores, a group comes in parts. `basic`: a group whole on one core.
+            `optimised`: a group that is too much for one core is cut over several and merged. `full`: sensors spread,
+            and everything merged into one stream in the order of (event time, group, sensor).
+        sensor_core: int64[sensors], the core that works on the sensor.
+        home: int64[groups], the partition of `results` in which the group stands, for good.
+    """
+
+    serial: int
+    placement: int
+    cores: int
+    slots: int
+    names: tuple[str, ...]
+    edges: tuple[str, ...]
+    units: tuple[str, ...]
+    threshold: Floats
+    group_of: Ints
+    slot_of: Sensors
+    groups: tuple[str, ...]
+    order: Order
+    sensor_core: Ints
+    home: Ints
+
+    def __len__(self) -> int:
+        """Sensors."""
+        return len(self.names)
+
+    @cached_property
+    def held(self) -> Flags:
+        """bool[groups, slots]: the slot holds sensors of the group."""
+        held = np.zeros((len(self.groups), self.slots), dtype=np.bool_)
+        held[self.group_of, self.slot_of] = True
+        return held
+
+    @cached_property
+    def awaited(self) -> Flags:
+        """bool[groups, slots]: a step of the group is complete only when the slot has given it."""
+        return np.broadcast_to(self.held.any(axis=0), self.held.shape) if self.order == "full" else self.held
+
+    @cached_property
+    def holds(self) -> Flags:
+        """bool[groups, cores]: the core works on sensors of the group."""
+        holds = np.zeros((len(self.groups), self.cores), dtype=np.bool_)
+        holds[self.group_of, self.sensor_core] = True
+        return holds
+
+    @cached_property
+    def cut(self) -> Flags:
+        """bool[groups]: the group is merged after the cores have worked on it."""
+        if self.order in ("none", "full"):
+            return np.full(len(self.groups), self.order == "full")
+        return np.asarray(self.holds.sum(axis=1) > 1, dtype=np.bool_)
+
+    @cached_property
+    def listing(self) -> Ints:
+        """int64[groups]: the core that lists all blocks of a group, with rows or none: it has most of its sensors."""
+        sensors = np.zeros((len(self.groups), self.cores), dtype=np.int64)
+        np.add.at(sensors, (self.group_of, self.sensor_core), 1)
+        return np.asarray(sensors.argmax(axis=1), dtype=np.int64)
+
+    def dump(self) -> bytes:
+        """Write as JSON."""
+        fields: dict[str, Any] = {
+            "version": 1,
+            "serial": self.serial,
+            "placement": self.placement,
+            "cores": self.cores,
+            "slots": self.slots,
+            "names": self.names,
+            "edges": self.edges,
+            "units": self.units,
+            "threshold": [None if np.isnan(value) else float(value) for value in self.threshold],
+            "group_of": self.group_of.tolist(),
+            "slot_of": self.slot_of.tolist(),
+            "groups": self.groups,
+            "order": self.order,
+            "sensor_core": self.sensor_core.tolist(),
+            "home": self.home.tolist(),
+        }
+        return json.dumps(fields).encode()
+
+    @staticmethod
+    def load(data: bytes) -> Layout:
+        """Read what `dump` wrote."""
+        fields = json.loads(data)
+        group_of = np.array(fields["group_of"], dtype=np.int64)
+        if "order" not in fields:  # written when there was P-SORT basic alone: a group stood where its core was
+            core_of = np.array(fields["core_of"], dtype=np.int64)
+            fields |= {"order": "basic", "sensor_core": core_of[group_of], "home": core_of}
+        return Layout(
+            serial=fields["serial"],
+            placement=fields["placement"],
+            cores=fields["cores"],
+            slots=fields["slots"],
+            names=tuple(fields["names"]),
+            edges=tuple(fields["edges"]),
+            units=tuple(fields["units"]),
+            threshold=np.array([np.nan if value is None else value for value in fields["threshold"]], dtype=np.float64),
+            group_of=group_of,
+            slot_of=np.array(fields["slot_of"], dtype=np.uint32),
+            groups=tuple(fields["groups"]),
+            order=fields["order"],
+            sensor_core=np.array(fields["sensor_core"], dtype=np.int64),
+            home=np.array(fields["home"], dtype=np.int64),
+        )
+
+
+def make_layout(
+    table: SensorTable,
+    placement: Placement,
+    cores: int,
+    unknown_group: str,
+    previous: Layout | None = None,
+    *,
+    order: Order = "basic",
+) -> Layout:
+    """Make the layout for a sensors table and a placement.
+
+    Sensors that the placement does not have yet are left out: nobody sends them before it has.
+
+    Args:
+        unknown_group: group of sensors without one.
+        previous: the version before, which is only added to; its order stands.
+
+    Raises:
+        LayoutError: the table contradicts the placement or the previous layout.
+    """
+    slot_of = sensors(placement.slot).copy()
+    count = len(slot_of)
+    if count > len(table):
+        raise LayoutError(f"sensors table: found {len(table)} sensors, expected at least the {count} that are placed")
+    if count == 0:
+        raise LayoutError("placement: no sensor is placed")
+    if placement.table_sha256 and not table.placed(count, placement.table_sha256):
+        raise LayoutError(
+            f"sensors table: its first {count} rows are not the sensors that the placement was made from; "
+            "the table may only grow at its end"
+        )
+    if int(slot_of.max()) >= placement.slots:
+        raise LayoutError(f"placement: found slot {int(slot_of.max())}, expected less than {placement.slots}")
+    rows = table.sensors[:count]
+    group_names = [sensor.group or unknown_group for sensor in rows]
+    groups = list(previous.groups) if previous is not None else []
+    groups += [name for name in dict.fromkeys(group_names) if name not in set(groups)]
+    index = {name: number for number, name in enumerate(groups)}
+    group_of = np.array([index[name] for name in group_names], dtype=np.int64)
+    if previous is not None:
+        _only_grows(previous, placement, cores, rows_names=[sensor.name for sensor in rows], group_of=group_of)
+    rates = {number: rate_of(sensor) for number, sensor in enumerate(rows)}
+    if previous is not None:
+        order = previous.order
+        sensor_core = _extended(previous, group_of, rates)
+    else:
+        sensor_core = assigned(group_of, cores, rates, order)
+    return Layout(
+        serial=1 if previous is None else previous.serial + 1,
+        placement=placement.serial,
+        cores=cores,
+        slots=placement.slots,
+        names=tuple(sensor.name for sensor in rows),
+        edges=tuple(sensor.edge for sensor in rows),
+        units=tuple(sensor.unit for sensor in rows),
+        threshold=np.array([sensor.threshold for sensor in rows], dtype=np.float64),
+        group_of=group_of,
+        slot_of=slot_of,
+        groups=tuple(groups),
+        order=order,
+        sensor_core=sensor_core,
+        home=_homes(len(groups), cores, order, previous),
+    )
+
+
+def rate_of(sensor: Sensor) -> float:
+    """Return the rows a second that the table expects of a sensor; 1 where it says nothing."""
+    return 1.0 if np.isnan(sensor.rate) else sensor.rate
+
+
+def assigned(group_of: Ints, cores: int, rates: Mapping[int, float], order: Order) -> Ints:
+    """Return the core of each sensor, int64[sensors].
+
+    Args:
+        rates: rows a second by sensor, any unit, above zero.
+    """
+    if order == "none":
+        return _dealt(group_of, cores)
+    found = assign(dict(enumerate(group_of.tolist())), cores, rates, order, handing_on=HANDING_ON).core_of
+    return np.array([found[sensor] for sensor in range(len(group_of))], dtype=np.int64)
+
+
+def _dealt(group_of: Ints, cores: int) -> Ints:
+    """Deal each group's sensors out, by their places alone: parts are named, and a name must not hang on rates."""
+    by_group = np.argsort(group_of, kind="stable")
+    first = np.searchsorted(group_of[by_group], group_of[by_group])
+    core_of = np.empty(len(group_of), dtype=np.int64)
+    core_of[by_group] = (np.arange(len(group_of)) - first + group_of[by_group]) % cores
+    return core_of
+
+
+def reassigned(layout: Layout, sensor_core: Ints, order: Order) -> Layout:
+    """Return the next version, with other cores for the sensors and all else as it was.
+
+    Raises:
+        LayoutError: results would stand in other partitions or under other names.
+    """
+    if order != layout.order and not {order, layout.order} <= {"basic", "optimised"}:
+        raise LayoutError(
+            f"[spark] order: found {order!r}, but the checkpoint was made with {layout.order!r}; the change needs an "
+            "empty checkpoint"
+        )
+    return replace(layout, serial=layout.serial + 1, order=order, sensor_core=sensor_core)
+
+
+def _extended(previous: Layout, group_of: Ints, rates: Mapping[int, float]) -> Ints:
+    """Keep the sensors that have a core where they are, and add the new ones where least is done."""
+    if previous.order == "none":
+        return _dealt(group_of, previous.cores)
+    core_of: dict[int, int] = dict(enumerate(previous.sensor_core.tolist()))
+    load_of = {sensor: rates[sensor] for sensor in core_of}
+    place_of: dict[int, int] = {}  # new sensor -> what is placed: itself, or -1 - group where a new group stays whole
+    for sensor in range(len(previous), len(group_of)):
+        group = int(group_of[sensor])
+        known = group < len(previous.groups)
+        if known and not previous.cut[group]:
+            core_of[sensor] = int(np.argmax(previous.holds[group]))
+            load_of[sensor] = rates[sensor]
+            continue
+        place_of[sensor] = place = sensor if known or previous.order == "full" else -1 - group
+        load_of[place] = load_of.get(place, 0.0) + rates[sensor]
+    placed = extend(core_of, load_of, previous.cores)
+    return np.array([placed[place_of.get(sensor, sensor)] for sensor in range(len(group_of))], dtype=np.int64)
+
+
+def _homes(groups: int, cores: int, order: Order, previous: Layout | None) -> Ints:
+    """Return each group's partition: by its place in the table alone, so that no change of cores ever moves it."""
+    homes = np.zeros(groups, np.int64) if order == "full" else np.arange(groups, dtype=np.int64) % cores
+    if previous is not None:
+        homes[: len(previous.home)] = previous.home
+    return homes
+
+
+def same(one: Layout, other: Layout) -> bool:
+    """Return whether two layouts say the same, whatever their serials."""
+    return (
+        one.names == other.names
+        and one.units == other.units
+        and one.groups == other.groups
+        and one.slots == other.slots
+        and np.array_equal(one.threshold, other.threshold, equal_nan=True)
+        and np.array_equal(one.group_of, other.group_of)
+        and np.array_equal(one.slot_of, other.slot_of)
+        and np.array_equal(one.sensor_core, other.sensor_core)
+        and one.order == other.order
+    )
+
+
+def _only_grows(previous: Layout, placement: Placement, cores: int, rows_names: list[str], group_of: Ints) -> None:
+    if cores != previous.cores:
+        raise LayoutError(
+            f"[spark] cores: found {cores}, but the checkpoint was made with {previous.cores}; order across the change "
+            "needs an empty checkpoint"
+        )
+    if placement.slots != previous.slots:
+        raise LayoutError(f"placement: found {placement.slots} slots, expected {previous.slots} as before")
+    if len(rows_names) < len(previous):
+        raise LayoutError(
+            f"placement: found {len(rows_names)} sensors, expected at least the {len(previous)} of before"
+        )
+    for number, name in enumerate(previous.names):
+        if rows_names[number] != name:
+            raise LayoutError(f"sensors table: sensor {number} is {rows_names[number]!r}, expected {name!r} as before")
+        if group_of[number] != previous.group_of[number]:
+            raise LayoutError(
+                f"sensors table: the group of {name!r} has changed from "
+                f"{previous.groups[previous.group_of[number]]!r}; a group's order needs an empty checkpoint"
+            )
+    moved = np.flatnonzero(sensors(placement.slot)[: len(previous)] != previous.slot_of)
+    if len(moved):
+        raise LayoutError(
+            f"placement: sensor {previous.names[moved[0]]!r} has moved to another slot; sensors do not move"
+        )

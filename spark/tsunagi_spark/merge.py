@@ -1,0 +1,405 @@
+"""What one P-SORT core does in a batch: merge what was carried with what came, take what is complete, order it.
+
+Of a group that stands whole on one core the order is final. Of one that is cut every core has the same steps complete
+and some of the rows; they are put together afterwards (tsunagi_spark.parts). A row's place is (step, group, sensor),
+which no two rows share; so the outcome does not depend on the order in which blocks arrived, on how the records were
+cut into batches, nor on which core worked on which sensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tsunagi.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
+from tsunagi.runtime.messages import VERSION, ResultBlock
+from tsunagi_spark.blocks import Block, Rows
+from tsunagi_spark.frontier import NEVER, Closed, Mark, appended_at, frontiers
+from tsunagi_spark.layout import Flags, Ints, Layout
+from tsunagi_spark.queries import Counted, Readings, above_threshold, count_minute, shift_counts
+from tsunagi_spark.state import KEPT, CoreState, Minute
+from tsunagi_spark.windows import Spec, Windows, add_rows, close_windows
+
+QUERY = "readings"
+"""The query's name in results: the values with q1..q3."""
+
+ReadRows = Callable[[int, int, int], Readings]
+"""(batch, low, high): reads what a batch left for the minute, of the steps low < step <= high."""
+
+
+class Task(NamedTuple):
+    """What a core is told about its batch.
+
+    Attributes:
+        marks: by slot, before the batch.
+        overdue: slots that are waited for no longer, unless they give a new step now.
+        dropped: slots that are not waited for even then: too much waits for them.
+        span: steps in a minute.
+        memory: steps after which half of a sensor's measured rate is forgotten; 0 = rates are not measured.
+        specs: window aggregates.
+    """
+
+    batch: int
+    core: int
+    layout: Layout
+    marks: Mapping[int, Mark]
+    overdue: frozenset[int]
+    slide_us: int
+    span: int
+    memory: int = 0
+    specs: tuple[Spec, ...] = ()
+    dropped: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Ordered:
+    """The complete rows of a batch, in the order in which they are sent.
+
+    Attributes:
+        group, step, appended_us: int64[blocks], in the order of (step, group), those of cut groups behind all others.
+        start: int64[blocks + 1], block b holds the rows start[b]..start[b + 1].
+        rows: in the order of their blocks, and of sensors in each.
+        counted: q1..q3 of the rows.
+    """
+
+    group: Ints
+    step: Ints
+    appended_us: Ints
+    start: Ints
+    rows: Rows
+    counted: Counted
+
+    def __len__(self) -> int:
+        """Blocks."""
+        return len(self.group)
+
+    def apart(self, cut: Flags) -> tuple[Ordered, Ordered]:
+        """Return (blocks of whole groups, those of cut ones), as views; bool[groups]."""
+        at = len(self) - int(np.count_nonzero(cut[self.group]))
+        return self._between(0, at), self._between(at, len(self))
+
+    def _between(self, first: int, last: int) -> Ordered:
+        blocks, start = slice(first, last), self.start[first : last + 1]
+        rows = slice(int(start[0]), int(start[-1]))
+        return Ordered(
+            self.group[blocks],
+            self.step[blocks],
+            self.appended_us[blocks],
+            start - start[0],
+            self.rows.take(rows),
+            self.counted.take(rows),
+        )
+
+
+class Advanced(NamedTuple):
+    """A core after a batch; `keep` are the readings of this batch for the minute, `windows` those complete now."""
+
+    state: CoreState
+    ordered: Ordered
+    keep: Readings
+    windows: Windows
+
+
+def grown(state: CoreState | None, layout: Layout) -> CoreState:
+    """Return the state with a place for every group and sensor of the layout; None = a new one."""
+    if state is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        state = CoreState(delivered=nothing, count=nothing, above=nothing, rows=Rows.empty())
+    return replace(
+        state,
+        delivered=_padded(state.delivered, len(layout.groups), NEVER),
+        count=_padded(state.count, len(layout), 0),
+        above=_padded(state.above, len(layout), 0),
+        rate=np.concatenate((state.rate, np.zeros(len(layout) - len(state.rate)))),
+    )
+
+
+def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: ReadRows) -> Advanced:
+    """Compute a core's state after a batch, and what it sends."""
+    layout = task.layout
+    mine = layout.holds[:, task.core]
+    complete = _frontier(task, blocks)
+    carried_steps = _steps_of(state, blocks)
+    closed = _closed(layout, mine, carried_steps, state.delivered, complete)
+    delivered = state.delivered.copy()
+    for some in closed:
+        delivered[some.groups] = some.step[-1]
+
+    rows = Rows.concatenate([state.rows, *(block.rows for block in blocks)])
+    ready = rows.step <= delivered[layout.group_of[rows.sensor]]
+    left, rows = rows.take(~ready), rows.take(ready)
+    rows = rows.take(order_rows(rows, layout))
+    begin = begins(rows, layout)
+    group, step, appended_us = _own_blocks(closed, rows, begin, layout, task.core)
+    start = starts(rows, begin, layout, group, step)
+
+    new = Readings(rows.sensor, rows.step, above_threshold(rows.mean, layout.threshold[rows.sensor]))
+    expired, minute = _expire(state, task, delivered, read_rows)
+    counted = count_minute(new, expired, state.count, state.above, task.span)
+    last_step = delivered[layout.group_of]
+    count, above, alive = shift_counts(state.count, state.above, new, expired, last_step, task.span)
+    keep = new.take(alive)
+    if (keep.step[1:] < keep.step[:-1]).any():  # rows of cut groups stand behind the others; it is read by steps
+        keep = keep.take(np.argsort(keep.step, kind="stable"))
+    if len(keep.sensor):
+        minute.batch = np.append(minute.batch, task.batch)
+        minute.least = np.append(minute.least, int(keep.step.min()))
+        minute.left = np.append(minute.left, len(keep.sensor))
+
+    panes = add_rows(state.panes, rows, task.specs)
+    windows, panes = close_windows(panes, task.specs, layout, state.delivered, delivered, closed)
+    slot, steps, appended = carried_steps
+    open_step = _still_open(layout, mine, delivered, slot, steps)
+    after = CoreState(
+        delivered=delivered,
+        count=count,
+        above=above,
+        rows=left,
+        slot=slot[open_step],
+        step=steps[open_step],
+        appended_us=appended[open_step],
+        minute=minute,
+        rate=_rates(state, task, rows, delivered),
+        panes=panes,
+    )
+    return Advanced(after, Ordered(group, step, appended_us, start, rows, counted), keep, windows)
+
+
+def result_blocks(ordered: Ordered, layout: Layout, slide_us: int, part_number: int = 0) -> Iterator[ResultBlock]:
+    """Yield the blocks in the order in which they are sent.
+
+    Args:
+        part_number: which part of its group each block is, where nothing is merged; 0 = the whole.
+    """
+    rows, counted = ordered.rows, ordered.counted
+    for number in range(len(ordered)):
+        part = slice(int(ordered.start[number]), int(ordered.start[number + 1]))
+        step = int(ordered.step[number])
+        yield ResultBlock(
+            version=VERSION,
+            query=QUERY,
+            group=layout.groups[int(ordered.group[number])],
+            step=step,
+            event_time_us=step * slide_us,
+            appended_us=int(ordered.appended_us[number]),
+            sensor=pack_sensors(rows.sensor[part]),
+            mean=pack_floats(rows.mean[part]),
+            sd=pack_floats(rows.sd[part]),
+            quality=pack_octets(rows.quality[part]),
+            bound=pack_floats(rows.bound[part]),
+            q1=pack_sensors(counted.q1[part]),
+            q2=pack_sensors(counted.q2[part]),
+            q3=pack_floats(counted.q3[part]),
+            part=part_number,
+            parts=layout.cores if part_number else 0,
+        )
+
+
+def counted_slots(task: Task, blocks: Sequence[Block]) -> tuple[Ints, Flags]:
+    """Return (newest step by slot, which slots count for the frontier) with this batch taken in."""
+    slots = task.layout.slots
+    last_step = np.full(slots, NEVER, dtype=np.int64)
+    counted = np.ones(slots, dtype=np.bool_)
+    for slot, mark in task.marks.items():
+        if slot < slots:
+            last_step[slot] = mark.step
+    for slot in task.overdue | task.dropped:
+        counted[slot] = False
+    for block in blocks:
+        before = task.marks.get(block.slot, Mark())
+        if block.slot < slots and (block.mark.step, block.mark.generation) != (before.step, before.generation):
+            last_step[block.slot] = block.mark.step
+            counted[block.slot] = block.slot not in task.dropped
+    return last_step, counted
+
+
+def _frontier(task: Task, blocks: Sequence[Block]) -> Ints:
+    last_step, counted = counted_slots(task, blocks)
+    return frontiers(task.layout.awaited, last_step, counted)
+
+
+def _steps_of(state: CoreState, blocks: Sequence[Block]) -> tuple[Ints, Ints, Ints]:
+    """Return (slot, step, appended_us) of the records that some group may still need."""
+    slots = [state.slot, *(np.full(len(block.steps), block.slot, dtype=np.int64) for block in blocks)]
+    return (
+        np.concatenate(slots),
+        np.concatenate([state.step, *(block.steps for block in blocks)]),
+        np.concatenate([state.appended_us, *(block.appended_us for block in blocks)]),
+    )
+
+
+def _closed(
+    layout: Layout, mine: Flags, records: tuple[Ints, Ints, Ints], delivered: Ints, complete: Ints
+) -> list[Closed]:
+    """Return what is complete now; groups held by the same slots that stand at the same step share the work."""
+    slot, step, appended_us = records
+    alike: dict[tuple[bytes, int, int], list[int]] = {}
+    for number in np.flatnonzero(mine):
+        if complete[number] > delivered[number]:
+            key = (layout.held[number].tobytes(), int(delivered[number]), int(complete[number]))
+            alike.setdefault(key, []).append(int(number))
+    found = []
+    for (_, low, high), members in alike.items():
+        which = layout.held[members[0]][slot] & (step > low) & (step <= high)
+        if which.any():
+            found.append(Closed(np.array(members, dtype=np.int64), *_latest(step[which], appended_us[which])))
+    return found
+
+
+def _latest(step: Ints, appended_us: Ints) -> tuple[Ints, Ints]:
+    """Return each step once, ascending, with the latest of its append times."""
+    if (step[1:] > step[:-1]).all():  # one slot alone gives each step once
+        return step, appended_us
+    found, place = np.unique(step, return_inverse=True)
+    latest = np.full(len(found), np.iinfo(np.int64).min)
+    np.maximum.at(latest, place, appended_us)
+    return found, latest
+
+
+def order_rows(rows: Rows, layout: Layout) -> Ints:
+    """Return the positions that put the rows in the order of (whether cut, step, group, sensor)."""
+    if not len(rows):
+        return np.zeros(0, dtype=np.int64)
+    group = layout.group_of[rows.sensor]
+    behind = layout.cut[group]
+    step, steps = _placed(behind, rows.step, int(rows.step.min()), int(rows.step.max()))
+    sensors, groups = len(layout), len(layout.groups)
+    if steps * sensors * groups >= 2**62:
+        return np.lexsort((rows.sensor, group, step))
+    key = (step * groups + group) * sensors + rows.sensor
+    if not behind.any() or behind.all():
+        return np.argsort(key, kind="stable")
+    # Rows mostly come in order, and those of cut groups among the others; with these apart little is left to sort.
+    place = np.arange(len(key))
+    place = np.concatenate((place[~behind], place[behind]))
+    key = key[place]
+    return place if (key[1:] > key[:-1]).all() else place[np.argsort(key, kind="stable")]
+
+
+def _placed(behind: Flags, step: Ints, first: int, last: int) -> tuple[Ints, int]:
+    """Return steps from 0 on, those that are to stand behind all others after these, and how many there are."""
+    steps = last - first + 1
+    placed = step - first
+    if behind.any():
+        placed += behind * steps
+        steps *= 2
+    return placed, steps
+
+
+def begins(rows: Rows, layout: Layout) -> Ints:
+    """Return where the rows of another (step, group) begin; the rows are in order."""
+    step, group = rows.step, layout.group_of[rows.sensor]
+    other = np.ones(len(rows), dtype=np.bool_)
+    np.logical_or(step[1:] != step[:-1], group[1:] != group[:-1], out=other[1:])
+    return np.flatnonzero(other)
+
+
+def starts(rows: Rows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> Ints:
+    """Return where the rows of each (step, group) begin, and their count; a pair without rows gets an empty range.
+
+    Args:
+        begin: what `begins` has found.
+        group, step: of the blocks, in the order of (whether cut, step, group).
+
+    Raises:
+        ValueError: rows of a block that is not there.
+    """
+    start = np.append(begin, len(rows))
+    row_group, row_step = layout.group_of[rows.sensor[begin]], rows.step[begin]
+    if np.array_equal(row_group, group) and np.array_equal(row_step, step):  # as it is where no pair is without rows
+        return start
+    found, key = _keys(layout, (row_group, row_step), (group, step))
+    place = np.searchsorted(found, key)
+    with_rows = place < np.searchsorted(found, key, side="right")
+    if np.count_nonzero(with_rows) != len(begin):
+        lost = int(np.argmin(np.isin(found, key)))
+        name = layout.groups[int(row_group[lost])]
+        raise ValueError(f"group {name}, step {int(row_step[lost])}: found rows, expected a block for them")
+    return np.append(start[place], len(rows))
+
+
+def _own_blocks(
+    closed: Sequence[Closed], rows: Rows, begin: Ints, layout: Layout, core: int
+) -> tuple[Ints, Ints, Ints]:
+    """Return the blocks that this core sends or hands on, in the order of (whether cut, step, group).
+
+    Of a group that is cut one core hands on every block, the others those with rows of theirs: where sensors have few
+    readings, a part would else cost as much as the group.
+    """
+    elsewhere = layout.cut & layout.holds[:, core] & (layout.listing != core)
+    nothing = np.zeros(0, dtype=np.int64)
+    parts = [(nothing, nothing, nothing)]
+    for cut in (False, True):
+        for some in closed:
+            listed = some.groups[(layout.cut[some.groups] == cut) & ~elsewhere[some.groups]]
+            steps, times = (np.repeat(column, len(listed)) for column in some[1:])
+            parts.append((np.tile(listed, len(some.step)), steps, times))
+    if elsewhere.any():
+        row_group, row_step = layout.group_of[rows.sensor[begin]], rows.step[begin]
+        asked = elsewhere[row_group]
+        row_group, row_step = row_group[asked], row_step[asked]
+        appended_us, there = appended_at(closed, len(layout.groups), row_group, row_step)
+        parts.append((row_group[there], row_step[there], appended_us[there]))
+    group, step, appended_us = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    (key,) = _keys(layout, (group, step))
+    if not (key[1:] > key[:-1]).all():
+        place = key.argsort(kind="stable")  # it takes what is in order already in runs
+        group, step, appended_us = group[place], step[place], appended_us[place]
+    return group, step, appended_us
+
+
+def _keys(layout: Layout, *blocks: tuple[Ints, Ints]) -> list[Ints]:
+    """Return one number for each (group, step), in the order of (whether cut, step, group)."""
+    steps = [step for _, step in blocks if len(step)]
+    first, last = (
+        min((int(step.min()) for step in steps), default=0),
+        max((int(step.max()) for step in steps), default=0),
+    )
+    groups = len(layout.groups)
+    return [_placed(layout.cut[group], step, first, last)[0] * groups + group for group, step in blocks]
+
+
+def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) -> tuple[Readings, Minute]:
+    """Return the old readings that leave the minute now, and the minute's files without them."""
+    minute = replace(state.minute)
+    group_of = task.layout.group_of
+    moved = task.layout.holds[:, task.core] & (delivered > state.delivered)
+    limit = int(delivered[moved].max(initial=NEVER)) - task.span
+    low = int(state.delivered[moved].min(initial=limit)) - task.span
+    found = []
+    left = minute.left.copy()
+    for number in np.flatnonzero(minute.least <= limit):
+        rows = read_rows(int(minute.batch[number]), low, limit)
+        group = group_of[rows.sensor]
+        out = (rows.step > state.delivered[group] - task.span) & (rows.step <= delivered[group] - task.span)
+        left[number] -= int(out.sum())
+        found.append(rows.take(out))
+    empty = left == 0
+    gone = np.column_stack((minute.batch[empty], np.full(int(empty.sum()), task.batch, dtype=np.int64)))
+    minute.dropped = np.concatenate((minute.dropped[minute.dropped[:, 1] >= task.batch - KEPT], gone))
+    minute.batch, minute.least, minute.left = minute.batch[~empty], minute.least[~empty], left[~empty]
+    return Readings.concatenate(found), minute
+
+
+def _rates(state: CoreState, task: Task, rows: Rows, delivered: Ints) -> Floats:
+    """Return rows delivered by sensor, older ones counting less: float64[sensors]."""
+    if not task.memory:
+        return state.rate
+    moved = delivered > state.delivered
+    passed = int(delivered.max(initial=NEVER)) - int(state.delivered[moved].max(initial=NEVER))
+    gone = 0.5 ** (min(max(passed, 0), 64 * task.memory) / task.memory) if moved.any() else 1.0
+    return np.asarray(state.rate * gone + np.bincount(rows.sensor, minlength=len(state.rate)))
+
+
+def _still_open(layout: Layout, mine: Flags, delivered: Ints, slot: Ints, step: Ints) -> Flags:
+    """Return which records' steps some group of this core has still to deliver."""
+    held = layout.held & mine[:, None]
+    least = np.where(held, delivered[:, None], np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
+    return np.asarray(step > least[slot], dtype=np.bool_)
+
+
+def _padded(values: Ints, size: int, fill: int) -> Ints:
+    return np.concatenate((values, np.full(size - len(values), fill, dtype=np.int64)))

@@ -1,0 +1,123 @@
+"""When sensors change cores: what the new core needs of the others' states.
+
+The table changes only from one batch to the next. The batch before has delivered all it sent, so nothing of an SPK can
+come out behind what follows, whoever sends that: the end of a batch is the barrier. The first batch under a new table
+reads the states of all cores after the batch before, and every core takes from them what is its own now. A batch that
+is run again does the same, since those states are kept as long as it may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tsunagi_spark.blocks import Rows
+from tsunagi_spark.layout import Flags, Ints, Layout
+from tsunagi_spark.queries import Readings
+from tsunagi_spark.state import CoreState, Minute
+
+GATHERED = -1
+"""Stands for a batch in `Minute`: readings that were gathered, and are not in a file yet."""
+
+ReadCoreRows = Callable[[int, int, int, int], Readings]
+"""(core, batch, low, high): reads what a core has kept of a batch for the minute."""
+
+
+class Gathered(NamedTuple):
+    """A core's state under a new table; `readings` are its sensors' of the minute, in the order of steps."""
+
+    state: CoreState
+    readings: Readings
+
+
+def touched(before: Layout, after: Layout, core: int) -> bool:
+    """Return whether a core wins or loses a sensor, or a share in a group."""
+    known = len(before)
+    sensors = (before.sensor_core == core) != (after.sensor_core[:known] == core)
+    groups = before.holds[:, core] != after.holds[: len(before.groups), core]
+    return bool(sensors.any() or groups.any())
+
+
+def gather(
+    states: Sequence[CoreState], core: int, before: Layout, after: Layout, span: int, batch: int, read: ReadCoreRows
+) -> Gathered:
+    """Put together what a core needs under a new table.
+
+    Args:
+        states: of all cores after the batch before, with a place for every sensor and group of `after` (`merge.grown`).
+        batch: the first batch under `after`.
+    """
+    mine = after.sensor_core == core
+    delivered = np.max([state.delivered for state in states], axis=0)
+    slot, step, appended_us = (
+        np.concatenate([getattr(state, name) for state in states]) for name in ("slot", "step", "appended_us")
+    )
+    _, first = np.unique(np.stack((slot, step)), axis=1, return_index=True)
+    rows = Rows.concatenate(state.rows.take(mine[state.rows.sensor]) for state in states)
+    found = [_readings(state, number, before, mine, delivered, span, read) for number, state in enumerate(states)]
+    readings = _joined(found)
+    own = states[core].minute
+    left = np.full(len(own.batch), batch, dtype=np.int64)
+    minute = Minute(dropped=np.concatenate((own.dropped, np.column_stack((own.batch, left)))))
+    if len(readings.step):
+        minute.batch = np.array([GATHERED])
+        minute.least, minute.left = readings.step[:1].copy(), np.array([len(readings.step)])
+    state = CoreState(
+        delivered=delivered,
+        count=np.where(mine, np.sum([state.count for state in states], axis=0), 0),
+        above=np.where(mine, np.sum([state.above for state in states], axis=0), 0),
+        rows=rows,
+        slot=slot[first],
+        step=step[first],
+        appended_us=appended_us[first],
+        minute=minute,
+        rate=np.where(mine, np.sum([state.rate for state in states], axis=0), 0.0),
+        panes=np.concatenate([state.panes[mine[state.panes["sensor"]]] for state in states]),
+    )
+    return Gathered(state, readings)
+
+
+def within(readings: Readings, low: int, high: int) -> Readings:
+    """Return the readings of the steps low < step <= high."""
+    first, last = np.searchsorted(readings.step, (low, high), side="right")
+    return readings.take(slice(int(first), int(last)))
+
+
+def settled(
+    minute: Minute, gathered: Readings, keep: Readings, delivered: Ints, after: Layout, span: int, batch: int
+) -> tuple[Minute, Readings]:
+    """Return the minute and its readings after the first batch: what was gathered goes into the batch's file, too."""
+    alive = gathered.step > delivered[after.group_of[gathered.sensor]] - span
+    joined = _joined([gathered.take(alive), keep])
+    others = (minute.batch != GATHERED) & (minute.batch != batch)
+    count = len(joined.step)
+    return replace(
+        minute,
+        batch=np.append(minute.batch[others], [batch] * bool(count)),
+        least=np.append(minute.least[others], joined.step[:1]),
+        left=np.append(minute.left[others], [count] * bool(count)),
+        dropped=minute.dropped[minute.dropped[:, 0] != GATHERED],
+    ), joined
+
+
+def _readings(
+    state: CoreState, core: int, before: Layout, mine: Flags, delivered: Ints, span: int, read: ReadCoreRows
+) -> Readings:
+    """Return what one core has kept of sensors that are `mine` now and were its own, and that has not expired."""
+    high = int(delivered.max(initial=0))
+    found = []
+    for number in state.minute.batch.tolist():
+        rows = read(core, number, int(delivered.min(initial=high)) - span, high)
+        own = (before.sensor_core[rows.sensor] == core) & mine[rows.sensor]
+        own &= rows.step > delivered[before.group_of[rows.sensor]] - span
+        found.append(rows.take(own))
+    return _joined(found)
+
+
+def _joined(parts: Sequence[Readings]) -> Readings:
+    """Return all readings in the order of steps."""
+    joined = Readings.concatenate(parts)
+    return joined.take(np.argsort(joined.step, kind="stable"))

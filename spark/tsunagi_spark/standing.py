@@ -1,0 +1,66 @@
+"""Where the job stands after a batch: what `driver/after-N` holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tsunagi_spark.frontier import Mark
+
+
+@dataclass
+class Standing:
+    """Where the job stands after a batch.
+
+    Attributes:
+        batch: the batch; -1 = before the first.
+        marks: by slot.
+        delivered: by group of the layout.
+        totals: counts since the checkpoint was empty.
+        carried: rows that wait for the frontier.
+        topic_ids: by topic, the id that its cluster gave it (`Log.topic_id`); what the positions belong to.
+        ends: by partition of `results`, where it ended after the batch.
+        faults: in words, where the log was found not to be the one that was read; until the checkpoint is emptied.
+    """
+
+    batch: int = -1
+    marks: dict[int, Mark] = field(default_factory=dict)
+    delivered: list[int] = field(default_factory=list)
+    silent_s: dict[int, float] = field(default_factory=dict)
+    layout: int = 0
+    totals: dict[str, int] = field(default_factory=dict)
+    carried: int = 0
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `of` reads."""
+        return {
+            "batch": self.batch,
+            "marks": {str(slot): mark for slot, mark in self.marks.items()},
+            "delivered": self.delivered,
+            "silent_s": {str(slot): seconds for slot, seconds in self.silent_s.items()},
+            "layout": self.layout,
+            "totals": self.totals,
+            "carried": self.carried,
+            "topic_ids": self.topic_ids,
+            "ends": {str(partition): end for partition, end in self.ends.items()},
+            "faults": self.faults,
+        }
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> Standing:
+        """Read from JSON."""
+        return Standing(
+            batch=fields["batch"],
+            marks={int(slot): Mark.of(mark) for slot, mark in fields["marks"].items()},
+            delivered=list(fields["delivered"]),
+            silent_s={int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()},
+            layout=fields["layout"],
+            totals=dict(fields["totals"]),
+            carried=fields.get("carried", 0),
+            topic_ids=dict(fields.get("topic_ids", {})),
+            ends={int(partition): int(end) for partition, end in fields.get("ends", {}).items()},
+            faults=list(fields.get("faults", [])),
+        )

@@ -1,0 +1,294 @@
+"""What the job keeps between batches, beside Spark's checkpoint: `<checkpoint>/tsunagi/`.
+
+    query.json           the Spark query this state belongs to
+    layouts/SERIAL       Layout
+    driver/before-N      what the driver decided before batch N ran: layout, slots left behind
+    driver/after-N       slot marks, delivered steps and totals after batch N
+    core-C/state-N       CoreState after batch N
+    core-C/rows-N        readings of batch N that have not expired from the minute yet
+
+Every file is written under a temporary name, synced and renamed, so that a file that is there is whole. Batch N reads
+state N-1; the files of the last few batches are kept, so that Spark can run a batch again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.runtime.columns import Floats, pack_arrays, unpack_arrays
+from tsunagi.runtime.marked import mark
+from tsunagi_spark.blocks import Rows
+from tsunagi_spark.layout import Ints
+from tsunagi_spark.queries import Readings
+from tsunagi_spark.windows import PANE, Panes, no_panes
+
+VERSION = 2
+"""The version of the state's files. Since version 2 marks say which log they are of. A file of a later version counts
+as damaged."""
+
+KEPT = 4
+"""Batches whose state is kept. Spark runs at most the last one again."""
+
+_MAGIC = b"TSNG"
+_ADVICE = "restore it, or empty the checkpoint to start from the beginning of `recovered`"
+
+
+class StateError(RuntimeError):
+    """State is missing, damaged, of another query or cannot be written; the message names the file and what to do."""
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all, also after a power failure.
+
+    Raises:
+        StateError: the directory is not writable, the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise StateError(f"{path}: state cannot be written: {error.strerror}") from error
+
+
+def seal(arrays: dict[str, npt.NDArray[np.generic]]) -> bytes:
+    """Return named arrays with version and checksum in front."""
+    body = pack_arrays(arrays)
+    return _MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def unseal(data: bytes, path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    """Read what `seal` returned.
+
+    Raises:
+        StateError: it is not that, or damaged.
+    """
+    if data[:4] != _MAGIC:
+        raise StateError(f"{path}: not a state file")
+    version = int.from_bytes(data[4:8], "little")
+    if version > VERSION:
+        raise StateError(f"{path}: found version {version}, expected at most {VERSION}")
+    if zlib.crc32(data[12:]) != int.from_bytes(data[8:12], "little"):
+        raise StateError(f"{path}: damaged (checksum); {_ADVICE}")
+    return unpack_arrays(data[12:])
+
+
+MINUTE_ROW = np.dtype([("step", "<i8"), ("sensor", "<u4"), ("above", "u1")])
+"""A row of a rows file; the rows stand in the order of steps, so that a few steps are read without the rest."""
+
+
+def dump_readings(readings: Readings) -> bytes:
+    """Write readings, which are in the order of steps, as a rows file."""
+    rows = np.empty(len(readings.sensor), dtype=MINUTE_ROW)
+    rows["step"], rows["sensor"], rows["above"] = readings.step, readings.sensor, readings.above
+    return rows.tobytes()
+
+
+def load_readings(path: Path, low: int, high: int) -> Readings:
+    """Read from a rows file what is of the steps low < step <= high.
+
+    Raises:
+        StateError: the file is not there or damaged.
+    """
+    try:
+        rows = np.memmap(path, dtype=MINUTE_ROW, mode="r")
+    except FileNotFoundError:
+        raise StateError(f"{path}: state is missing; {_ADVICE}") from None
+    except (OSError, ValueError) as error:
+        raise StateError(f"{path}: damaged: {error}") from error
+    first, last = np.searchsorted(rows["step"], (low, high), side="right")
+    part = rows[first:last]
+    return Readings(part["sensor"].copy(), part["step"].copy(), part["above"] != 0)
+
+
+@dataclass(slots=True)
+class Minute:
+    """Where the readings that count in the running minute are kept: one file of rows a batch.
+
+    Attributes:
+        batch: int64[files], the batches that wrote the files.
+        least: int64[files], the oldest step in each.
+        left: int64[files], readings in each that have not expired.
+        dropped: int64[k, 2], (file's batch, batch in which the last of its readings expired).
+    """
+
+    batch: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    least: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    left: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    dropped: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+
+
+@dataclass(slots=True)
+class CoreState:
+    """What one P-SORT core carries from batch to batch.
+
+    Attributes:
+        delivered: int64[groups], the last step sent; NEVER = none.
+        count, above: int64[sensors], readings of the last minute up to the group's delivered step, and those above the
+            sensor's threshold.
+        rows: readings beyond the frontier.
+        slot, step, appended_us: int64[records], the steps that slots have delivered and some group has not.
+        minute: where the readings behind `count` are kept.
+        rate: float64[sensors], rows delivered, of which a set time forgets half: how the load is shared out.
+        panes: sums of the window aggregates that are open.
+    """
+
+    delivered: Ints
+    count: Ints
+    above: Ints
+    rows: Rows
+    slot: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    step: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    appended_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    minute: Minute = field(default_factory=Minute)
+    rate: Floats = field(default_factory=lambda: np.zeros(0))
+    panes: Panes = field(default_factory=no_panes)
+
+    def dump(self) -> bytes:
+        """Write as a state file."""
+        arrays: dict[str, npt.NDArray[np.generic]] = {
+            "delivered": self.delivered,
+            "count": self.count,
+            "above": self.above,
+            "slot": self.slot,
+            "step": self.step,
+            "appended_us": self.appended_us,
+            "rate": self.rate,
+            "panes": self.panes.view(np.uint8),
+            "minute.batch": self.minute.batch,
+            "minute.least": self.minute.least,
+            "minute.left": self.minute.left,
+            "minute.dropped": self.minute.dropped,
+        }
+        arrays |= {f"rows.{name}": column for name, column in self.rows.columns().items()}
+        return seal(arrays)
+
+    @staticmethod
+    def load(data: bytes, path: Path) -> CoreState:
+        """Read a state file."""
+        arrays: dict[str, Any] = unseal(data, path)
+        minute = Minute(*(arrays[f"minute.{name}"] for name in ("batch", "least", "left", "dropped")))
+        rows = Rows(**{name: arrays[f"rows.{name}"] for name in Rows.NAMES})
+        plain = {name: arrays[name] for name in ("delivered", "count", "above", "slot", "step", "appended_us")}
+        rate = arrays.get("rate", np.zeros(len(arrays["count"])))
+        panes = arrays.get("panes", np.zeros(0, np.uint8)).view(PANE)
+        return CoreState(rows=rows, minute=minute, rate=rate, panes=panes, **plain)
+
+
+class Store:
+    """The directory, seen by the driver and by every core."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.root = checkpoint / "tsunagi"
+
+    def prepare(self, cores: int) -> None:
+        """Make the directories and check that they can be written.
+
+        Raises:
+            StateError: they cannot.
+        """
+        try:
+            for name in ("layouts", "driver", *(f"core-{core}" for core in range(cores))):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(f"{self.root}: state directory cannot be made: {error.strerror}") from error
+        probe = self.root / "driver" / "probe"
+        write_atomically(probe, b"probe")
+        probe.unlink()
+
+    def clear(self) -> None:
+        """Forget everything that we keep: a new query starts. Whatever else lies there is not ours."""
+        for kept in ("layouts", "driver", "core-*"):
+            for path in self.root.glob(kept):
+                shutil.rmtree(path)
+        self.remove("query.json")
+
+    def lock(self) -> IO[str]:
+        """Take the directory for this process; the operating system lets go when it ends, however it ends.
+
+        Raises:
+            StateError: another driver has it.
+        """
+        mark(self.root.parent)
+        self.root.mkdir(exist_ok=True)
+        file = (self.root / "lock").open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            file.close()
+            raise StateError(f"checkpoint {self.root.parent} is in use by another driver ({owner})") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()}")
+        file.flush()
+        return file
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write one of the files, by its name below the directory."""
+        write_atomically(self.root / name, data)
+
+    def read(self, name: str) -> bytes:
+        """Read one of the files.
+
+        Raises:
+            StateError: it is not there or cannot be read.
+        """
+        path = self.root / name
+        self.check(name)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise StateError(f"{path}: state cannot be read: {error.strerror}") from error
+
+    def check(self, name: str) -> None:
+        """Check that one of the files is there.
+
+        Raises:
+            StateError: it is not.
+        """
+        if not (self.root / name).exists():
+            raise StateError(f"{self.root / name}: state is missing; {_ADVICE}")
+
+    def find(self, name: str) -> bytes | None:
+        """Read one of the files; None = it is not there."""
+        return self.read(name) if (self.root / name).exists() else None
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read one of the JSON files."""
+        try:
+            found = json.loads(self.read(name))
+        except ValueError as error:
+            raise StateError(f"{self.root / name}: damaged: {error}") from None
+        if not isinstance(found, dict) or found.get("version", 0) > VERSION:
+            raise StateError(f"{self.root / name}: found version {found.get('version')!r}, expected at most {VERSION}")
+        return found
+
+    def write_json(self, name: str, fields: dict[str, Any]) -> None:
+        """Write one of the JSON files."""
+        self.write(name, json.dumps({"version": VERSION} | fields).encode())
+
+    def remove(self, name: str) -> None:
+        """Delete one of the files, if it is there."""
+        (self.root / name).unlink(missing_ok=True)

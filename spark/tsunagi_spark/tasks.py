@@ -1,0 +1,460 @@
+"""What runs in Spark's Python workers: the stages of a batch's one action.
+
+Stage one decodes the records of some slots and hands on a block for every (slot, core). Stage two, one task a P-SORT
+core, orders what is complete, sends it, writes the core's state and reports a few numbers to the driver. Where groups
+are cut over cores, stage two hands on its parts of them, and stage three, one task, merges and sends those.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import RESULTS, Reader
+from tsunagi.runtime.marks import BREAK_US
+from tsunagi.runtime.settings import Kafka
+from tsunagi_spark.blocks import SCHEMA, Counters, from_arrow, to_arrow
+from tsunagi_spark.decode import Arrived, SlotDecoder
+from tsunagi_spark.encode import Encoded, encode_blocks
+from tsunagi_spark.frontier import Mark
+from tsunagi_spark.identity import check_read
+from tsunagi_spark.layout import Layout
+from tsunagi_spark.limit import ByteCount
+from tsunagi_spark.merge import Ordered, Task, advance, grown, result_blocks
+from tsunagi_spark.moving import GATHERED, gather, settled, touched, within
+from tsunagi_spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
+from tsunagi_spark.publish import Publisher, Stopwatch, forget, messages, publisher
+from tsunagi_spark.queries import Readings
+from tsunagi_spark.state import KEPT, CoreState, Store, dump_readings, load_readings
+from tsunagi_spark.windows import Spec, Windows, window_blocks
+
+REPORT_SCHEMA = pa.schema([("report", pa.string()), ("part", pa.binary()), ("windows", pa.binary())])
+REPORT_SQL = "report string, part binary, windows binary"
+"""What stage two hands on: its report, and its part of the cut groups and of their aggregates, if there are any."""
+EMIT_BYTES = 64_000_000
+"""Columns a decoding task gathers before it hands them on."""
+MERGE = -1
+"""Stands for the merge core in reports."""
+BATCH = "tsunagi.batch"
+"""The local property of Spark's that tells tasks of their batch."""
+
+_TIMES = 100
+"""Of how many blocks a report says when their inputs came."""
+
+_AT_ONCE_S = 0.001
+
+Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What every task is told of the job; it stays the same as long as the driver runs.
+
+    Attributes:
+        form: `[results] format`.
+        memory, specs: see `merge.Task`.
+        task_bytes: bytes of records that one task reads of a batch at most.
+    """
+
+    checkpoint: str
+    slide_us: int
+    span: int
+    form: str
+    memory: int
+    specs: tuple[Spec, ...]
+    kafka: Kafka
+    task_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What the tasks of a batch are told of it; small, since it goes to each of them.
+
+    Attributes:
+        query: the Spark query's id.
+        layout: serial of the layout in force.
+        layout_before: serial of the layout of the batch before; 0 = there was none.
+        marks: by slot, before the batch.
+        delivered: by group of the layout, before the batch (shorter if the layout has grown).
+        overdue, dropped: see `merge.Task`.
+    """
+
+    query: str
+    batch: int
+    layout: int
+    layout_before: int
+    marks: dict[int, Mark]
+    delivered: tuple[int, ...]
+    overdue: frozenset[int]
+    dropped: frozenset[int]
+
+    def as_text(self) -> str:
+        """Return what `of` reads."""
+        return json.dumps(
+            asdict(self) | {"overdue": sorted(self.overdue), "dropped": sorted(self.dropped)}, separators=(",", ":")
+        )
+
+    @staticmethod
+    def of(text: str) -> BatchContext:
+        """Read from JSON."""
+        fields = json.loads(text)
+        return BatchContext(
+            query=fields["query"],
+            batch=fields["batch"],
+            layout=fields["layout"],
+            layout_before=fields["layout_before"],
+            marks={int(slot): Mark.of(mark) for slot, mark in fields["marks"].items()},
+            delivered=tuple(fields["delivered"]),
+            overdue=frozenset(fields["overdue"]),
+            dropped=frozenset(fields["dropped"]),
+        )
+
+
+def decoding(job: JobContext) -> Stage:
+    """Return stage one for `mapInArrow`."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context, _ = _told()
+        yield from decode_records(job, context, batches)
+        _settle()
+
+    return stage
+
+
+def ordering(job: JobContext) -> Stage:
+    """Return stage two for `mapInArrow`."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context, core = _told()
+        report, *parts = order_core(job, context, core, batches)
+        _settle()
+        yield _report(report, *parts)
+
+    return stage
+
+
+def merging(job: JobContext) -> Stage:
+    """Return stage three for `mapInArrow`: reports pass through, parts are merged and sent."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context, _ = _told()
+        parts: list[tuple[int, bytes, bytes]] = []
+        for batch in batches:
+            for text, *part in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                report = json.loads(text)
+                parts.append((report["core"], *part))
+                yield _report(report)
+        yield _report(merge_core(job, context, sorted(parts)))
+        _settle()
+
+    return stage
+
+
+def _told() -> tuple[BatchContext, int]:
+    """Return what the driver tells the tasks of this batch, and the number of this task's partition."""
+    task = TaskContext.get()
+    text = None if task is None else task.getLocalProperty(BATCH)
+    if task is None or text is None:
+        raise RuntimeError(f"the batch's action was run without the local property {BATCH}")
+    return BatchContext.of(text), task.partitionId()
+
+
+def warming(kafka: Kafka) -> Stage:
+    """Return a stage that imports what the others need and makes the process's producer."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        publisher(kafka)
+        _settle()
+        yield pa.RecordBatch.from_arrays([pa.array([], type=field.type) for field in SCHEMA], schema=SCHEMA)
+
+    return stage
+
+
+def decode_records(
+    job: JobContext, context: BatchContext, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Decode Kafka records (key, value, partition, offset, timestamp) into blocks.
+
+    Raises:
+        BatchTooLargeError: the task's share of the batch is.
+        LogChangedError: the records are of another log than those that were read before.
+    """
+    count = ByteCount(job.task_bytes)
+    layout = _layout(job, context)
+    delivered = np.array(context.delivered, dtype=np.int64)
+    decoders: dict[int, SlotDecoder] = {}
+    known: dict[int, Mark] = {}
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
+        appended_us = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        for slot, offset, key, value, at_us in zip(*columns, appended_us, strict=True):
+            decoder = decoders.get(slot)
+            if decoder is None:
+                mark = context.marks.get(slot, Mark())
+                follows = offset <= mark.read_to and 0 <= at_us - mark.read_us < BREAK_US
+                if slot in context.marks and not follows:
+                    known[slot] = mark
+                decoder = decoders[slot] = SlotDecoder(slot, mark, layout, delivered, job.slide_us)
+            count.add(len(key or b"") + len(value or b""), len(decoders))
+            decoder.add(Arrived(slot, offset, key, value, at_us))
+        for decoder in decoders.values():
+            if decoder.bytes > EMIT_BYTES:
+                yield from to_arrow(decoder.blocks())
+    # Nothing is sent yet, and it would be too late afterwards: readers would drop the right results as repeats.
+    if known:
+        check_read(_reader(job.kafka), known)
+    sidelined = [record for decoder in decoders.values() for record in decoder.sidelined]
+    if sidelined:
+        with _Sending(job.kafka) as out:
+            for record in sidelined:
+                out.send(record.topic, 0, record.key, record.value)
+    yield from to_arrow(block for decoder in decoders.values() for block in decoder.blocks())
+
+
+def order_core(
+    job: JobContext, context: BatchContext, core: int, batches: Iterator[pa.RecordBatch]
+) -> tuple[dict[str, Any], bytes | None, bytes | None]:
+    """Order one core's share of a batch, send it, keep its state.
+
+    Returns:
+        (report for the driver, part of the cut groups and of their windows; None = no group is cut).
+    """
+    watch = Stopwatch()
+    blocks = from_arrow(batches)
+    watch.lap("wait_s")
+    cpu_s = time.thread_time()
+    store = Store(Path(job.checkpoint))
+    layout = _layout(job, context)
+    state, gathered = _begin(job, context, store, core, layout)
+    watch.lap("load_s")
+    task = Task(
+        context.batch,
+        core,
+        layout,
+        context.marks,
+        context.overdue,
+        slide_us=job.slide_us,
+        span=job.span,
+        memory=job.memory,
+        specs=job.specs,
+        dropped=context.dropped,
+    )
+
+    def read_rows(batch: int, low: int, high: int) -> Readings:
+        if gathered is not None and batch == GATHERED:
+            return within(gathered, low, high)
+        return load_readings(store.root / _rows(core, batch), low, high)
+
+    advanced = advance(state, task, blocks, read_rows)
+    watch.lap("compute_s")
+    ordered, windows = advanced.ordered, advanced.windows
+    part: bytes | None = None
+    window_part: bytes | None = None
+    if layout.cut.any():
+        ordered, cut = ordered.apart(layout.cut)
+        cut_window = layout.cut[layout.group_of[windows.sums["sensor"]]]
+        part, window_part = dump_part(cut), dump_windows(windows.take(cut_window))
+        windows = windows.take(~cut_window)
+    sent, sent_to = _send(job, layout, ordered, windows, core + 1 if layout.order == "none" else 0, watch)
+    keep = advanced.keep
+    if gathered is not None:
+        minute = advanced.state.minute
+        delivered = advanced.state.delivered
+        advanced.state.minute, keep = settled(minute, gathered, keep, delivered, layout, job.span, context.batch)
+    if len(keep.sensor):
+        store.write(_rows(core, context.batch), dump_readings(keep))
+    store.write(_state(core, context.batch), advanced.state.dump())
+    _clean(store, core, context.batch, advanced.state)
+    watch.lap("save_s")
+    slots: dict[int, tuple[Mark, Counters]] = {}
+    for block in blocks:
+        _, counters = slots.setdefault(block.slot, (block.mark, Counters()))
+        counters.add(block.counters)
+        slots[block.slot] = (block.mark, counters)  # blocks are sorted: the last one read furthest
+    mine = np.flatnonzero(layout.holds[:, core])
+    report = {
+        "core": core,
+        "slots": {slot: {"mark": mark, "counters": counters.as_dict()} for slot, (mark, counters) in slots.items()},
+        "delivered": {int(group): int(advanced.state.delivered[group]) for group in mine},
+        "blocks": len(ordered),
+        "rows": len(ordered.rows),
+        "taken": len(advanced.ordered.rows),
+        "carried": len(advanced.state.rows),
+        "bytes": sent,
+        "sent_to": sent_to,
+        "appended_us": ordered.appended_us.tolist()[-_TIMES:],
+        "sent_us": time.time_ns() // 1000,
+        "cpu_s": time.thread_time() - cpu_s,
+        "seconds": watch.seconds,
+    }
+    return report, part, window_part
+
+
+def merge_core(job: JobContext, context: BatchContext, parts: Sequence[tuple[int, bytes, bytes]]) -> dict[str, Any]:
+    """Merge the cores' parts of the cut groups and send them; return the report for the driver.
+
+    Args:
+        parts: (core, part, part of the windows), in the order of cores.
+    """
+    watch = Stopwatch()
+    cpu_s = time.thread_time()
+    layout = _layout(job, context)
+    ordered = merge_parts([load_part(part) for _, part, _ in parts], layout)
+    windows = merge_windows([load_windows(part) for _, _, part in parts], layout)
+    watch.lap("compute_s")
+    sent, sent_to = _send(job, layout, ordered, windows, 0, watch)
+    return {
+        "core": MERGE,
+        "blocks": len(ordered),
+        "rows": len(ordered.rows),
+        "bytes": sent,
+        "sent_to": sent_to,
+        "appended_us": ordered.appended_us.tolist()[-_TIMES:],
+        "sent_us": time.time_ns() // 1000,
+        "cpu_s": time.thread_time() - cpu_s,
+        "seconds": watch.seconds,
+    }
+
+
+def _send(
+    job: JobContext, layout: Layout, ordered: Ordered, windows: Windows, part: int, watch: Stopwatch
+) -> tuple[int, Counter[int]]:
+    """Send blocks, each to its group's partition (a part to its core's); return the bytes, and records by partition."""
+    sent, sent_to = 0, Counter[int]()
+    if not len(ordered):
+        return sent, sent_to
+    with _Sending(job.kafka) as out:
+        for group, key, value in _encoded(job, layout, ordered, windows, part):
+            partition = part - 1 if part else int(layout.home[group])
+            out.send(RESULTS, partition, key, value)
+            sent += len(value)
+            sent_to[partition] += 1
+        watch.lap("serialise_s")
+    watch.lap("send_s")
+    return sent, sent_to
+
+
+def _encoded(job: JobContext, layout: Layout, ordered: Ordered, windows: Windows, part: int) -> Iterator[Encoded]:
+    blocks = window_blocks(windows, job.specs, layout, job.slide_us, part)
+    if job.form == "blocks":
+        yield from encode_blocks(ordered, layout, job.slide_us, part)
+    else:
+        readings = result_blocks(ordered, layout, job.slide_us, part)
+        blocks = chain(zip(ordered.group.tolist(), readings, strict=True), blocks)
+    for group, block in blocks:
+        for key, value in messages(block, layout, job.form):
+            yield Encoded(group, key, value)
+
+
+def _report(report: dict[str, Any], part: bytes | None = None, windows: bytes | None = None) -> pa.RecordBatch:
+    cells = (json.dumps(report), part, windows)
+    columns = [pa.array([cell], type=column.type) for cell, column in zip(cells, REPORT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=REPORT_SCHEMA)
+
+
+@cache  # to ask `gc` whether it was done would take milliseconds: it counts
+def _settle() -> None:
+    """Take what the worker has imported out of the garbage collector's sight, once a process.
+
+    PySpark's daemon collects all generations after every task: 25 ms of CPU each time with numpy and pyarrow loaded, a
+    fraction of one without, and a batch has four tasks.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+class _Sending:
+    """The process's publisher for a while: flushed at the end, given up after an error."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+
+    def __enter__(self) -> Publisher:
+        return publisher(self._kafka)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            forget(self._kafka)
+            return
+        try:
+            publisher(self._kafka).flush()
+        except BaseException:
+            forget(self._kafka)
+            raise
+
+
+_readers: dict[str, Reader] = {}
+
+
+def _reader(settings: Kafka) -> Reader:
+    """Return this process's reader for questions; an empty request of it must not be in the way of the next."""
+    key = settings.model_dump_json()
+    if key not in _readers:
+        _readers[key] = KafkaLog(settings, client_id="tsunagi-spark-core").reader(wait_s=_AT_ONCE_S)
+    return _readers[key]
+
+
+_layouts: dict[tuple[str, int], Layout] = {}
+
+
+def _layout(job: JobContext, context: BatchContext) -> Layout:
+    key = (context.query, context.layout)
+    if key not in _layouts:
+        _layouts.clear()
+        _layouts[key] = Layout.load(Store(Path(job.checkpoint)).read(f"layouts/{context.layout}"))
+    return _layouts[key]
+
+
+def _begin(
+    job: JobContext, context: BatchContext, store: Store, core: int, layout: Layout
+) -> tuple[CoreState, Readings | None]:
+    """Return the state that the batch begins with, and the readings gathered from other cores, if it had to."""
+
+    def load(number: int) -> CoreState:
+        name = _state(number, context.batch - 1)
+        return grown(CoreState.load(store.read(name), store.root / name), layout)
+
+    if context.batch == 0:
+        return grown(None, layout), None
+    if context.layout_before in (0, context.layout):
+        return load(core), None
+    before = Layout.load(store.read(f"layouts/{context.layout_before}"))
+    if not touched(before, layout, core):
+        return load(core), None
+
+    def read(number: int, batch: int, low: int, high: int) -> Readings:
+        return load_readings(store.root / _rows(number, batch), low, high)
+
+    states = [load(number) for number in range(layout.cores)]
+    return gather(states, core, before, layout, job.span, context.batch, read)
+
+
+def _clean(store: Store, core: int, batch: int, state: CoreState) -> None:
+    """Delete what no batch that may run again needs."""
+    store.remove(_state(core, batch - KEPT))
+    for rows_batch, dropped_at in state.minute.dropped.tolist():
+        if dropped_at <= batch - KEPT:
+            store.remove(_rows(core, rows_batch))
+
+
+def _state(core: int, batch: int) -> str:
+    return f"core-{core}/state-{batch}"
+
+
+def _rows(core: int, batch: int) -> str:
+    return f"core-{core}/rows-{batch}"

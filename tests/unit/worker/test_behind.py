@@ -1,0 +1,162 @@
+"""Two workers, each the other's standby, that keep to a rate: what becomes of them when they have fallen behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from tsunagi.runtime import log as topics
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, TUPLES
+from tsunagi.runtime.messages import VERSION, Ack, Assignment, LogRecord, Placement, Plan, Recovered, TupleBatch
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Operator, Query, Settings, Slots, Standby
+from tsunagi.runtime.testing import MemoryLog
+from tsunagi.standby.replica import Stage
+from tsunagi.worker.host import MAX_RECORDS, Host
+
+LIMIT = 100.0
+"""Tuples/s of a worker."""
+RATE = 60.0
+"""Tuples/s of either slot: what one worker takes, and less than it would have with the other's slot as well."""
+BURST = 300
+TICK_S = 0.02
+TABLE = SensorTable((Sensor(0, "a", "edge"), Sensor(1, "b", "edge")))
+
+_silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[lambda *_: ((), {})])
+
+
+@dataclass
+class OwnTime:
+    """A worker's clock: while it rests, nobody else does."""
+
+    base: ManualClock
+    at: float = 0.0
+
+    def monotonic(self) -> float:
+        return max(self.base.monotonic(), self.at)
+
+    def now_us(self) -> int:
+        return self.base.now_us()
+
+    def sleep(self, seconds: float) -> None:
+        self.at = self.monotonic() + seconds
+
+
+class Plant:
+    """Both workers on one log."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys((TUPLES, RECOVERED, topics.CONTEXTS), 2)
+        self.log = MemoryLog(self.clock, layout)
+        settings = Settings(
+            slots=Slots(count=2),
+            standby=Standby(batch_size=100, context_s=0.5),
+            query=Query(mode="tuples", operators=(Operator(use="select"),)),
+        )
+        self._producer = self.log.producer()
+        placement = Placement(serial=1, slots=2, slot=pack_sensors([0, 1]), table_sha256=TABLE.digest(2))
+        self._plan(b"placement", Plan(version=VERSION, placement=placement))
+        for slot, (owner, secondary) in enumerate((("a", "b"), ("b", "a"))):
+            wish = Assignment(slot=slot, owner=owner, secondary=secondary, serial=1, reason="test")
+            self._plan(f"assignment/{slot}".encode(), Plan(version=VERSION, assignment=wish))
+        self._producer.flush(1.0)
+        clocks = {name: OwnTime(self.clock) for name in ("a", "b")}
+        self.hosts = {
+            name: Host(settings, name, TABLE, self.log.client(name), clock, _silent, limit=LIMIT, threads=False)
+            for name, clock in clocks.items()
+        }
+        self._clocks = clocks
+        self._due = self._beat_at = 0.0
+        self.sent = 0
+
+    def _plan(self, key: bytes, plan: Plan) -> None:
+        self._producer.send(PLAN, 0, key, plan.SerializeToString())
+
+    def send(self, count: int) -> None:
+        """Send so many tuples to either slot."""
+        for _ in range(count):
+            self.sent += 1
+            step = self.clock.now_us() + self.sent
+            for sensor in (0, 1):
+                batch = TupleBatch(edge="edge", incarnation=1, step=step, event_time_us=step)
+                batch.sensor, batch.count = pack_sensors([sensor]), pack_sensors([1])
+                batch.value = pack_floats([1.0])
+                self._producer.send(
+                    TUPLES, sensor, b"edge", LogRecord(version=VERSION, batch=batch).SerializeToString()
+                )
+        self._producer.flush(1.0)
+
+    def run(self, seconds: float, rate: float) -> None:
+        until = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < until:
+            self.clock.advance(TICK_S)
+            self._due += rate * TICK_S
+            self.send(int(self._due))
+            self._due -= int(self._due)
+            now = self.clock.monotonic()
+            if now >= self._beat_at:
+                self._beat_at = now + 0.1
+                for host in self.hosts.values():
+                    host.heartbeats.send()
+            for name, host in self.hosts.items():
+                if self._clocks[name].at <= now:
+                    host.step()
+
+    def behind(self) -> list[int]:
+        """Return how many records each slot's owner has not processed."""
+        owners = [self.hosts["a"].replicas[0], self.hosts["b"].replicas[1]]
+        assert [replica.stage for replica in owners] == [Stage.OWN, Stage.OWN]
+        return [self.log.stored(TUPLES, replica.slot_id).end - replica.slot.position for replica in owners]
+
+    def resume_points(self) -> list[int]:
+        """Return the newest of each slot."""
+        found = [0, 0]
+        for record in self.log.records(ACKS):
+            level1 = Ack.FromString(record.value or b"").level1
+            found[level1.slot] = max(found[level1.slot], level1.offset)
+        return found
+
+
+def test_workers_that_fell_behind_catch_up_although_each_is_the_others_standby() -> None:
+    plant = Plant()
+    plant.run(5.0, RATE)
+    assert max(plant.behind()) < RATE / 4
+    plant.send(BURST)
+    plant.run(3.0, RATE)
+    assert min(plant.behind()) > BURST / 3
+    assert min(plant.resume_points()) > 6.0 * RATE  # what was done meanwhile is trimmed
+    plant.run(9.0, RATE)  # LIMIT - RATE a second, less a tenth of the time for standing by
+    assert max(plant.behind()) < RATE / 4
+    standby = plant.hosts["a"].replicas[1]
+    assert plant.log.stored(TUPLES, 1).end - standby.slot.position < 2 * RATE  # contexts took it along
+    plant.run(2.0, 0.0)
+    for slot in (0, 1):
+        values = [Recovered.FromString(record.value or b"") for record in plant.log.records(RECOVERED, slot)]
+        names = [(value.offset, value.index) for value in values]
+        assert names == sorted(set(names))
+        assert len(names) == plant.sent
+
+
+def test_a_full_read_alone_is_no_sign_of_being_behind() -> None:
+    """At a high rate each read is full, and the worker may have time all the same."""
+    plant = Plant()
+    plant.run(5.0, RATE / 4)
+    host = plant.hosts["a"]
+    plant.send(MAX_RECORDS)
+    host.step()
+    assert not host._behind
+    plant.send(MAX_RECORDS)
+    plant.clock.advance(20.0)
+    host.replicas[0].intake.backlog.clear()
+    host.step()
+    assert host._behind  # the second in a row had not to wait
+
+
+def test_a_record_of_a_worker_that_keeps_to_a_rate_is_no_cheaper_while_it_need_not_rest() -> None:
+    plant = Plant()
+    plant.run(5.0, RATE / 4)
+    assert plant.hosts["a"].replicas[0].record_s >= 0.99 / LIMIT
