@@ -18,6 +18,7 @@ from unittest.mock import patch
 from google.protobuf.message import Message
 
 from tsunagi.owner.closer import Closer
+from tsunagi.owner.deciders import HelperDecider
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.clock import SteadyClock
@@ -27,6 +28,7 @@ from tsunagi.runtime.log import ACKS, TUPLES, Record
 from tsunagi.runtime.memory_clients import MemoryProducer
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
 from tsunagi.runtime.names import Name
+from tsunagi.slot.deciding import View
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.recover import Recover
 from tsunagi.slot.slot import Output, Slot
@@ -144,8 +146,8 @@ def _count_alone(self: Detector, at: float, own_count: int, now: float) -> float
     return now - at
 
 
-def _always_connected(self: Closer, *args: Any, **options: Any) -> list[Any]:
-    return _decide(self, *args, **(options | {"connected": True}))
+def _always_connected(self: Closer, view: View) -> list[Any]:
+    return _decide(self, replace(view, connected=True))
 
 
 def _jump_without_replay(self: Intake, position: int, register: Register, digest: int = 0) -> None:
@@ -208,7 +210,7 @@ def _behind_its_own(self: Speculation, generation: int, tail: Name) -> None:
 
 
 _slot_context = Slot.context
-_help = Primary._help
+_help = HelperDecider.decide
 
 
 def _without_helpers(self: Slot) -> Context:
@@ -217,13 +219,13 @@ def _without_helpers(self: Slot) -> Context:
     return context
 
 
-def _not_read_back(self: Primary, slot: Slot, *args: Any) -> list[act.Action]:
+def _not_read_back(self: HelperDecider, view: View) -> list[Any]:
     """The owner goes by its helpers at once, not from where they stand in the log."""
-    todo = _help(self, slot, *args)
-    for action in todo:
-        if isinstance(action, act.Append):
-            slot._help(action.record.helpers)
-    return todo
+    decided = list(_help(self, view))
+    for decision in decided:
+        if isinstance(decision, LogRecord):
+            view.slot._help(decision.helpers)
+    return decided
 
 
 def _follows_anew(self: Recover, model: Model, step: int) -> None:
@@ -305,10 +307,9 @@ def _whatever_is_there(parts: Iterable[Context]) -> Context | None:
     return decode(Context, b"".join(part.piece for part in parts))
 
 
-def _heartbeats_alone(self: Closer, *args: Any, **options: Any) -> list[Any]:
+def _heartbeats_alone(self: Closer, view: View) -> list[Any]:
     """An edge whose heartbeats stay away is gone, whatever its batches say."""
-    lost = dict.fromkeys(options.pop("lost"), math.inf)
-    return _decide(self, *args, lost=lost, **options)
+    return _decide(self, replace(view, lost=dict.fromkeys(view.lost, math.inf)))
 
 
 def _no_fault(_message: Message) -> str:
@@ -364,7 +365,7 @@ PLANTED: dict[str, Plant] = {
     "a reader passes a record over": _plant(Intake, "take_in", _passes_one_over),
     "a context lacks the helpers": _plant(Slot, "context", _without_helpers),
     "a context lacks the helpers' readings": _plant(StepBook, "lent_batches", _no_open_batches),
-    "an owner goes by helpers that are not in the log": _plant(Primary, "_help", _not_read_back),
+    "an owner goes by helpers that are not in the log": _plant(HelperDecider, "decide", _not_read_back),
     "a refit makes the filter forget": _plant(Recover, "follow", _follows_anew),
     "a batch that an edge hands over is lost": _plant(MemoryProducer, "send", _dropped),
     "compaction takes acknowledgements that count": _plant(Host, "_do", _one_key),

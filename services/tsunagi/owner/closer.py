@@ -7,12 +7,11 @@ Its decisions become control records, and take effect for everyone, the owner in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from tsunagi.runtime.messages import EdgeOut, Punctuation
+from tsunagi.runtime.messages import EdgeOut, LogRecord, Punctuation, TupleBatch
 from tsunagi.runtime.settings import Steps
+from tsunagi.slot.deciding import Decider, View, control
 from tsunagi.slot.steps import NEVER, NOT_YET, OUT_AGAIN_US, StepBook
 
 RECONNECT_S = 1.0
@@ -35,8 +34,14 @@ class _Heard:
     step: int
 
 
-class Closer:
-    """The owner's clock on one slot. All times are monotonic seconds of the caller's clock."""
+class Closer(Decider):
+    """Decides which edges a step waits for, and moves the steps on when no edge is left.
+
+    All times are monotonic seconds of the owner's clock. An edge is known to be gone when its heartbeats have stopped,
+    whenever the owner took over; but one whose batches came after that has lost its heartbeats alone. While the owner's
+    own heartbeats do not come back, the edges' batches may be stuck as well, so that nobody is judged; afterwards the
+    edges get the time to reconnect and to drain their spools.
+    """
 
     def __init__(self, steps: Steps, now: float) -> None:
         self._steps = steps
@@ -53,12 +58,10 @@ class Closer:
         self._asked_step = 0
         self._asked_step_at = 0.0
 
-    def on_batch(self, edge: str, step: int, now: float) -> None:
-        """Take note of a batch read from the log, in time or late."""
-        self._heard[edge] = _Heard(now, step)
+    def on_batch(self, batch: TupleBatch, now: float) -> None:
+        self._heard[batch.edge] = _Heard(now, batch.step)
 
     def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
-        """Take note that a process of an edge has stopped in good order after this step."""
         self._left[edge] = max((incarnation, step), self._left.get(edge, (0, NOT_YET)))
 
     def _has_left(self, book: StepBook, name: str) -> bool:
@@ -67,28 +70,15 @@ class Closer:
         edge = book.edges[name]
         return edge.incarnation <= incarnation and edge.last_step <= step
 
-    def decide(
-        self,
-        book: StepBook,
-        now: float,
-        log_us: int,
-        *,
-        connected: bool,
-        lost: Mapping[str, float] = MappingProxyType({}),
-    ) -> list[EdgeOut | Punctuation]:
-        """Return the control records to write now (their epoch is the caller's to fill in).
-
-        Args:
-            log_us: when the log appended the newest record that was processed, microseconds.
-            connected: the owner's own heartbeats come back. While they do not, the edges' batches may be stuck as well,
-                and nobody is judged; afterwards the edges get the time to reconnect and to drain their spools.
-            lost: edges whose heartbeats have stopped, and when the next should have come. They are known to be gone,
-                whenever the owner took over; but one whose batches came after that has lost its heartbeats alone.
-        """
+    def decide(self, view: View) -> list[LogRecord]:
+        """Return the control records to write now; a slot without steps needs none."""
+        book, now, log_us, lost = view.slot.book, view.now, view.slot.appended_us, view.lost
+        if not isinstance(book, StepBook):
+            return []
         if log_us != self._log[0]:
             self._log = log_us, now
         self._look_up(now)
-        if not connected:
+        if not view.connected:
             if self._gap_from is None:
                 self._gap_from = now
             return []
@@ -105,7 +95,7 @@ class Closer:
             return []
         if now < self._hold_until:
             return []
-        decisions: list[EdgeOut | Punctuation] = []
+        decisions: list[LogRecord] = []
         others_done = book.due(book.cursor)
         waiting = book.awaited(book.cursor)
         for name in waiting:
@@ -124,10 +114,10 @@ class Closer:
             if silent or gone or behind:
                 from_step = max(book.cursor, book.edges[name].last_step + 1)
                 if self._counts(book.edges[name].out_us, now) and self._may_ask(name, now, back=False):
-                    decisions.append(EdgeOut(edge=name, from_step=from_step))
-        decisions += self._take_back(book, now, patience_s)
+                    decisions.append(control(edge_out=EdgeOut(epoch=view.epoch, edge=name, from_step=from_step)))
+        decisions += self._take_back(book, view, patience_s)
         if not waiting and not others_done:
-            decisions += self._all_silent(book, now)
+            decisions += self._all_silent(book, view)
         return decisions
 
     def _look_up(self, now: float) -> None:
@@ -159,19 +149,20 @@ class Closer:
         for heard in self._heard.values():
             heard.at = min(heard.at + seconds, latest)
 
-    def _take_back(self, book: StepBook, now: float, patience_s: float) -> list[EdgeOut | Punctuation]:
+    def _take_back(self, book: StepBook, view: View, patience_s: float) -> list[LogRecord]:
         """Wait again for an edge that is out, but talks of steps only just closed.
 
         A batch for an open step takes its edge back by itself; without this, an edge whose batches always come a little
         after the others' would find every step closed, for ever.
         """
-        decisions: list[EdgeOut | Punctuation] = []
+        now = view.now
+        decisions = []
         for name, edge in book.edges.items():
             heard = self._heard.get(name)
             if edge.out_from == NEVER or heard is None or now - heard.at > patience_s or self._has_left(book, name):
                 continue
             if heard.step + self._steps.max_skew_steps >= book.cursor and self._may_ask(name, now, back=True):
-                decisions.append(EdgeOut(edge=name, from_step=NEVER))
+                decisions.append(control(edge_out=EdgeOut(epoch=view.epoch, edge=name, from_step=NEVER)))
         return decisions
 
     def _counts(self, out_us: int, now: float) -> bool:
@@ -185,11 +176,12 @@ class Closer:
         self._asked[name, back] = now
         return True
 
-    def _all_silent(self, book: StepBook, now: float) -> list[EdgeOut | Punctuation]:
+    def _all_silent(self, book: StepBook, view: View) -> list[LogRecord]:
         """Move the steps on although no edge lives, at most one step a slide."""
+        now = view.now
         if now - self._cursor_at < self._steps.slide_s:
             return []
         if self._asked_step == book.cursor and now - self._asked_step_at < REPEAT_S:
             return []
         self._asked_step, self._asked_step_at = book.cursor, now
-        return [Punctuation(step=book.cursor)]
+        return [control(punctuation=Punctuation(epoch=view.epoch, step=book.cursor))]

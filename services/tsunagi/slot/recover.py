@@ -51,8 +51,7 @@ class Recover:
             part = model.select([config.names[i] for i in self._places])
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
             self._fitted = part, self._filter.choice
-        self._watchers: tuple[Watcher, ...] = ()
-        self._watching = 0.0
+        self._watchers: dict[object, tuple[Watcher, float]] = {}  # by whom: what is shown each step, and what it takes
 
     @property
     def recovery(self) -> Recovery | None:
@@ -100,13 +99,18 @@ class Recover:
     def _filters(self) -> list[Recovery]:
         return [filter_ for filter_ in (self._filter, self._wide) if filter_ is not None]
 
-    def watch(self, *watchers: Watcher, operations: float = 0.0) -> None:
-        """Show each step to these, after it was taken, and no longer to others; what comes out does not hang on it.
+    def watch(self, by: object, watcher: Watcher, operations: float = 0.0) -> None:
+        """Show each step to this watcher after it was taken; what comes out does not hang on it.
 
         Args:
-            operations: multiplications that they need for a step at most.
+            by: who watches; a second watcher of the same takes the place of the first.
+            operations: multiplications that it needs for a step at most.
         """
-        self._watchers, self._watching = watchers, operations
+        self._watchers[by] = watcher, operations
+
+    def unwatch(self, by: object) -> None:
+        """Show no more steps to this one's watcher."""
+        self._watchers.pop(by, None)
 
     def distrust(self, place: int, *, out: bool) -> None:
         """Let the readings of the slot's sensor at this place count as missing, or no longer."""
@@ -130,7 +134,8 @@ class Recover:
         if self._filter is None:
             return 0.0
         lost = self._filter.distrusted | ~np.isfinite(values[self._places])
-        return sum(filter_.operations(int(lost.sum())) for filter_ in self._filters()) + self._watching
+        watching = sum(operations for _, operations in self._watchers.values())
+        return sum(filter_.operations(int(lost.sum())) for filter_ in self._filters()) + watching
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         mean, sd, bound = frame.mean.copy(), frame.sd.copy(), frame.bound.copy()
@@ -148,7 +153,7 @@ class Recover:
                 wide = quality == UNBOUNDED
                 mean[wide] = np.nan
                 self.withheld += int(wide.sum())
-            for watcher in self._watchers:
+            for watcher, _ in self._watchers.values():
                 watcher(frame.step, readings, own)
         return (replace(frame, mean=mean, sd=sd, quality=quality, bound=bound),)
 

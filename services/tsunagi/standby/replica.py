@@ -41,8 +41,10 @@ from tsunagi.runtime.messages import (
 )
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings
+from tsunagi.slot.deciding import MakeDeciders, View
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.slot import LoadModel, Output, Slot
+from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.batching import Batching
 from tsunagi.standby.detector import MIN_STALL_S, STALL_RECORDS, Detector
@@ -53,7 +55,6 @@ from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.speculation import POLL_S as SPECULATION_POLL_S
 from tsunagi.standby.speculation import Speculated, Speculation
 from tsunagi.standby.trust import Trust
-from tsunagi.standby.wish import Wish
 from tsunagi.standby.workload import Workload
 
 CHUNK = 500
@@ -126,8 +127,10 @@ class Replica:
         load_model: LoadModel,
         new_generation: Callable[[], int],
         now: float,
+        make_deciders: MakeDeciders = lambda _now, _announce: (),
     ) -> None:
         self.slot_id = slot
+        self._make_deciders = make_deciders
         self.node = node
         self.wish = wish
         self.stage = Stage.START
@@ -566,8 +569,8 @@ class Replica:
 
     def on_stored(self, sha256: str) -> None:
         """The store has a model that was to be stored."""
-        if self.primary is not None:
-            self.primary.on_stored(sha256, self.slot)
+        for decider in () if self.primary is None else self.primary.deciders:
+            decider.on_stored(sha256, self.slot)
 
     def on_context_saved(self, place: int) -> None:
         """The broker has the context that was to be saved, at this place; -1 = it cannot be read there."""
@@ -613,8 +616,8 @@ class Replica:
 
     def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
         """A process of an edge has stopped in good order after this step."""
-        if self.primary is not None:
-            self.primary.on_leaving(edge, incarnation, step)
+        for decider in () if self.primary is None else self.primary.deciders:
+            decider.on_leaving(edge, incarnation, step)
 
     # ---- standby -----------------------------------------------------------------------------------------------
 
@@ -911,8 +914,10 @@ class Replica:
         self._term = self._known_epoch = self.scan.epoch
         self.stage = Stage.OWN  # after its term: a heartbeat may be written at any moment
         self._known_owner = self.node
-        self.primary = Primary(self.slot_id, self.node, self._settings, self.pending, self._tail, now, self._begin_long)
-        self.primary.topic_id = self.trust.topic_id
+        deciders = self._make_deciders(now, self._begin_long)
+        self.primary = Primary(
+            self.slot_id, self.node, self._settings, self.pending, self._tail, now, deciders, self.trust.topic_id
+        )
         promotion.records = len(self.intake.backlog)
         emit = self.primary.emit(self.silent.take(self._tail), self.scan.generation)
         return [act.Follow(self.intake.next), *emit]
@@ -945,7 +950,7 @@ class Replica:
             connected = self._detector.connected(now)
             lost, silent = self._lost_edges(now), lambda edge: self._silent(edge, now)
             try:
-                todo += primary.decide(self.slot, self.wish, now, connected=connected, lost=lost, silent=silent)
+                todo += primary.decide(View(self.slot, self.wish, now, connected, lost, silent))
             finally:
                 if self.work.on:
                     self.work.end()
@@ -1001,7 +1006,8 @@ class Replica:
             # A batch that was refused is no sign of life: an edge whose clock is fast would be waited for, for ever.
             refused = any(output.topic == DEAD_LETTERS for output in made)
             if batch is not None and not refused and not stale:
-                primary.on_batch(batch, now)
+                for decider in primary.deciders:
+                    decider.on_batch(batch, now)
             done += count
             if self.work.heavy:
                 break

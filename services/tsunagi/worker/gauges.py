@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import Counter, Gauge
 
+from tsunagi.owner.calibrator import Calibrator
+from tsunagi.owner.deciders import CalibrationDecider, HelperDecider
 from tsunagi.owner.helping import REASONS
 from tsunagi.runtime import metrics
 from tsunagi.runtime.log import LATE, TUPLES, Traffic
@@ -175,13 +177,15 @@ class Gauges:
             if began:
                 self._last[key] = value  # what was counted silently, standing by, went nowhere
             self._count(counter, key, value)
-        if primary.helping is not None:
-            unmet = dict(primary.helping.wanted.unmet)
-            for reason in REASONS:
-                self._say(metrics.UNMET, float(unmet.get(reason, 0)), slot, reason)
-        calibrator = primary.calibrator
-        if calibrator is None:
-            return
+        for decider in primary.deciders:
+            if isinstance(decider, HelperDecider) and decider.helping is not None:
+                unmet = dict(decider.helping.wanted.unmet)
+                for reason in REASONS:
+                    self._say(metrics.UNMET, float(unmet.get(reason, 0)), slot, reason)
+            elif isinstance(decider, CalibrationDecider) and decider.calibrator is not None:
+                self._export_calibration(slot, decider.calibrator)
+
+    def _export_calibration(self, slot: str, calibrator: Calibrator) -> None:
         self._say(metrics.DISTRUSTED, float(calibrator.recovery.distrusted.sum()), slot)
         self._say(metrics.RECOVERY_OUTAGE_STEPS, float(calibrator.recovery.longest_outage), slot)
         coverage = calibrator.coverage

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from structlog.stdlib import BoundLogger
 
+from tsunagi.owner.deciders import make_deciders
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store, publish, publish_refit, renew_refits
 from tsunagi.runtime import columns, metrics
@@ -55,12 +56,12 @@ from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.slot import Output
+from tsunagi.slot.wish import MOVE, Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.costs import Wire
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.parts import join, split
 from tsunagi.standby.replica import Replica, Stage
-from tsunagi.standby.wish import MOVE, Wish
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.pace import Pace
 from tsunagi.worker.plan_book import PlanBook
@@ -402,6 +403,7 @@ class Host:
             partial(self._model_for, slot),
             lambda: secrets.randbits(63),
             now,
+            partial(make_deciders, self.settings),
         )
         if wish.model_sha256:
             replica.preparing = self._shelf.prepare(wish.model_sha256, wish.config.names)

@@ -13,8 +13,8 @@ from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings, Target
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.operators import build_chain
+from tsunagi.slot.wish import MOVE, Wish
 from tsunagi.standby.target import read_target
-from tsunagi.standby.wish import MOVE, Wish
 from tsunagi.worker.recovery_target import with_target
 
 

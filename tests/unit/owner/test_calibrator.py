@@ -18,18 +18,20 @@ from tests.unit.slot.small_slot import (
     owned,
     play,
 )
-from tsunagi.owner.calibrator import EVERY_STEPS
+from tsunagi.owner.calibrator import EVERY_STEPS, Calibrator
+from tsunagi.owner.deciders import CalibrationDecider, make_deciders
 from tsunagi.recovery.filter import Recovery as FilterOfSlot
 from tsunagi.recovery.model import half_width
 from tsunagi.runtime.columns import floats, octets, pack_floats, pack_sensors
 from tsunagi.runtime.messages import EXACT, LogRecord, Recovered, TupleBatch
 from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.settings import Recovery, Settings
+from tsunagi.slot.deciding import View
 from tsunagi.slot.slot import Slot
+from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.queue import PendingQueue
-from tsunagi.standby.wish import Wish
 
 CONFIG = make_config({"use": "recover"})
 WISH = Wish(CONFIG, SHA, groups=("left", "left", "left", "right", "right"))
@@ -55,7 +57,13 @@ class Owner:
         self._x, self._draw, self._wide = mean[:5] * 0, draw, wide
 
     def take_over(self) -> None:
-        self.primary = Primary(SLOT, "n1", self.settings, PendingQueue(), NO_NAME, self.now)
+        deciders = make_deciders(self.settings, self.now, lambda _operations: None)
+        self.calibrations = [decider for decider in deciders if isinstance(decider, CalibrationDecider)]
+        self.primary = Primary(SLOT, "n1", self.settings, PendingQueue(), NO_NAME, self.now, deciders)
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        return self.calibrations[0].calibrator if self.calibrations else None
 
     def run(self, steps: int, *, dead: str = "", log_it: bool = True) -> list[bytes]:
         """Play steps; what the owner decides goes into the log at once. Return the values of `recovered`."""
@@ -74,7 +82,7 @@ class Owner:
             self.step += 1
             self.now += 0.2
             self.writer.now_us = self.step * CONFIG.slide_us
-            for action in self.primary.decide(self.slot, WISH, self.now, connected=True):
+            for action in self.primary.decide(View(self.slot, WISH, self.now)):
                 if isinstance(action, act.Append) and action.record.WhichOneof("body") in ("calibrated", "sensor_out"):
                     self.written.append(action.record)
                     if log_it:
@@ -86,8 +94,8 @@ class Owner:
 
     @property
     def distrusted(self) -> list[int]:
-        assert self.primary.calibrator is not None
-        return [CONFIG.sensors[place] for place in np.flatnonzero(self.primary.calibrator.recovery.distrusted)]
+        assert self.calibrator is not None
+        return [CONFIG.sensors[place] for place in np.flatnonzero(self.calibrator.recovery.distrusted)]
 
     @property
     def factors(self) -> list[float]:
@@ -112,7 +120,7 @@ def test_bounds_become_as_wide_as_the_data_are() -> None:
     owner.run(1200)
     assert np.mean(owner.factors) == pytest.approx(3.0, rel=0.2)
     assert len(owner.written) < 1200 / EVERY_STEPS
-    calibrator = owner.primary.calibrator
+    calibrator = owner.calibrator
     assert calibrator is not None
     assert calibrator.groups == ("left", "right")
     seen = calibrator.coverage
@@ -126,7 +134,7 @@ def test_bounds_become_as_wide_as_the_data_are() -> None:
 def test_bounds_become_narrower_than_the_fit_found_for_outages_as_long_as_were_tried() -> None:
     owner = Owner(0.3)
     owner.run(1200)
-    calibrator = owner.primary.calibrator
+    calibrator = owner.calibrator
     assert calibrator is not None
     assert calibrator.tried_steps().tolist() == [30.0, 30.0]
     table = owner.recovery.model.inflation(CONFIG.delta) * half_width(CONFIG.delta)
@@ -188,14 +196,14 @@ def test_a_new_owner_keeps_what_is_in_force_until_it_knows_better() -> None:
 def test_it_can_be_switched_off() -> None:
     owner = Owner(3.0, calibrate=False)
     owner.run(300)
-    assert owner.primary.calibrator is None
+    assert owner.calibrator is None
     assert not owner.written
 
 
 def test_after_its_term_an_owner_measures_no_more() -> None:
     owner = Owner(3.0)
     owner.run(100)
-    calibrator = owner.primary.calibrator
+    calibrator = owner.calibrator
     assert calibrator is not None
     owner.primary.stop(owner.slot)
     truths = calibrator.coverage.truths.sum()
@@ -208,7 +216,7 @@ def test_readings_that_come_late_are_truths() -> None:
     owner.run(5)
     owner.run(1, dead="e2")
     step = owner.step - 1
-    calibrator = owner.primary.calibrator
+    calibrator = owner.calibrator
     assert calibrator is not None
     before = calibrator.coverage.truths.sum()
     owner.late("e2", step, {3: 0.5})
@@ -224,7 +232,7 @@ def test_a_truth_counts_once_however_often_and_by_whomever_it_is_told() -> None:
     owner.run(1, dead="e2")
     owner.run(2)
     step = owner.step - 3
-    calibrator = owner.primary.calibrator
+    calibrator = owner.calibrator
     assert calibrator is not None
     before = calibrator.coverage.truths.sum()
     batch = TupleBatch(edge="e2", step=step, sensor=pack_sensors([3]), value=pack_floats([0.5]))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from itertools import pairwise
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,13 +14,30 @@ from tests.unit.slot.small_slot import EDGES, FIRST, batch, make_config
 from tsunagi.owner.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
 from tsunagi.runtime.messages import EdgeOut, Punctuation
 from tsunagi.runtime.settings import Steps
+from tsunagi.slot.deciding import View
+from tsunagi.slot.ownership import Register
 from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.slot.wish import Wish
 
 LATER_US = 1 << 60
 STEPS = Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5, max_skew_s=0.6)
 SLIDE_S = 0.2
 PATIENCE_S = 0.7
 TICK_S = 0.05
+
+
+def decide(
+    closer: Closer,
+    book: StepBook,
+    now: float,
+    log_us: int,
+    lost: Mapping[str, float] = MappingProxyType({}),
+    connected: bool = True,
+) -> list[EdgeOut | Punctuation]:
+    """Return what the closer decides on a book; the epoch is 0."""
+    slot: Any = SimpleNamespace(book=book, appended_us=log_us, register=Register())
+    records = closer.decide(View(slot, Wish(book.config), now, connected, lost))
+    return [record.edge_out if record.HasField("edge_out") else record.punctuation for record in records]
 
 
 class Owner:
@@ -40,15 +60,13 @@ class Owner:
 
     def deliver(self, edge: str, step: int) -> str:
         reason = self.book.accept(batch(edge, step), LATER_US)
-        self.closer.on_batch(edge, step, self.now)
+        self.closer.on_batch(batch(edge, step), self.now)
         self.closed += [item.step for item in self.book.close()]
         return reason
 
     def tick(self) -> None:
         self.now = round(self.now + TICK_S, 6)
-        for decision in self.closer.decide(
-            self.book, self.now, round(self.now * 1e6), connected=self.connected, lost=self.lost
-        ):
+        for decision in decide(self.closer, self.book, self.now, round(self.now * 1e6), self.lost, self.connected):
             self.decided.append((round(self.now - self._began, 3), decision))
             if self.deaf:
                 continue
@@ -329,8 +347,8 @@ def test_an_edge_whose_heartbeats_stopped_is_out_at_once_whenever_the_owner_took
     book.edges[gone].last_step = FIRST - 1
     steps = Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5)
     closer = Closer(steps, now=100.0)
-    assert closer.decide(book, 100.01, 0, connected=True) == []
-    decisions = closer.decide(book, 100.02, 0, connected=True, lost={gone: 100.0})
+    assert decide(closer, book, 100.01, 0) == []
+    decisions = decide(closer, book, 100.02, 0, {gone: 100.0})
     assert decisions == [EdgeOut(edge=gone, from_step=FIRST)]
 
 
@@ -391,11 +409,11 @@ def test_a_verdict_that_would_be_void_is_not_written_while_it_is() -> None:
     book.edges[gone].out_us = 5_000_000  # and taken back since
     out = [EdgeOut(edge=gone, from_step=FIRST)]
     times = (100.0, 100.4, 100.75, 100.85)
-    said = [closer.decide(book, now, 5_200_000, connected=True, lost={gone: 100.0}) for now in times]
+    said = [decide(closer, book, now, 5_200_000, {gone: 100.0}) for now in times]
     assert said == [[], [], [], out]  # the log's clock goes on while nothing is appended
     book, closer, gone = doubted()
     book.edges[gone].out_us = 9_000_000  # by a log whose clock was set back
-    assert closer.decide(book, 100.0, 5_200_000, connected=True, lost={gone: 100.0}) == out
+    assert decide(closer, book, 100.0, 5_200_000, {gone: 100.0}) == out
 
 
 def test_an_edge_just_put_out_is_taken_back_at_once_and_put_out_again_a_second_later() -> None:
@@ -403,7 +421,7 @@ def test_an_edge_just_put_out_is_taken_back_at_once_and_put_out_again_a_second_l
 
     def verdicts(now: float, *, lost: bool) -> list[int]:
         log_us = round(now * 1e6)
-        found = closer.decide(book, now, log_us, connected=True, lost={gone: now} if lost else {})
+        found = decide(closer, book, now, log_us, {gone: now} if lost else {})
         assert all(isinstance(item, EdgeOut) and item.edge == gone for item in found)
         for item in found:
             assert isinstance(item, EdgeOut)
@@ -412,7 +430,7 @@ def test_an_edge_just_put_out_is_taken_back_at_once_and_put_out_again_a_second_l
 
     assert verdicts(100.1, lost=True) == [FIRST]
     book.cursor += 1
-    closer.on_batch(gone, FIRST, 100.2)
+    closer.on_batch(batch(gone, FIRST), 100.2)
     assert verdicts(100.2, lost=False) == [NEVER]
     book.edges[sorted(book.edges)[1]].last_step = book.edges[sorted(book.edges)[2]].last_step = FIRST + 1
     assert verdicts(100.9, lost=True) == []

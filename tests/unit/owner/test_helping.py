@@ -12,6 +12,8 @@ import pytest
 from tests.unit.hashes import SHA
 from tests.unit.slot.small_slot import FIRST, HELPERS, SLOT, load, make_config, owned, play
 from tsunagi.owner import helping, reach
+from tsunagi.owner.deciders import HelperDecider, make_deciders
+from tsunagi.owner.helping import Helping
 from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.helpers import Helpers, choose_helpers
 from tsunagi.runtime.columns import floats, octets, sensors
@@ -21,11 +23,12 @@ from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Recovery, Settings
 from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.deciding import View
 from tsunagi.slot.slot import Slot
+from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.queue import PendingQueue
-from tsunagi.standby.wish import Wish
 
 NAMES = {0: "a", 2: "b", 3: "c", 5: "d", 8: "e"}
 EDGES = {0: "e1", 2: "e1", 3: "e2", 5: "e3", 8: "e3"}
@@ -54,11 +57,20 @@ class Owner:
         self.slot = Slot(SLOT, load)
         play(self.slot, self.writer.records)
         settings = Settings(recovery=Recovery(calibrate=False))
-        self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0)
+        self.take_over("n1", settings)
         self.wish = Wish(config, SHA, table=TABLE, helpers=helpers)
         self.requests: list[HelperRequest] = []
         self.silent: set[str] = set()
         self.step, self.now = FIRST, 0.0
+
+    def take_over(self, node: str, settings: Settings, now: float = 0.0) -> None:
+        deciders = make_deciders(settings, now, lambda _operations: None)
+        (self.decider,) = (decider for decider in deciders if isinstance(decider, HelperDecider))
+        self.primary = Primary(SLOT, node, settings, PendingQueue(), NO_NAME, now, deciders)
+
+    @property
+    def helping(self) -> Helping | None:
+        return self.decider.helping
 
     @property
     def asked(self) -> list[int]:
@@ -77,9 +89,8 @@ class Owner:
             self.step += 1
             self.now += 0.2
             self.writer.now_us = self.step * TIGHT.slide_us
-            decided = self.primary.decide(
-                self.slot, self.wish, self.now, connected=True, silent=lambda edge: edge in self.silent
-            )
+            view = View(self.slot, self.wish, self.now, silent=lambda edge: edge in self.silent)
+            decided = self.primary.decide(view)
             for action in decided:
                 if isinstance(action, act.Request):
                     self.requests.append(action.helpers)
@@ -116,8 +127,8 @@ def test_without_helpers_the_bound_is_missed_and_it_is_said_why() -> None:
     made = owner.run(40, dead=("e1", "e2"))
     assert UNBOUNDED in tags(made[-1])[:3]
     assert not owner.requests
-    assert owner.primary.helping is not None
-    assert dict(owner.primary.helping.wanted.unmet) == {"off": 3}
+    assert owner.helping is not None
+    assert dict(owner.helping.wanted.unmet) == {"off": 3}
 
 
 @pytest.mark.parametrize(("factor", "asked"), [(1.0, []), (1.1, [6, 9])])
@@ -137,13 +148,13 @@ def test_a_sensor_that_is_distrusted_is_helped_like_those_of_a_dead_edge() -> No
     assert owner.slot.chain is not None
     owner.slot.chain.distrust(5, out=True)
     owner.run(3, dead=("e1",))
-    assert owner.primary.helping is not None
-    told = owner.primary.helping.wanted
+    assert owner.helping is not None
+    told = owner.helping.wanted
     other = Owner()
     other.run(3)
     other.run(3, dead=("e1",))
-    assert other.primary.helping is not None
-    assert told != other.primary.helping.wanted
+    assert other.helping is not None
+    assert told != other.helping.wanted
 
 
 def test_helpers_of_a_silent_edge_are_not_asked_for_and_none_where_they_do_not_suffice() -> None:
@@ -152,8 +163,8 @@ def test_helpers_of_a_silent_edge_are_not_asked_for_and_none_where_they_do_not_s
     owner.run(3)
     owner.run(3, dead=("e1", "e2"))
     assert owner.asked == []
-    assert owner.primary.helping is not None
-    assert dict(owner.primary.helping.wanted.unmet) == {"not calibrated": 3}, "by the model alone nothing reaches them"
+    assert owner.helping is not None
+    assert dict(owner.helping.wanted.unmet) == {"not calibrated": 3}, "by the model alone nothing reaches them"
     owner.silent = set()
     owner.run(3, dead=("e1", "e2"))
     assert owner.asked == [6, 9]
@@ -164,8 +175,8 @@ def test_what_is_within_reach_for_a_while_is_helped_for_as_long() -> None:
     owner.run(3)
     made = owner.run(4, dead=("e1", "e2"))
     assert len(owner.asked) == 1
-    assert owner.primary.helping is not None
-    assert dict(owner.primary.helping.wanted.unmet) == {"not calibrated": 3}, "in the end they will be missed"
+    assert owner.helping is not None
+    assert dict(owner.helping.wanted.unmet) == {"not calibrated": 3}, "in the end they will be missed"
     made += owner.run(4, dead=("e1", "e2"))
     assert all(tag == BOUNDED for message in made for tag in tags(message)[:3])
     made = owner.run(12, dead=("e1", "e2"))
@@ -199,8 +210,8 @@ def test_in_a_large_fleet_steps_go_on_while_helpers_are_chosen(monkeypatch: pyte
     owner.run(3)
     assert len(owner.run(3, dead=("e1", "e2"))) == 3
     assert owner.asked == []
-    assert owner.primary.helping is not None
-    choice = owner.primary.helping._choice
+    assert owner.helping is not None
+    choice = owner.helping._choice
     assert choice is not None
     may.set()
     assert choice.done.wait(WAIT_S)
@@ -208,7 +219,7 @@ def test_in_a_large_fleet_steps_go_on_while_helpers_are_chosen(monkeypatch: pyte
     assert owner.asked == [6, 9]
     may.clear()
     owner.run(1, dead=("e1",))
-    assert owner.primary.helping._choice is not None
+    assert owner.helping._choice is not None
     owner.run(5)  # all edges are back: what is still being chosen is wanted no more
     assert owner.asked == []
     may.set()
@@ -225,7 +236,7 @@ def test_a_new_owner_goes_on_with_the_helpers_in_force() -> None:
     assert standby.helpers == owner.slot.helpers
     assert standby.context() == owner.slot.context()
     owner.slot = standby
-    owner.primary = Primary(SLOT, "n2", Settings(), PendingQueue(), NO_NAME, owner.now)
+    owner.take_over("n2", Settings(), owner.now)
     before = len(owner.requests)
     owner.run(6, dead=("e1", "e2"))
     assert len(owner.requests) == before, "the plan says it already"

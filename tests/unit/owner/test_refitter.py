@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.hashes import OTHER_SHA, SHA
 from tests.unit.slot.small_slot import EDGES, FIRST, NAMES, SENSORS, SLOT, load, make_config, owned, play
+from tsunagi.owner import deciders
+from tsunagi.owner.deciders import RefitDecider, make_deciders
 from tsunagi.owner.refitter import Refitter
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
@@ -22,12 +24,12 @@ from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import Recovered
 from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.settings import Recovery, Settings
+from tsunagi.slot.deciding import View
 from tsunagi.slot.slot import Slot
+from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
-from tsunagi.standby import primary
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.queue import PendingQueue
-from tsunagi.standby.wish import Wish
 
 CONFIG = make_config({"use": "recover"})
 DRIFT = 4.0
@@ -58,7 +60,9 @@ class Owner:
         play(self.slot, self.writer.records)
         self.announced: list[float] = []
         settings = Settings(recovery=Recovery(refit=refit, refit_s=10.0, helpers=0))
-        self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0, self.announced.append)
+        made = make_deciders(settings, 0.0, self.announced.append)
+        self.refits = [decider for decider in made if isinstance(decider, RefitDecider)]
+        self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0, made)
         self.written: list[Record] = []
         self.step, self.now = FIRST, 0.0
 
@@ -84,10 +88,10 @@ class Owner:
             self.step += 1
             self.now += 0.2
             self.writer.now_us = self.step * CONFIG.slide_us
-            for action in self.primary.decide(self.slot, Wish(CONFIG, SHA), self.now, connected=True):
+            for action in self.primary.decide(View(self.slot, Wish(CONFIG, SHA), self.now)):
                 if isinstance(action, act.StoreModel):
                     self.models[action.model.identity] = action.model
-                    self.primary.on_stored(action.model.identity, self.slot)
+                    self.refits[0].on_stored(action.model.identity, self.slot)
                 elif isinstance(action, act.Append) and action.record.WhichOneof("body") == "model":
                     self.slot.apply(self.writer.raw(action.record.SerializeToString()))
         return made
@@ -125,22 +129,22 @@ def test_in_a_large_slot_it_is_made_beside_the_loop_and_long_refits_are_announce
         assert may.wait(WAIT_S)
         return Refitter(*given, **more)
 
-    monkeypatch.setattr(primary, "AT_ONCE", 3)
-    monkeypatch.setattr(primary, "Refitter", slowly)
+    monkeypatch.setattr(deciders, "AT_ONCE", 3)
+    monkeypatch.setattr(deciders, "Refitter", slowly)
     owner = Owner(fitted)
     assert len(owner.run(readings(5, 2))) == 5
-    assert owner.primary.refitter is None
-    assert owner.primary._refitting is not None
+    assert owner.refits[0].refitter is None
+    assert owner.refits[0]._making is not None
     may.set()
-    assert owner.primary._refitting.done.wait(WAIT_S)
+    assert owner.refits[0]._making.done.wait(WAIT_S)
     owner.run(readings(60, 3))
-    assert owner.primary.refitter is not None
+    assert owner.refits[0].refitter is not None
     assert owner.slot.refit_of == SHA
-    assert owner.announced == [primary.REFIT_INVERSES * 5.0**3]
+    assert owner.announced == [deciders.REFIT_INVERSES * 5.0**3]
     recover = owner.slot.recover
     assert recover is not None
     assert recover.recovery is not None
-    folded = owner.primary.refitter.operations
+    folded = owner.refits[0].refitter.operations
     assert folded > 0
     assert recover.operations(np.zeros(5)) == recover.recovery.operations(0) + folded
 
@@ -149,8 +153,8 @@ def test_a_model_that_does_not_say_how_it_was_made_stays_as_it_is() -> None:
     owner = Owner(load(SHA))
     owner.run(readings(200, 3))
     assert owner.slot.model_sha256 == SHA
-    assert owner.primary.refitter is not None
-    assert "does not say how it was made" in owner.primary.refitter.fault
+    assert owner.refits[0].refitter is not None
+    assert "does not say how it was made" in owner.refits[0].refitter.fault
 
 
 def test_refits_lie_in_the_store_beside_the_fitted_and_go_when_they_are_old(tmp_path: Path, fitted: Model) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.unit.slot.small_slot import EDGES, FIRST, GENERATION, SLIDE_US, SLOT, batch, load, make_config
@@ -21,11 +23,12 @@ from tsunagi.runtime.messages import (
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings, Standby, Steps
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.slot import Output
+from tsunagi.slot.deciding import Decider
+from tsunagi.slot.slot import Announce, Output
+from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica, Stage
-from tsunagi.standby.wish import Wish
 
 HEARTBEAT_S = 0.1
 DETECT_S = 0.75
@@ -134,6 +137,7 @@ class Node:
         incarnation: int = 1,
         load_model: Any = load,
         model: str = "",
+        make_deciders: Callable[[Settings, float, Announce], Sequence[Decider]] = lambda *_: (),
         **standby: Any,
     ) -> None:
         self.cluster = cluster
@@ -147,7 +151,15 @@ class Node:
         self.detector = Detector(name, incarnation, HEARTBEAT_S)
         wish = Wish(self.config, model, owner, move)
         self.replica = Replica(
-            SLOT, name, wish, settings, self.detector, load_model, cluster.new_generation, cluster.now
+            SLOT,
+            name,
+            wish,
+            settings,
+            self.detector,
+            load_model,
+            cluster.new_generation,
+            cluster.now,
+            partial(make_deciders, settings),
         )
         self.follows: int | None = None
         self.silent = False  # sends no heartbeats

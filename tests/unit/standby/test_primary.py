@@ -12,12 +12,13 @@ from tsunagi.runtime.log import LATE, RECOVERED
 from tsunagi.runtime.messages import Context, Late, Level0Ack, Level1Ack
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings, Standby
+from tsunagi.slot.deciding import READ_BACK_S, View
 from tsunagi.slot.operators import Frame
 from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
-from tsunagi.standby.primary import READ_BACK_S, Primary
+from tsunagi.standby.primary import Primary
 from tsunagi.standby.queue import PendingQueue
-from tsunagi.standby.wish import Wish
 
 
 class Term:
@@ -191,22 +192,10 @@ def test_settings_come_first_then_the_model_and_what_gets_lost_is_written_again(
     writer.own(1)
     term = Term(writer=writer)
     wish = Wish(make_config(), SHA)
-    assert kinds(term.primary.decide(term.slot, wish, 0.0, connected=True)) == ["settings"]
-    assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S - 0.1, connected=True)) == []
-    assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S, connected=True)) == ["settings"]
+    assert kinds(term.primary.decide(View(term.slot, wish, 0.0))) == ["settings"]
+    assert kinds(term.primary.decide(View(term.slot, wish, READ_BACK_S - 0.1))) == []
+    assert kinds(term.primary.decide(View(term.slot, wish, READ_BACK_S))) == ["settings"]
     play(term.slot, [writer.settings(make_config())])
-    assert kinds(term.primary.decide(term.slot, wish, READ_BACK_S, connected=True)) == ["model"]
+    assert kinds(term.primary.decide(View(term.slot, wish, READ_BACK_S))) == ["model"]
     play(term.slot, [writer.model(SHA)])
-    assert kinds(term.primary.decide(term.slot, wish, 9.0, connected=True)) == []
-
-
-def test_control_records_carry_the_epoch_of_their_writer() -> None:
-    term = Term()
-    term.step(FIRST)
-    term.writer.own(2, "n1")
-    play(term.slot, term.writer.records[-1:])
-    actions: list[act.Action] = []
-    for tenths in range(100):
-        actions += term.primary.decide(term.slot, Wish(make_config()), tenths / 10, connected=True)
-    found = [action.record.edge_out for action in actions if isinstance(action, act.Append)]
-    assert {(item.edge, item.epoch) for item in found if item.edge} == {(edge, 2) for edge in EDGES}
+    assert kinds(term.primary.decide(View(term.slot, wish, 9.0))) == []

@@ -251,18 +251,6 @@ def test_records_that_cost_more_than_a_turn_are_processed_one_a_turn(cluster: Cl
     assert steps(cluster) == [FIRST, FIRST + 1]
 
 
-def test_an_edge_is_not_waited_for_when_its_heartbeats_have_stopped(cluster: Cluster) -> None:
-    n1, _ = pair(cluster)
-    feed(cluster, 2)
-    cluster.step(FIRST + 2, "e1", "e2")
-    for number in range(1, 20):
-        n1.detector.on_heartbeat(Heartbeat(node="e3", role="edge", incarnation=1, sequence=number), cluster.now)
-        cluster.run(0.1)
-    assert steps(cluster) == [FIRST, FIRST + 1]  # it lives: its readings will come
-    cluster.run(DETECT_S + 0.5)
-    assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
-
-
 def test_what_a_record_costs_is_a_mean_that_forgets_by_records_and_by_time(cluster: Cluster) -> None:
     replica = Node(cluster, "n1").replica
     now = cluster.now

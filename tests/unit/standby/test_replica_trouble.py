@@ -81,20 +81,6 @@ def test_a_standby_whose_place_retention_has_passed_does_not_look_ready(cluster:
     assert n2.stage() is Stage.WATCH
 
 
-def test_a_deposed_owner_measures_no_more(cluster: Cluster) -> None:
-    config = make({"use": "recover"})
-    n1 = Node(cluster, "n1", config=config, model=SHA, load_model=lambda _: MODEL)
-    cluster.run(1.5)
-    feed(cluster, 2)
-    recover = n1.replica.slot.recover
-    assert recover is not None
-    assert recover._watchers
-    cluster.own(2, "n2")
-    cluster.run(0.1)
-    assert n1.stage() is Stage.WATCH
-    assert not recover._watchers
-
-
 def test_a_context_that_is_gone_is_done_without(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, batch_size="inf", context_s=0.2)
     feed(cluster, 40, 0.06)

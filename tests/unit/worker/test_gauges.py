@@ -10,6 +10,7 @@ import numpy as np
 from prometheus_client import REGISTRY
 
 from tests.unit.slot.small_slot import make_config
+from tsunagi.owner.deciders import CalibrationDecider, HelperDecider
 from tsunagi.recovery.coverage import Coverage
 from tsunagi.recovery.factors import Traits
 from tsunagi.runtime.log import Traffic
@@ -51,8 +52,7 @@ def term(emitted: int, exact: int = 0, **side: int) -> Any:
         side_counts=side,
         level0_offset=5,
         level1_offset=-1,
-        calibrator=None,
-        helping=None,
+        deciders=(CalibrationDecider(suspects=False), HelperDecider()),
     )
 
 
@@ -129,18 +129,18 @@ def count(coverage: Coverage, *, group: int, within: int, truths: int, level: fl
 
 def test_a_calibrations_truths_are_counted_by_group() -> None:
     gauges, mine = Gauges(), term(10)
-    mine.calibrator = SimpleNamespace(
+    calibrator = mine.deciders[0].calibrator = SimpleNamespace(
         groups=("left", "right"),
         recovery=SimpleNamespace(distrusted=np.array([True, False]), longest_outage=7),
         coverage=Coverage(2, 2),
         median_factors=lambda: np.array([1.5, 2.5]),
         tried_steps=lambda: np.array([10.0, 30.0]),
     )
-    count(mine.calibrator.coverage, group=0, within=9, truths=10)
-    count(mine.calibrator.coverage, group=1, within=17, truths=20)
+    count(calibrator.coverage, group=0, within=9, truths=10)
+    count(calibrator.coverage, group=1, within=17, truths=20)
     gauges.refresh([replica(94, "primary", mine)], (), 0.0)
-    count(mine.calibrator.coverage, group=0, within=20, truths=20)
-    count(mine.calibrator.coverage, group=1, within=24, truths=40, level=1.0, age=50.0)
+    count(calibrator.coverage, group=0, within=20, truths=20)
+    count(calibrator.coverage, group=1, within=24, truths=40, level=1.0, age=50.0)
     gauges.refresh([replica(94, "primary", mine)], (), 1.0)
     assert sample("tsunagi_recovery_truths_total", slot="94", group="left") == 30.0
     assert sample("tsunagi_recovery_truths_within_total", slot="94", group="right") == 41.0
@@ -158,7 +158,7 @@ def test_a_calibrations_truths_are_counted_by_group() -> None:
 def test_every_number_of_a_slot_is_shown_under_its_own_metric() -> None:
     """Each has a value of its own, so that none can stand for another."""
     gauges, mine = Gauges(), term(10, exact=30, **{"late/closed": 31, "dead-letters/damaged": 32})
-    mine.helping = SimpleNamespace(wanted=SimpleNamespace(unmet={"cap": 33}))
+    mine.deciders[1].helping = SimpleNamespace(wanted=SimpleNamespace(unmet={"cap": 33}))
     book = StepBook(make_config(), 40, helpers={6: "e3", 9: "e4"}, helper_readings=[0, 0])
     book.edges["e1"].out_from = 39
     shown = replica(96, "primary", mine)

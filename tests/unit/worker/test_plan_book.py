@@ -16,7 +16,7 @@ from tsunagi.runtime.messages import (
 from tsunagi.runtime.sensors import SensorsError, read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.operators import Frame, Stateless
-from tsunagi.standby.wish import MOVE
+from tsunagi.slot.wish import MOVE
 from tsunagi.worker.plan_book import PlanBook
 
 MADE: list[int] = []
