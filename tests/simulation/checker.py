@@ -355,7 +355,7 @@ def _queues(world: World, slot: int) -> list[str]:
         replica = None if node.made is None else node.made.replicas.get(slot)
         if replica is None or replica.role not in ("standby", "primary"):
             continue
-        level0 = replica._level0
+        level0 = replica._shared.level0
         kept = [output.name for output in replica.silent.take(NO_NAME)]
         if level0 is not None and kept and kept[0].offset < level0.offset:
             wrong.append(f"slot {slot}: {node.name} keeps {kept[0]}, acknowledged up to {level0.offset}")

@@ -41,6 +41,10 @@ from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.replica import Replica
 from tsunagi.standby.speculation import Speculation
+from tsunagi.standby.stages.base import STAY, Handler, Turn
+from tsunagi.standby.stages.own import Own
+from tsunagi.standby.stages.promote import Claim
+from tsunagi.standby.stages.watch import Watch
 from tsunagi.standby.trust import Trust
 from tsunagi.worker.host import Host
 
@@ -138,8 +142,10 @@ def _set_aside_lost(self: Slot, record: Record, settings: SlotSettings, outputs:
     _settings(self, record, settings, outputs)
 
 
-def _goes_on(self: Replica, now: float) -> list[act.Action]:
-    return []
+def _goes_on(self: Own, records: list[Record], now: float) -> Turn:
+    """An owner takes in what it has read, whoever owns the slot by it."""
+    self.shared.intake.take_in(records)
+    return STAY
 
 
 def _count_alone(self: Detector, at: float, own_count: int, now: float) -> float:
@@ -189,18 +195,18 @@ def _epoch_to_come(self: Primary, *args: Any, **options: Any) -> list[act.Action
     return todo
 
 
-_watch = Replica._watch
+_due = Watch._due
 _begin = Speculation.begin
 
 
-def _survived_in_silence(self: Replica, now: float) -> list[act.Action]:
+def _survived_in_silence(self: Watch, now: float) -> Turn:
     """What the owner survived is processed silently, also by one who writes in its place."""
     speculation, self._speculation = self._speculation, None
-    beat = self._detector.owner_beat(self.owner, self.slot_id)
+    beat = self.shared.detector.owner_beat(self.shared.succession.owner, self.shared.slot_id)
     if speculation is not None and beat is not None:
         self._process_silently(self._survived(beat))
     self._speculation = speculation
-    return _watch(self, now)
+    return _due(self, now)
 
 
 def _behind_its_own(self: Speculation, generation: int, tail: Name) -> None:
@@ -258,12 +264,12 @@ def _any_tail(self: Replica, *args: Any, **options: Any) -> list[act.Action]:
         return _on_tail(self, *args, **options)
 
 
-def _same_generation(self: Replica, *args: Any) -> list[act.Action]:
-    with patch.object(self, "_new_generation", lambda: self.scan.generation or 1):
-        return _claim(self, *args)
+_claim = Claim.enter
 
 
-_claim = Replica._claim
+def _same_generation(self: Claim, now: float) -> list[act.Action]:
+    with patch.object(self.shared, "new_generation", lambda: self.shared.scan.generation or 1):
+        return _claim(self, now)
 
 
 def _one_key(self: Host, replica: Replica, action: act.Action) -> list[act.Action]:
@@ -330,9 +336,9 @@ def _lost_outputs_passed_over() -> Iterator[None]:
 _gather_evidence = Promotion.gather_evidence
 
 PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
-    "records are not compared": _plant(Replica, "_compare", _nothing_wrong),
+    "records are not compared": _plant(Handler, "_compare", _nothing_wrong),
     "the last output is taken for one of this log": _plant(Replica, "on_tail", _any_tail),
-    "a new generation keeps its name": _plant(Replica, "_claim", _same_generation),
+    "a new generation keeps its name": _plant(Claim, "enter", _same_generation),
     "outputs that the log has lost are passed over": _lost_outputs_passed_over,
     "nobody begins a generation": _plant(Trust, "forsaken", _not_forsaken),
 }
@@ -355,12 +361,12 @@ PLANTED: dict[str, Plant] = {
     "a duplicate counts": _plant(StepBook, "accept", _duplicates_count),
     "an edge that is out stays out": _plant(StepBook, "accept", _not_readmitted),
     "what was set aside is lost": _plant(Slot, "_settings", _set_aside_lost),
-    "a deposed primary goes on": _plant(Replica, "_fall", _goes_on),
+    "a deposed primary goes on": _plant(Own, "on_records", _goes_on),
     "silence counts while one's own heartbeats stay away": _plant(Detector, "_count", _count_alone),
     "an outage of the broker is held against the edges": _plant(Closer, "decide", _always_connected),
     "a jump to a context without replay": _plant(Intake, "jump", _jump_without_replay),
     "a primary follows its log from one record late": _plant(Host, "_do", _follow_one_late),
-    "a speculation passes over what the owner survived": _plant(Replica, "_watch", _survived_in_silence),
+    "a speculation passes over what the owner survived": _plant(Watch, "_due", _survived_in_silence),
     "a speculation begins behind what was computed": _plant(Speculation, "begin", _behind_its_own),
     "a reader passes a record over": _plant(Intake, "take_in", _passes_one_over),
     "a context lacks the helpers": _plant(Slot, "context", _without_helpers),

@@ -20,7 +20,7 @@ from tsunagi.runtime.plan import Words
 from tsunagi.runtime.settings import LOCAL, Scaler, Size
 from tsunagi.scaler import elastic, hands, scaler
 from tsunagi.scaler.policy import Answer, View
-from tsunagi.standby.replica import Stage
+from tsunagi.standby.stages.base import Stage
 
 SMALL = "small"
 SIZES = {LOCAL: Size(rate=20.0), SMALL: Size(rate=15.0, price_h=0.1, boot_s=5.0)}

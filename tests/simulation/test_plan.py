@@ -7,7 +7,7 @@ from typing import Any
 from tests.simulation.world import World
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.messages import VERSION, Assignment, Plan, StandbyTarget
-from tsunagi.standby.replica import Stage
+from tsunagi.standby.stages.base import Stage
 
 SLOT = 0
 

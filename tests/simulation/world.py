@@ -477,11 +477,9 @@ class World:
 
     def settled(self) -> bool:
         """Return whether each slot has one owner that has caught up and has said so, and nobody is being promoted."""
-        hosts = [node.made for node in self.nodes.values() if node.made is not None]
-        replicas = [replica for host in hosts for replica in host.replicas.values()]
         said = [part for name, beat in self.last_beats().items() if name in self.nodes for part in beat.slots]
         owned = sorted(part.slot for part in said if part.role == "primary")
-        promoted = any(part.role == "promoting" for part in said) or any(item._promotion for item in replicas)
+        promoted = any(part.role == "promoting" or part.taking_up for part in said)
         return owned == list(range(SLOTS)) and not promoted
 
     def history(self, topic: str, partition: int = 0) -> list[Record]:

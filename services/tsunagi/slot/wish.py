@@ -33,3 +33,8 @@ class Wish:
     table: SensorTable | None = None
     helpers: int = 0
     requested: tuple[int, ...] = ()
+
+    @property
+    def tuples_per_batch(self) -> float:
+        """How many tuples a batch of an edge has on average."""
+        return max(1.0, len(self.config.sensors) / max(1, len(set(self.config.edges))))

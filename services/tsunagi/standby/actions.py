@@ -101,9 +101,14 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class SaveContext:
-    """Append to `contexts`; report with `on_context_saved`."""
+    """Append to `contexts`; report with `on_context_saved`, and whose it is.
+
+    Attributes:
+        term: the epoch of the owner that wrote it.
+    """
 
     value: bytes
+    term: int
 
 
 @dataclass(frozen=True, slots=True)

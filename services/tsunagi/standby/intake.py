@@ -42,8 +42,6 @@ class Intake:
         wire: what they do cost, as a factor.
         send_s: S_time as an owner measures it: a tuple's part of the way from the log's append to being read, running
             mean; 0 = nothing has been followed yet.
-        wait_us: the longest way of a record since it was last asked for, microseconds by both clocks; None = none was
-            read.
         level1: the newest Level-1-Ack known: where the state can be had without what stands before.
         breaks: records between which and the next one the log's times make a jump, and which were read before it: if
             the log has lost its end and grown again, then there.
@@ -69,7 +67,7 @@ class Intake:
         self.pulled_bytes = 0.0
         self.wire = 1.0
         self.send_s = 0.0
-        self.wait_us: int | None = None
+        self._ways: deque[tuple[float, int]] = deque()  # (when, how long on its way, us) of what each read brought
         self.pulls = 0
         self.jumps = 0
         self.trimmed = 0
@@ -138,7 +136,7 @@ class Intake:
         """Count what reading them should have cost on the network."""
         self.pulled_bytes += sum(len(record.value or b"") + RECORD_OVERHEAD_BYTES for record in records)
 
-    def on_followed(self, records: Sequence[Record], now_us: int) -> None:
+    def on_followed(self, records: Sequence[Record], now: float, now_us: int) -> None:
         """Take in how long what one read brought was on its way, by the clocks of the log and of this node.
 
         The paper's S_time, measured at the primary; it assumes machines that are alike, so their clocks as well.
@@ -146,15 +144,16 @@ class Intake:
         if not records:
             return
         way_us = now_us - records[0].appended_us
-        self.wait_us = way_us if self.wait_us is None else max(way_us, self.wait_us)
+        self._ways.append((now, way_us))
         way_s = max(0, way_us) / 1e6
         tuples = max(1.0, len(records) * self.tuples_per_record)
         self.send_s += (1.0 - (1.0 - WEIGHT) ** len(records)) * (way_s / tuples - self.send_s)
 
-    def take_wait_us(self) -> int:
-        """Return `wait_us` since the last call, 0 = nothing was read."""
-        found, self.wait_us = self.wait_us, None
-        return found or 0
+    def longest_way_us(self, since: float) -> int:
+        """Return the longest way of a record that was followed since then, microseconds by both clocks; 0 = of none."""
+        while self._ways and self._ways[0][0] < since:
+            self._ways.popleft()
+        return max((way_us for _, way_us in self._ways), default=0)
 
     def take_pulled(self) -> float:
         """Return `pulled_bytes` since the last call."""
@@ -190,6 +189,11 @@ class Intake:
         known = self.level1
         if known is None or (ack.epoch, ack.offset) >= (known.epoch, known.offset):
             self.level1 = ack
+
+    def take_level1(self) -> Level1Ack | None:
+        """Return the newest Level-1-Ack known, and forget it."""
+        found, self.level1 = self.level1, None
+        return found
 
     def jump_place(self, first: int, *, blank: bool = False) -> int | None:
         """Return where in `contexts` to go on from if that is better than reading on, else None.

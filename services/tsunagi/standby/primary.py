@@ -44,6 +44,7 @@ class Primary:
         tail: name of the last record of `recovered` when it took over: nothing up to it is written again.
         deciders: decide what this owner writes beside settings and models; the first is asked first.
         topic_id: of `tuples`, as contexts name it.
+        term: the epoch in which this node owns the slot.
 
     Attributes:
         emitted: outputs written in this term.
@@ -61,7 +62,9 @@ class Primary:
         tail: Name,
         now: float,
         deciders: Sequence[Decider] = (),
+        *,
         topic_id: str = "",
+        term: int = 0,
     ) -> None:
         self.deciders = tuple(deciders)
         self.pending = pending
@@ -72,7 +75,8 @@ class Primary:
         self._slot_id = slot
         self._node = node
         self._settings = settings
-        self._tail = tail
+        self.tail = tail
+        self._term = term
         self._topic_id = topic_id
         self._ack_at = now
         self._context_at = now
@@ -87,8 +91,8 @@ class Primary:
     def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
         """Write what is not in `recovered` yet."""
         wanted = tuple(outputs)
-        if wanted and wanted[0].name <= self._tail:  # names ascend
-            wanted = tuple(unwritten(wanted, self._tail))
+        if wanted and wanted[0].name <= self.tail:  # names ascend
+            wanted = tuple(unwritten(wanted, self.tail))
         if not wanted:
             return []
         self.pending.sent(wanted)
@@ -204,7 +208,7 @@ class Primary:
         context.topic_id = self._topic_id
         value = context.SerializeToString()
         self._saving = slot.position, slot.last_name, len(value), slot.appended_us
-        return [act.SaveContext(value)]
+        return [act.SaveContext(value, self._term)]
 
 
 def _carried_out(decision: Decision) -> act.Action:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
 
@@ -32,6 +33,7 @@ class Promotion:
         claimed_at: when it was; until then the old owner of a slot that moves goes on.
         deadline: a claim (or quarantine) not read back by then is given up.
         catch_up_to: what the log held when the claim was read back.
+        tail: name of the last output in `recovered` when the promotion was read back.
         announced: records below this offset may be processed; None = no announcement is needed.
         suspects: records [from, until) that the old owner announced and did not report survived.
         proven: two owners in a row died on that one record.
@@ -49,6 +51,7 @@ class Promotion:
     owned_at: float = 0.0
     catch_up_to: int = 0
     records: int = 0
+    tail: Name = NO_NAME
     announced: int | None = None
     suspects: tuple[int, int] | None = None
     proven: bool = False

@@ -85,6 +85,7 @@ class PendingQueue:
         self.last = NO_NAME  # the last name of `recovered` that is acknowledged without a gap
         self.end = 0  # of `recovered`, behind the output that arrived last, as the broker said; 0 = not known
         self._placed = NO_NAME  # that output
+        self.lost: tuple[int, Name] | None = None  # `recovered` has lost its end: (before this place, this output)
 
     def __len__(self) -> int:
         return len(self._names)

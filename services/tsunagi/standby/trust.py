@@ -8,7 +8,7 @@ what was read and have grown again. What was found stays said until a new genera
 
 from __future__ import annotations
 
-from tsunagi.runtime.messages import Founding
+from tsunagi.runtime.messages import Founding, Level1Ack
 
 CHECK_S = 1.0
 """Least time between two comparisons while nothing waits for them, seconds."""
@@ -56,8 +56,8 @@ class Trust:
         restored: the state comes from a context, and the record before it has not been compared yet.
     """
 
-    def __init__(self, now: float) -> None:
-        self.topic_id = ""
+    def __init__(self, now: float, topic_id: str = "") -> None:
+        self.topic_id = topic_id
         self.contradiction = ""
         self.contradictions = 0
         self.foundings = 0
@@ -118,8 +118,21 @@ class Trust:
         self.acknowledged = None
         self._short, self._outputs_short, self._forsaken = Spell(), Spell(), Spell()
 
-    def founded(self, founding: Founding, generation: int) -> None:
+    def forget_context(self, level1: Level1Ack | None) -> None:
+        """The context that was acknowledged so cannot be had, but older ones may; None = no older one was found."""
+        if level1 is None:
+            self.searched = True
+        else:
+            self.place, self.acknowledged = level1.context_offset - 1, level1.offset
+
+    def begin_blank(self, first: int) -> None:
+        """Nobody has the slot's state, and retention has left the log from this offset on."""
+        self.lost_to = max(self.lost_to, first)
+        self.blank = True
+
+    def founded(self, founding: Founding, generation: int, *, by_us: bool) -> None:
         """A new generation has begun: what was lost is declared."""
+        self.foundings += by_us
         self.contradiction, self.blank, self.lost_to = "", False, 0
         self.upto = -1 if founding.blank else founding.begin
         self.begin = founding.begin if founding.blank else 0

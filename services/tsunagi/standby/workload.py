@@ -34,14 +34,32 @@ class Piece(NamedTuple):
     limit_s: float
 
 
-class Look(NamedTuple):
-    """What the heartbeats see, in monotonic seconds: since when the turn lasts, and when its present piece is overdue.
+class OnRecords(NamedTuple):
+    """Records that the loop is on.
 
-    `since` is None in a pause.
+    Attributes:
+        first: offset of the first of them.
+        until: all below this offset were announced; the same as `first` = nothing was.
+        since: when they were begun, or announced, monotonic seconds.
+    """
+
+    first: int
+    until: int
+    since: float
+
+
+class Look(NamedTuple):
+    """What the heartbeats see. Times are monotonic seconds.
+
+    Attributes:
+        since: since when the turn lasts; None = there is a pause.
+        due: when the present piece is overdue.
+        records: the records that the loop is on; None = on none.
     """
 
     since: float | None
     due: float
+    records: OnRecords | None = None
 
 
 class Workload:
@@ -49,10 +67,12 @@ class Workload:
 
     Attributes:
         operations: announced since `begin`.
+        on_records: the records that it processes, or is about to; None = none.
     """
 
     def __init__(self) -> None:
         self.operations = 0.0
+        self.on_records: OnRecords | None = None
         self._count = 0
         self._piece = Piece(0, 0, MIN_STALL_S)
         self._turn_seen = self._piece_seen = -1  # what the heartbeats saw last, and since when
@@ -80,6 +100,14 @@ class Workload:
         self._count += 1
         self._piece = Piece(self._piece.turn, self._count, max(self._piece.limit_s, MIN_STALL_S + operations / SLOWEST))
 
+    def take_up(self, first: int, until: int, now: float) -> None:
+        """Begin on records from the offset `first` on; below `until` they are announced before they are processed."""
+        self.on_records = OnRecords(first, until, now)
+
+    def calm(self) -> None:
+        """The loop is on no records."""
+        self.on_records = None
+
     def end(self) -> None:
         """End the turn: a pause follows."""
         self._count += 1
@@ -96,4 +124,10 @@ class Workload:
             self._turn_seen, self._turn_at = piece.turn, now
         if piece.number != self._piece_seen:
             self._piece_seen, self._piece_at = piece.number, now
-        return Look(self._turn_at if piece.turn else None, self._piece_at + piece.limit_s)
+        since, due = self._turn_at if piece.turn else None, self._piece_at + piece.limit_s
+        records = self.on_records
+        if records is not None:
+            if since is None:  # before its first turn on what it has announced: the pause may have lasted for long
+                due = max(due, records.since + MIN_STALL_S)
+            since = records.since
+        return Look(since, due, records)

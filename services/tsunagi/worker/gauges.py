@@ -93,7 +93,7 @@ class Gauges:
         metrics.EPOCH.labels(slot=slot).set(replica.epoch)
         metrics.POSITION.labels(slot=slot).set(replica.slot.position)
         metrics.LAG_RECORDS.labels(slot=slot).set(replica.lag)
-        metrics.RECORD_COST_S.labels(slot=slot).set(replica.record_s)
+        metrics.RECORD_COST_S.labels(slot=slot).set(replica.processor.record_s)
         metrics.STANDBY_READY.labels(slot=slot).set(float(replica.role == "standby" and not replica.unready()))
         metrics.STANDBY_BATCH_TUPLES.labels(slot=slot).set(replica.batching.batch_tuples)
         self._export_costs(slot, replica)

@@ -61,7 +61,8 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.costs import Wire
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.parts import join, split
-from tsunagi.standby.replica import Replica, Stage
+from tsunagi.standby.replica import Replica
+from tsunagi.standby.stages.base import Stage
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.pace import Pace
 from tsunagi.worker.plan_book import PlanBook
@@ -317,11 +318,11 @@ class Host:
 
     def _turn(self, replica: Replica) -> None:
         """Let a replica act, and measure what a record costs it."""
-        began, before = self._clock.monotonic(), replica.processed
+        began, before = self._clock.monotonic(), replica.processor.processed
         stands_by = replica.stage is not Stage.OWN
-        replica.spare = began >= self._standby_at or not self._behind
-        todo = replica.step(began, self._clock.now_us())
-        done = replica.processed - before
+        spare = began >= self._standby_at or not self._behind
+        todo = replica.step(began, self._clock.now_us(), spare=spare)
+        done = replica.processor.processed - before
         if done:
             least_s = 0.0
             if self._pace is not None:
@@ -384,13 +385,13 @@ class Host:
             return
         for assignment, wish in self._plan.wishes():
             if assignment.slot in self.replicas:
-                self.replicas[assignment.slot].wish = wish
+                self.replicas[assignment.slot].on_wish(wish)
             else:
                 self._take_up(assignment, wish)
         for slot, replica in self.replicas.items():
             given = self._plan.given_away(slot)
             if given is not None:  # until it is let go of, it must not claim what it was once wished to own
-                replica.wish = replace(replica.wish, owner=given.owner, move=given.reason == MOVE)
+                replica.on_wish(replace(replica.wish, owner=given.owner, move=given.reason == MOVE))
 
     def _take_up(self, assignment: Assignment, wish: Wish) -> None:
         slot, now = assignment.slot, self._clock.monotonic()
@@ -404,12 +405,10 @@ class Host:
             lambda: secrets.randbits(63),
             now,
             partial(make_deciders, self.settings),
+            topic_id=self._topic_id,
+            preparing=self._shelf.prepare(wish.model_sha256, wish.config.names) if wish.model_sha256 else None,
+            record_s=0.0 if self._pace is None else self._pace.cost_s(wish.tuples_per_batch),
         )
-        if wish.model_sha256:
-            replica.preparing = self._shelf.prepare(wish.model_sha256, wish.config.names)
-        replica.trust.topic_id = self._topic_id
-        if self._pace is not None:
-            replica.record_s = self._pace.cost_s(replica.intake.tuples_per_record)
         for (of_slot, _), ack in self._acks.items():
             if of_slot == slot:
                 replica.on_ack(ack, now)
@@ -443,8 +442,7 @@ class Host:
                 replica.on_request(self._clock.monotonic())
                 pending += self._do(replica, action)
             except OffsetLostError as error:
-                replica.fault = str(error)
-                replica.on_failed(self._clock.monotonic())
+                replica.on_failed(self._clock.monotonic(), str(error))
             except LogError as error:
                 self._logger.debug(
                     "log did not answer", slot=replica.slot_id, action=type(action).__name__, detail=str(error)
@@ -502,11 +500,11 @@ class Host:
             case act.Emit(outputs, generation):
                 for topic, run in groupby(outputs, attrgetter("topic")):
                     self._emit(replica, topic, tuple(run), generation)
-            case act.SaveContext(value):
+            case act.SaveContext(value, term):
                 metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
                 metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
                 pairs = [(str(slot).encode(), part) for part in split(value, self.settings.standby.context_bytes)]
-                saved = ContextReceipt(len(pairs), replica.on_context_saved)
+                saved = ContextReceipt(len(pairs), partial(replica.on_context_saved, term=term))
                 self._write(CONTEXTS, slot, pairs[:1], partial(self._reported, CONTEXTS, saved.first))
                 self._write(CONTEXTS, slot, pairs[1:], partial(self._reported, CONTEXTS, saved.last))
             case act.NoContext(detail):

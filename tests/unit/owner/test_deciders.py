@@ -15,7 +15,7 @@ from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.queue import PendingQueue
-from tsunagi.standby.replica import Stage
+from tsunagi.standby.stages.base import Stage
 
 
 def announce(_operations: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,8 @@ from tsunagi.slot.slot import Announce, Output
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
-from tsunagi.standby.replica import Replica, Stage
+from tsunagi.standby.replica import Replica
+from tsunagi.standby.stages.base import Stage
 
 HEARTBEAT_S = 0.1
 DETECT_S = 0.75
@@ -137,6 +139,7 @@ class Node:
         incarnation: int = 1,
         load_model: Any = load,
         model: str = "",
+        preparing: threading.Event | None = None,
         make_deciders: Callable[[Settings, float, Announce], Sequence[Decider]] = lambda *_: (),
         **standby: Any,
     ) -> None:
@@ -160,16 +163,18 @@ class Node:
             cluster.new_generation,
             cluster.now,
             partial(make_deciders, settings),
+            preparing=preparing,
         )
         self.follows: int | None = None
         self.silent = False  # sends no heartbeats
+        self.spare = True  # has time for what only a standby does
         self.frozen = False  # takes no turns
         self.announces = True  # the log has its announcements in time
         self.deaf = False  # hears no heartbeats, not even its own
         self.keeps_outputs = True  # what it emits arrives at once
         self.way: list[Output] = []  # else it waits here,
         self.way_generations: list[int] = []
-        self.saves: list[Context] = []  # and its contexts here
+        self.saves: list[tuple[Context, int]] = []  # and its contexts here
         self.notes: list[str] = []
         self.takeovers: list[act.Takeover] = []
         self.announced: list[SlotBeat] = []
@@ -213,7 +218,7 @@ class Node:
         if self.follows is not None and self.follows < cluster.end:
             records, self.follows = cluster.read(self.follows, cluster.end), cluster.end
             self.carry_out(self.replica.on_records(records, cluster.now, cluster.now_us))
-        self.carry_out(self.replica.step(cluster.now, cluster.now_us))
+        self.carry_out(self.replica.step(cluster.now, cluster.now_us, spare=self.spare))
 
     def carry_out(self, actions: list[act.Action]) -> None:
         todo = list(actions)
@@ -266,8 +271,8 @@ class Node:
                 self.way += outputs
                 if self.keeps_outputs:
                     self.deliver()
-            case act.SaveContext(value):
-                self.saves.append(Context.FromString(value))
+            case act.SaveContext(value, term):
+                self.saves.append((Context.FromString(value), term))
                 if self.keeps_outputs:
                     self.save()
             case act.SendAck(ack):
@@ -287,9 +292,9 @@ class Node:
 
     def save(self) -> None:
         """Let the contexts that are on their way arrive."""
-        for context in self.saves:
+        for context, term in self.saves:
             self.cluster.contexts.append(context)
-            self.replica.on_context_saved(len(self.cluster.contexts) - 1)
+            self.replica.on_context_saved(len(self.cluster.contexts) - 1, term)
         self.saves.clear()
 
     def deliver(self, count: int | None = None) -> None:

@@ -138,13 +138,14 @@ def test_what_pulls_should_have_cost_is_told_once(writer: Writer) -> None:
     assert intake.take_pulled() == 0
 
 
-def test_the_longest_way_of_a_record_is_told_once() -> None:
+def test_the_longest_way_of_a_record_is_told_for_a_while() -> None:
     intake = Intake(2.0)
-    assert intake.take_wait_us() == 0
-    for appended_us, now_us in ((1000, 1300), (2000, 2700), (3000, 3100)):
-        intake.on_followed([Record(TUPLES, SLOT, 0, appended_us, b"", b"")], now_us)
-    assert intake.take_wait_us() == 700
-    assert intake.take_wait_us() == 0
+    assert intake.longest_way_us(0.0) == 0
+    for now, appended_us, now_us in ((1.0, 1000, 1300), (1.1, 2000, 2700), (1.2, 3000, 3100)):
+        intake.on_followed([Record(TUPLES, SLOT, 0, appended_us, b"", b"")], now, now_us)
+    assert intake.longest_way_us(1.0) == 700
+    assert intake.longest_way_us(1.15) == 100
+    assert intake.longest_way_us(1.3) == 0
 
 
 def test_a_jump_goes_on_from_the_context_alone(writer: Writer) -> None:
@@ -250,17 +251,17 @@ def test_the_number_of_tuples_a_record_is_learnt_with_the_control_records_betwee
 
 def test_a_tuples_way_is_told_by_what_one_read_brings() -> None:
     intake = Intake(2.0)
-    intake.on_followed([], 10_000)
+    intake.on_followed([], 0.0, 10_000)
     assert intake.send_s == 0.0
     for read in range(200):
         appended_us = read * 50_000
         intake.on_followed(
-            [Record(TUPLES, SLOT, read * 5 + i, appended_us, b"", b"") for i in range(5)], appended_us + 2_000
+            [Record(TUPLES, SLOT, read * 5 + i, appended_us, b"", b"") for i in range(5)], 0.0, appended_us + 2_000
         )
     assert intake.send_s == pytest.approx(0.002 / 10, rel=0.01)  # five records of two tuples each
 
 
 def test_a_clock_behind_the_logs_says_nothing_of_a_tuples_way() -> None:
     intake = Intake(2.0)
-    intake.on_followed([Record(TUPLES, SLOT, 0, 5_000_000, b"", b"")], 1_000_000)
+    intake.on_followed([Record(TUPLES, SLOT, 0, 5_000_000, b"", b"")], 0.0, 1_000_000)
     assert intake.send_s == 0.0

@@ -11,7 +11,9 @@ from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
 from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, LogRecord, Ownership, SlotBeat
 from tsunagi.standby import actions as act
-from tsunagi.standby.replica import COST_PERIOD_S, COST_WEIGHT, MOVE_PATIENCE_S, Stage
+from tsunagi.standby.processor import COST_PERIOD_S, COST_WEIGHT
+from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.watch import MOVE_PATIENCE_S, Watch
 
 # ---- the first owner -----------------------------------------------------------------------------------------------
 
@@ -188,7 +190,7 @@ def test_a_node_with_no_time_to_spare_leaves_what_only_a_standby_does_and_takes_
     n1, n2 = pair(cluster)
     feed(cluster, 2)
     read, processed = n2.replica.intake.next, n2.replica.slot.position
-    n2.replica.spare = False
+    n2.spare = False
     feed(cluster, 8)
     assert (n2.replica.intake.next, n2.replica.slot.position) == (read, processed)
     assert n2.replica.batching.costs.behind >= len(EDGES)
@@ -202,12 +204,12 @@ def test_a_standby_far_behind_takes_the_context_for_what_it_has_read_already(clu
     _, n2 = pair(cluster)
     feed(cluster, 2)
     processed, jumps = n2.replica.slot.position, n2.replica.intake.jumps
-    n2.replica.spare, n2.replica.record_s = False, 1.0
+    n2.spare, n2.replica.processor.record_s = False, 1.0
     feed(cluster, 20)
     assert n2.replica.intake.jumps > jumps
     assert n2.replica.slot.position > processed + 10
     assert n2.replica.slot.position == n2.replica.intake.next - len(n2.replica.intake.backlog)
-    n2.replica.spare, n2.replica.record_s = True, 0.0
+    n2.spare, n2.replica.processor.record_s = True, 0.0
     feed(cluster, 2)
     assert n2.replica.slot.position == cluster.end
 
@@ -234,9 +236,9 @@ def test_contexts_that_cannot_be_had_do_not_keep_a_standby_from_reading(
         return do(action)
 
     monkeypatch.setattr(n2, "do", find_none)
-    n2.replica.spare = False
+    n2.spare = False
     feed(cluster, 40, 0.06)
-    n2.replica.spare = True
+    n2.spare = True
     feed(cluster, 4)
     assert asked
     assert n2.replica.intake.next == cluster.end
@@ -244,7 +246,7 @@ def test_contexts_that_cannot_be_had_do_not_keep_a_standby_from_reading(
 
 def test_records_that_cost_more_than_a_turn_are_processed_one_a_turn(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, context_s=1000.0)
-    n1.replica.record_s = n2.replica.record_s = 1.0
+    n1.replica.processor.record_s = n2.replica.processor.record_s = 1.0
     feed(cluster, 2)
     cluster.run(0.5)
     assert n1.replica.slot.position == n2.replica.slot.position == cluster.end
@@ -255,12 +257,12 @@ def test_what_a_record_costs_is_a_mean_that_forgets_by_records_and_by_time(clust
     replica = Node(cluster, "n1").replica
     now = cluster.now
     replica.on_worked(1.0, 1000, now)
-    assert replica.record_s == pytest.approx(0.001)
+    assert replica.processor.record_s == pytest.approx(0.001)
     replica.on_worked(0.002, 1, now)
-    assert replica.record_s == pytest.approx(0.001 + COST_WEIGHT * 0.001)
-    replica.record_s = 0.001
+    assert replica.processor.record_s == pytest.approx(0.001 + COST_WEIGHT * 0.001)
+    replica.processor.record_s = 0.001
     replica.on_worked(0.002, 1, now + COST_PERIOD_S)
-    assert replica.record_s == pytest.approx(0.001 + (1.0 - math.exp(-1.0)) * 0.001)
+    assert replica.processor.record_s == pytest.approx(0.001 + (1.0 - math.exp(-1.0)) * 0.001)
 
 
 def test_what_the_owner_says_of_its_costs_counts_once_a_heartbeat(
@@ -276,7 +278,9 @@ def test_what_the_owner_says_of_its_costs_counts_once_a_heartbeat(
 def test_a_heartbeat_says_what_a_record_costs_and_only_an_owner_tells_of_the_way(cluster: Cluster) -> None:
     n1, n2 = pair(cluster)
     for node in (n1, n2):
-        node.replica.record_s, node.replica.intake.send_s, node.replica.intake.wait_us = 0.002, 0.003, 17
+        node.replica.processor.record_s, node.replica.intake.send_s = 0.002, 0.003
+        node.replica.intake._ways.append((cluster.now, 17))
+        node.turn()
     owner, standby = (node.replica.beat(cluster.now) for node in (n1, n2))
     assert (owner.record_us, owner.send_us, owner.wait_us) == pytest.approx((2000.0, 3000.0, 17))
     assert (standby.record_us, standby.send_us, standby.wait_us) == pytest.approx((2000.0, 0.0, 0))
@@ -319,7 +323,7 @@ def test_the_last_output_may_be_of_the_very_record_that_comes_next(cluster: Clus
     feed(cluster, 3)
     cluster.step(FIRST + 3, "e1", "e2")
     cluster.run(0.5)
-    n2.replica.spare = False
+    n2.spare = False
     cluster.step(FIRST + 3, "e3")
     cluster.run(0.1)
     assert cluster.recovered[-1].name.offset == n2.replica.slot.position
@@ -333,7 +337,7 @@ def test_the_last_output_may_be_of_the_very_record_that_comes_next(cluster: Clus
 def test_a_request_s_time_has_nothing_of_what_was_processed_before_it(cluster: Cluster) -> None:
     _, n2 = pair(cluster)
     replica, now = n2.replica, cluster.now
-    replica._asked = now
+    replica._shared.requests.ask(now, act.AskEnd())
     replica.on_request(now + 0.5)
     replica.on_end(replica.intake.first, replica.intake.end, now + 0.502)
     assert min(replica.batching.costs._asked) < 0.003
@@ -461,7 +465,6 @@ def test_a_deposed_primary_stands_by_and_can_come_back(cluster: Cluster) -> None
     assert n1.stage() is Stage.WATCH
     assert n1.follows is None
     assert n1.replica.owner == "n2"
-    assert n1.replica._lost_saves == 0  # none was on its way: the next one that arrives counts
     cluster.run(0.5)
     n2.die()
     cluster.run(1.2)
@@ -566,7 +569,7 @@ def test_a_planned_move_needs_no_silence(cluster: Cluster) -> None:
     n1, n2 = pair(cluster)
     feed(cluster, 2)
     wish = n2.replica.wish
-    n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
+    n2.replica.on_wish(type(wish)(wish.config, wish.model_sha256, "n2", move=True))
     cluster.run(0.2)
     assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
     assert (n2.takeovers[0].reason, n2.takeovers[0].detect_s) == ("move", 0.0)
@@ -578,10 +581,10 @@ def test_a_planned_move_catches_up_before_it_takes_over(cluster: Cluster) -> Non
     """Its outputs pause from the claim until the new owner has processed what it has not: that must be little."""
     n1, n2 = pair(cluster, batch_size="inf", context_s=1000.0)
     feed(cluster, 30)
-    assert n2.replica.processed == 0
+    assert n2.replica.processor.processed == 0
     wish = n2.replica.wish
-    n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
-    n1.replica.record_s = n2.replica.record_s = 0.05
+    n2.replica.on_wish(type(wish)(wish.config, wish.model_sha256, "n2", move=True))
+    n1.replica.processor.record_s = n2.replica.processor.record_s = 0.05
     cluster.run(2.0)
     assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
     assert n2.takeovers[0].records <= 2 * len(EDGES)  # of 30 steps, one from each edge
@@ -593,12 +596,12 @@ def test_a_planned_move_to_a_slower_machine_is_not_put_off_for_ever(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n1, n2 = pair(cluster, context_s=1000.0)
-    monkeypatch.setattr(n2.replica, "_process_silently", lambda _upto: None)  # it never comes so far as the owner
+    monkeypatch.setattr(Watch, "_process_silently", lambda _self, _upto: None)  # it never comes so far as the owner
     feed(cluster, 8)
-    n1.replica.record_s = n2.replica.record_s = 0.05
+    n1.replica.processor.record_s = n2.replica.processor.record_s = 0.05
     cluster.run(0.2)
     wish = n2.replica.wish
-    n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
+    n2.replica.on_wish(type(wish)(wish.config, wish.model_sha256, "n2", move=True))
     cluster.run(MOVE_PATIENCE_S / 2)
     assert n2.stage() is Stage.WATCH
     cluster.run(MOVE_PATIENCE_S)
@@ -610,7 +613,7 @@ def test_the_owner_dies_while_a_planned_move_is_under_way(cluster: Cluster) -> N
     n1, n2 = pair(cluster)
     feed(cluster, 3)
     wish = n2.replica.wish
-    n2.replica.wish = type(wish)(wish.config, wish.model_sha256, "n2", move=True)
+    n2.replica.on_wish(type(wish)(wish.config, wish.model_sha256, "n2", move=True))
     while n2.stage() is Stage.WATCH:
         cluster.run(0.02)
     n1.die()
@@ -634,7 +637,7 @@ def test_a_primary_that_leaves_in_good_order_is_replaced_at_once(cluster: Cluste
 
 def test_a_stalled_primary_is_replaced_although_it_beats(cluster: Cluster) -> None:
     n1, n2 = pair(cluster)
-    n1.replica.busy = (5, 5, cluster.now - 2.0)
+    n1.replica.processor.work.take_up(5, 5, cluster.now - 2.0)
     n1.turn = lambda: None  # type: ignore[method-assign]
     cluster.run(0.5)
     assert n2.stage() is Stage.OWN

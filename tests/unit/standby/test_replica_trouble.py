@@ -18,7 +18,8 @@ from tsunagi.runtime.messages import LogRecord, ModelChange, SlotBeat, TupleBatc
 from tsunagi.slot.steps import StepBook
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import MIN_STALL_S
-from tsunagi.standby.replica import DIFFERS_PATIENCE, Stage
+from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.watch import DIFFERS_PATIENCE
 
 # ---- what may be missing -------------------------------------------------------------------------------------------
 
@@ -241,11 +242,13 @@ def test_an_owner_whose_model_is_read_for_longer_than_announced_is_replaced(clus
 
 
 def test_a_standby_is_not_ready_before_the_model_that_the_plan_has_for_it_is(cluster: Cluster) -> None:
-    _, standby = pair(cluster)
+    prepared = threading.Event()
+    Node(cluster, "n1")
+    standby = Node(cluster, "n2", preparing=prepared)
+    cluster.run(1.5)
     feed(cluster, 2)
-    standby.replica.preparing = threading.Event()
     assert standby.replica.unready() == "its model is being read"
-    standby.replica.preparing.set()
+    prepared.set()
     assert standby.replica.unready() == ""
 
 
@@ -319,14 +322,15 @@ class Killed(Exception):  # noqa: N818 - the fault itself
 
 def doomed(node: Node, offset: int) -> Node:
     """Make a node die on the record at this offset, as on a bug in its code."""
-    replica, apply, turn = node.replica, node.replica._apply, node.turn
+    replica, turn = node.replica, node.turn
+    processor, apply = replica.processor, replica.processor.apply
 
     def apply_or_die(limit: int, upto: int) -> object:
         if replica.intake.backlog[0][0].offset == offset and offset not in replica.slot.register.quarantined:
             raise Killed
         return apply(limit, upto)
 
-    replica._apply = apply_or_die  # type: ignore[assignment,method-assign]
+    processor.apply = apply_or_die  # type: ignore[assignment,method-assign]
 
     def turn_or_die() -> None:
         try:
@@ -400,7 +404,7 @@ def test_a_record_that_kills_is_buried_though_the_plan_wishes_all_along_that_the
         if len(cluster.nodes) < len(nodes):
             target = cluster.nodes[-1].name
             for node in cluster.nodes:
-                node.replica.wish = replace(node.replica.wish, owner=target, move=True)
+                node.replica.on_wish(replace(node.replica.wish, owner=target, move=True))
     # One died in full run, one had just been asked to take the slot over from that one, two proved it.
     assert len(cluster.nodes) == len(nodes) - 4
     assert cluster.nodes[0].replica.slot.register.quarantined == {bad}

@@ -11,8 +11,8 @@ from tsunagi.runtime.names import Name
 from tsunagi.slot.slot import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue
-from tsunagi.standby.replica import Stage
 from tsunagi.standby.speculation import Speculated, Speculation
+from tsunagi.standby.stages.base import Stage
 
 
 def names_go_up(cluster: Cluster) -> bool:
@@ -45,7 +45,7 @@ def test_a_dead_owners_steps_come_out_before_it_is_known_to_be_dead(cluster: Clu
 def test_records_that_cost_more_than_a_turn_are_written_ahead_one_a_turn(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, speculate=True, context_s=1000.0)
     feed(cluster, 3)
-    n2.replica.record_s = 1.0
+    n2.replica.processor.record_s = 1.0
     n1.die()
     cluster.step(FIRST + 3)
     cluster.run(0.6)
@@ -83,7 +83,7 @@ def test_an_owner_that_is_heard_again_stays_the_owner_and_repeats_are_counted(cl
     total = n2.replica.speculated
     assert total.in_vain == 1
     assert total.repeats == total.outputs <= 1
-    assert n2.replica.busy is None
+    assert n2.replica.processor.work.on_records is None
     assert len(n2.replica.silent) == 0
 
 
@@ -153,7 +153,7 @@ def test_what_was_processed_before_a_record_that_cannot_be_is_written(cluster: C
     cluster.append(LogRecord(model=ModelChange(epoch=1, sha256=NOBODYS_SHA)))
     n1.die()
     cluster.run(0.5)
-    assert NOBODYS_SHA in n2.replica.fault
+    assert NOBODYS_SHA in n2.replica.processor.fault.text
     assert n2.replica.waits
     assert steps(cluster) == list(range(FIRST, FIRST + 3))
 
@@ -167,7 +167,7 @@ def test_a_log_that_lost_its_end_ends_it(cluster: Cluster) -> None:
     assert not n2.replica.waits
     del cluster.records[-1]
     cluster.run(0.3)
-    assert "lost records" in n2.replica.fault
+    assert "lost records" in n2.replica.processor.fault.text
     assert n2.replica.waits
     cluster.run(4.0)
     assert "lost records" in n2.replica.scan.declared

@@ -10,7 +10,7 @@ from tsunagi.replay import generations, recompute
 from tsunagi.runtime.messages import EdgeOut, Founding, LogRecord, Ownership
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.ownership import Register
-from tsunagi.standby.replica import Stage
+from tsunagi.standby.stages.base import Stage
 from tsunagi.standby.trust import CHECK_S, FORGIVEN_S, PATIENCE_S, SHORT_S, Spell, Trust
 
 
@@ -323,7 +323,7 @@ def test_nothing_beyond_a_contradiction_counts_but_what_the_new_generation_says(
     trust.contradict("another record", upto=15, lost_to=12, now=2.0)  # what was doubted stays so
     assert [trust.usable(10, 3), trust.usable(11, 3)] == [True, False]
     assert (trust.contradictions, trust.lost_to) == (2, 20)
-    trust.founded(Founding(begin=8, lost_from=8, lost_to=20), 5)
+    trust.founded(Founding(begin=8, lost_from=8, lost_to=20), 5, by_us=True)
     assert (trust.contradiction, trust.lost_to, trust.begin) == ("", 0, 0)
     assert [trust.usable(8, 3), trust.usable(9, 3), trust.usable(9, 5)] == [True, False, True]
     trust.contradict("once more", upto=30, lost_to=40, now=3.0)
@@ -333,11 +333,11 @@ def test_nothing_beyond_a_contradiction_counts_but_what_the_new_generation_says(
 def test_of_the_log_before_a_blank_founding_nothing_counts() -> None:
     trust = Trust(0.0)
     trust.blank = True
-    trust.founded(Founding(begin=8, blank=True), 5)
+    trust.founded(Founding(begin=8, blank=True), 5, by_us=False)
     assert not trust.blank
     assert trust.begin == 8
     assert [trust.usable(0, 3), trust.usable(0, 5)] == [False, True]
-    trust.founded(Founding(begin=12), 6)
+    trust.founded(Founding(begin=12), 6, by_us=False)
     assert trust.begin == 0
 
 

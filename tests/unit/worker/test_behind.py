@@ -14,7 +14,7 @@ from tsunagi.runtime.messages import VERSION, Ack, Assignment, LogRecord, Placem
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Operator, Query, Settings, Slots, Standby
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.standby.replica import Stage
+from tsunagi.standby.stages.base import Stage
 from tsunagi.worker.host import MAX_RECORDS, Host
 
 LIMIT = 100.0
@@ -159,4 +159,4 @@ def test_a_full_read_alone_is_no_sign_of_being_behind() -> None:
 def test_a_record_of_a_worker_that_keeps_to_a_rate_is_no_cheaper_while_it_need_not_rest() -> None:
     plant = Plant()
     plant.run(5.0, RATE / 4)
-    assert plant.hosts["a"].replicas[0].record_s >= 0.99 / LIMIT
+    assert plant.hosts["a"].replicas[0].processor.record_s >= 0.99 / LIMIT

@@ -28,7 +28,7 @@ def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
         role=role,
         epoch=3,
         lag=7,
-        record_s=0.001,
+        processor=SimpleNamespace(record_s=0.001),
         batching=SimpleNamespace(batch_tuples=100.0, verdict=verdict(), target=Target(max_bandwidth=5000.0)),
         unready=lambda: "",
         primary=primary,

@@ -1,0 +1,139 @@
+"""What a node has of one slot, whichever stage its replica is in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tsunagi.runtime.messages import Level0Ack
+from tsunagi.runtime.names import Name
+from tsunagi.runtime.settings import Settings
+from tsunagi.slot.deciding import MakeDeciders
+from tsunagi.slot.ownership import Register
+from tsunagi.slot.slot import LoadModel, Slot
+from tsunagi.slot.wish import Wish
+from tsunagi.standby import actions as act
+from tsunagi.standby.batching import Batching
+from tsunagi.standby.detector import Detector
+from tsunagi.standby.intake import Intake
+from tsunagi.standby.processor import Processor
+from tsunagi.standby.queue import PendingQueue, SilentQueue
+from tsunagi.standby.requests import Requests
+from tsunagi.standby.speculation import Speculated
+from tsunagi.standby.succession import Succession
+from tsunagi.standby.trust import Trust
+
+HELD_S = 3.0
+"""A node that was heard within this time, in seconds, and said that it holds a slot may hold it still."""
+
+
+class Shared:
+    """The slot's state on this node, what was read of its log, and what is known of the other nodes.
+
+    Args:
+        new_generation: draws the number of a new generation.
+        make_deciders: makes what decides for the slot while this node owns it.
+        preparing: set once the model is ready that the plan has for the slot; None = nobody prepares it.
+        record_s: what a record costs until it is measured, seconds.
+
+    Attributes:
+        level0: the newest Level-0-Ack known.
+        spare: the node has time for what only a standby does: to read and process before a promotion.
+        wall_us: the node's wall clock at its last turn, microseconds.
+    """
+
+    def __init__(
+        self,
+        slot_id: int,
+        node: str,
+        wish: Wish,
+        settings: Settings,
+        detector: Detector,
+        load_model: LoadModel,
+        new_generation: Callable[[], int],
+        now: float,
+        make_deciders: MakeDeciders,
+        *,
+        topic_id: str = "",
+        preparing: threading.Event | None = None,
+        record_s: float = 0.0,
+    ) -> None:
+        self.slot_id = slot_id
+        self.node = node
+        self.wish = wish
+        self.settings = settings
+        self.detector = detector
+        self.new_generation = new_generation
+        self.make_deciders = make_deciders
+        self.preparing = preparing
+        self.intake = Intake(wish.tuples_per_batch)
+        self.processor = Processor(slot_id, load_model, self.intake, record_s, now)
+        self.succession = Succession(self.intake, now)
+        self.silent = SilentQueue()
+        self.pending = PendingQueue()
+        self.trust = Trust(now, topic_id)
+        self.batching = Batching(settings.standby, slot_id)
+        self.requests = Requests()
+        self.speculated = Speculated()
+        self.level0: Level0Ack | None = None
+        self.spare = True
+        self.wall_us = 0
+
+    @property
+    def slot(self) -> Slot:
+        """The slot's state."""
+        return self.processor.slot
+
+    @property
+    def scan(self) -> Register:
+        """Ownership as of the end of what was read."""
+        return self.intake.scan
+
+    @property
+    def lag(self) -> int:
+        """Records from the position to the log's end, as far as known."""
+        return max(0, max(self.intake.end, self.intake.next) - self.slot.position)
+
+    @property
+    def differs(self) -> bool:
+        """Whether this node would compute something else than the slot's log says."""
+        return bool(self.slot.settings.hash) and self.slot.settings.hash != self.wish.config.hash
+
+    @property
+    def doubted(self) -> bool:
+        """Whether the log is not the one that was read, or nothing is known but what retention has left."""
+        return bool(self.trust.contradiction) or self.trust.blank
+
+    def moving(self) -> bool:
+        """Return whether the plan wishes that this node takes over from an owner that lives."""
+        wish = self.wish
+        return wish.move and wish.owner == self.node and self.succession.owner not in ("", self.node)
+
+    def held(self, now: float) -> bool:
+        """Return whether another node owns the slot, or has its state."""
+        return any(
+            part.slot == self.slot_id and part.ready and not beat.leaving
+            for node, beat in self.detector.beats().items()
+            if self.detector.age(node, now) < HELD_S
+            for part in beat.slots
+        )
+
+    def read_tail(self) -> act.ReadTail:
+        """Ask for the last output, and whether that is still there which an owner was last told to have arrived."""
+        level0 = self.level0
+        if level0 is None or level0.generation != self.scan.generation or not level0.recovered_end:
+            return act.ReadTail()
+        return act.ReadTail(acknowledged=Name(level0.last_offset, level0.last_index), end=level0.recovered_end)
+
+    def trim(self) -> None:
+        """Forget what the downstream has; what it had of the generation before is not what is in the queue."""
+        level0 = self.level0
+        if level0 is not None and (level0.generation == self.scan.generation or level0.epoch > self.scan.epoch):
+            self.silent.trim(level0.offset)
+
+    def forget(self, begin: int) -> None:
+        """Forget the state and what was read, and begin with the record at this offset."""
+        self.processor.forget(begin)
+        self.intake.begin_at(begin)
+        self.silent.clear()
+        self.pending.lost = None

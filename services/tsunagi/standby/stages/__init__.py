@@ -1,0 +1,1 @@
+"""The stages of a replica (tsunagi.standby.replica), one object each."""

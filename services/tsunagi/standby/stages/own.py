@@ -1,0 +1,192 @@
+"""OWN, the primary: follow the log, write what follows from it, and decide what only the owner may."""
+
+from __future__ import annotations
+
+from tsunagi.runtime.log import DEAD_LETTERS, Record
+from tsunagi.runtime.messages import TupleBatch
+from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.deciding import View
+from tsunagi.slot.slot import Output
+from tsunagi.standby import actions as act
+from tsunagi.standby.primary import Primary
+from tsunagi.standby.promotion import DEATHS, Promotion
+from tsunagi.standby.shared import Shared
+from tsunagi.standby.stages.base import STAY, Handler, Stage, Turn
+
+DUE_INTERVALS = 2.0
+"""An edge whose heartbeats have stopped should have sent another within so many intervals."""
+
+
+class Own(Handler):
+    """One term of this node.
+
+    Attributes:
+        primary: what it writes.
+        promotion: the one by which it came; None = it has caught up with what it missed.
+    """
+
+    kind = Stage.OWN
+
+    def __init__(self, shared: Shared, promotion: Promotion, now: float) -> None:
+        super().__init__(shared)
+        shared.succession.own(shared.node)
+        promotion.records = len(shared.intake.backlog)
+        self.promotion: Promotion | None = promotion
+        self.primary = Primary(
+            shared.slot_id,
+            shared.node,
+            shared.settings,
+            shared.pending,
+            promotion.tail,
+            now,
+            shared.make_deciders(now, shared.processor.announce_long),
+            topic_id=shared.trust.topic_id,
+            term=shared.succession.term,
+        )
+
+    @property
+    def urgent(self) -> bool:
+        return False
+
+    def enter(self, now: float) -> list[act.Action]:
+        del now
+        shared = self.shared
+        silent = shared.silent.take(self.primary.tail)
+        return [act.Follow(shared.intake.next), *self.primary.emit(silent, shared.scan.generation)]
+
+    def leave(self, why: str) -> list[act.Action]:
+        del why
+        self.shared.processor.work.calm()
+        self.primary.stop(self.shared.slot)
+        return [act.Unfollow()]
+
+    def step(self, now: float) -> Turn:
+        shared, intake, work = self.shared, self.shared.intake, self.shared.processor.work
+        primary, promotion = self.primary, self.promotion
+        if shared.pending.lost is not None:
+            return STAY if shared.requests.paused(now) else Turn([act.ReadTail(*shared.pending.lost)])
+        if shared.succession.outdated and shared.detector.overdue(shared.succession.since, now):
+            owner, epoch = shared.succession.owner, shared.succession.epoch
+            return Turn([act.End(f"{owner} owns it since epoch {epoch}, but its log does not come")])
+        if promotion is not None and self._must_announce(promotion):
+            return Turn(self._announce(promotion, now))
+        todo = primary.emit(self._process(now), shared.scan.generation)
+        if promotion is not None and shared.slot.position >= promotion.catch_up_to:
+            todo.append(promotion.report(shared.scan.epoch))
+            self.promotion = None
+            if promotion.announced is not None:
+                work.calm()
+                todo.append(act.Announce())  # survived: nobody must hold these records against them
+        elif promotion is not None and self._must_announce(promotion):
+            todo += self._announce(promotion, now)  # at once: each turn that one record takes is silence
+        if not intake.backlog:
+            work.calm()
+            term = shared.succession.term
+            if shared.slot.register.epoch != term:
+                # Nothing it decides would count. A process that starts anew goes on from what the log says.
+                why = f"its state says epoch {shared.slot.register.epoch}, but it owns it since {term}"
+                return Turn([act.End(why)])
+            try:
+                todo += primary.decide(self._view(now))
+            finally:
+                if work.on:
+                    work.end()
+        todo += primary.acknowledge(shared.slot, shared.scan, now)
+        if intake.breaks and shared.trust.due(now):
+            todo.append(act.Check(intake.breaks[-1].offset + 1))
+        return Turn(todo)
+
+    def on_records(self, records: list[Record], now: float) -> Turn:
+        shared = self.shared
+        if (turn := self._take_in(records, now)) is not None:
+            return turn
+        shared.intake.on_followed(records, now, shared.wall_us)
+        scan = shared.scan
+        if scan.owner == shared.node and scan.epoch == shared.succession.term:
+            return STAY
+        # Another node owns the slot, or a newer process of this node's name: be its secondary, so that nobody is left
+        # unwatched.
+        note = act.Note("deposed", f"{scan.owner} owns the slot since epoch {scan.epoch}")
+        unfollow = self.leave(note.detail)
+        shared.silent.clear()
+        return Turn([note, *unfollow], Stage.WATCH)
+
+    def on_unannounced(self) -> None:
+        records = self.shared.processor.work.on_records
+        if self.promotion is not None and self.promotion.announced is not None and records is not None:
+            self.promotion.announced = records.first
+
+    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> Turn:
+        del appended_us
+        if self.shared.pending.lost is None:
+            return STAY
+        return self._outputs_lost(name if generation == self.shared.scan.generation else NO_NAME, now)
+
+    def _view(self, now: float) -> View:
+        """Return what the deciders see; `lost` are edges that the open step waits for."""
+        shared, detector, book = self.shared, self.shared.detector, self.shared.slot.book
+        standby = shared.settings.standby
+
+        def silent(edge: str) -> bool:
+            return detector.lost(edge, standby.detect_s, now)
+
+        waiting = [] if book is None else book.awaited(book.cursor)
+        due_s = DUE_INTERVALS * standby.heartbeat_s  # by then another should have come
+        lost = {edge: now - detector.age(edge, now) + due_s for edge in waiting if silent(edge)}
+        return View(shared.slot, shared.wish, now, detector.connected(now), lost, silent)
+
+    # ---- records that may kill ---------------------------------------------------------------------------------
+
+    def _must_announce(self, promotion: Promotion) -> bool:
+        """Return whether a predecessor may have died of what comes next, and nobody has been told of it yet."""
+        backlog = self.shared.intake.backlog
+        if promotion.reason not in DEATHS or not backlog:
+            return False
+        return promotion.announced is None or backlog[0][0].offset >= promotion.announced
+
+    def _announce(self, promotion: Promotion, now: float) -> list[act.Action]:
+        """After a predecessor's death, say which records come next before processing them.
+
+        See architecture, "A record that kills".
+        """
+        intake = self.shared.intake
+        first = intake.backlog[0][0].offset
+        promotion.announced = min(first + promotion.next_part(first, len(intake.backlog)), intake.next)
+        self.shared.processor.work.take_up(first, promotion.announced, now)
+        return [act.Announce()]
+
+    def _process(self, now: float) -> list[Output]:
+        processor, intake, backlog = self.shared.processor, self.shared.intake, self.shared.intake.backlog
+        until = None if self.promotion is None else self.promotion.announced
+        outputs: list[Output] = []
+        done, chunk = 0, processor.chunk()
+        while backlog and done < chunk and (until is None or backlog[0][0].offset < until):
+            record, (message, _, kind) = backlog[0]
+            batch = message.batch if message is not None and kind == "batch" else None
+            if until is None:
+                processor.work.take_up(record.offset, record.offset, now)
+            stale = batch is not None and self._stale(batch)
+            found = processor.apply(chunk - done, intake.next if until is None else until)
+            if found is None:
+                processor.work.calm()  # it waits for a model: nobody must think that the record killed it
+                break
+            made, count = found
+            outputs += made
+            # A batch that was refused is no sign of life: an edge whose clock is fast would be waited for, for ever.
+            refused = any(output.topic == DEAD_LETTERS for output in made)
+            if batch is not None and not refused and not stale:
+                for decider in self.primary.deciders:
+                    decider.on_batch(batch, now)
+            done += count
+            if processor.work.heavy:
+                break
+        return outputs
+
+    def _stale(self, batch: TupleBatch) -> bool:
+        """Return whether a batch's edge had delivered this step, or a later one, before.
+
+        Whoever can append to the log can append an old batch again, and must not keep its dead edge waited for.
+        """
+        book = self.shared.slot.book
+        edge = None if book is None else book.edges.get(batch.edge)
+        return edge is not None and batch.step <= edge.last_step

@@ -1,0 +1,208 @@
+"""SURVEY, CLAIM, TAIL, BURY: from the first suspicion, or wish, to the own promotion that was read back."""
+
+from __future__ import annotations
+
+from tsunagi.runtime.log import TUPLES, LogError
+from tsunagi.runtime.messages import Founding, Ownership, Quarantine
+from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.deciding import READ_BACK_S, control
+from tsunagi.standby import actions as act
+from tsunagi.standby.promotion import Promotion
+from tsunagi.standby.shared import Shared
+from tsunagi.standby.stages.base import STAY, Reader, Stage, Turn
+
+SEEN_S = 10.0
+"""A new slot may begin with a step that an edge has sent within this time before the clock's, seconds, or the skew."""
+
+
+class Promoting(Reader):
+    """A stage of a promotion."""
+
+    def __init__(self, shared: Shared, promotion: Promotion) -> None:
+        super().__init__(shared)
+        self.promotion = promotion
+
+    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> Turn:
+        """Fetch the rest of what was asked for. At once only if something came: the log may not show it yet."""
+        del count, asked
+        intake = self.shared.intake
+        if intake.next >= self._target:
+            return self._read_up(now)
+        if intake.next == before:
+            raise LogError(f"{TUPLES}/{self.shared.slot_id}: nothing came of {before}..{self._target}")
+        return self._fetch_to(self._target, now)
+
+    def _read_up(self, now: float) -> Turn:
+        """Go on: the log was read to its end."""
+        del now
+        return STAY
+
+    def _give_up(self, now: float, why: str) -> Turn:
+        if self.shared.scan.epoch > self.promotion.epoch:
+            self.shared.succession.give_time(now)  # a new owner has all its time; the old one's silence counts on
+        return Turn([act.Note("promotion given up", why)], Stage.WATCH)
+
+    def _go_on(self, stage: Stage) -> Turn:
+        return Turn((), stage, self.promotion)
+
+
+class Survey(Promoting):
+    """Reads the log to its end, without processing, and looks at whether there is anything to claim."""
+
+    kind = Stage.SURVEY
+
+    def enter(self, now: float) -> list[act.Action]:
+        return self.shared.requests.ask(now, act.AskEnd())
+
+    def on_failed(self, now: float) -> Turn:
+        super().on_failed(now)
+        return Turn((), Stage.WATCH)  # when the log answers again, the old owner may well have been heard again
+
+    def _read(self, first: int, now: float) -> Turn:
+        if (turn := self._is_gone(first, now)) is not None:
+            return turn
+        self.shared.processor.fault.end()
+        return self._fetch_to(self._target, now)
+
+    def _read_up(self, now: float) -> Turn:
+        return self._claim(now)
+
+    def _at_checked(self, now: float) -> Turn:
+        return self._claim(now)
+
+    def _claim(self, now: float) -> Turn:
+        shared, scan, intake = self.shared, self.shared.scan, self.shared.intake
+        if scan.epoch > self.promotion.epoch and scan.owner != self.promotion.old_owner:
+            return self._give_up(now, f"{scan.owner} owns it since epoch {scan.epoch}")
+        if shared.trust.blank and shared.held(now):
+            return self._again("somebody holds the slot after all", now)
+        if intake.breaks:
+            return Turn(shared.requests.ask(now, act.Check(intake.breaks[-1].offset + 1)))
+        return self._go_on(Stage.CLAIM)
+
+
+class Claim(Promoting):
+    """Has its own promotion appended, and reads until it, or somebody else's, comes back."""
+
+    kind = Stage.CLAIM
+    checks = True
+
+    def enter(self, now: float) -> list[act.Action]:
+        shared, scan, promotion = self.shared, self.shared.scan, self.promotion
+        founding = self._founding()
+        blank = founding is not None and founding.blank
+        epoch = max(shared.succession.epoch, shared.intake.seen_epoch) if blank else scan.epoch
+        generation = 0 if founding is not None else scan.generation
+        promotion.claimed, promotion.claimed_at = epoch + 1, now
+        promotion.deadline = now + READ_BACK_S
+        claim = Ownership(
+            epoch=promotion.claimed,
+            node=shared.node,
+            generation=generation or shared.new_generation(),
+            first_step=self._first_step(blank=blank),
+            settings_hash=shared.wish.config.hash,
+            founding=founding,
+        )
+        return [act.Append(control(ownership=claim))]
+
+    def _due(self, now: float) -> Turn:
+        if now > self.promotion.deadline:
+            return self._give_up(now, "the claim did not come back")
+        return super()._due(now)
+
+    def _at_end(self, first: int, end: int, now: float) -> Turn:
+        del first
+        return self._fetch_to(end, now)
+
+    def _read_up(self, now: float) -> Turn:
+        shared, scan, promotion = self.shared, self.shared.scan, self.promotion
+        if scan.epoch < promotion.claimed:
+            return STAY
+        if scan.owner != shared.node or scan.epoch > promotion.claimed:
+            return self._give_up(now, f"{scan.owner} was first")
+        promotion.owned_at = now
+        promotion.catch_up_to = shared.intake.next
+        return self._go_on(Stage.TAIL)
+
+    def _founding(self) -> Founding | None:
+        """Return what a claim must declare: that the log is not what it was; None = it goes on as it was."""
+        shared, trust, level0 = self.shared, self.shared.trust, self.shared.level0
+        if not (shared.doubted or shared.succession.lost):
+            return None
+        blank = trust.blank or shared.scan.epoch == 0
+        begin = shared.slot.position
+        lost_from = begin if level0 is None or not trust.blank else min(level0.offset, begin)
+        reason = trust.contradiction or "neither an owner nor a context was left"
+        return Founding(begin=begin, blank=blank, lost_from=lost_from, lost_to=trust.lost_to, reason=reason)
+
+    def _first_step(self, *, blank: bool) -> int:
+        """The first step of a new slot: the oldest that an edge has sent, unless its clock is far off the log's.
+
+        Of a slot that is begun anew the log has waited, be it for days: its clock is that of the first batch.
+        """
+        intake, steps = self.shared.intake, self.shared.settings.steps
+        since_us = intake.first_us if blank and intake.first_us else intake.appended_us
+        clock_step = (since_us or self.shared.wall_us) // self.shared.wish.config.slide_us + 1
+        oldest = intake.oldest_step
+        reach = steps.max_skew_steps + round(SEEN_S / steps.slide_s)
+        if oldest is not None and clock_step - reach <= oldest <= clock_step:
+            return oldest
+        return clock_step
+
+
+class Tail(Promoting):
+    """Owns the slot by the log, and asks for the last output that stands in `recovered`."""
+
+    kind = Stage.TAIL
+
+    def enter(self, now: float) -> list[act.Action]:
+        return self.shared.requests.ask(now, self.shared.read_tail())
+
+    def _due(self, now: float) -> Turn:
+        return Turn(self.shared.requests.ask(now, self.shared.read_tail()))
+
+    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> Turn:
+        shared, promotion = self.shared, self.promotion
+        tail = promotion.tail = name if generation == shared.scan.generation else NO_NAME
+        processed = name.offset < shared.slot.position
+        if tail != NO_NAME and (
+            (processed and appended_us and shared.silent.contradicts(name, appended_us))
+            or not shared.intake.caused(name.offset, appended_us)
+        ):
+            why = f"the last output is named after a record at offset {name.offset} that the log does not hold"
+            return self._contradicted(why, name.offset, now, known_to=name.offset + 1)
+        suspects = promotion.suspects if promotion.proven else None
+        if suspects is not None and tail.offset < suspects[0] and not shared.intake.claims(suspects[0]):
+            return self._go_on(Stage.BURY)
+        return self._go_on(Stage.OWN)
+
+
+class Bury(Promoting):
+    """Owns the slot by the log; two owners died on one record: reads until its Quarantine comes back."""
+
+    kind = Stage.BURY
+
+    def enter(self, now: float) -> list[act.Action]:
+        promotion = self.promotion
+        promotion.deadline = now + READ_BACK_S
+        offset = promotion.suspects[0] if promotion.suspects is not None else -1
+        letter = Quarantine(epoch=self.shared.scan.epoch, offset=offset)
+        return [
+            act.Note("quarantine", f"two owners died on the record at offset {offset}"),
+            act.Append(control(quarantine=letter)),
+        ]
+
+    def _due(self, now: float) -> Turn:
+        return self._go_on(Stage.BURY) if now > self.promotion.deadline else super()._due(now)
+
+    def _at_end(self, first: int, end: int, now: float) -> Turn:
+        del first
+        return self._fetch_to(end, now)
+
+    def _read_up(self, now: float) -> Turn:
+        scan, suspects = self.shared.scan, self.promotion.suspects
+        if scan.owner != self.shared.node:
+            return self._give_up(now, f"{scan.owner} took over")
+        if suspects is not None and suspects[0] in scan.quarantined:
+            return self._go_on(Stage.OWN)
+        return STAY

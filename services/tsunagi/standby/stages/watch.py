@@ -1,0 +1,289 @@
+"""WATCH, the standby: read the log by batches of B tuples, process silently what the primary has survived, watch it."""
+
+from __future__ import annotations
+
+from tsunagi.runtime.messages import SlotBeat
+from tsunagi.runtime.names import Name
+from tsunagi.standby import actions as act
+from tsunagi.standby.promotion import Promotion
+from tsunagi.standby.shared import Shared
+from tsunagi.standby.speculation import POLL_S as SPECULATION_POLL_S
+from tsunagi.standby.speculation import Speculation
+from tsunagi.standby.stages.base import STAY, Reader, Stage, Turn
+
+ASK_S = 1.0
+"""A standby asks for the log's end itself so often, in seconds, though the owner's heartbeats say it."""
+
+TOLD_INTERVALS = 2.0
+"""A standby that has heard no heartbeat of the owner's for so many intervals asks for the log's end at every look."""
+
+DIFFERS_PATIENCE = 4.0
+"""A secondary whose settings differ from the slot's waits so many times longer: one whose do not comes first."""
+
+MOVE_S = 0.1
+"""Before a planned takeover a standby processes what the owner has, until no more than this much work is left, s."""
+
+MOVE_PATIENCE_S = 5.0
+"""A planned takeover waits no longer than this, seconds: a slower machine than the owner may never come so far."""
+
+MOVE_INTERVALS = 3.0
+"""An owner not heard for so many heartbeats may have died of a record, which a planned takeover would not announce."""
+
+
+class Watch(Reader):
+    """Stands by: the log is read as far as B allows, and no further than the owner has survived it processed."""
+
+    kind = Stage.WATCH
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._speculation: Speculation | None = None
+        self._poll_at = 0.0
+        self._ask_by = 0.0  # the log's end is asked for by then, whatever the owner says of it;
+        self._told_until = 0.0  # before this it says enough
+        self._told: SlotBeat | None = None  # the heartbeat by which the log's end was heard last
+        self._costed: SlotBeat | None = None  # the one by which the owner's costs were
+        self._wished_at: float | None = None  # when it was first wished to take over from an owner that lives
+        self._vetted_epoch = 0  # of the newest owner whose Quarantines have all been read
+
+    @property
+    def urgent(self) -> bool:
+        return self._speculation is not None
+
+    def leave(self, why: str) -> list[act.Action]:
+        return self._end_speculation(why)
+
+    def on_failed(self, now: float) -> Turn:
+        self._ask_by = now  # where the log begins and ends may be other than we think
+        return super().on_failed(now)
+
+    def on_unannounced(self) -> None:
+        records = self.shared.processor.work.on_records
+        if self._speculation is not None and records is not None:
+            self._speculation.announced = records.first
+
+    def _due(self, now: float) -> Turn:
+        shared, detector, trust = self.shared, self.shared.detector, self.shared.trust
+        fault = shared.processor.fault
+        shared.succession.watch(now)
+        owner = shared.succession.owner
+        if not shared.moving():
+            self._wished_at = None
+        beat = detector.owner_beat(owner, shared.slot_id) if owner else None
+        if beat is not None:
+            self._hear_owner(beat, owner, now)
+        shared.batching.decide(now)
+        if not fault.text:
+            reason, silence = self._suspect(owner, now)
+            if reason:
+                return self._promote(reason, silence, now)
+            if not shared.doubted and shared.settings.standby.speculate and (todo := self._speculate(owner, now)):
+                return Turn(todo)
+        elif self._speculation is not None:
+            return Turn(self._end_speculation(fault.text))
+        if not detector.connected(now):
+            return STAY
+        if shared.intake.breaks and trust.due(now):
+            return Turn(shared.requests.ask(now, act.Check(shared.intake.breaks[-1].offset + 1)))
+        if beat is not None and beat is not self._told and now < self._ask_by and not fault.text:
+            self._told = beat
+            return self._hear_end(beat, now)
+        if now >= max(self._poll_at, min(self._told_until, self._ask_by)):
+            self._poll_at = now + shared.settings.standby.poll_s
+            self._ask_by = now + ASK_S
+            return Turn(shared.requests.ask(now, act.AskEnd()))
+        return STAY
+
+    def _hear_owner(self, beat: SlotBeat, owner: str, now: float) -> None:
+        """Take in what the owner says of itself, and process what it has survived."""
+        shared = self.shared
+        shared.succession.learn(beat.epoch, owner, now)
+        if beat is not self._costed:
+            self._costed = beat
+            shared.batching.costs.on_owner(beat.record_us / 1e6, beat.send_us / 1e6)
+        shared.trust.forgive(now)
+        # While it speculates nothing may be passed over in silence: what is written has no gaps. Of a log that is
+        # not what it was, all that follows from the state found may have to be written again.
+        if self._speculation is None and not shared.doubted and (shared.spare or shared.moving()):
+            self._process_silently(self._survived(beat))
+
+    def _process_silently(self, upto: int) -> None:
+        """Process what the primary has survived: a record that killed it must not kill its secondary as well."""
+        before = self.shared.processor.processed
+        self.shared.silent.add(self.shared.processor.apply_up_to(upto))
+        if self.shared.processor.processed != before:
+            self.shared.trim()
+
+    def _survived(self, beat: SlotBeat) -> int:
+        """Return the offset below which the owner has survived every record by processing it.
+
+        A new owner may have passed a record over because it quarantined it. It has read its own Quarantine before it
+        goes on, so its position says nothing until we have read as far as it had.
+        """
+        if self.shared.intake.next >= beat.position + beat.lag:
+            self._vetted_epoch = max(self._vetted_epoch, beat.epoch)
+        return beat.position if self._vetted_epoch >= beat.epoch else 0
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def _at_end(self, first: int, end: int, now: float) -> Turn:
+        del end
+        if self.shared.intake.jump_place(first) is None and (turn := self._is_gone(first, now)) is not None:
+            return turn  # what it would need is gone: it must not look ready
+        self.shared.processor.fault.answered()
+        return self._look(now)
+
+    def _doubted(self, why: str) -> Turn:
+        return Turn(self._end_speculation(why))
+
+    def _hear_end(self, beat: SlotBeat, now: float) -> Turn:
+        """Pull by what the owner says of the log's end; asking the broker for it would cost more requests than pulls.
+
+        Nothing is lost by it: what the owner has not said to have survived is not processed before a promotion.
+        """
+        self._told_until = now + TOLD_INTERVALS * self.shared.settings.standby.heartbeat_s
+        self.shared.intake.end = max(self.shared.intake.end, beat.position + beat.lag)
+        return self._look(now)
+
+    def _look(self, now: float) -> Turn:
+        """Take in where the log ends, and read it if it holds a batch.
+
+        What a Level-1-Ack has trimmed is neither counted nor read.
+        """
+        shared, intake = self.shared, self.shared.intake
+        shared.batching.costs.on_place(now, intake.place())
+        leap = intake.leap_place(shared.slot.position, shared.processor.record_s)
+        if leap is not None and self._speculation is None and not shared.trust.contradiction:
+            return self._read_context(now, leap)
+        if intake.end <= intake.next:
+            return STAY
+        enough = shared.spare and intake.held_tuples(intake.first) >= shared.batching.batch_tuples
+        # With other settings than the slot's it could not take over; its own may stand in what it has not read yet.
+        if self._speculation is None and not enough and not shared.moving() and not shared.differs:
+            return STAY
+        place = intake.jump_place(intake.first)
+        return self._fetch_to(intake.end, now) if place is None else self._read_context(now, place)
+
+    def _nothing_to_fetch(self, now: float) -> Turn:
+        del now
+        return STAY
+
+    def _at_context(self, now: float) -> Turn:
+        return self._fetch_to(self.shared.intake.end, now)
+
+    def _without_context(self, first: int, now: float) -> Turn:
+        del first, now
+        return STAY
+
+    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> Turn:
+        del before
+        if asked is not None:
+            self.shared.batching.costs.on_pull(now, now - asked, count)
+        return STAY
+
+    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> Turn:
+        del appended_us, now
+        if self._speculation is not None:
+            self._speculation.begin(generation, name)
+        return STAY
+
+    # ---- suspicion ---------------------------------------------------------------------------------------------
+
+    def _promote(self, reason: str, silence: float, now: float) -> Turn:
+        shared, succession, verdict = self.shared, self.shared.succession, self.shared.batching.verdict
+        promotion = Promotion(reason, succession.owner, succession.epoch, now, silence)
+        if verdict is not None:
+            promotion.estimated_s = verdict.estimate.recovery_s
+        promotion.gather_evidence(shared.detector, shared.slot_id, shared.slot.position)
+        note = act.Note("promotion begins", f"{reason}: owner {promotion.old_owner!r}, epoch {promotion.epoch}")
+        return Turn([*self._end_speculation("promotion", in_vain=False), note], Stage.SURVEY, promotion)
+
+    def _suspect(self, owner: str, now: float) -> tuple[str, float]:
+        """Return ("", _), or why this node should own the slot now and for how long nobody has, seconds."""
+        shared, detector, wish = self.shared, self.shared.detector, self.shared.wish
+        slot, since, standby = shared.slot_id, shared.succession.since, shared.settings.standby
+        wished = wish.owner == shared.node and detector.settled(now)
+        if not owner and wished:
+            return "plan", 0.0
+        if shared.trust.contradiction and owner == shared.node and detector.settled(now):
+            return "contradiction", 0.0  # it has found it itself, and is the first to know where to begin again
+        # Before the first owner, the one whom the plan names is waited for as long as an owner that has gone silent.
+        silence = detector.owner_silence(owner or wish.owner, slot, since, now)
+        limit_s = standby.detect_s * (DIFFERS_PATIENCE if shared.differs else 1.0)
+        if silence > limit_s:
+            return ("plan" if not owner else "restart" if owner == shared.node else "silent"), silence
+        if owner == shared.node or shared.differs:
+            return "", 0.0
+        if detector.settled(now):
+            if owner and detector.left(owner):
+                return "left", silence
+            if detector.stalled(owner, slot, since) or detector.stuck(owner, slot, since, shared.intake.end, now):
+                return "stalled", silence
+        alive = silence <= MOVE_INTERVALS * standby.heartbeat_s
+        return ("move" if wished and alive and shared.moving() and self._caught_up(now) else ""), 0.0
+
+    def _caught_up(self, now: float) -> bool:
+        """Return whether a planned takeover would find little left to process, so that outputs pause for a moment.
+
+        Never while the owner itself has not caught up: it announces what its predecessor may have died of, a planned
+        takeover does not, and deaths that are not announced would never prove which record kills.
+        """
+        if self._wished_at is None:
+            self._wished_at = now
+        shared, succession = self.shared, self.shared.succession
+        beat = shared.detector.owner_beat(succession.owner, shared.slot_id)
+        if beat is not None and beat.epoch == succession.epoch and beat.taking_up:
+            return False
+        if now - self._wished_at > MOVE_PATIENCE_S:
+            return True
+        if beat is None or beat.epoch != succession.epoch:
+            return False
+        record_s = max(shared.processor.record_s, beat.record_us / 1e6)
+        return (beat.position - shared.slot.position) * record_s <= MOVE_S
+
+    # ---- speculation -------------------------------------------------------------------------------------------
+
+    def _speculate(self, owner: str, now: float) -> list[act.Action]:
+        """At a weak suspicion write what the owner should have written; see `tsunagi.standby.speculation`."""
+        shared, detector, speculation = self.shared, self.shared.detector, self._speculation
+        silence = 0.0
+        if owner and owner != shared.node and not shared.differs:
+            silence = detector.owner_silence(owner, shared.slot_id, shared.succession.since, now)
+        if speculation is None and detector.announced(shared.slot_id, shared.succession.epoch):
+            return []  # somebody has died of records that come next: who owns the slot finds out of which
+        if silence <= shared.settings.standby.speculate_s:
+            return [] if speculation is None else self._end_speculation(f"{owner} is heard again")
+        if speculation is None:
+            speculation = self._speculation = Speculation(shared.speculated, shared.silent, shared.pending)
+        if not speculation.begun:
+            return shared.requests.ask(now, shared.read_tail())
+        if shared.intake.backlog or (shared.scan.generation and speculation.owes):
+            return self._process_ahead(speculation, now)
+        if now < self._poll_at:
+            return []
+        self._poll_at = now + SPECULATION_POLL_S
+        return shared.requests.ask(now, act.AskEnd())
+
+    def _process_ahead(self, speculation: Speculation, now: float) -> list[act.Action]:
+        """Process what the owner is not known to have survived: announced first, since it may have died of it."""
+        processor, backlog = self.shared.processor, self.shared.intake.backlog
+        if backlog and backlog[0][0].offset >= speculation.announced:
+            speculation.announced = self.shared.intake.next
+            processor.work.take_up(backlog[0][0].offset, speculation.announced, now)
+            return [act.Announce()]
+        outputs = processor.apply_up_to(speculation.announced)
+        todo = speculation.emit(outputs, self.shared.scan.generation)
+        if processor.fault.blocked or processor.awaited is not None:
+            # What was processed before is written nevertheless: nobody would make it again.
+            return [*todo, *self._end_speculation(processor.fault.text)]
+        if not backlog:
+            processor.work.calm()
+        return todo
+
+    def _end_speculation(self, why: str, *, in_vain: bool = True) -> list[act.Action]:
+        speculation, self._speculation = self._speculation, None
+        self.shared.processor.work.calm()
+        if speculation is None:
+            return []
+        speculation.end(in_vain=in_vain)
+        return [act.Note("speculation ends", why)]
