@@ -12,7 +12,7 @@ from tsunagi.chaos.tally import Tally
 from tsunagi.demo.evidence import Owner
 from tsunagi.replay import begins_term
 from tsunagi.runtime.messages import Assignment, Heartbeat, Ownership
-from tsunagi.standby.wish import MOVE
+from tsunagi.runtime.plan import MOVE
 
 FRESH_US = 2_000_000
 """A node whose last heartbeat is older counts as gone."""

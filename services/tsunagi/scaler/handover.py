@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tsunagi.runtime.messages import Assignment
+from tsunagi.runtime.plan import MOVE
 from tsunagi.standby.detector import Detector
-from tsunagi.standby.wish import MOVE
 
 PREPARE, MOVED, SETTLE = "prepare", "moved", "settle"
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from tsunagi.runtime.messages import Assignment, Heartbeat
+from tsunagi.runtime.plan import MOVE
 from tsunagi.scaler.handover import AT_ONCE, MOVED, Handover, Wished
 from tsunagi.standby.detector import Detector
-from tsunagi.standby.wish import MOVE
 
 SUSPECT = 0.25
 """Of `dead_s`: one that has been silent for so long is not made a secondary while there are others."""

@@ -51,6 +51,7 @@ from tsunagi.runtime.messages import (
     Recovered,
 )
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
+from tsunagi.runtime.plan import MOVE
 from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
@@ -60,7 +61,7 @@ from tsunagi.standby.costs import Wire
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.parts import join, split
 from tsunagi.standby.replica import Replica, Stage
-from tsunagi.standby.wish import MOVE, Wish
+from tsunagi.standby.wish import Wish
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.pace import Pace
 from tsunagi.worker.plan_book import PlanBook

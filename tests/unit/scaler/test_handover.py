@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from tsunagi.runtime.messages import Assignment, Heartbeat, SlotBeat
+from tsunagi.runtime.plan import MOVE
 from tsunagi.scaler.handover import MOVE_S, PREPARE, PREPARE_S, REST_S, SETTLE, Handover, Pair, Wished
 from tsunagi.standby.detector import Detector
-from tsunagi.standby.wish import MOVE
 
 SLOT = 3
 ALIVE = ("a", "b", "c", "d")
