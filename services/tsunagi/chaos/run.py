@@ -9,11 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TextIO
 
-from tsunagi.chaos.causes import Cause
+from tsunagi.audit.causes import Cause
+from tsunagi.audit.tally import Tally
 from tsunagi.chaos.plan import Round
-from tsunagi.chaos.report import HEADER, Outcome, summary
-from tsunagi.chaos.silence import Takeover
-from tsunagi.chaos.tally import Tally
+from tsunagi.chaos.report import HEADER, Outcome, Takeover, summary
 from tsunagi.chaos.targets import ChaosError, Driver, Unit
 from tsunagi.chaos.watch import Watch
 from tsunagi.runtime.loop import StopFlag

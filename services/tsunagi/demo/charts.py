@@ -9,9 +9,9 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from tsunagi.demo.check import Checked
-from tsunagi.demo.evidence import Kill, Outage
-from tsunagi.demo.findings import World
+from tsunagi.audit.check import Checked
+from tsunagi.audit.evidence import Kill, Outage
+from tsunagi.audit.truth import World
 from tsunagi.runtime.columns import Floats
 
 mpl.use("Agg")

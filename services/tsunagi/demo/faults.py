@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from tsunagi.demo.evidence import Kill
+from tsunagi.audit.evidence import Kill
 from tsunagi.local.fleet import Fleet
 from tsunagi.replay import begins_term
 from tsunagi.runtime.auth import forgery

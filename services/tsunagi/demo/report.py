@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tsunagi.audit.check import Checked, check, in_flight
+from tsunagi.audit.evidence import Collected
+from tsunagi.audit.truth import World
 from tsunagi.demo import charts
-from tsunagi.demo.check import Checked, check, in_flight
-from tsunagi.demo.evidence import Collected
 from tsunagi.demo.figures import Latency, finite, latency_figures, latency_rows, recovered_figures, takeovers
-from tsunagi.demo.findings import World
 from tsunagi.demo.inputs import Inputs
 from tsunagi.replay import replay_slot
 from tsunagi.runtime.settings import Settings
@@ -48,8 +48,8 @@ def judge(collected: Collected, world: World, settings: Settings) -> Judged:
         "rows_out": findings.rows_out,
         "rows_outside": findings.rows_outside,
         "lost": findings.lost,
-        "duplicates": findings.duplicates,
-        "inversions": findings.inversions,
+        "duplicates": findings.duplicated,
+        "inversions": dict(findings.inversions),
         "takeovers": takeovers(checked, collected, world.steps.slide_us),
         "recovered": recovered_figures(checked.delivery, world, settings.recovery.delta),
         "latency_s": latency_figures(latency.seconds),

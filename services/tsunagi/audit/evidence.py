@@ -16,11 +16,11 @@ from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import Record
-from tsunagi.runtime.messages import DeadLetter, Late, LogRecord, Plan, Recovered, ResultBlock, TupleBatch
+from tsunagi.runtime.messages import DeadLetter, Heartbeat, Late, LogRecord, Plan, Recovered, ResultBlock, TupleBatch
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.plan import Words
 
-_M = TypeVar("_M", LogRecord, Plan)
+_M = TypeVar("_M", Heartbeat, LogRecord, Plan)
 _R = TypeVar("_R")
 
 
@@ -130,6 +130,11 @@ class Batch:
     sensor: Sensors
     value: Floats
 
+    @property
+    def place(self) -> str:
+        """Where it stands and what it is, in words."""
+        return f"tuples/{self.slot}, offset {self.offset} ({self.edge}, step {self.step})"
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -179,6 +184,11 @@ class Output:
     quality: Bytes
     bound: Floats
 
+    @property
+    def place(self) -> str:
+        """Its name and what it is, in words."""
+        return f"recovered/{self.slot}, name {tuple(self.name)} (step {self.step}, epoch {self.epoch})"
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -200,6 +210,11 @@ class Block:
     q2: Sensors
     q3: Floats
 
+    @property
+    def place(self) -> str:
+        """Where it stands and what it is, in words."""
+        return f"results/{self.partition}, offset {self.offset}: group {self.group!r}, step {self.step}"
+
 
 @dataclass(frozen=True, slots=True)
 class Aside:
@@ -216,7 +231,7 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
     found = SlotLog(slot)
     epoch = 0
     for record in records:
-        message = _parse(LogRecord, record)
+        message = parse(LogRecord, record)
         body = message.WhichOneof("body") if message is not None else None
         if message is None or body is None:
             found.unreadable.append(record.offset)
@@ -316,7 +331,7 @@ def read_placement(records: Iterable[Record]) -> Sensors:
     """
     words, slots = Words(), None
     for record in records:
-        plan = _parse(Plan, record)
+        plan = parse(Plan, record)
         if plan is not None and words.take(plan, record.offset) and plan.WhichOneof("body") == "placement":
             slots = sensors(plan.placement.slot)
     if slots is None:
@@ -338,7 +353,8 @@ def read_batch(slot: int, record: Record, batch: TupleBatch) -> Batch:
     )
 
 
-def _parse(kind: type[_M], record: Record) -> _M | None:
+def parse(kind: type[_M], record: Record) -> _M | None:
+    """Decode a record; None = nobody can use it, or it was not written by who it says."""
     try:
         message = decode(kind, record.value)
     except UnusableError:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tsunagi.chaos.tally import Tally
-from tsunagi.demo.evidence import Owner
+from tsunagi.audit.evidence import Owner
+from tsunagi.audit.tally import Tally
 from tsunagi.replay import begins_term
 from tsunagi.runtime.messages import Assignment, Heartbeat, Ownership
 from tsunagi.runtime.plan import MOVE
