@@ -81,8 +81,7 @@ class BlockBook:
             self._tally.double(f"{block.place}: repeated with another content", max(1, len(block.sensor)))
         return False
 
-    @staticmethod
-    def _keep(group: _Group, block: Block) -> None:
+    def _keep(self, group: _Group, block: Block) -> None:
         group.content[block.step] = content(block)
-        if len(group.content) > KEPT:
+        if len(group.content) > KEPT and not self._whole:
             group.content.popitem(last=False)

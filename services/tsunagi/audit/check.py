@@ -186,10 +186,9 @@ def _check_estimates(
             changed = delivery.present[row, output.sensor] & ~same
             if changed.any():
                 accuse_altered(output.step, output.sensor[changed], findings)
-    first = world.truth.first_step - delivery.first_step
+    rows = delivery.rows(world.truth)
     gone = expected & ~delivery.present
-    gone[:first] = False
-    gone[first + len(world.truth.values) :] = False
+    gone[: rows.start] = gone[rows.stop :] = False
     if gone.any():
         row, sensor = (int(i) for i in np.argwhere(gone)[0])
         findings.problem(

@@ -12,7 +12,7 @@ from tsunagi.audit.blocks import BlockBook
 from tsunagi.audit.evidence import Block, read_blocks
 from tsunagi.audit.rules import Mask, is_measured
 from tsunagi.audit.tally import Findings
-from tsunagi.audit.truth import World
+from tsunagi.audit.truth import Truth, World
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.log import Record
 
@@ -54,6 +54,11 @@ class Delivery:
         """Return the row of a step; None = outside of what was delivered or had to be."""
         row = step - self.first_step
         return row if 0 <= row < len(self.present) else None
+
+    def rows(self, truth: Truth) -> slice:
+        """Return the rows of the CSV's steps."""
+        first = truth.first_step - self.first_step
+        return slice(first, first + len(truth.values))
 
     @property
     def measured(self) -> Mask:

@@ -162,6 +162,21 @@ class SlotLog:
     model_from: int = -1
     unreadable: list[int] = field(default_factory=list)
 
+    def take(self, record: Record) -> None:
+        """Take in the next record; ownership and its epochs are judged in log order, as everybody must."""
+        message = parse(LogRecord, record)
+        body = message.WhichOneof("body") if message is not None else None
+        epoch = self.owners[-1].epoch if self.owners else 0
+        if message is None or body is None:
+            self.unreadable.append(record.offset)
+        elif body == "batch":
+            self.batches.append(read_batch(self.slot, record, message.batch))
+        elif body == "ownership" and begins_term(message.ownership, epoch):
+            claim = message.ownership
+            self.owners.append(Owner(self.slot, claim.epoch, claim.node, record.offset, record.appended_us))
+        elif body == "model" and message.model.epoch == epoch and message.model.sha256 and self.model_from < 0:
+            self.model_from = record.offset
+
     def owner_at(self, time_us: int) -> Owner | None:
         """Return the owner whose term was in the log at that time."""
         before = [owner for owner in self.owners if owner.appended_us <= time_us]
@@ -227,21 +242,10 @@ class Aside:
 
 
 def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
-    """Decode a slot's log; ownership and its epochs are judged in log order, as everybody must."""
+    """Decode a slot's log."""
     found = SlotLog(slot)
-    epoch = 0
     for record in records:
-        message = parse(LogRecord, record)
-        body = message.WhichOneof("body") if message is not None else None
-        if message is None or body is None:
-            found.unreadable.append(record.offset)
-        elif body == "batch":
-            found.batches.append(read_batch(slot, record, message.batch))
-        elif body == "ownership" and begins_term(message.ownership, epoch):
-            epoch = message.ownership.epoch
-            found.owners.append(Owner(slot, epoch, message.ownership.node, record.offset, record.appended_us))
-        elif body == "model" and message.model.epoch == epoch and message.model.sha256 and found.model_from < 0:
-            found.model_from = record.offset
+        found.take(record)
     return found
 
 
@@ -309,18 +313,17 @@ def read_asides(late: Iterable[Record], dead_letters: Iterable[Record]) -> list[
     A record that stands there twice (a takeover repeats it) counts once. Rows of `recovered` that came after their step
     had left (reason "frontier") are no tuples.
     """
-    found: dict[tuple[str, int, int], Aside] = {}
-    for message in _usable(lambda record: decode(Late, record.value), late):
-        if message.reason == "frontier":
-            continue
-        found.setdefault(
-            (log.LATE, message.slot, message.offset), Aside(log.LATE, message.slot, message.offset, message.reason)
-        )
-    for letter in _usable(lambda record: decode(DeadLetter, record.value), dead_letters):
-        if letter.topic.endswith(log.TUPLES):
-            place = (log.DEAD_LETTERS, letter.partition, letter.offset)
-            found.setdefault(place, Aside(log.DEAD_LETTERS, letter.partition, letter.offset, letter.reason))
-    return list(found.values())
+    found = [
+        Aside(log.LATE, message.slot, message.offset, message.reason)
+        for message in _usable(lambda record: decode(Late, record.value), late)
+        if message.reason != "frontier"
+    ]
+    found += [
+        Aside(log.DEAD_LETTERS, letter.partition, letter.offset, letter.reason)
+        for letter in _usable(lambda record: decode(DeadLetter, record.value), dead_letters)
+        if letter.topic.endswith(log.TUPLES)
+    ]
+    return list({(aside.topic, aside.slot, aside.offset): aside for aside in found}.values())
 
 
 def read_placement(records: Iterable[Record]) -> Sensors:

@@ -9,7 +9,7 @@ import numpy as np
 from tsunagi.audit.blocks import BlockBook
 from tsunagi.audit.causes import Cause, Judge
 from tsunagi.audit.evidence import Aside, Output, parse, read_batch, read_block, read_output
-from tsunagi.audit.outputs import KEPT, OutputBook
+from tsunagi.audit.outputs import OutputBook
 from tsunagi.audit.readings import ReadingBook
 from tsunagi.audit.roles import Roles
 from tsunagi.audit.rows import RowBook
@@ -20,6 +20,9 @@ from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import DEAD_LETTERS, HEARTBEATS, LATE, PLAN, RECOVERED, RESULTS, TUPLES, Record
 from tsunagi.runtime.messages import DeadLetter, Heartbeat, Late, LogRecord, Plan
 
+KEPT = 2000
+"""Outputs of a slot that are kept: repeats are compared with them, and batches that are set aside later."""
+
 
 class Ledger:
     """Takes records in, whatever topic they are of; each partition's in log order.
@@ -27,7 +30,7 @@ class Ledger:
     Args:
         placement: uint32[n], slot by sensor.
         values: whether a measured row must have the very value of its reading.
-        kept: outputs of a slot that are kept to compare repeats with.
+        kept: see `KEPT`.
         grace_s, delta: as [steps] and [recovery] say.
 
     Attributes:

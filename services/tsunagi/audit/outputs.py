@@ -13,9 +13,6 @@ from tsunagi.runtime.columns import Floats, Sensors
 from tsunagi.runtime.messages import UNMODELLED
 from tsunagi.runtime.names import Name
 
-KEPT = 2000
-"""Outputs of a slot that are kept to compare repeats with, where records are judged as they come."""
-
 
 class OutputBook:
     """Judges the outputs of one slot as they come.
@@ -31,7 +28,7 @@ class OutputBook:
     """
 
     def __init__(
-        self, slot: int, placement: Sensors, tally: Tally, kept: int | None = KEPT, scale: Floats | None = None
+        self, slot: int, placement: Sensors, tally: Tally, kept: int | None, scale: Floats | None = None
     ) -> None:
         self._where = f"recovered/{slot}"
         self._home = np.asarray(placement == slot)

@@ -33,17 +33,6 @@ SLOW_SHARE = 0.02
 Of a demo's stream that is what is on its way in one second, in which a busy machine did nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Steps in which an edge's batches may be late, by event time."""
-
-    from_us: int
-    to_us: int
-
-    def holds(self, time_us: int) -> bool:
-        return self.from_us <= time_us <= self.to_us
-
-
 def check_promises(
     logs: Mapping[int, SlotLog],
     outputs: Mapping[int, Sequence[Output]],
@@ -109,7 +98,7 @@ def _check_asides(
             "asides", f"{asides[slot, offset].topic}: names tuples/{slot}, offset {offset}, where nothing stands"
         )
     refused = []
-    spans: dict[tuple[int, str], list[_Span]] = {}
+    spans: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for slot, slot_log in logs.items():
         for batch in slot_log.batches:
             aside = asides.get((slot, batch.offset))
@@ -121,7 +110,8 @@ def _check_asides(
     def excused(item: Refused) -> bool:
         batch = item.batch
         time_us = batch.step * world.steps.slide_us
-        return item.aside.topic == LATE and any(span.holds(time_us) for span in spans[batch.slot, batch.edge])
+        of_edge = spans[batch.slot, batch.edge]
+        return item.aside.topic == LATE and any(from_us <= time_us <= to_us for from_us, to_us in of_edge)
 
     judge = LateJudge(findings, round(world.steps.grace_s * 1e6), SLOW_SHARE)
     judge.judge(refused, excused, world.steps.slide_us, findings.tuples_in)
@@ -130,16 +120,16 @@ def _check_asides(
 
 def _spans(
     edge: str, slot_log: SlotLog, asides: Mapping[tuple[int, int], Aside], collected: Collected, world: World
-) -> Iterator[_Span]:
-    """Yield the times in which an edge's batches may be late: while it starts, and around its outages."""
+) -> Iterator[tuple[int, int]]:
+    """Yield (from, to), the event times in which an edge's batches may be late: while it starts, around its outages."""
     own = [batch for batch in slot_log.batches if batch.edge == edge and len(batch.sensor)]
     began_us = own[0].appended_us
     used = (batch.appended_us for batch in own if (slot_log.slot, batch.offset) not in asides)
     let_in_us = min(next(used, began_us + LET_IN_US), began_us + LET_IN_US)
-    yield _Span(0, max(let_in_us, began_us + _patience_us(world)))
+    yield 0, max(let_in_us, began_us + _patience_us(world))
     for outage in collected.outages:
         if outage.edge == edge:
-            yield _Span(outage.from_us - world.steps.slide_us, world.back_us(outage.to_us) + _patience_us(world))
+            yield outage.from_us - world.steps.slide_us, world.back_us(outage.to_us) + _patience_us(world)
 
 
 def _patience_us(world: World) -> int:
@@ -168,8 +158,7 @@ class Scored:
 
 def score(delivery: Delivery, world: World) -> Scored:
     """Compare the estimated values with the CSV's own windows."""
-    first = world.truth.first_step - delivery.first_step
-    rows = slice(first, first + len(world.truth.values))
+    rows = delivery.rows(world.truth)
     where = delivery.estimated[rows] & ~np.isnan(world.truth.values)
     off = np.abs(delivery.mean[rows] - world.truth.values)[where]
     bound = delivery.bound[rows][where]

@@ -14,9 +14,6 @@ from tsunagi.audit.late import Refused
 from tsunagi.audit.rules import accuse_invented, accuse_second, accuse_values, close, is_measured, lost_text
 from tsunagi.audit.tally import Tally
 
-KEPT = 2000
-"""Steps whose measured rows are kept: a batch may be set aside some time after its step was closed."""
-
 _JUDGED_AFTER = 50
 _ASIDES = 20_000
 
@@ -35,13 +32,14 @@ class ReadingBook:
 
     Args:
         values: whether a measured row must have the very value of its reading (the chain is `recover` alone).
+        kept: steps whose measured rows are kept: a batch may be set aside some time after its step was closed.
 
     Attributes:
         batches: how many were taken in since the judging began; readings: their tuples.
         aside: how many of them were set aside.
     """
 
-    def __init__(self, tally: Tally, *, values: bool = True, kept: int = KEPT) -> None:
+    def __init__(self, tally: Tally, *, values: bool, kept: int) -> None:
         self._tally = tally
         self._values = values
         self._limit = kept

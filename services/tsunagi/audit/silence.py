@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
 _KEPT = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A new output was appended to `recovered`."""
-
-    appended_us: int
-    epoch: int
 
 
 class SlotTimes:
     """When one slot's new outputs were appended."""
 
     def __init__(self, kept: int = _KEPT) -> None:
-        self._moments: deque[Moment] = deque(maxlen=kept)
+        self._moments: deque[tuple[int, int]] = deque(maxlen=kept)  # (when, epoch)
 
     def add(self, appended_us: int, epoch: int) -> None:
         """Note a new output."""
-        self._moments.append(Moment(appended_us, epoch))
+        self._moments.append((appended_us, epoch))
 
     def silence_s(self, from_us: int, to_us: int, step_us: int) -> float | None:
         """Return the longest silence that reaches into [from_us, to_us]; see `silence_s`."""
-        return silence_s((moment.appended_us for moment in self._moments), from_us, to_us, step_us)
+        return silence_s((appended_us for appended_us, _ in self._moments), from_us, to_us, step_us)
 
     def first_of(self, epoch: int) -> int | None:
         """Return when the first new output of a term was appended; None = none yet."""
-        return next((moment.appended_us for moment in self._moments if moment.epoch >= epoch), None)
+        return next((appended_us for appended_us, term in self._moments if term >= epoch), None)
 
 
 def silence_s(times_us: Iterable[int], from_us: int, to_us: int, step_us: int) -> float | None:

@@ -100,6 +100,11 @@ class Tally:
         return ", ".join(parts) or "ok"
 
 
+def number(value: float | None, form: str = ".3f", unit: str = "") -> str:
+    """Return a figure for people; "-" = nothing was measured."""
+    return "-" if value is None else format(value, form) + unit
+
+
 @dataclass(slots=True)
 class Findings(Tally):
     """What the check of a whole run found and counted.

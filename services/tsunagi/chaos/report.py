@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from tsunagi.audit.silence import longest
-from tsunagi.audit.tally import Tally
+from tsunagi.audit.tally import Tally, number
 from tsunagi.chaos.plan import Round
 
 HEADER = (
@@ -85,12 +85,12 @@ class Outcome:
         elif plan.fault == "cpu":
             strength += f" {plan.cpus:.2f}"
         splits = "; ".join(
-            f"{item.slot}->{item.node}: {item.detect_s:.3f}+{_number(item.catch_up_s)}" for item in self.takeovers
+            f"{item.slot}->{item.node}: {item.detect_s:.3f}+{number(item.catch_up_s)}" for item in self.takeovers
         )
         back = f"; back as {self.back_as}" if self.back_as else ""
         return (
-            f"{plan.number:>4}  {self.node:<13} {plan.fault + strength:<22} {_number(self.silence_s):>9} "
-            f"{_number(self.others_s):>7}  {splits or '-':<31} {_number(self.ready_s):>7}  "
+            f"{plan.number:>4}  {self.node:<13} {plan.fault + strength:<22} {number(self.silence_s):>9} "
+            f"{number(self.others_s):>7}  {splits or '-':<31} {number(self.ready_s):>7}  "
             f"{self.verdict} ({self.as_role}{back})"
         )
 
@@ -154,7 +154,3 @@ def _findings(found: Tally) -> dict[str, Any]:
         "repeats": found.repeats,
         "problems": found.problems,
     }
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from tsunagi.audit.causes import Cause
-from tsunagi.audit.tally import Tally
+from tsunagi.audit.tally import Tally, number
 from tsunagi.chaos.plan import Round
 from tsunagi.chaos.report import HEADER, Outcome, Takeover, summary
 from tsunagi.chaos.targets import ChaosError, Driver, Unit
@@ -298,10 +298,7 @@ class Runner:
             f"{judged['rows']} rows of {judged['steps']} steps, {judged['repeats']} repeats dropped by name"
         )
         for kind, figures in found["kinds"].items():
-            p50, most = (
-                "-" if figures[name] is None else f"{figures[name]:.3f} s"
-                for name in ("silence_p50_s", "silence_max_s")
-            )
+            p50, most = (number(figures[name], unit=" s") for name in ("silence_p50_s", "silence_max_s"))
             self._tell(f"  {kind:<20} {figures['ok']} of {figures['rounds']} ok, silence p50 {p50}, max {most}")
 
 

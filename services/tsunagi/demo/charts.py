@@ -30,8 +30,7 @@ _BIN_STEPS = 2
 def recovered_chart(checked: Checked, world: World, origin_us: int) -> Figure | None:
     """Draw some recovered sensors with their band beside the truth; None = nothing was recovered."""
     delivery, truth = checked.delivery, world.truth
-    first = truth.first_step - delivery.first_step
-    rows = slice(first, first + len(truth.values))
+    rows = delivery.rows(truth)
     estimated = delivery.estimated[rows]
     counts = estimated.sum(axis=0)
     if not counts.any():

@@ -47,11 +47,10 @@ def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[st
     `coverage_by` the same by what an estimate is like (`recovery.coverage`), `outages` the stretches of one sensor in
     which the values lie.
     """
-    first = world.truth.first_step - delivery.first_step
     scored = score(delivery, world)
     off = scored.off
     unit = np.broadcast_to(world.scale, scored.where.shape)[scored.where]
-    rows = slice(first, first + len(scored.where))
+    rows = delivery.rows(world.truth)
     quality = delivery.quality[rows][scored.where]
     within = np.zeros(scored.where.shape, dtype=bool)
     within[scored.where] = off <= scored.bound

@@ -147,6 +147,31 @@ def test_swapped_outputs(small: SmallWorld) -> None:
     assert findings(small).inversions["recovered/1"] == 1
 
 
+def test_a_block_before_the_first_of_its_group_is_out_of_order(small: SmallWorld) -> None:
+    records = small.results[1]
+    records[0], records[2] = records[2], records[0]
+    renumber(records)
+    found = findings(small)
+    assert found.inversions["g1"] == 1
+    assert found.lost == found.duplicated == 0
+
+
+@pytest.mark.parametrize(("difference", "rows"), [(1e-9, 0), (1e-3, 4)])
+def test_an_output_repeated_with_other_values(small: SmallWorld, difference: float, rows: int) -> None:
+    records = small.recovered[0]
+    (again,) = (place for place in range(1, len(records)) if records[place].key == records[place - 1].key)
+    edit(records, again, Recovered, add_to_first("mean", difference))
+    assert findings(small).duplicated == rows
+
+
+def test_an_output_of_another_slots_sensor(small: SmallWorld) -> None:
+    def change(message: Any) -> None:
+        message.sensor = pack_sensors([1, *sensors(message.sensor)[1:]])
+
+    edit(small.recovered[0], 4, Recovered, change)
+    assert findings(small).wrong["foreign"] == 1
+
+
 def test_rows_out_of_order_in_a_block(small: SmallWorld) -> None:
     def swap(block: Any) -> None:
         block.sensor = pack_sensors(sensors(block.sensor)[::-1])
