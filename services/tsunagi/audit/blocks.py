@@ -76,9 +76,7 @@ class BlockBook:
         if known is None:
             self._tally.unjudged += 1
             return False
-        self._tally.repeats += 1
-        if known != content(block):
-            self._tally.double(f"{block.place}: repeated with another content", max(1, len(block.sensor)))
+        self._tally.repeat(block.place, len(block.sensor), same=known == content(block))
         return False
 
     def _keep(self, group: _Group, block: Block) -> None:

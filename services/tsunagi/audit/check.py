@@ -40,7 +40,7 @@ from tsunagi.audit.sources import check_sources
 from tsunagi.audit.tally import Findings
 from tsunagi.audit.truth import World, queries
 from tsunagi.runtime.columns import Sensors
-from tsunagi.runtime.log import Record
+from tsunagi.runtime.log import LATE, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ def _check_tuples(
             aside = asides.get((slot, batch.offset))
             if aside is not None:
                 refused.append(batch)
-                findings.late += len(batch.sensor) if aside.topic == "late" else 0
-                findings.dead += len(batch.sensor) if aside.topic != "late" else 0
+                findings.late += len(batch.sensor) if aside.topic == LATE else 0
+                findings.dead += len(batch.sensor) if aside.topic != LATE else 0
             elif len(batch.sensor):
                 _check_batch(batch, delivery, claimed, gone, findings)
     for batch in refused:

@@ -63,9 +63,7 @@ class OutputBook:
     def _judge_old(self, output: Output, last: Output, place: str) -> None:
         first = self._kept.get(output.name)
         if first is not None:
-            self._tally.repeats += 1
-            if not same_output(first, output, self._scale):
-                self._tally.double(f"{place}: repeated with another content", max(1, len(output.sensor)))
+            self._tally.repeat(place, len(output.sensor), same=same_output(first, output, self._scale))
         elif self._limit is not None and output.name < next(iter(self._kept)):
             self._tally.unjudged += 1
         else:

@@ -56,6 +56,12 @@ class Tally:
         self.duplicated += count
         self.problem(text)
 
+    def repeat(self, place: str, rows: int, *, same: bool) -> None:
+        """Count a record under a name already read; with another content its rows stand twice."""
+        self.repeats += 1
+        if not same:
+            self.double(f"{place}: repeated with another content", max(1, rows))
+
     def invert(self, where: str, text: str, count: int = 1) -> None:
         """Count what stands out of order in a group, or in a partition of `recovered`."""
         self.inversions[where] += count

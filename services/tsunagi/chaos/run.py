@@ -196,14 +196,8 @@ class Runner:
         """
         ledger, now_us = self._watch.ledger, _now_us()
         found = list(self._unit_troubles())
-        found += ledger.roles.missing(now_us)
+        found += ledger.roles.missing(now_us, at_us)
         slack_us = 2 * ledger.step_us
-        if at_us is not None:
-            for slot in range(self._watch.slots):
-                terms = ledger.roles.terms_since(slot, at_us)
-                after_us = max([at_us, *(term.appended_us for term in terms)])
-                if ledger.roles.protected_us(slot, after_us, now_us) is None:
-                    found.append(f"slot {slot} has no ready secondary")
         for unit in self._units:
             if unit.role == "edge" and now_us - ledger.edges.get(unit.node, 0) > EDGE_US + slack_us:
                 found.append(f"{unit.node} sends no readings")

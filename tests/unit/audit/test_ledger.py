@@ -232,6 +232,17 @@ def test_rows_out_of_order_are_inverted(flow):
     assert settled(flow).ledger.tally.inverted == 1
 
 
+def test_a_row_that_stands_twice_counts_once(flow):
+    for groups in ({"a": (0, 2, 2), "b": (1, 3)}, {"a": (0, 2), "b": (1, 2, 3)}):
+        step = flow.step
+        for edge in ("edge-1", "edge-2"):
+            flow.ledger.take(flow.batch(edge, step))
+        output = flow.output(step, offset=flow.ends["tuples"] - 1)
+        flow.take(output, *(flow.block(output, group, ids) for group, ids in groups.items()))
+        flow.step += 1
+    assert settled(flow).ledger.tally.duplicated == 2
+
+
 def test_a_damaged_batch_is_no_reading_to_lose(flow):
     body = TupleBatch(edge="edge-1", step=flow.step, sensor=pack_sensors([0, 1]), value=pack_floats([1.0]))
     from tsunagi.runtime.messages import LogRecord
