@@ -108,7 +108,7 @@ def _lay(block: Block, delivery: Delivery, world: World, findings: Findings) -> 
     row = block.step - delivery.first_step
     again = int(delivery.present[row, np.unique(ids)].sum())
     if again:
-        findings.double(f"results: step {block.step}: {again} rows stand in two groups", again)
+        findings.double(f"results: step {block.step}: {again} rows stand in two blocks", again)
     delivery.present[row, ids] = True
     for name in ("mean", "sd", "bound", "quality", "q1", "q2", "q3"):
         getattr(delivery, name)[row, ids] = getattr(block, name)

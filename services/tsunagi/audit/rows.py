@@ -134,7 +134,7 @@ class RowBook:
         # (a row that stands twice in one block was counted with the block)
         twice = sum(len(np.unique(block.sensor)) for block in step.blocks.values()) - len(np.unique(came["sensor"]))
         if twice:
-            self._tally.double(f"results: step {number}: {twice} rows stand in two groups", twice)
+            self._tally.double(f"results: step {number}: {twice} rows stand in two blocks", twice)
 
 
 def _lay(parts: list[Output] | list[Block]) -> Frozen:
