@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.stream import STEPS, Inputs
+from tsunagi.audit.evidence import Kill
 from tsunagi.demo import faults
-from tsunagi.demo.evidence import Kill
 from tsunagi.demo.live import LiveReader
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.up import System

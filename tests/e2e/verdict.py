@@ -14,11 +14,10 @@ from google.protobuf.message import DecodeError
 
 from tests.e2e.stream import STEPS
 from tests.e2e.system import SLOTS, Rig
-from tsunagi.demo.check import Checked, check
-from tsunagi.demo.evidence import Aside, Collected, Kill, Outage, read_asides, read_placement
+from tsunagi.audit.check import Checked, check
+from tsunagi.audit.evidence import Aside, Collected, Kill, Outage, read_asides, read_placement
+from tsunagi.audit.truth import Readings, World, read_readings, windows
 from tsunagi.demo.figures import recovered_figures, takeovers
-from tsunagi.demo.findings import World
-from tsunagi.demo.truth import Readings, read_readings, windows
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import sensors
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, PLAN, RECOVERED, RESULTS, TUPLES, Record
@@ -115,7 +114,7 @@ def validate(
     verdict = judge(rig, ignore=ignore, strange=strange, gone=gone)
     findings = verdict.checked.findings
     assert findings.ok, rig.report(
-        f"lost {findings.lost}, duplicates {findings.duplicates}, inversions {findings.inversions}, "
+        f"lost {findings.lost}, duplicated {findings.duplicated}, inverted {findings.inverted}, "
         f"wrong {dict(findings.wrong)}\n" + "\n".join(findings.problems[:20])
     )
     assert findings.tuples_in > 0

@@ -22,8 +22,8 @@ import structlog
 from tests.fuzz.messages import record_like
 from tests.simulation.nodes import Node
 from tests.simulation.world import SLOTS, World
-from tsunagi.chaos.ledger import Ledger
-from tsunagi.demo.evidence import read_asides, read_blocks, read_outputs, read_placement, read_slot_log
+from tsunagi.audit.evidence import read_asides, read_blocks, read_outputs, read_placement, read_slot_log
+from tsunagi.audit.ledger import Ledger
 from tsunagi.demo.faults import SlotWatch
 from tsunagi.edge.publish import PlacementReader
 from tsunagi.local.fleet import Fleet

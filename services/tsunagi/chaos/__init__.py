@@ -1,1 +1,1 @@
-"""`tsunagi chaos`: disturbs a running system, and judges its results by a reader of its own."""
+"""`tsunagi chaos`: disturbs a running system, and reports what the judge found in its results."""

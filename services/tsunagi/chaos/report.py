@@ -5,15 +5,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any
 
+from tsunagi.audit.silence import longest
+from tsunagi.audit.tally import Tally, number
 from tsunagi.chaos.plan import Round
-from tsunagi.chaos.silence import Takeover, longest, median
-from tsunagi.chaos.tally import Tally
 
 HEADER = (
     f"{'n':>4}  {'node':<13} {'fault':<22} {'silent s':>9} {'others':>7}  {'takeover s':<31} {'ready s':>7}  verdict"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """The parts of a slot's change of owner, in seconds.
+
+    Attributes:
+        detect_s: from the fault to the Ownership record; catch_up_s: from there to the first output of the new term.
+        protected_s: from the Ownership record to a ready secondary; None = there was none yet.
+    """
+
+    slot: int
+    epoch: int
+    node: str
+    detect_s: float
+    catch_up_s: float | None
+    protected_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -67,12 +85,12 @@ class Outcome:
         elif plan.fault == "cpu":
             strength += f" {plan.cpus:.2f}"
         splits = "; ".join(
-            f"{item.slot}->{item.node}: {item.detect_s:.3f}+{_number(item.catch_up_s)}" for item in self.takeovers
+            f"{item.slot}->{item.node}: {item.detect_s:.3f}+{number(item.catch_up_s)}" for item in self.takeovers
         )
         back = f"; back as {self.back_as}" if self.back_as else ""
         return (
-            f"{plan.number:>4}  {self.node:<13} {plan.fault + strength:<22} {_number(self.silence_s):>9} "
-            f"{_number(self.others_s):>7}  {splits or '-':<31} {_number(self.ready_s):>7}  "
+            f"{plan.number:>4}  {self.node:<13} {plan.fault + strength:<22} {number(self.silence_s):>9} "
+            f"{number(self.others_s):>7}  {splits or '-':<31} {number(self.ready_s):>7}  "
             f"{self.verdict} ({self.as_role}{back})"
         )
 
@@ -104,16 +122,14 @@ def summary(
     per_kind = {}
     for kind in sorted(hits):
         chosen = [item for item in outcomes if f"{item.plan.target} {item.plan.fault}" == kind]
-        silences = [item.silence_s for item in chosen]
-        ready = [item.ready_s for item in chosen if item.ready_s is not None]
+        silences = [item.silence_s for item in chosen if item.silence_s is not None]
         per_kind[kind] = {
             "rounds": len(chosen),
             "ok": sum(item.ok for item in chosen),
-            "silence_p50_s": median([value for value in silences if value is not None]),
+            "silence_p50_s": median(silences) if silences else None,
             "silence_max_s": longest(silences),
-            "ready_max_s": max(ready, default=None),
+            "ready_max_s": longest(item.ready_s for item in chosen),
         }
-    unaffected = [item.others_s for item in outcomes if item.plan.target != "kafka"]
     return {
         "summary": True,
         "seed": seed,
@@ -122,7 +138,7 @@ def summary(
         "ok": sum(item.ok for item in outcomes),
         "kinds": per_kind,
         "takeovers": sum(len(item.takeovers) for item in outcomes),
-        "unaffected_silence_max_s": longest(unaffected),
+        "unaffected_silence_max_s": longest(item.others_s for item in outcomes if item.plan.target != "kafka"),
         **_findings(total),
         "judged": dict(counts),
         "exit_code": exit_code,
@@ -138,7 +154,3 @@ def _findings(found: Tally) -> dict[str, Any]:
         "repeats": found.repeats,
         "problems": found.problems,
     }
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

@@ -9,11 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TextIO
 
-from tsunagi.chaos.causes import Cause
+from tsunagi.audit.causes import Cause
+from tsunagi.audit.tally import Tally, number
 from tsunagi.chaos.plan import Round
-from tsunagi.chaos.report import HEADER, Outcome, summary
-from tsunagi.chaos.silence import Takeover
-from tsunagi.chaos.tally import Tally
+from tsunagi.chaos.report import HEADER, Outcome, Takeover, summary
 from tsunagi.chaos.targets import ChaosError, Driver, Unit
 from tsunagi.chaos.watch import Watch
 from tsunagi.runtime.loop import StopFlag
@@ -197,14 +196,8 @@ class Runner:
         """
         ledger, now_us = self._watch.ledger, _now_us()
         found = list(self._unit_troubles())
-        found += ledger.roles.missing(now_us)
+        found += ledger.roles.missing(now_us, at_us)
         slack_us = 2 * ledger.step_us
-        if at_us is not None:
-            for slot in range(self._watch.slots):
-                terms = ledger.roles.terms_since(slot, at_us)
-                after_us = max([at_us, *(term.appended_us for term in terms)])
-                if ledger.roles.protected_us(slot, after_us, now_us) is None:
-                    found.append(f"slot {slot} has no ready secondary")
         for unit in self._units:
             if unit.role == "edge" and now_us - ledger.edges.get(unit.node, 0) > EDGE_US + slack_us:
                 found.append(f"{unit.node} sends no readings")
@@ -299,10 +292,7 @@ class Runner:
             f"{judged['rows']} rows of {judged['steps']} steps, {judged['repeats']} repeats dropped by name"
         )
         for kind, figures in found["kinds"].items():
-            p50, most = (
-                "-" if figures[name] is None else f"{figures[name]:.3f} s"
-                for name in ("silence_p50_s", "silence_max_s")
-            )
+            p50, most = (number(figures[name], unit=" s") for name in ("silence_p50_s", "silence_max_s"))
             self._tell(f"  {kind:<20} {figures['ok']} of {figures['rounds']} ok, silence p50 {p50}, max {most}")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tsunagi.chaos.ledger import Ledger
-from tsunagi.demo.evidence import read_placement
+from tsunagi.audit.evidence import read_placement
+from tsunagi.audit.ledger import Ledger
 from tsunagi.runtime.log import (
     DEAD_LETTERS,
     HEARTBEATS,

@@ -1,1 +1,1 @@
-"""The demo: real readings, real kills, and a checker that starts from the CSV."""
+"""The demo: real readings, real kills, and a report of what the judge found, who starts from the CSV."""

@@ -9,9 +9,9 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from tsunagi.demo.check import Checked
-from tsunagi.demo.evidence import Kill, Outage
-from tsunagi.demo.findings import World
+from tsunagi.audit.check import Checked
+from tsunagi.audit.evidence import Kill, Outage
+from tsunagi.audit.truth import World
 from tsunagi.runtime.columns import Floats
 
 mpl.use("Agg")
@@ -30,8 +30,7 @@ _BIN_STEPS = 2
 def recovered_chart(checked: Checked, world: World, origin_us: int) -> Figure | None:
     """Draw some recovered sensors with their band beside the truth; None = nothing was recovered."""
     delivery, truth = checked.delivery, world.truth
-    first = truth.first_step - delivery.first_step
-    rows = slice(first, first + len(truth.values))
+    rows = delivery.rows(truth)
     estimated = delivery.estimated[rows]
     counts = estimated.sum(axis=0)
     if not counts.any():

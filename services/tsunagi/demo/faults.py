@@ -6,13 +6,9 @@ import signal
 import time
 from pathlib import Path
 
-from tsunagi.demo.evidence import Kill
+from tsunagi.audit.evidence import Kill, SlotLog
 from tsunagi.local.fleet import Fleet
-from tsunagi.replay import begins_term
-from tsunagi.runtime.auth import forgery
-from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import TUPLES, Log, Position
-from tsunagi.runtime.messages import LogRecord
 from tsunagi.system import processes
 
 _READ_RECORDS = 2000
@@ -35,6 +31,7 @@ class SlotWatch:
     def __init__(self, log: Log, slot: int) -> None:
         self._reader = log.reader()
         self._slot = slot
+        self._log = SlotLog(slot)
         self.owner = ""
         self.epoch = 0
         self.end = 0
@@ -46,15 +43,10 @@ class SlotWatch:
         """Read on; wait up to `timeout_s` for the first record."""
         for record in self._reader.read(_READ_RECORDS, timeout_s):
             self.end, self.newest_us = record.offset + 1, record.appended_us
-            try:
-                message = decode(LogRecord, record.value)
-            except UnusableError:
-                continue
-            if forgery(record, message):
-                continue
-            self.batches += message.WhichOneof("body") == "batch"
-            if message.WhichOneof("body") == "ownership" and begins_term(message.ownership, self.epoch):
-                self.epoch, self.owner = message.ownership.epoch, message.ownership.node
+            self._log.take(record)
+        self.batches = len(self._log.batches)
+        if self._log.owners:
+            self.epoch, self.owner = self._log.owners[-1].epoch, self._log.owners[-1].node
 
     def catch_up(self) -> None:
         """Read to the present end."""

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsunagi.demo.check import Checked
-from tsunagi.demo.delivery import Delivery
-from tsunagi.demo.evidence import Collected, Output
-from tsunagi.demo.findings import Mask, World
-from tsunagi.demo.promises import score
-from tsunagi.demo.truth import Truth
+from tsunagi.audit.check import Checked
+from tsunagi.audit.delivery import Delivery
+from tsunagi.audit.evidence import Collected
+from tsunagi.audit.promises import score
+from tsunagi.audit.rules import Mask
+from tsunagi.audit.silence import silence_s
+from tsunagi.audit.truth import Truth, World
 from tsunagi.recovery.coverage import Coverage, levels
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import BOUNDED
 
-BEFORE_S = 1.0
 AFTER_S = 4.0
-"""A slot's silence is looked for among its outputs from so long before a kill to so long after the new owner's claim,
-seconds."""
+"""A slot's silence is looked for from a kill to so long after the new owner's claim, seconds."""
 NEVER_US = 1 << 62
 """The end of a takeover that nobody has finished, microseconds."""
 
@@ -48,11 +47,10 @@ def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[st
     `coverage_by` the same by what an estimate is like (`recovery.coverage`), `outages` the stretches of one sensor in
     which the values lie.
     """
-    first = world.truth.first_step - delivery.first_step
     scored = score(delivery, world)
     off = scored.off
     unit = np.broadcast_to(world.scale, scored.where.shape)[scored.where]
-    rows = slice(first, first + len(scored.where))
+    rows = delivery.rows(world.truth)
     quality = delivery.quality[rows][scored.where]
     within = np.zeros(scored.where.shape, dtype=bool)
     within[scored.where] = off <= scored.bound
@@ -61,10 +59,10 @@ def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[st
     coverage.add_table(delivery.estimated[rows], scored.where, within, level)
     return {
         "values": len(off),
-        "outages": scored.outages,
+        "outages": scored.count.outages,
         "rmse": _root_mean_square(off),
         "nrmse": _root_mean_square(off[unit > 0] / unit[unit > 0]),
-        "coverage": scored.coverage,
+        "coverage": scored.count.coverage,
         "coverage_by": coverage.shares(),
         "delta": delta,
         "bounded": int((quality == BOUNDED).sum()),
@@ -82,10 +80,10 @@ def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dic
         for before, owner in pairwise(slot_log.owners):
             kill = collected.kill_of(before, owner)
             note = collected.note(owner)
-            from_us = (kill.at_us if kill is not None else owner.appended_us) - round(BEFORE_S * 1e6)
-            silence = silence_s(
-                checked.outputs.get(slot, ()), from_us, owner.appended_us + round(AFTER_S * 1e6), slide_us
-            )
+            from_us = kill.at_us if kill is not None else owner.appended_us
+            written_us = [output.written_us for output in checked.outputs.get(slot, ())]
+            # (after its last output a slot is not silent: the stream is over)
+            to_us = min(owner.appended_us + round(AFTER_S * 1e6), max(written_us, default=from_us))
             found.append(
                 {
                     "slot": slot,
@@ -98,18 +96,10 @@ def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dic
                     "detect_s": note.get("detect_s"),
                     "promote_s": note.get("promote_s"),
                     "catch_up_s": note.get("catch_up_s"),
-                    "silence_s": silence,
+                    "silence_s": silence_s(written_us, from_us, to_us, slide_us),
                 }
             )
     return found
-
-
-def silence_s(outputs: Sequence[Output], from_us: int, to_us: int, slide_us: int) -> float | None:
-    """Return the longest gap between new outputs in that time, less the step; None = fewer than two of them."""
-    times = np.array([output.written_us for output in outputs if from_us <= output.written_us <= to_us], dtype=np.int64)
-    if len(times) < 2:
-        return None
-    return max(0.0, (int(np.diff(times).max()) - slide_us) / 1e6)
 
 
 def takeover_spans(checked: Checked, collected: Collected) -> list[tuple[int, int]]:

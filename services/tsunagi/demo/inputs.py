@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tsunagi.demo.truth import read_readings
+from tsunagi.audit.truth import read_readings
 from tsunagi.edge.csv_source import check_csv
 from tsunagi.runtime.csv_text import CsvError, Header, passed_over, read_header, row_writer
 from tsunagi.runtime.sensors import SensorTable, read_sensors

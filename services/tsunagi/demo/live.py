@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from tsunagi.demo.evidence import Read
+from tsunagi.audit.evidence import Read
 from tsunagi.runtime.log import RESULTS, Log, Position
 
 _READ_RECORDS = 500

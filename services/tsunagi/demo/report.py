@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tsunagi.audit.check import Checked, check, in_flight
+from tsunagi.audit.evidence import Collected
+from tsunagi.audit.tally import number
+from tsunagi.audit.truth import World
 from tsunagi.demo import charts
-from tsunagi.demo.check import Checked, check, in_flight
-from tsunagi.demo.evidence import Collected
 from tsunagi.demo.figures import Latency, finite, latency_figures, latency_rows, recovered_figures, takeovers
-from tsunagi.demo.findings import World
 from tsunagi.demo.inputs import Inputs
 from tsunagi.replay import replay_slot
 from tsunagi.runtime.settings import Settings
@@ -48,8 +49,8 @@ def judge(collected: Collected, world: World, settings: Settings) -> Judged:
         "rows_out": findings.rows_out,
         "rows_outside": findings.rows_outside,
         "lost": findings.lost,
-        "duplicates": findings.duplicates,
-        "inversions": findings.inversions,
+        "duplicates": findings.duplicated,
+        "inversions": dict(findings.inversions),
         "takeovers": takeovers(checked, collected, world.steps.slide_us),
         "recovered": recovered_figures(checked.delivery, world, settings.recovery.delta),
         "latency_s": latency_figures(latency.seconds),
@@ -98,7 +99,7 @@ def summary(report: Mapping[str, Any]) -> str:
     """Return the figures for the terminal."""
     latency, quiet = report["latency_s"], report["latency_outside_takeovers_s"]
     recovered, replays = report["recovered"], report["replay"].values()
-    bounds = f"bounds hold for {_number(recovered['coverage'], '.1%')} (promised {recovered['delta']:.0%})"
+    bounds = f"bounds hold for {number(recovered['coverage'], '.1%')} (promised {recovered['delta']:.0%})"
     rows = [
         ("tuples in", report["tuples_in"], ""),
         ("rows out", report["rows_out"], f"{report['repeats_dropped']} repeated records dropped by name"),
@@ -107,7 +108,7 @@ def summary(report: Mapping[str, Any]) -> str:
         ("out of order", sum(report["inversions"].values()), f"in {len(report['inversions'])} groups"),
         ("late", report["late"], f"slow: {report['slow']}, dead letters: {report['dead_letters']}"),
         ("never sent", sum(int(item["tuples"]) for item in report["not_sent"]), "the edge was dead"),
-        ("recovered", recovered["values"], f"NRMSE {_number(recovered['nrmse'])}, {bounds}"),
+        ("recovered", recovered["values"], f"NRMSE {number(recovered['nrmse'])}, {bounds}"),
         ("replayed", sum(item["compared"] for item in replays), f"{sum(i['differing'] for i in replays)} differ"),
     ]
     lines = ["PASSED: every row accounted for" if report["ok"] else "FAILED"]
@@ -122,19 +123,15 @@ def summary(report: Mapping[str, Any]) -> str:
 
 
 def _quantiles(latency: Mapping[str, Any]) -> str:
-    return f"p50 {_number(latency['p50'])} s, p99 {_number(latency['p99'])} s"
+    return f"p50 {number(latency['p50'])} s, p99 {number(latency['p99'])} s"
 
 
 def _takeover(item: Mapping[str, Any]) -> str:
     times = ("detect_s", "detected in"), ("promote_s", "promoted in"), ("catch_up_s", "caught up in")
-    parts = ", ".join(f"{word} {_number(item[key])} s" for key, word in times)
+    parts = ", ".join(f"{word} {number(item[key])} s" for key, word in times)
     why = item["reason"] or item["cause"]
     who = f"slot {item['slot']}: {item['from']} -> {item['to']} (epoch {item['epoch']}, {why})"
-    return f"{who}: silent for {_number(item['silence_s'])} s; {parts}"
-
-
-def _number(value: float | None, form: str = ".3f") -> str:
-    return "-" if value is None else format(value, form)
+    return f"{who}: silent for {number(item['silence_s'])} s; {parts}"
 
 
 def page(judged: Judged, report: Mapping[str, Any]) -> str:

@@ -16,13 +16,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from tsunagi.audit.evidence import Collected, read_placement
+from tsunagi.audit.truth import Truth, World, read_readings, windows
 from tsunagi.broker.checks import free_port
-from tsunagi.demo.evidence import Collected, read_placement
-from tsunagi.demo.findings import World
 from tsunagi.demo.inputs import DemoError, Inputs, configuration, prepare, to_toml
 from tsunagi.demo.report import judge, summary, write_report
 from tsunagi.demo.stream import Noted, Schedule, StreamClock, stream
-from tsunagi.demo.truth import Truth, read_readings, windows
 from tsunagi.local.up import System
 from tsunagi.recovery.fit import fit_history
 from tsunagi.recovery.model import Model

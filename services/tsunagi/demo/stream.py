@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tsunagi.audit.evidence import Kill, Outage, Read
 from tsunagi.demo import faults
-from tsunagi.demo.evidence import Kill, Outage, Read
 from tsunagi.demo.live import LiveReader
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.up import System

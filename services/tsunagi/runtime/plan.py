@@ -15,6 +15,9 @@ from tsunagi.runtime.messages import Plan
 MOST = 1 << 62
 """No writer comes to a greater serial by counting; a record that claims one would be in force for ever."""
 
+MOVE = "move"
+"""The reason of an assignment whose owner is to take the slot over although its present one lives."""
+
 
 class Word(NamedTuple):
     """What a record of `plan` speaks of, and what decides whether it is in force.

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tsunagi.runtime.messages import Assignment
-from tsunagi.slot.wish import MOVE
+from tsunagi.runtime.plan import MOVE
 from tsunagi.standby.detector import Detector
 
 PREPARE, MOVED, SETTLE = "prepare", "moved", "settle"

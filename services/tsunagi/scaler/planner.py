@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from tsunagi.runtime.messages import Assignment, Heartbeat
+from tsunagi.runtime.plan import MOVE
 from tsunagi.scaler.handover import AT_ONCE, MOVED, Handover, Wished
-from tsunagi.slot.wish import MOVE
 from tsunagi.standby.detector import Detector
 
 SUSPECT = 0.25

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.slot.config import SlotConfig
 
-MOVE = "move"
-"""The reason of an assignment whose owner is to take the slot over although its present one lives."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wish:

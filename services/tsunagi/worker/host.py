@@ -52,11 +52,12 @@ from tsunagi.runtime.messages import (
     Recovered,
 )
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
+from tsunagi.runtime.plan import MOVE
 from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.slot import Output
-from tsunagi.slot.wish import MOVE, Wish
+from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.costs import Wire
 from tsunagi.standby.detector import Detector

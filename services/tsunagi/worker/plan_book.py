@@ -8,12 +8,12 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns
 from tsunagi.runtime.messages import Assignment, HelperRequest, Placement, Plan, RecoveryTarget, StandbyTarget
-from tsunagi.runtime.plan import Words
+from tsunagi.runtime.plan import MOVE, Words
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings, Target
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.operators import build_chain
-from tsunagi.slot.wish import MOVE, Wish
+from tsunagi.slot.wish import Wish
 from tsunagi.standby.target import read_target
 from tsunagi.worker.recovery_target import with_target
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
+from tsunagi.audit.tally import Tally
 from tsunagi.chaos.plan import Round
-from tsunagi.chaos.report import HEADER, Outcome, summary
-from tsunagi.chaos.silence import Takeover
-from tsunagi.chaos.tally import Tally
+from tsunagi.chaos.report import HEADER, Outcome, Takeover, summary
 
 
 def outcome(number: int = 1, **fields) -> Outcome:
@@ -22,7 +22,7 @@ def test_a_line_says_what_happened():
 
 
 def test_a_verdict_names_what_is_wrong():
-    found = Tally(lost=3, inverted=1)
+    found = Tally(lost=3, inversions=Counter({"g0": 1}))
     found.amiss("second primary", "x")
     item = outcome(found=found, missing=["slot 0 has no ready secondary"])
     assert item.verdict == "lost 3, inverted 1, second primary 1, not recovered: slot 0 has no ready secondary"
@@ -37,6 +37,13 @@ def test_the_summary_is_json_and_counts():
     assert found["kinds"]["gateway kill"]["silence_p50_s"] == 0.9
     assert found["kinds"]["gateway kill"]["silence_max_s"] == 1.0
     assert json.loads(json.dumps(items[0].as_json()))["node"] == "gateway-1"
+
+
+def test_a_summary_has_the_median_of_the_silences():
+    for silences, median in (([3.0, 1.0, 2.0], 2.0), ([1.0, 2.0], 1.5), ([], None)):
+        items = [outcome(number, silence_s=silence) for number, silence in enumerate([*silences, None])]
+        found = summary(items, Tally(), {}, seed=9, asked=4, exit_code=0)
+        assert found["kinds"]["gateway kill"]["silence_p50_s"] == median
 
 
 def test_since_counts_only_what_is_new():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.chaos.flow import Flow
+from tests.unit.audit.flow import Flow
 from tsunagi.chaos import run
 from tsunagi.chaos.plan import Round
 from tsunagi.chaos.run import into_step_s
@@ -88,13 +88,13 @@ def test_bounds_are_judged_in_the_end_of_a_run_that_is_interrupted_too(
     monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
     def happens(flow: Flow) -> None:
-        judge = flow.ledger.judge
-        judge._began.update({("edge-1", step): 1 for step in range(100)})
-        judge.bounds, judge.held = 100, 50
+        bounds = flow.ledger.judge.bounds
+        bounds.began.update({("edge-1", step): 1 for step in range(100)})
+        bounds.values, bounds.held = 100, 50
         if interrupted:
             raise run.Interrupted
 
     fake, said = Fake(happens), list[str]()
     assert one_round(monkeypatch, fake, said, "edge") == (130 if interrupted else 1)
-    assert sum("50 of 100 bounds hold, in 100 outages of a sensor" in line for line in said) == 1
+    assert sum("bounds hold for 50.0% of 100 values in 100 outages of a sensor" in line for line in said) == 1
     assert fake.ledger.tally.wrong == {"bounds": 1}

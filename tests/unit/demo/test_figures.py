@@ -9,17 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.demo import small_world
-from tests.unit.demo.small_world import SmallWorld
+from tests.unit.audit import small_world
+from tests.unit.audit.small_world import SmallWorld
+from tsunagi.audit.check import Checked, check
 from tsunagi.demo import charts
-from tsunagi.demo.check import Checked, check
 from tsunagi.demo.figures import (
     NEVER_US,
     finite,
     latency_figures,
     latency_rows,
     recovered_figures,
-    silence_s,
     takeover_spans,
     takeovers,
 )
@@ -60,15 +59,6 @@ def test_takeovers_carry_their_owners_figures(small: SmallWorld, checked: Checke
     )
     assert (found["detect_s"], found["promote_s"], found["catch_up_s"]) == (0.5, 0.01, 0.02)
     assert found["silence_s"] == 0.0
-
-
-def test_silence_is_the_longest_gap_less_the_step(checked: Checked) -> None:
-    outputs = list(checked.outputs[0])
-    slide_us = small_world.STEPS.slide_us
-    later = [*outputs[:10], *(replace(item, written_us=item.written_us + 700_000) for item in outputs[10:])]
-    assert silence_s(later, 0, 1 << 62, slide_us) == pytest.approx(0.7)
-    assert silence_s(later, outputs[10].written_us + 700_000, 1 << 62, slide_us) == 0.0
-    assert silence_s(later[:1], 0, 1 << 62, slide_us) is None
 
 
 def test_latency_is_from_the_last_input_to_the_reader(small: SmallWorld, checked: Checked) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tsunagi.audit.truth import read_readings
 from tsunagi.demo.inputs import prepare
-from tsunagi.demo.truth import read_readings
 from tsunagi.edge.csv_file import CsvFile, check_csv
 from tsunagi.recovery.history import read_history
 from tsunagi.runtime.csv_text import CsvError, read_header, read_table, row_writer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from tsunagi.demo.evidence import read_placement as judged_placement
+from tsunagi.audit.evidence import read_placement as judged_placement
 from tsunagi.edge.publish import PlacementReader as EdgeReader
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_sensors

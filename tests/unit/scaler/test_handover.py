@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from tsunagi.runtime.messages import Assignment, Heartbeat, SlotBeat
+from tsunagi.runtime.plan import MOVE
 from tsunagi.scaler.handover import MOVE_S, PREPARE, PREPARE_S, REST_S, SETTLE, Handover, Pair, Wished
-from tsunagi.slot.wish import MOVE
 from tsunagi.standby.detector import Detector
 
 SLOT = 3

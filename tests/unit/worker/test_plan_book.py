@@ -13,10 +13,10 @@ from tsunagi.runtime.messages import (
     RecoveryTarget,
     StandbyTarget,
 )
+from tsunagi.runtime.plan import MOVE
 from tsunagi.runtime.sensors import SensorsError, read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.operators import Frame, Stateless
-from tsunagi.slot.wish import MOVE
 from tsunagi.worker.plan_book import PlanBook
 
 MADE: list[int] = []

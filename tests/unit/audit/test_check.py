@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.demo import small_world
-from tests.unit.demo.small_world import SmallWorld
-from tsunagi.demo.check import check
-from tsunagi.demo.findings import Findings
+from tests.unit.audit import small_world
+from tests.unit.audit.small_world import SmallWorld
+from tsunagi.audit.check import check
+from tsunagi.audit.tally import Findings
 from tsunagi.runtime.columns import floats, octets, pack_floats, pack_octets, pack_sensors, sensors
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import EXACT, LogRecord, Recovered, ResultBlock
@@ -52,7 +52,7 @@ def add_to_first(column: str, difference: float) -> Callable[[Any], None]:
 def test_the_untouched_world_passes(small: SmallWorld) -> None:
     found = findings(small)
     assert found.ok, found.problems
-    assert found.lost == found.duplicates == 0
+    assert found.lost == found.duplicated == 0
     assert set(found.inversions) == {"g0", "g1", "g2", "ungrouped"}
     assert sum(found.inversions.values()) == 0
     assert found.repeats == 1  # the new owner said the last output again
@@ -91,7 +91,7 @@ def test_a_result_repeated_with_other_values(small: SmallWorld) -> None:
     small.results[0].insert(12, small.results[0][8])
     edit(small.results[0], 12, ResultBlock, add_to_first("mean", 1e-12))
     renumber(small.results[0])
-    assert findings(small).wrong["repeats"] == 1
+    assert findings(small).duplicated == 3
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_doubled_row(small: SmallWorld) -> None:
         block.quality = pack_octets(np.concatenate([quality, quality[-1:]]))
 
     edit(small.results[0], 10, ResultBlock, double)
-    assert findings(small).duplicates == 1
+    assert findings(small).duplicated == 1
 
 
 @pytest.mark.slow
@@ -123,13 +123,13 @@ def test_an_output_doubled_under_a_new_name(small: SmallWorld) -> None:
     small.recovered[0][6] = replace(
         small.recovered[0][6], key=pack_key(small_world.GENERATION, 0, Name(message.offset, 1))
     )
-    assert findings(small).duplicates > 0
+    assert findings(small).duplicated > 0
 
 
 @pytest.mark.slow
 def test_a_dropped_output(small: SmallWorld) -> None:
     del small.recovered[1][7]
-    assert findings(small).wrong["recovered steps"] == 1
+    assert findings(small).wrong["missing outputs"] == 1
 
 
 def test_swapped_results(small: SmallWorld) -> None:
@@ -144,7 +144,32 @@ def test_swapped_results(small: SmallWorld) -> None:
 def test_swapped_outputs(small: SmallWorld) -> None:
     records = small.recovered[1]
     records[6], records[7] = records[7], records[6]
-    assert findings(small).wrong["recovered order"] == 1
+    assert findings(small).inversions["recovered/1"] == 1
+
+
+def test_a_block_before_the_first_of_its_group_is_out_of_order(small: SmallWorld) -> None:
+    records = small.results[1]
+    records[0], records[2] = records[2], records[0]
+    renumber(records)
+    found = findings(small)
+    assert found.inversions["g1"] == 1
+    assert found.lost == found.duplicated == 0
+
+
+@pytest.mark.parametrize(("difference", "rows"), [(1e-9, 0), (1e-3, 4)])
+def test_an_output_repeated_with_other_values(small: SmallWorld, difference: float, rows: int) -> None:
+    records = small.recovered[0]
+    (again,) = (place for place in range(1, len(records)) if records[place].key == records[place - 1].key)
+    edit(records, again, Recovered, add_to_first("mean", difference))
+    assert findings(small).duplicated == rows
+
+
+def test_an_output_of_another_slots_sensor(small: SmallWorld) -> None:
+    def change(message: Any) -> None:
+        message.sensor = pack_sensors([1, *sensors(message.sensor)[1:]])
+
+    edit(small.recovered[0], 4, Recovered, change)
+    assert findings(small).wrong["foreign"] == 1
 
 
 def test_rows_out_of_order_in_a_block(small: SmallWorld) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tsunagi.chaos.roles import Roles
-from tsunagi.chaos.tally import Tally
+from tsunagi.audit.roles import Roles
+from tsunagi.audit.tally import Tally
 from tsunagi.runtime.messages import Founding, Heartbeat, Ownership, SlotBeat
 
 S = 1_000_000

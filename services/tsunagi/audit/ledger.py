@@ -6,20 +6,22 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tsunagi.chaos.blocks import BlockBook
-from tsunagi.chaos.causes import Cause, Judge
-from tsunagi.chaos.outputs import KEPT, OutputBook
-from tsunagi.chaos.readings import ReadingBook
-from tsunagi.chaos.roles import Roles
-from tsunagi.chaos.rows import RowBook
-from tsunagi.chaos.silence import SlotTimes
-from tsunagi.chaos.tally import Tally
-from tsunagi.demo.evidence import Output, read_batch, read_block, read_output
-from tsunagi.runtime.auth import forgery
+from tsunagi.audit.blocks import BlockBook
+from tsunagi.audit.causes import Cause, Judge
+from tsunagi.audit.evidence import Aside, Output, parse, read_batch, read_block, read_output
+from tsunagi.audit.outputs import OutputBook
+from tsunagi.audit.readings import ReadingBook
+from tsunagi.audit.roles import Roles
+from tsunagi.audit.rows import RowBook
+from tsunagi.audit.silence import SlotTimes, longest
+from tsunagi.audit.tally import Tally
 from tsunagi.runtime.columns import Sensors, sensors
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import DEAD_LETTERS, HEARTBEATS, LATE, PLAN, RECOVERED, RESULTS, TUPLES, Record
 from tsunagi.runtime.messages import DeadLetter, Heartbeat, Late, LogRecord, Plan
+
+KEPT = 2000
+"""Outputs of a slot that are kept: repeats are compared with them, and batches that are set aside later."""
 
 
 class Ledger:
@@ -28,12 +30,11 @@ class Ledger:
     Args:
         placement: uint32[n], slot by sensor.
         values: whether a measured row must have the very value of its reading.
-        kept: outputs of a slot that are kept to compare repeats with.
+        kept: see `KEPT`.
         grace_s, delta: as [steps] and [recovery] say.
 
     Attributes:
         base: the step from which rows and readings are judged; -1 = not yet.
-        step_us: length of a step, as the records have it; 0 = none seen yet.
         edges: when the newest batch with readings of each edge was appended.
         edge_slots: which slots each edge feeds.
     """
@@ -53,9 +54,8 @@ class Ledger:
         self.roles = Roles(slots, self.tally)
         self.times = {slot: SlotTimes() for slot in range(slots)}
         self.rows = RowBook(slots, self.tally)
-        self.readings = {slot: ReadingBook(slot, self.tally, values=values, kept=kept) for slot in range(slots)}
+        self.readings = {slot: ReadingBook(self.tally, values=values, kept=kept) for slot in range(slots)}
         self.base = -1
-        self.step_us = 0
         self.edges: dict[str, int] = {}
         self.edge_slots: dict[str, set[int]] = {}
         self._outputs = {slot: OutputBook(slot, placement, self.tally, kept) for slot in range(slots)}
@@ -71,19 +71,18 @@ class Ledger:
             elif record.topic == RESULTS:
                 self._on_block(record)
             elif record.topic == HEARTBEATS:
-                beat = decode(Heartbeat, record.value)
-                if not forgery(record, beat):
+                beat = parse(Heartbeat, record)
+                if beat is not None:
                     self.roles.take_beat(beat, record.appended_us)
             elif record.topic == PLAN:
-                plan = decode(Plan, record.value)
-                if not forgery(record, plan) and plan.WhichOneof("body") == "assignment":
+                plan = parse(Plan, record)
+                if plan is not None and plan.WhichOneof("body") == "assignment":
                     self.roles.take_assignment(plan.assignment)
             elif record.topic == LATE:
                 self._on_late(decode(Late, record.value))
             elif record.topic == DEAD_LETTERS:
                 self._on_dead(decode(DeadLetter, record.value))
         except UnusableError:
-            # (what cannot be read on `tuples` has no readings to lose, and the services put it into dead-letters)
             if record.topic in (RECOVERED, RESULTS):
                 place = f"{record.topic}/{record.partition}, offset {record.offset}"
                 self.tally.amiss("unreadable", f"{place}: not readable")
@@ -111,6 +110,11 @@ class Ledger:
         self.roles.settle(self.times)
 
     # ---- questions
+
+    @property
+    def step_us(self) -> int:
+        """Length of a step, as the results have it; 0 = none seen yet."""
+        return self._blocks.step_us
 
     def slot_steps(self) -> dict[int, int]:
         """Return the newest step in `recovered` by slot, as far as there is one."""
@@ -148,9 +152,9 @@ class Ledger:
             "batches": sum(book.batches for book in books),
             "readings": sum(book.readings for book in books),
             "aside": sum(book.aside for book in books),
-            "slow": self.judge.slow,
-            "bounds": self.judge.bounds,
-            "bounds_held": self.judge.held,
+            "slow": self.judge.late.slow,
+            "bounds": self.judge.bounds.values,
+            "bounds_held": self.judge.bounds.held,
             "steps": self.rows.compared,
             "rows": self.rows.rows,
             "repeats": self.tally.repeats,
@@ -159,18 +163,17 @@ class Ledger:
 
     def silence_s(self, slots: Iterable[int], from_us: int, to_us: int) -> float | None:
         """Return the longest silence of these slots; None = none of them wrote anything."""
-        found = [self.times[slot].silence_s(from_us, to_us, self.step_us) for slot in slots]
-        return max((value for value in found if value is not None), default=None)
+        return longest(self.times[slot].silence_s(from_us, to_us, self.step_us) for slot in slots)
 
     # ---- records
 
     def _on_log(self, record: Record) -> None:
         slot = record.partition
         self.readings[slot].read_to(record.offset + 1)
-        message = decode(LogRecord, record.value)
+        message = parse(LogRecord, record)
+        if message is None:
+            return  # dead-letters: the services do not use it, and it has no readings to lose
         body = message.WhichOneof("body")
-        if forgery(record, message):
-            return  # dead-letters: the services do not use it, and neither do we
         if body == "ownership":
             self.roles.take_ownership(slot, record.offset, record.appended_us, message.ownership)
         elif body == "model":
@@ -185,19 +188,18 @@ class Ledger:
             self.readings[slot].take(read_batch(slot, record, batch))
 
     def _on_output(self, output: Output) -> None:
-        if not self._outputs[output.slot].take(output):
+        book = self._outputs[output.slot]
+        last = book.newest
+        if not book.take(output):
             return
+        if last is not None and output.epoch < last.epoch:
+            self.tally.amiss("epoch", f"{output.place}: a new output of an older term, after epoch {last.epoch}")
         self.times[output.slot].add(output.written_us, output.epoch)
         self.readings[output.slot].close(output)
         self.rows.take_output(output)
 
     def _on_block(self, record: Record) -> None:
         block = read_block(record.partition, record)
-        if block.step:
-            self.step_us = block.event_time_us // block.step
-            if block.event_time_us != block.step * self.step_us:
-                place = f"results/{block.partition}, offset {block.offset}"
-                self.tally.amiss("event time", f"{place}: {block.event_time_us} is not that of step {block.step}")
         if self._blocks.take(block):
             self.rows.take_block(block)
 
@@ -205,11 +207,9 @@ class Ledger:
         if late.reason == "frontier":
             self.rows.left_behind(late.recovered.step, np.asarray(sensors(late.recovered.sensor)))
         elif late.slot in self.readings:
-            self.readings[late.slot].set_aside(late.offset, LATE)
+            self.readings[late.slot].set_aside(Aside(LATE, late.slot, late.offset, late.reason))
 
     def _on_dead(self, letter: DeadLetter) -> None:
         if letter.topic.endswith(TUPLES) and letter.partition in self.readings:
-            self.readings[letter.partition].set_aside(letter.offset, DEAD_LETTERS)
-
-
-__all__ = ["Ledger"]
+            aside = Aside(DEAD_LETTERS, letter.partition, letter.offset, letter.reason)
+            self.readings[letter.partition].set_aside(aside)

@@ -16,11 +16,11 @@ from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import Record
-from tsunagi.runtime.messages import DeadLetter, Late, LogRecord, Plan, Recovered, ResultBlock, TupleBatch
+from tsunagi.runtime.messages import DeadLetter, Heartbeat, Late, LogRecord, Plan, Recovered, ResultBlock, TupleBatch
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.plan import Words
 
-_M = TypeVar("_M", LogRecord, Plan)
+_M = TypeVar("_M", Heartbeat, LogRecord, Plan)
 _R = TypeVar("_R")
 
 
@@ -130,6 +130,11 @@ class Batch:
     sensor: Sensors
     value: Floats
 
+    @property
+    def place(self) -> str:
+        """Where it stands and what it is, in words."""
+        return f"tuples/{self.slot}, offset {self.offset} ({self.edge}, step {self.step})"
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -157,6 +162,21 @@ class SlotLog:
     model_from: int = -1
     unreadable: list[int] = field(default_factory=list)
 
+    def take(self, record: Record) -> None:
+        """Take in the next record; ownership and its epochs are judged in log order, as everybody must."""
+        message = parse(LogRecord, record)
+        body = message.WhichOneof("body") if message is not None else None
+        epoch = self.owners[-1].epoch if self.owners else 0
+        if message is None or body is None:
+            self.unreadable.append(record.offset)
+        elif body == "batch":
+            self.batches.append(read_batch(self.slot, record, message.batch))
+        elif body == "ownership" and begins_term(message.ownership, epoch):
+            claim = message.ownership
+            self.owners.append(Owner(self.slot, claim.epoch, claim.node, record.offset, record.appended_us))
+        elif body == "model" and message.model.epoch == epoch and message.model.sha256 and self.model_from < 0:
+            self.model_from = record.offset
+
     def owner_at(self, time_us: int) -> Owner | None:
         """Return the owner whose term was in the log at that time."""
         before = [owner for owner in self.owners if owner.appended_us <= time_us]
@@ -179,6 +199,11 @@ class Output:
     quality: Bytes
     bound: Floats
 
+    @property
+    def place(self) -> str:
+        """Its name and what it is, in words."""
+        return f"recovered/{self.slot}, name {tuple(self.name)} (step {self.step}, epoch {self.epoch})"
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -200,6 +225,11 @@ class Block:
     q2: Sensors
     q3: Floats
 
+    @property
+    def place(self) -> str:
+        """Where it stands and what it is, in words."""
+        return f"results/{self.partition}, offset {self.offset}: group {self.group!r}, step {self.step}"
+
 
 @dataclass(frozen=True, slots=True)
 class Aside:
@@ -212,21 +242,10 @@ class Aside:
 
 
 def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
-    """Decode a slot's log; ownership and its epochs are judged in log order, as everybody must."""
+    """Decode a slot's log."""
     found = SlotLog(slot)
-    epoch = 0
     for record in records:
-        message = _parse(LogRecord, record)
-        body = message.WhichOneof("body") if message is not None else None
-        if message is None or body is None:
-            found.unreadable.append(record.offset)
-        elif body == "batch":
-            found.batches.append(read_batch(slot, record, message.batch))
-        elif body == "ownership" and begins_term(message.ownership, epoch):
-            epoch = message.ownership.epoch
-            found.owners.append(Owner(slot, epoch, message.ownership.node, record.offset, record.appended_us))
-        elif body == "model" and message.model.epoch == epoch and message.model.sha256 and found.model_from < 0:
-            found.model_from = record.offset
+        found.take(record)
     return found
 
 
@@ -294,18 +313,17 @@ def read_asides(late: Iterable[Record], dead_letters: Iterable[Record]) -> list[
     A record that stands there twice (a takeover repeats it) counts once. Rows of `recovered` that came after their step
     had left (reason "frontier") are no tuples.
     """
-    found: dict[tuple[str, int, int], Aside] = {}
-    for message in _usable(lambda record: decode(Late, record.value), late):
-        if message.reason == "frontier":
-            continue
-        found.setdefault(
-            (log.LATE, message.slot, message.offset), Aside(log.LATE, message.slot, message.offset, message.reason)
-        )
-    for letter in _usable(lambda record: decode(DeadLetter, record.value), dead_letters):
-        if letter.topic.endswith(log.TUPLES):
-            place = (log.DEAD_LETTERS, letter.partition, letter.offset)
-            found.setdefault(place, Aside(log.DEAD_LETTERS, letter.partition, letter.offset, letter.reason))
-    return list(found.values())
+    found = [
+        Aside(log.LATE, message.slot, message.offset, message.reason)
+        for message in _usable(lambda record: decode(Late, record.value), late)
+        if message.reason != "frontier"
+    ]
+    found += [
+        Aside(log.DEAD_LETTERS, letter.partition, letter.offset, letter.reason)
+        for letter in _usable(lambda record: decode(DeadLetter, record.value), dead_letters)
+        if letter.topic.endswith(log.TUPLES)
+    ]
+    return list({(aside.topic, aside.slot, aside.offset): aside for aside in found}.values())
 
 
 def read_placement(records: Iterable[Record]) -> Sensors:
@@ -316,7 +334,7 @@ def read_placement(records: Iterable[Record]) -> Sensors:
     """
     words, slots = Words(), None
     for record in records:
-        plan = _parse(Plan, record)
+        plan = parse(Plan, record)
         if plan is not None and words.take(plan, record.offset) and plan.WhichOneof("body") == "placement":
             slots = sensors(plan.placement.slot)
     if slots is None:
@@ -338,7 +356,8 @@ def read_batch(slot: int, record: Record, batch: TupleBatch) -> Batch:
     )
 
 
-def _parse(kind: type[_M], record: Record) -> _M | None:
+def parse(kind: type[_M], record: Record) -> _M | None:
+    """Decode a record; None = nobody can use it, or it was not written by who it says."""
     try:
         message = decode(kind, record.value)
     except UnusableError:

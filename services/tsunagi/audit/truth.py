@@ -1,4 +1,4 @@
-"""What must come out, computed from the CSV alone.
+"""What must come out, computed from the CSV alone, and what else a run is judged against.
 
 Nothing here is shared with the edges, the replicas or the Spark job but what a CSV is: the file is read again, as a
 whole table, the windows are cut again, and q1, q2, q3 are counted again, in the plainest way that can be written down.
@@ -7,7 +7,7 @@ whole table, the windows are cut again, and q1, q2, q3 are counted again, in the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -58,6 +58,42 @@ class Truth:
     def row(self, step: int) -> Floats:
         """Return the values of a step, float64[n]."""
         return np.asarray(self.values[step - self.first_step], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the outputs are judged against.
+
+    Attributes:
+        truth: the windows of the CSV.
+        modelled: ids of the sensors that the model knows.
+        range_us: the range of q1 and q2.
+        unknown_group: group of sensors that name none.
+        restart_us: how long the process of a restarted edge may take until it reads its source.
+        scale: float64[n], each sensor's standard deviation over the stream, its unit in NRMSE.
+        delta: probability with which a bound must hold.
+        undisturbed: nothing but the run's own kills and outages disturbed it: late batches, dead letters, changes of
+            owner and bounds are judged too.
+    """
+
+    table: SensorTable
+    truth: Truth
+    steps: Steps
+    modelled: frozenset[int]
+    range_us: int
+    unknown_group: str = "ungrouped"
+    restart_us: int = 10_000_000
+    scale: Floats = field(default_factory=lambda: np.empty(0))
+    delta: float = 0.9
+    undisturbed: bool = True
+
+    def group(self, sensor: int) -> str:
+        """Return a sensor's group, its SPK."""
+        return self.table.sensors[sensor].group or self.unknown_group
+
+    def back_us(self, started_us: int) -> int:
+        """Return when an edge whose process was started at that time (0 = never) must have whole windows again."""
+        return (started_us or 1 << 62) + self.restart_us + self.steps.window_us + self.steps.slide_us
 
 
 def read_readings(path: Path, table: SensorTable, *, origin_us: int, interval_us: int, speed: float = 1.0) -> Readings:

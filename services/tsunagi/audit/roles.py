@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tsunagi.chaos.tally import Tally
-from tsunagi.demo.evidence import Owner
+from tsunagi.audit.evidence import Owner
+from tsunagi.audit.tally import Tally
 from tsunagi.replay import begins_term
 from tsunagi.runtime.messages import Assignment, Heartbeat, Ownership
-from tsunagi.slot.wish import MOVE
+from tsunagi.runtime.plan import MOVE
 
 FRESH_US = 2_000_000
 """A node whose last heartbeat is older counts as gone."""
@@ -152,8 +152,13 @@ class Roles:
             if beat.message.role == role and not beat.message.leaving and now_us - beat.appended_us < FRESH_US
         }
 
-    def missing(self, now_us: int) -> list[str]:
-        """Return which slots have no owner that says so too, another that says so, or no ready secondary."""
+    def missing(self, now_us: int, at_us: int | None = None) -> list[str]:
+        """Return which slots have no owner that says so too, another that says so, or no ready secondary.
+
+        Args:
+            at_us: when the system was disturbed: a secondary must have been ready after that, and after each takeover
+                that followed. None = it was not.
+        """
         found = []
         workers = self.fresh("worker", now_us)
         claims = [(node, part) for node, beat in workers.items() for part in beat.slots if part.role == "primary"]
@@ -171,7 +176,10 @@ class Roles:
                 for node, epoch in acting
                 if (node, epoch) != (owner.node, owner.epoch)
             ]
-            if not self.secondary(slot, now_us):
+            after_us = 0
+            if at_us is not None:
+                after_us = max([at_us, *(term.appended_us for term in self.terms_since(slot, at_us))])
+            if not self._standbys(slot, now_us, after_us):
                 found.append(f"slot {slot} has no ready secondary")
         return found
 

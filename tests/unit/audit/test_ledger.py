@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.chaos.flow import FIRST, STEP_US, Flow
+from tests.unit.audit.flow import FIRST, STEP_US, Flow
 from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.messages import EXACT, Late, TupleBatch
 
@@ -176,10 +176,11 @@ def test_a_missing_block_is_lost_and_one_that_comes_later_is_inverted(flow):
         flow.take(output)
         flow.step += 1
     flow.take(blocks[0][1], *blocks[1])
-    assert flow.ledger.tally.lost == 1
+    assert flow.ledger.tally.wrong["missing blocks"] == 1
     flow.take(blocks[0][0])
     settled(flow)
-    assert (flow.ledger.tally.lost, flow.ledger.tally.inverted) == (0, 1)
+    found = flow.ledger.tally
+    assert (found.lost, found.wrong["missing blocks"], found.inverted) == (0, 0, 1)
 
 
 @pytest.mark.slow
@@ -229,6 +230,17 @@ def test_rows_out_of_order_are_inverted(flow):
     flow.take(output, flow.block(output, "a", (2, 0)), flow.block(output, "b"))
     flow.step += 1
     assert settled(flow).ledger.tally.inverted == 1
+
+
+def test_a_row_that_stands_twice_counts_once(flow):
+    for groups in ({"a": (0, 2, 2), "b": (1, 3)}, {"a": (0, 2), "b": (1, 2, 3)}):
+        step = flow.step
+        for edge in ("edge-1", "edge-2"):
+            flow.ledger.take(flow.batch(edge, step))
+        output = flow.output(step, offset=flow.ends["tuples"] - 1)
+        flow.take(output, *(flow.block(output, group, ids) for group, ids in groups.items()))
+        flow.step += 1
+    assert settled(flow).ledger.tally.duplicated == 2
 
 
 def test_a_damaged_batch_is_no_reading_to_lose(flow):

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.chaos.tally import Tally
-from tsunagi.demo.evidence import Block, Output
+from tsunagi.audit.evidence import Block, Output
+from tsunagi.audit.rules import COLUMNS, accuse_altered, identical
+from tsunagi.audit.tally import Tally
 
 BEHIND = 2
 """A step is compared when everybody is so many steps past it: by then every group has shown itself."""
@@ -20,7 +21,6 @@ BEHIND = 2
 MOST = 20_000
 """Steps that may wait for results (Spark may be away for long); older ones are given up, and that is no success."""
 
-_COLUMNS = ("mean", "sd", "bound", "quality")
 Frozen = dict[str, npt.NDArray[np.generic]]
 
 
@@ -100,9 +100,9 @@ class RowBook:
         """Count as lost the rows of steps up to this one that stand nowhere."""
         for number in [short for short in self._short if short <= step]:
             missing = self._short.pop(number)
-            self._tally.lost += len(missing)
-            self._tally.problem(
-                f"results: step {number}: {len(missing)} rows of recovered are missing, first sensor {min(missing)}"
+            self._tally.lose(
+                f"results: step {number}: {len(missing)} rows of recovered are missing, first sensor {min(missing)}",
+                len(missing),
             )
 
     def _settle(self, step: int) -> None:
@@ -128,24 +128,17 @@ class RowBook:
                 f"results: step {number}: sensor {invented[0]} has a row, but none in recovered",
                 len(invented),
             )
-        different = np.zeros(len(both), dtype=bool)
-        for name in _COLUMNS:
-            ours, theirs = sent[name][left], came[name][right]
-            different |= ~((ours == theirs) | ((ours != ours) & (theirs != theirs)))  # noqa: PLR0124 - NaN
-        if different.any():
-            self._tally.amiss(
-                "altered",
-                f"results: step {number}: sensor {both[different][0]} has other values than in recovered",
-                int(different.sum()),
-            )
-        twice = len(came["sensor"]) - len(np.unique(came["sensor"]))
+        same = np.logical_and.reduce([identical(sent[name][left], came[name][right]) for name in COLUMNS])
+        if not same.all():
+            accuse_altered(number, both[~same], self._tally)
+        # (a row that stands twice in one block was counted with the block)
+        twice = sum(len(np.unique(block.sensor)) for block in step.blocks.values()) - len(np.unique(came["sensor"]))
         if twice:
-            self._tally.duplicated += twice
-            self._tally.problem(f"results: step {number}: {twice} sensors stand in two groups")
+            self._tally.double(f"results: step {number}: {twice} rows stand in two blocks", twice)
 
 
 def _lay(parts: list[Output] | list[Block]) -> Frozen:
-    names = ("sensor", *_COLUMNS)
+    names = ("sensor", *COLUMNS)
     if not parts:
         return {name: np.empty(0) for name in names}
     return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}

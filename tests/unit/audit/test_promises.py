@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.demo import small_world
-from tests.unit.demo.small_world import IsLate, SmallWorld
-from tsunagi.demo.check import check
-from tsunagi.demo.delivery import Delivery
-from tsunagi.demo.evidence import Output, Owner, SlotLog
-from tsunagi.demo.findings import Findings, World
-from tsunagi.demo.promises import _check_bounds, _check_terms, score, worth
-from tsunagi.demo.truth import Truth
+from tests.unit.audit import small_world
+from tests.unit.audit.small_world import IsLate, SmallWorld
+from tsunagi.audit.bounds import worth
+from tsunagi.audit.check import check
+from tsunagi.audit.delivery import Delivery
+from tsunagi.audit.evidence import Output, Owner, SlotLog
+from tsunagi.audit.promises import _check_terms, score
+from tsunagi.audit.tally import Findings
+from tsunagi.audit.truth import Truth, World
 from tsunagi.runtime.columns import floats, pack_floats
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import (
@@ -60,7 +61,7 @@ def test_every_batch_of_a_living_edge_refused_from_a_step_on(tmp_path: Path, edg
     found = findings(small)
     assert 0 < found.wrong["late"] <= found.late
     assert found.slow == found.lost == 0
-    assert f"({edge}, step " in found.problems[0]
+    assert f" tuples of {edge}, which lived, went to late (closed)" in found.problems[0]
     assert findings(small, undisturbed=False).ok  # it is somebody else's to explain
 
 
@@ -113,7 +114,7 @@ def test_a_dead_letter_has_no_excuse(tmp_path: Path) -> None:
     letter = DeadLetter(version=VERSION, topic="tuples", partition=1, offset=offset, reason="damaged")
     collected = replace(small.collected(), late=[], dead_letters=[replace(late, value=letter.SerializeToString())])
     found = check(collected, small.world).findings
-    assert found.wrong == {"dead letters": found.dead}
+    assert found.wrong == {"dead-letters": found.dead}
     assert "damaged" in found.problems[0]
 
 
@@ -237,11 +238,11 @@ def estimated(sensors: int, outages: int, held: float, *, length: int = 4) -> tu
 def test_bounds_count_by_outages_of_a_sensor(sensors: int, outages: int, held: float, ok: bool, length: int) -> None:
     delivery, world = estimated(sensors, outages, held, length=length)
     scored = score(delivery, world)
-    assert scored.outages == sensors * outages
-    assert len(scored.off) == scored.outages * length
-    assert scored.coverage == pytest.approx(held)
+    assert scored.count.outages == sensors * outages
+    assert len(scored.off) == scored.count.outages * length
+    assert scored.count.coverage == pytest.approx(held)
     found = Findings()
-    _check_bounds(delivery, world, found)
+    score(delivery, world).count.judge(world.delta, found)
     assert found.ok == ok
     assert found.wrong["bounds"] == (not ok)
 
@@ -257,7 +258,7 @@ def test_without_estimates_no_bound_is_judged() -> None:
     delivery, world = estimated(3, 1, 0.0)
     delivery.quality[:] = EXACT
     found = Findings()
-    _check_bounds(delivery, world, found)
+    score(delivery, world).count.judge(world.delta, found)
     assert found.ok
 
 

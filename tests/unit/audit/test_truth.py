@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi.demo.truth import queries, read_readings, windows
+from tsunagi.audit.truth import queries, read_readings, windows
 from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import Steps
 

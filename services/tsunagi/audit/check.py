@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tsunagi.demo.delivery import Delivery, deliver
-from tsunagi.demo.evidence import (
+from tsunagi.audit.delivery import Delivery, deliver
+from tsunagi.audit.evidence import (
     Aside,
     Batch,
     Collected,
@@ -23,13 +23,24 @@ from tsunagi.demo.evidence import (
     read_outputs,
     read_slot_log,
 )
-from tsunagi.demo.findings import Findings, Mask, World, close
-from tsunagi.demo.promises import check_promises
-from tsunagi.demo.sources import check_sources
-from tsunagi.demo.truth import queries
-from tsunagi.runtime.names import NO_NAME, Name
-
-REPEAT_TOLERANCE_SD = 1e-6
+from tsunagi.audit.outputs import OutputBook
+from tsunagi.audit.promises import check_promises
+from tsunagi.audit.rules import (
+    COLUMNS,
+    Mask,
+    accuse_altered,
+    accuse_invented,
+    accuse_second,
+    accuse_values,
+    close,
+    identical,
+    lost_text,
+)
+from tsunagi.audit.sources import check_sources
+from tsunagi.audit.tally import Findings
+from tsunagi.audit.truth import World, queries
+from tsunagi.runtime.columns import Sensors
+from tsunagi.runtime.log import LATE, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,7 @@ def check(collected: Collected, world: World) -> Checked:
     logs = {slot: read_slot_log(slot, records) for slot, records in collected.tuples.items()}
     check_sources(logs, collected, world, findings)
     outputs = {
-        slot: distinct_outputs(read_outputs(slot, records), world, findings)
+        slot: distinct_outputs(slot, records, collected.placement, world, findings)
         for slot, records in collected.recovered.items()
     }
     delivery = deliver(collected.results, world, findings)
@@ -68,63 +79,25 @@ def check(collected: Collected, world: World) -> Checked:
     return Checked(findings, logs, outputs, delivery)
 
 
-def distinct_outputs(outputs: Sequence[Output], world: World, findings: Findings) -> list[Output]:
+def distinct_outputs(
+    slot: int, records: Sequence[Record], placement: Sensors, world: World, findings: Findings
+) -> list[Output]:
     """(f): drop repeats by name, as readers of `recovered` do; names rise, steps are contiguous, repeats are equal."""
-    kept: list[Output] = []
-    by_name: dict[Name, Output] = {}
-    last = NO_NAME
-    for output in outputs:
-        place = f"recovered/{output.slot}, name {tuple(output.name)}"
-        if output.name in by_name:
-            findings.repeats += 1
-            if not _same_output(by_name[output.name], output, world):
-                findings.wrong["repeats"] += 1
-                findings.problem(f"{place}: repeated with other values or tags")
-            continue
-        by_name[output.name] = output
-        if output.name < last:
-            findings.wrong["recovered order"] += 1
-            findings.problem(f"{place}: after {tuple(last)}")
-            continue
-        last = output.name
-        if kept and output.generation != kept[-1].generation:
-            findings.wrong["generation"] += 1
-            findings.problem(f"{place}: the log's generation changed")
-        if kept and output.step <= kept[-1].step:
-            findings.duplicates += len(output.sensor)
-            findings.problem(f"{place}: step {output.step} again, after step {kept[-1].step}")
-            continue
-        if kept and output.step != kept[-1].step + 1:
-            findings.wrong["recovered steps"] += 1
-            findings.problem(f"{place}: step {output.step} after step {kept[-1].step}")
-        kept.append(output)
-    return kept
-
-
-def _same_output(first: Output, second: Output, world: World) -> bool:
-    if first.step != second.step or not np.array_equal(first.sensor, second.sensor):
-        return False
-    if not np.array_equal(first.quality, second.quality):
-        return False
-    unit = np.ones(len(first.sensor)) if len(world.scale) == 0 else np.maximum(world.scale[first.sensor], 1e-12)
-    columns = ((first.mean, second.mean), (first.sd, second.sd), (first.bound, second.bound))
-    return all(bool((np.abs(a - b) <= REPEAT_TOLERANCE_SD * unit).all()) for a, b in columns)
+    book = OutputBook(slot, placement, findings, kept=None, scale=world.scale if len(world.scale) else None)
+    return [output for output in read_outputs(slot, records) if book.take(output)]
 
 
 def _check_steps(delivery: Delivery, world: World, findings: Findings) -> None:
-    """(c): every group has every step from the first to the last of the CSV."""
+    """(c): every group has every step from the first to the last of the CSV; those between its blocks are judged."""
     truth = world.truth
     for group in sorted({world.group(sensor.id) for sensor in world.table.sensors}):
-        steps = delivery.steps(group)
-        missing = sorted(set(range(truth.first_step, truth.last_step + 1)) - set(steps))
+        steps = delivery.steps(group) or [truth.last_step + 1]
+        missing = [*range(truth.first_step, min(steps)), *range(max(steps) + 1, truth.last_step + 1)]
         if missing:
-            findings.wrong["missing blocks"] += len(missing)
-            findings.problem(f"results: group {group!r}: {len(missing)} steps have no block, first {missing[0]}")
-        holes = steps[-1] - steps[0] + 1 - len(steps) if steps else 0
-        if steps and holes > sum(steps[0] < step < steps[-1] for step in missing):
-            findings.wrong["missing blocks"] += holes
-            findings.problem(
-                f"results: group {group!r}: {holes} steps between {steps[0]} and {steps[-1]} have no block"
+            findings.amiss(
+                "missing blocks",
+                f"results: group {group!r}: {len(missing)} steps have no block, first {missing[0]}",
+                len(missing),
             )
 
 
@@ -142,14 +115,13 @@ def _check_tuples(
     for slot, slot_log in logs.items():
         for offset in slot_log.unreadable:
             if (slot, offset) not in asides:
-                findings.wrong["unreadable"] += 1
-                findings.problem(f"tuples/{slot}, offset {offset}: not readable, and not in dead-letters")
+                findings.amiss("unreadable", f"tuples/{slot}, offset {offset}: not readable, and not in dead-letters")
         for batch in slot_log.batches:
             aside = asides.get((slot, batch.offset))
             if aside is not None:
                 refused.append(batch)
-                findings.late += len(batch.sensor) if aside.topic == "late" else 0
-                findings.dead += len(batch.sensor) if aside.topic != "late" else 0
+                findings.late += len(batch.sensor) if aside.topic == LATE else 0
+                findings.dead += len(batch.sensor) if aside.topic != LATE else 0
             elif len(batch.sensor):
                 _check_batch(batch, delivery, claimed, gone, findings)
     for batch in refused:
@@ -157,39 +129,32 @@ def _check_tuples(
         if row is not None:
             both = delivery.measured[row, batch.sensor] & ~claimed[row, batch.sensor]
             if both.any():
-                findings.duplicates += int(both.sum())
-                findings.problem(f"tuples/{batch.slot}, offset {batch.offset}: set aside, and in the results as well")
+                findings.double(f"{batch.place}: set aside, and in the results as well", int(both.sum()))
                 claimed[row, batch.sensor] = True
     invented = delivery.measured & ~claimed
-    if invented.any():
-        row, sensor = (int(i) for i in np.argwhere(invented)[0])
-        findings.wrong["invented"] += int(invented.sum())
-        findings.problem(
-            f"results: step {delivery.first_step + row}, sensor {sensor}: tagged as measured, but no tuple says so"
-        )
+    for row in np.flatnonzero(invented.any(axis=1)).tolist():
+        step = delivery.first_step + row
+        accuse_invented(f"results, step {step}", np.flatnonzero(invented[row]).tolist(), findings)
     return gone
 
 
 def _check_batch(batch: Batch, delivery: Delivery, claimed: Mask, gone: Mask, findings: Findings) -> None:
-    place = f"tuples/{batch.slot}, offset {batch.offset} ({batch.edge}, step {batch.step})"
     row = delivery.row(batch.step)
     if row is None:
         return  # neither a step of the CSV nor one of the results: reported as no whole window
     again = claimed[row, batch.sensor]
     if again.any():
-        findings.duplicates += int(again.sum())
-        findings.problem(f"{place}: a second batch of the step that is not set aside")
+        accuse_second(batch, findings)
         return
     claimed[row, batch.sensor] = True
     there = delivery.measured[row, batch.sensor]
     if not there.all():
         gone[row, batch.sensor] |= ~there
-        findings.problem(f"{place}: {int((~there).sum())} of its tuples are neither in the results nor set aside")
+        findings.problem(lost_text(batch, int((~there).sum()), "results"))
     wrong = there & ~close(delivery.mean[row, batch.sensor], batch.value)
     wrong |= there & (delivery.sd[row, batch.sensor] != 0)
     if wrong.any():
-        findings.wrong["values"] += int(wrong.sum())
-        findings.problem(f"{place}: sensor {int(batch.sensor[wrong][0])} has another value in the results")
+        accuse_values(batch, batch.sensor[wrong], "results", findings)
 
 
 def _check_estimates(
@@ -216,25 +181,14 @@ def _check_estimates(
             expected[row, output.sensor] = True
             if model_from >= 0 and output.name.offset > model_from:
                 expected[row, known] = True
-            there = delivery.present[row, output.sensor]
-            same = np.ones(len(output.sensor), dtype=bool)
-            for ours, theirs in (
-                (delivery.mean, output.mean),
-                (delivery.sd, output.sd),
-                (delivery.bound, output.bound),
-            ):
-                column = ours[row, output.sensor]
-                same &= (column == theirs) | (np.isnan(column) & np.isnan(theirs))
-            same &= delivery.quality[row, output.sensor] == output.quality
-            if (there & ~same).any():
-                findings.wrong["altered"] += int((there & ~same).sum())
-                findings.problem(
-                    f"results: step {output.step}: not the values of recovered/{slot}, name {tuple(output.name)}"
-                )
-    first = world.truth.first_step - delivery.first_step
+            columns = [(getattr(delivery, name)[row, output.sensor], getattr(output, name)) for name in COLUMNS]
+            same = np.logical_and.reduce([identical(ours, theirs) for ours, theirs in columns])
+            changed = delivery.present[row, output.sensor] & ~same
+            if changed.any():
+                accuse_altered(output.step, output.sensor[changed], findings)
+    rows = delivery.rows(world.truth)
     gone = expected & ~delivery.present
-    gone[:first] = False
-    gone[first + len(world.truth.values) :] = False
+    gone[: rows.start] = gone[rows.stop :] = False
     if gone.any():
         row, sensor = (int(i) for i in np.argwhere(gone)[0])
         findings.problem(
@@ -256,9 +210,10 @@ def _check_queries(delivery: Delivery, world: World, findings: Findings) -> None
         row, sensor = (int(i) for i in np.argwhere(wrong)[0])
         found = (int(delivery.q1[row, sensor]), int(delivery.q2[row, sensor]), float(delivery.q3[row, sensor]))
         expected = (int(q1[row, sensor]), int(q2[row, sensor]), float(q3[row, sensor]))
-        findings.wrong["queries"] += int(wrong.sum())
-        findings.problem(
-            f"results: step {int(steps[row])}, sensor {sensor}: q1, q2, q3 are {found}, expected {expected}"
+        findings.amiss(
+            "queries",
+            f"results: step {int(steps[row])}, sensor {sensor}: q1, q2, q3 are {found}, expected {expected}",
+            int(wrong.sum()),
         )
 
 
@@ -268,15 +223,12 @@ def _check_kills(logs: Mapping[int, SlotLog], kills: Sequence[Kill], world: Worl
         slot_log = logs.get(kill.slot)
         owner = slot_log.owner_at(kill.at_us) if slot_log is not None else None
         if owner is None or owner.node != kill.node or kill.owner != kill.node:
-            findings.wrong["kills"] += 1
             found = "nobody" if owner is None else f"{owner.node} (epoch {owner.epoch})"
-            findings.problem(f"kill of {kill.node}: slot {kill.slot} was owned by {found}")
+            findings.amiss("kills", f"kill of {kill.node}: slot {kill.slot} was owned by {found}")
         if not in_flight(kill, world.steps.slide_us):
-            findings.wrong["kills"] += 1
-            findings.problem(f"kill of {kill.node}: no tuples were in flight")
+            findings.amiss("kills", f"kill of {kill.node}: no tuples were in flight")
         if slot_log is None or owner is None or slot_log.owners[-1].epoch <= owner.epoch:
-            findings.wrong["kills"] += 1
-            findings.problem(f"kill of {kill.node}: nobody took slot {kill.slot} over")
+            findings.amiss("kills", f"kill of {kill.node}: nobody took slot {kill.slot} over")
 
 
 def in_flight(kill: Kill, slide_us: int) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.demo.evidence import Batch, Collected, SlotLog
-from tsunagi.demo.findings import Findings, World, close
+from tsunagi.audit.evidence import Batch, Collected, SlotLog
+from tsunagi.audit.rules import close
+from tsunagi.audit.tally import Findings
+from tsunagi.audit.truth import World
 
 
 def check_sources(logs: Mapping[int, SlotLog], collected: Collected, world: World, findings: Findings) -> None:
@@ -35,14 +37,12 @@ def check_sources(logs: Mapping[int, SlotLog], collected: Collected, world: Worl
                 for batch in sent.pop(step, []):
                     same = len(batch.sensor) == len(wanted) and bool((batch.sensor == wanted).all())
                     if not same or not close(batch.value, truth.row(step)[wanted]).all():
-                        findings.wrong["windows"] += 1
-                        findings.problem(
-                            f"slot {slot}, offset {batch.offset}: {edge}'s step {step} is not what the CSV says"
-                        )
+                        findings.amiss("windows", f"{batch.place}: not what the CSV says")
             for step, batches in sent.items():
                 if any(len(batch.sensor) for batch in batches):
-                    findings.wrong["windows"] += 1
-                    findings.problem(f"slot {slot}: {edge} sent step {step}, which is no whole window of the CSV")
+                    findings.amiss(
+                        "windows", f"slot {slot}: {edge} sent step {step}, which is no whole window of the CSV"
+                    )
             _account_missing(edge, slot, missing, ids, collected, world, findings)
         for edge in by_edge:
             findings.problem(f"slot {slot}: batches of {edge!r}, an edge without sensors in this slot")
@@ -75,11 +75,12 @@ def _account_missing(
                 }
             )
             if len(inside) != inside[-1] - inside[0] + 1:
-                findings.wrong["not sent"] += 1
-                findings.problem(f"slot {slot}: {edge} sent some steps between {inside[0]} and {inside[-1]}, not all")
+                findings.amiss(
+                    "not sent", f"slot {slot}: {edge} sent some steps between {inside[0]} and {inside[-1]}, not all"
+                )
         missing = [step for step in missing if step not in inside]
     if missing:
-        findings.lost += int(sum((~np.isnan(world.truth.row(step)[ids])).sum() for step in missing))
-        findings.problem(
-            f"slot {slot}: {edge} was alive, but {len(missing)} of its steps are not in the log, first {missing[0]}"
+        findings.lose(
+            f"slot {slot}: {edge} was alive, but {len(missing)} of its steps are not in the log, first {missing[0]}",
+            int(sum((~np.isnan(world.truth.row(step)[ids])).sum() for step in missing)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsunagi.chaos.ledger import Ledger
+from tsunagi.audit.ledger import Ledger
 from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.log import HEARTBEATS, LATE, RECOVERED, RESULTS, TUPLES, Record
 from tsunagi.runtime.messages import (

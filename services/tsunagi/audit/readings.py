@@ -9,19 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-from tsunagi.chaos.causes import Refused
-from tsunagi.chaos.outputs import measured
-from tsunagi.chaos.tally import Tally
-from tsunagi.demo.evidence import Batch, Output
-from tsunagi.runtime.columns import Floats
-
-VALUE_TOLERANCE = 1e-9
-"""Share by which a measured value may differ from what the edge sent."""
-KEPT = 2000
-"""Steps whose measured rows are kept: a batch may be set aside some time after its step was closed."""
+from tsunagi.audit.evidence import Aside, Batch, Output
+from tsunagi.audit.late import Refused
+from tsunagi.audit.rules import accuse_invented, accuse_second, accuse_values, close, is_measured, lost_text
+from tsunagi.audit.tally import Tally
 
 _JUDGED_AFTER = 50
 _ASIDES = 20_000
@@ -41,14 +32,14 @@ class ReadingBook:
 
     Args:
         values: whether a measured row must have the very value of its reading (the chain is `recover` alone).
+        kept: steps whose measured rows are kept: a batch may be set aside some time after its step was closed.
 
     Attributes:
         batches: how many were taken in since the judging began; readings: their tuples.
         aside: how many of them were set aside.
     """
 
-    def __init__(self, slot: int, tally: Tally, *, values: bool = True, kept: int = KEPT) -> None:
-        self._slot = slot
+    def __init__(self, tally: Tally, *, values: bool, kept: int) -> None:
         self._tally = tally
         self._values = values
         self._limit = kept
@@ -59,8 +50,8 @@ class ReadingBook:
         self._claimed: dict[int, Batch] = {}
         self._steps: OrderedDict[int, _Step] = OrderedDict()
         self._unjudged: deque[int] = deque()
-        self._asides: OrderedDict[int, str] = OrderedDict()  # offset -> topic
-        self._refused: list[tuple[Batch, str]] = []
+        self._asides: OrderedDict[int, Aside] = OrderedDict()  # by offset
+        self._refused: list[tuple[Batch, Aside]] = []
         self.batches = 0
         self.readings = 0
         self.aside = 0
@@ -96,48 +87,49 @@ class ReadingBook:
         """The log was read up to this offset (records that are no batches have none to take in)."""
         self._read_to = max(self._read_to, offset)
 
-    def set_aside(self, offset: int, topic: str) -> None:
+    def set_aside(self, aside: Aside) -> None:
         """A batch stands in `late` or `dead-letters`; saying so again (a takeover repeats it) changes nothing."""
+        offset = aside.offset
         if offset in self._asides:
             return
-        self._asides[offset] = topic
+        self._asides[offset] = aside
         if len(self._asides) > _ASIDES:
             self._asides.popitem(last=False)
         batch = self._pending.get(offset)
         if batch is not None:
-            self._refuse(batch, topic)
+            self._refuse(batch, aside)
             self._forget(offset, batch.step)
             return
         batch = self._claimed.pop(offset, None)
         if batch is not None:
-            self._refuse(batch, topic)
+            self._refuse(batch, aside)
             step = self._steps.get(batch.step)
             if step is not None:
                 step.claims = {sensor: by for sensor, by in step.claims.items() if by != offset}
                 self._claim(batch.step)
 
-    def _refuse(self, batch: Batch, topic: str) -> None:
+    def _refuse(self, batch: Batch, aside: Aside) -> None:
         if self._base is None:
             return
         self.aside += 1
         if len(batch.sensor):
-            self._refused.append((batch, topic))
+            self._refused.append((batch, aside))
 
     def take_refused(self) -> list[Refused]:
         """Return, once, the batches with readings that were set aside, in log order."""
         found, self._refused = sorted(self._refused, key=lambda item: item[0].offset), []
         steps = self._steps
         return [
-            Refused(batch, topic, steps[batch.step].output if batch.step in steps else None) for batch, topic in found
+            Refused(batch, aside, steps[batch.step].output if batch.step in steps else None) for batch, aside in found
         ]
 
     def close(self, output: Output) -> None:
         """Take in a step's first output."""
         if self._base is None or output.step < self._base:
             return
-        ids = measured(output).tolist()
-        places = {int(sensor): place for place, sensor in enumerate(output.sensor.tolist())}
-        self._steps[output.step] = _Step(output, {sensor: places[sensor] for sensor in ids})
+        measured = is_measured(output.quality)
+        places = {sensor: place for place, sensor in enumerate(output.sensor.tolist()) if measured[place]}
+        self._steps[output.step] = _Step(output, places)
         self._claim(output.step)
         self._unjudged.append(output.step)
         while len(self._unjudged) > _JUDGED_AFTER and self._judge(self._steps[self._unjudged[0]]):
@@ -160,15 +152,10 @@ class ReadingBook:
             missing = len(batch.sensor)
             if step is not None:
                 missing = sum(sensor not in step.by_sensor for sensor in batch.sensor.tolist())
-            why = "its step has no output" if step is None else f"{missing} of its readings are not in the output"
-            self._tally.problem(
-                f"tuples/{self._slot}, offset {batch.offset} ({batch.edge}, step {batch.step}): {why}, "
-                "and it is neither in late nor in dead-letters"
-            )
             if step is None or missing:
-                self._tally.lost += max(1, missing)
+                self._tally.lose(lost_text(batch, missing, "recovered"), max(1, missing))
             else:  # all its rows are claimed by another batch of the same edge and step
-                self._tally.wrong["second batch"] += 1
+                accuse_second(batch, self._tally)
             self._forget(batch.offset, batch.step)
 
     def finish(self) -> None:
@@ -207,12 +194,7 @@ class ReadingBook:
         places = [step.by_sensor[sensor] for sensor in batch.sensor.tolist()]
         wrong = ~close(step.output.mean[places], batch.value)
         if wrong.any():
-            self._tally.amiss(
-                "values",
-                f"tuples/{self._slot}, offset {batch.offset} ({batch.edge}, step {batch.step}): sensor "
-                f"{int(batch.sensor[wrong][0])} has another value in recovered",
-                int(wrong.sum()),
-            )
+            accuse_values(batch, batch.sensor[wrong], "recovered", self._tally)
 
     def _judge(self, step: _Step) -> bool:
         """Judge what a step says was measured; return False if the log is not read so far yet."""
@@ -220,15 +202,5 @@ class ReadingBook:
             return False
         nobody = [sensor for sensor in step.by_sensor if sensor not in step.claims]
         if nobody:
-            self._tally.amiss(
-                "invented",
-                f"recovered/{self._slot}, step {step.output.step}: sensor {nobody[0]} is tagged as measured, "
-                "but no batch that counts says so",
-                len(nobody),
-            )
+            accuse_invented(step.output.place, nobody, self._tally)
         return True
-
-
-def close(found: Floats, expected: Floats) -> npt.NDArray[np.bool_]:
-    """Return where two columns are equal up to the rounding of another order of summation."""
-    return np.isclose(found, expected, rtol=VALUE_TOLERANCE, atol=1e-12, equal_nan=True)

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from tests.unit.hashes import SHA
-from tsunagi.demo.evidence import Collected, Kill, Outage, Read
-from tsunagi.demo.findings import World
-from tsunagi.demo.truth import Readings, Truth, read_readings, windows
+from tsunagi.audit.evidence import Collected, Kill, Outage, Read
+from tsunagi.audit.truth import Readings, Truth, World, read_readings, windows
 from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import (

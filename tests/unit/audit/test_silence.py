@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsunagi.chaos.silence import SlotTimes, longest, median
+from tsunagi.audit.silence import SlotTimes, longest, silence_s
 
 STEP = 200_000
 
@@ -34,15 +34,20 @@ def test_a_gap_that_still_lasts_counts_up_to_now():
     assert SlotTimes().silence_s(0, 1, STEP) is None
 
 
+def test_silence_is_the_longest_gap_less_the_step():
+    times_us = [STEP * i for i in range(25)]
+    later = [*times_us[:10], *(time_us + 700_000 for time_us in times_us[10:])]
+    assert silence_s(later, 0, later[-1], STEP) == pytest.approx(0.7)
+    assert silence_s(later, later[10], later[-1], STEP) == 0.0
+    assert silence_s(later[:1], 0, later[0], STEP) is None
+
+
 def test_the_first_output_of_a_term():
     found = times((1, 1), (2, 1), (3, 2), (4, 2))
     assert found.first_of(2) == 3
     assert found.first_of(3) is None
 
 
-def test_longest_and_median():
+def test_longest():
     assert longest([None, 0.5, 1.5]) == 1.5
     assert longest([None]) is None
-    assert median([3.0, 1.0, 2.0]) == 2.0
-    assert median([1.0, 2.0]) == 1.5
-    assert median([]) is None

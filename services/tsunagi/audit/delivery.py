@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.demo.evidence import Block, read_blocks
-from tsunagi.demo.findings import Findings, Mask, World
+from tsunagi.audit.blocks import BlockBook
+from tsunagi.audit.evidence import Block, read_blocks
+from tsunagi.audit.rules import Mask, is_measured
+from tsunagi.audit.tally import Findings
+from tsunagi.audit.truth import Truth, World
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.log import Record
-from tsunagi.runtime.messages import EXACT, UNMODELLED
 
 Counts = npt.NDArray[np.int64]
 
@@ -53,10 +55,15 @@ class Delivery:
         row = step - self.first_step
         return row if 0 <= row < len(self.present) else None
 
+    def rows(self, truth: Truth) -> slice:
+        """Return the rows of the CSV's steps."""
+        first = truth.first_step - self.first_step
+        return slice(first, first + len(truth.values))
+
     @property
     def measured(self) -> Mask:
         """bool[steps, n]: there is a row, and it says that the value was measured."""
-        return np.asarray(self.present & np.isin(self.quality, (EXACT, UNMODELLED)))
+        return np.asarray(self.present & is_measured(self.quality))
 
     @property
     def estimated(self) -> Mask:
@@ -71,71 +78,37 @@ class Delivery:
 def deliver(results: Mapping[int, Sequence[Record]], world: World, findings: Findings) -> Delivery:
     """Drop repeats as a reader does, check the order (e) and that a row comes once (c), and lay the rows out."""
     blocks: dict[str, list[Block]] = {}
-    partition_of: dict[str, int] = {}
+    book = BlockBook(findings, step_us=world.steps.slide_us, whole=True)
     for partition, records in sorted(results.items()):
         for block in read_blocks(partition, records):
-            home = partition_of.setdefault(block.group, partition)
-            if home != partition:
-                findings.wrong["partitions"] += 1
-                findings.problem(f"results: group {block.group!r} is in partition {home} and in {partition}")
-            _take(block, blocks.setdefault(block.group, []), findings)
+            if book.take(block):
+                blocks.setdefault(block.group, []).append(block)
     steps = [block.step for taken in blocks.values() for block in taken]
     first = min([world.truth.first_step, *steps])
     last = max([world.truth.last_step, *steps])
     delivery = Delivery.empty(first, last - first + 1, len(world.table))
     delivery.blocks = blocks
     for group, taken in blocks.items():
-        findings.inversions.setdefault(group, 0)
+        findings.inversions[group] += 0  # (the report names every group)
         for block in taken:
             _lay(block, delivery, world, findings)
     return delivery
 
 
-def _take(block: Block, taken: list[Block], findings: Findings) -> None:
-    if not taken or block.step > taken[-1].step:
-        taken.append(block)
-        return
-    place = f"results/{block.partition}, offset {block.offset}: group {block.group!r}, step {block.step}"
-    earlier = next((item for item in reversed(taken) if item.step == block.step), None)
-    if earlier is None:
-        findings.inversions[block.group] = findings.inversions.get(block.group, 0) + 1
-        findings.problem(f"{place}: after step {taken[-1].step}")
-        return
-    findings.repeats += 1
-    if not _same(earlier, block):
-        findings.wrong["repeats"] += 1
-        findings.problem(f"{place}: repeated with other rows")
-
-
-def _same(first: Block, second: Block) -> bool:
-    names = ("sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
-    return all(getattr(first, name).tobytes() == getattr(second, name).tobytes() for name in names)
-
-
 def _lay(block: Block, delivery: Delivery, world: World, findings: Findings) -> None:
-    place = f"results/{block.partition}, offset {block.offset}: group {block.group!r}, step {block.step}"
     ids = block.sensor.astype(np.intp)
     if world.truth.first_step <= block.step <= world.truth.last_step:
         findings.rows_out += len(ids)
     else:
         findings.rows_outside += len(ids)
-    if block.event_time_us != block.step * world.steps.slide_us:
-        findings.wrong["event time"] += 1
-        findings.problem(f"{place}: event time {block.event_time_us} is not the step's")
-    unordered = int((np.diff(ids) < 0).sum())
-    if unordered:
-        findings.inversions[block.group] += unordered
-        findings.problem(f"{place}: rows are not in the order of their sensors")
     unknown = [sensor for sensor in ids.tolist() if sensor >= len(world.table) or world.group(sensor) != block.group]
     if unknown:
-        findings.wrong["groups"] += len(unknown)
-        findings.problem(f"{place}: sensor {unknown[0]} is not of this group")
+        findings.amiss("groups", f"{block.place}: sensor {unknown[0]} is not of this group", len(unknown))
         return
     row = block.step - delivery.first_step
-    double = len(ids) - len(np.unique(ids)) + int(delivery.present[row, np.unique(ids)].sum())
-    if double:
-        findings.duplicates += double
-        findings.problem(f"{place}: {double} rows stand twice")
+    again = int(delivery.present[row, np.unique(ids)].sum())
+    if again:
+        findings.double(f"results: step {block.step}: {again} rows stand in two blocks", again)
     delivery.present[row, ids] = True
     for name in ("mean", "sd", "bound", "quality", "q1", "q2", "q3"):
         getattr(delivery, name)[row, ids] = getattr(block, name)

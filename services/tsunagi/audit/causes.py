@@ -1,0 +1,129 @@
+"""What was done to the system, and what must not have happened without it. Pure.
+
+A slot changes its owner only if that owner, or the broker, was disturbed, or if the plan had asked for it. A batch is
+set aside only if its edge, its slot's owner or the broker was disturbed. A batch that was set aside after its step was
+closed holds the truth about values that were estimated, and bounds are counted against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tsunagi.audit.bounds import BoundCount
+from tsunagi.audit.evidence import Batch, Output, Owner
+from tsunagi.audit.late import LateJudge, Refused
+from tsunagi.audit.rules import is_measured
+from tsunagi.audit.tally import Tally
+from tsunagi.runtime.log import LATE
+
+AFTER_US = 2_000_000
+"""So long after all was well again a disturbance may still be the cause: an edge is taken back a little later."""
+
+SLOW_SHARE = 0.1
+"""Share of all tuples that may reach the log after their step has waited for them as long as it must.
+
+Whatever starts again after a fault takes the processors from the others on the same machine.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A disturbance, from just before it was set until all was well again.
+
+    Attributes:
+        node: who was disturbed; broker: it was the broker, and with it everybody.
+        owned: the slots that the node owned then.
+    """
+
+    node: str
+    broker: bool
+    owned: frozenset[int]
+    from_us: int
+    to_us: int
+
+    def explains(self, time_us: int, nodes: Iterable[str], slot: int | None = None) -> bool:
+        """Return whether it may be the cause of what befell one of these nodes, or a slot, at that time."""
+        inside = self.from_us <= time_us <= self.to_us + AFTER_US
+        return inside and (self.broker or self.node in nodes or slot in self.owned)
+
+
+class Judge:
+    """Compares what happened with what was done.
+
+    Args:
+        grace_us: how long after its time a step waits for a batch.
+        delta: probability with which a bound must hold.
+
+    Attributes:
+        bounds: estimated values whose truth came later.
+        late: the judge of batches that were set aside.
+    """
+
+    def __init__(self, tally: Tally, grace_us: int, delta: float) -> None:
+        self._tally = tally
+        self._delta = delta
+        self._causes: list[Cause] = []
+        self._scored: dict[int, int] = {}  # sensor -> its newest step with a truth
+        self.late = LateJudge(tally, grace_us, SLOW_SHARE)
+        self.bounds = BoundCount()
+
+    def cause(self, cause: Cause) -> None:
+        """Note what was done."""
+        self._causes.append(cause)
+
+    def changed(self, before: Owner, owner: Owner) -> None:
+        """Judge a change of owner that no plan had asked for."""
+        if not any(cause.explains(owner.appended_us, [before.node]) for cause in self._causes):
+            accuse_change(before, owner, self._tally)
+
+    def refused(self, items: Iterable[Refused], step_us: int, tuples: int) -> None:
+        """Judge batches that were set aside, in log order.
+
+        Args:
+            step_us: length of a step.
+            tuples: how many were handed over in all so far.
+        """
+
+        def excused(item: Refused) -> bool:
+            batch = item.batch
+            after_us = (batch.step + 1) * step_us
+            return any(cause.explains(after_us, [batch.edge], batch.slot) for cause in self._causes)
+
+        items = list(items)
+        for item in items:
+            if item.aside.topic == LATE and item.output is not None:
+                self._score(item.batch, item.output)
+        self.late.judge(items, excused, step_us, tuples)
+
+    def finish(self) -> None:
+        """Judge the bounds, once."""
+        self.bounds.judge(self._delta, self._tally)
+
+    def _score(self, batch: Batch, output: Output) -> None:
+        """Hold the estimates of a step against the readings that came after it."""
+        places = {int(sensor): place for place, sensor in enumerate(output.sensor.tolist())}
+        measured = is_measured(output.quality)
+        for sensor, value in zip(batch.sensor.tolist(), batch.value.tolist(), strict=True):
+            place = places.get(sensor)
+            last = self._scored.get(sensor, -2)
+            if place is None or measured[place] or batch.step <= last:
+                continue
+            self.bounds.values += 1
+            self.bounds.held += abs(float(output.mean[place]) - value) <= float(output.bound[place])
+            if batch.step != last + 1:
+                self.bounds.began[batch.edge, batch.step] += 1
+            self._scored[sensor] = batch.step
+
+
+def accuse_change(before: Owner, owner: Owner, tally: Tally, reason: str = "reason not known") -> None:
+    """A slot changed its owner without a cause.
+
+    Args:
+        reason: what the new owner noted as its reason.
+    """
+    tally.amiss(
+        "owner changes",
+        f"slot {owner.slot}: {before.node} -> {owner.node} (epoch {owner.epoch}, {reason}) at {owner.appended_us}, and "
+        "nothing was done to the owner",
+    )
