@@ -30,9 +30,7 @@ def ask(
     """
     wanted = _read(settings, workers, kinds)
     if auto == bool(wanted):
-        raise ScaleError(
-            f"found {'--auto beside them' if auto else 'none'}, expected --workers or --type, or --auto alone"
-        )
+        raise ScaleError(f"found {'both' if auto else 'none'}, expected --workers or --type, or --auto alone")
     asked = Workers(as_configured=auto, count=wanted, by=OPERATOR)
     write_plan(settings, {"workers": Plan(version=VERSION, workers=asked)})
     if auto:
