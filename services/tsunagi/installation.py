@@ -30,6 +30,10 @@ def import_path(before: str | None) -> str:
     return os.pathsep.join(dict.fromkeys(paths))
 
 
+DISTRIBUTION = "tsunagi-stream"
+"""The name under which pip installs Tsunagi; `tsunagi` is another project's."""
+
+
 def missing(extra: str) -> str:
     """Return what brings the packages of an extra of the distribution, for messages."""
-    return f"run `{SETUP}`" if CHECKOUT is not None else f"run `pip install 'tsunagi-stream[{extra}]'`"
+    return f"run `{SETUP}`" if CHECKOUT is not None else f"run `pip install '{DISTRIBUTION}[{extra}]'`"

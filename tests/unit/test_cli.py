@@ -11,8 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.fuzz import odd
 from tsunagi import __version__
-from tsunagi.cli import CONFIG_VARIABLE, cli, main
+from tsunagi.cli import cli, main
+from tsunagi.runtime.settings import CONFIG_VARIABLE
 
 COMMANDS = (
     "edge",
@@ -39,14 +41,15 @@ def test_help_names_every_command() -> None:
         assert CliRunner().invoke(cli, [name, "--help"]).exit_code == 0
 
 
-def helps(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the help of a group and of every command below it."""
-    yield CliRunner().invoke(cli, [*path, "--help"]).output
+def helps(group: click.Group, path: tuple[str, ...] = (), width: int = 80) -> Iterator[str]:
+    """Yield the help of a group and of every command below it, as a terminal of this width shows it."""
+    yield CliRunner().invoke(cli, [*path, "--help"], prog_name="tsunagi", terminal_width=width).output
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
-            yield from helps(command, (*path, name))
+            yield from helps(command, (*path, name), width)
         else:
-            yield CliRunner().invoke(cli, [*path, name, "--help"]).output
+            shown = CliRunner().invoke(cli, [*path, name, "--help"], prog_name="tsunagi", terminal_width=width)
+            yield shown.output
 
 
 def test_help_keeps_its_lines() -> None:
@@ -56,11 +59,28 @@ def test_help_keeps_its_lines() -> None:
     assert "\n  tsunagi scaler scale --auto\n" in "".join(texts)
 
 
+def test_every_page_of_help_fits_80_columns_and_cuts_no_sentence() -> None:
+    lines = [line for text in helps(cli) for line in text.splitlines()]
+    assert not [line for line in lines if len(line) > 80 or "..." in line.replace("[ARGS]...", "")]
+
+
+def test_every_option_says_what_it_is() -> None:
+    for path, command in odd.commands():
+        assert command.help, path
+        assert command.help.splitlines()[0].endswith("."), path
+        for param in command.params:
+            if isinstance(param, click.Option):
+                assert len((param.help or "").split()) > 2, (path, param.opts)
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = ("numpy", "pyspark", "confluent_kafka", "pydantic", "rich")
-    code = f"import sys, tsunagi.cli; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"""import sys
+from tsunagi.cli import cli
+cli.main(["--help"], standalone_mode=False)
+print([name for name in {heavy!r} if name in sys.modules])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,4 @@
-"""What commands do besides calling one service: the top layer, which may import all others."""
+"""The commands of `tsunagi`, one thin module a group. They are the top layer: nothing below imports them.
+
+A module here is imported by every command line, so a command imports what it needs when it runs.
+"""

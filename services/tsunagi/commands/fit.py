@@ -3,15 +3,64 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.estimation import FitReport
-from tsunagi.recovery.fit import IN_MEMORY_BYTES, fit_history
-from tsunagi.recovery.history import list_history
-from tsunagi.recovery.model import Model
-from tsunagi.recovery.progress import Tell, silent
-from tsunagi.runtime.sensors import SensorTable
-from tsunagi.runtime.settings import Settings
+import click
+
+from tsunagi.commands.options import FILE, Number, Output
+
+if TYPE_CHECKING:
+    from tsunagi.recovery.estimation import FitReport
+    from tsunagi.recovery.model import Model
+    from tsunagi.recovery.progress import Tell
+    from tsunagi.runtime.sensors import SensorTable
+    from tsunagi.runtime.settings import Settings
+
+_PERIOD = "Period of the profile, such as 144 or 24h; auto looks for one. A profile stays only if it predicts better."
+_SAMPLE = "Steps at the end on which Spark searches the structure [default: 256 MiB of them]."
+
+
+@click.command()
+@click.argument("history", type=click.Path(exists=True, path_type=Path))
+@click.option("--sensors", type=FILE, help="Sensors table [default: the configured one].")
+@click.option(
+    "--rows", default=1.0, type=Number(0, 1, min_open=True), help="Share of the rows, from the first, to fit to."
+)
+@click.option("--period", default="auto", metavar="STEPS|DURATION|auto|none", help=_PERIOD)
+@click.option("--spark/--in-memory", default=None, help="Where to fit [default: Spark past 512 MiB of readings].")
+@click.option("--sample", type=click.IntRange(12, 10**9), metavar="STEPS", help=_SAMPLE)
+@click.option("--out", type=Output(), required=True, help="File to which the model is written.")
+def fit(
+    history: Path, sensors: Path | None, rows: float, period: str, spark: bool | None, sample: int | None, out: Path
+) -> None:
+    """Fit a recovery model to a history of readings.
+
+    HISTORY is a CSV or Parquet file, or a directory of such files. It has a column for each sensor, where an empty cell
+    or null means no reading, and may have a column `time` (ISO 8601 or timestamps with a zone, or epoch seconds). If
+    the times are about [steps] interval_s apart, the profile of the model is in phase with the running system, and gaps
+    count as missing steps. Spark ([spark] master) sums the history in one pass; its workers must see the same files
+    and [spark] checkpoint. More: docs/recovery-model.md
+
+    \b
+    tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin
+    tsunagi fit /history --period 24h --out out/model.bin
+    docker-compose run --rm --no-deps spark \\
+      fit data/history --spark --out /models/model.bin
+    """
+    from tsunagi.recovery.fit import summary
+    from tsunagi.runtime.sensors import read_sensors
+    from tsunagi.runtime.settings import load
+
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    settings = load()
+    table = read_sensors(sensors or settings.sensors)
+    model, report = fit_anywhere(settings, history, table, rows, period, spark=spark, sample=sample, tell=tell)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    click.echo(f"{out}: {len(model)} sensors, sha256 {model.save(out)}")
+    for line in summary(model, report, settings.steps):
+        click.echo(line)
 
 
 def fit_anywhere(
@@ -23,27 +72,33 @@ def fit_anywhere(
     *,
     spark: bool | None = None,
     sample: int | None = None,
-    tell: Tell = silent,
+    tell: Tell = lambda _line: None,
 ) -> tuple[Model, FitReport]:
     """Fit a model in memory, or through Spark.
 
     Args:
         rows: share of the rows from the start, in (0, 1].
-        spark: where; None = through Spark if the readings take more than `IN_MEMORY_BYTES`.
+        spark: whether to fit through Spark; None = if the readings take more than `IN_MEMORY_BYTES`.
         sample: see `tsunagi_spark.fit.fit_history`.
-        tell: is told how far it is.
+        tell: takes each line of progress.
 
     Raises:
-        ModelError: naming file and line, what was found and expected; or Spark is not installed.
+        ModelError: the history cannot be used (the message names file and line, what was found and what was expected),
+            or Spark is not installed.
     """
+    from tsunagi.installation import missing
+    from tsunagi.recovery.errors import ModelError
+    from tsunagi.recovery.fit import IN_MEMORY_BYTES, fit_history
+    from tsunagi.recovery.history import list_history
+
     size = list_history(path).size_bytes * rows
     if spark is False or (spark is None and size <= IN_MEMORY_BYTES):
         return fit_history(path, table, settings.steps, rows, period, tell=tell)
     try:
-        from tsunagi_spark.fit import fit_history as through_spark  # noqa: PLC0415 - pulls in Spark, which a small fit does not need
+        from tsunagi_spark.fit import fit_history as through_spark
     except ImportError as error:
         raise ModelError(
-            f"{path}: about {size / 2**20:.0f} MiB of readings are fitted through Spark, but {error.name} is not "
-            "installed here: use the image tsunagi-spark"
+            f"{path}: about {size / 2**20:.0f} MiB of readings are fitted through Spark, but Python's module "
+            f"{error.name} is not installed here; {missing('spark')}, or use the image tsunagi-spark"
         ) from None
     return through_spark(settings, path, table, share=rows, period=period, sample=sample, tell=tell)

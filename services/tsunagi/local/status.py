@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tsunagi.local.fleet import Fleet
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, RESULTS, TUPLES, LogError
@@ -18,6 +20,14 @@ from tsunagi.system.topics import tool_log
 
 _LISTEN_S = 0.6
 _CONNECT_S = 15.0
+_SLOTS = {
+    "slots": ("slot", "owner", "epoch", "offset", "lag", "step"),
+    "secondaries": ("slot", "secondary", "behind", "B", "Spark"),
+}
+_NODES = {"nodes": ("node", "role", "process", "heartbeat", "metrics"), "slots of the nodes": ("node", "slots")}
+_LIST_WIDTH = 20
+"""Columns of the terminal that a list of slots needs at least; beyond them it goes on in the next line."""
+_LEFT = frozenset({"owner", "secondary", "node", "role", "process", "slots"})
 
 
 def read_status(settings: Settings) -> dict[str, Any]:
@@ -121,6 +131,7 @@ def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
             "node": node,
             "role": beat.message.role,
             "pid": beat.message.pid,
+            "host": beat.message.metrics_host,
             "age_s": round(beat.age_s(now_us), 2),
             "leaving": beat.message.leaving,
             "metrics_port": beat.message.metrics_port,
@@ -133,10 +144,8 @@ def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
 
 def spark_line(job: Mapping[str, Any]) -> str:
     """Say in one line where the job stands, and what holds the results up."""
-    text = (
-        f"Spark: batch {job['batch']} took {job['batch_s']:.2f} s, results {job['latency_s']:.2f} s after their input"
-    )
-    text += f"; order {job['order']}" + (f" ({job['cut']} groups cut)" if job["cut"] else "")
+    text = f"Spark: batch {job['batch']} took {job['batch_s']:.2f} s, results {job['latency_s']:.2f} s after their "
+    text += f"input; order {job['order']}" + (f" ({job['cut']} groups cut)" if job["cut"] else "")
     text += f"; frontier at step {job['frontier']}"
     if job["behind_s"]:
         text += f", {job['behind_s']:g} s behind the newest slot ({job['carried']} rows wait)"
@@ -150,38 +159,61 @@ def spark_line(job: Mapping[str, Any]) -> str:
 
 
 def print_status(status: Mapping[str, Any], console: Console) -> None:
-    """Print it as tables."""
-    slots = Table(title="slots", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("slot", "owner", "epoch", "offset", "lag", "step", "secondary", "behind", "B", "Spark behind"):
-        slots.add_column(name, justify="left" if name in ("owner", "secondary") else "right", no_wrap=True)
+    """Print it as tables and sentences, of which nothing is cut, however narrow the console is."""
+    _print_tables(_SLOTS, [_slot_row(item) for item in status["slots"]], console)
     for item in status["slots"]:
-        secondary = item["secondary"] or "[red]none[/red]"
         if item["secondary"] and not item["secondary_ready"]:
-            secondary += f" (not ready: {item['secondary_reason']})"
-        owner = (item["slot"], item["owner"] or "[red]none[/red]", item["epoch"], item["position"], item["lag"])
-        others = (item["step"], secondary, item["secondary_lag"], item["batch_size"] or "inf", item["spark_lag"])
-        slots.add_row(*(str(cell) for cell in owner + others))
-    console.print(slots)
-    for item in status["slots"]:
+            said = f": {item['secondary']} is not ready to take over: {item['secondary_reason']}"
+            console.print(Text.assemble((f"slot {item['slot']}", "yellow"), said))
         if item["declared"]:
-            console.print(f"[red]slot {item['slot']}[/red]: {item['declared']}")
+            console.print(Text.assemble((f"slot {item['slot']}", "red"), f": {item['declared']}"))
     if status["spark"]:
-        console.print(spark_line(status["spark"]) + "\n")
+        console.print(spark_line(status["spark"]) + "\n", markup=False)
     alive = {item["node"]: item["alive"] for item in status["processes"]}
-    nodes = Table(title="nodes", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("node", "role", "pid", "process", "heartbeat", "metrics port", "slots"):
-        nodes.add_column(name, justify="right" if name in ("pid", "heartbeat", "metrics port") else "left")
-    for item in status["nodes"]:
-        process = {True: "runs", False: "[red]dead[/red]", None: "elsewhere"}[alive.get(item["node"])]
-        heartbeat = "has left" if item["leaving"] else f"{item['age_s']:.1f} s ago"
-        held = ", ".join(f"{slot}: {role}" for slot, role in item["slots"].items())
-        port = str(item["metrics_port"] or "")
-        nodes.add_row(item["node"], item["role"], str(item["pid"]), process, heartbeat, port, held)
-    console.print(nodes)
+    _print_tables(_NODES, [_node_row(item, alive.get(item["node"])) for item in status["nodes"]], console)
     silent = [node for node in alive if node not in {item["node"] for item in status["nodes"]}]
     if silent:
-        console.print(
-            "no heartbeat yet: " + ", ".join(f"{node} ({'runs' if alive[node] else 'dead'})" for node in silent)
-        )
+        said = ", ".join(f"{node} ({'runs' if alive[node] else 'dead'})" for node in silent)
+        console.print(f"no heartbeat yet: {said}", markup=False)
     blocks = ", ".join(f"partition {p}: {end}" for p, end in status["results"].items())
     console.print(f"results: {blocks} records; late: {status['late']}; dead letters: {status['dead_letters']}")
+
+
+def _slot_row(item: Mapping[str, Any]) -> dict[str, Text]:
+    owner, secondary = (Text(item[role] or "none", "" if item[role] else "red") for role in ("owner", "secondary"))
+    numbers = {"slot": item["slot"], "epoch": item["epoch"], "offset": item["position"], "lag": item["lag"]}
+    numbers |= {"step": item["step"], "behind": item["secondary_lag"], "B": item["batch_size"] or "inf"}
+    numbers |= {"Spark": item["spark_lag"]}
+    return {name: Text(str(value)) for name, value in numbers.items()} | {"owner": owner, "secondary": secondary}
+
+
+def _node_row(item: Mapping[str, Any], alive: bool | None) -> dict[str, Text]:  # noqa: FBT001 - None = no pid file here
+    host = f"{item['host']} " if item["host"] and alive is None else ""
+    process = Text(f"{host}pid {item['pid']}") + Text(" dead" if alive is False else "", "red")
+    heartbeat = "has left" if item["leaving"] else f"{item['age_s']:.1f} s ago"
+    roles = sorted({*item["slots"].values()})
+    held = (", ".join(slot for slot, role in item["slots"].items() if role == wanted) for wanted in roles)
+    slots = "; ".join(f"{role} {numbers}" for role, numbers in zip(roles, held, strict=True))
+    plain = {"node": item["node"], "role": item["role"], "heartbeat": heartbeat, "slots": slots}
+    plain["metrics"] = str(item["metrics_port"] or "")
+    return {name: Text(value) for name, value in plain.items()} | {"process": process}
+
+
+def _print_tables(layout: Mapping[str, Sequence[str]], rows: Sequence[Mapping[str, Text]], console: Console) -> None:
+    """Print rows as one table, or as several where the console is too narrow for one.
+
+    Args:
+        layout: title -> headings of each of the several tables; the first table's title is that of the one.
+    """
+    title, every = next(iter(layout)), list(dict.fromkeys(itertools.chain(*layout.values())))
+    widths = {heading: max([len(heading), *(row[heading].cell_len for row in rows)]) for heading in every}
+    widths["slots"] = min(widths.get("slots", 0), _LIST_WIDTH)
+    fits = sum(widths[heading] + 1 for heading in every) < console.width
+    for part, headings in ({title: every} if fits else layout).items():
+        table = Table(title=part, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+        for heading in headings:
+            side: Literal["left", "right"] = "left" if heading in _LEFT else "right"
+            table.add_column(heading, justify=side, overflow="fold", no_wrap=fits and heading != "slots")
+        for row in rows:
+            table.add_row(*(row[heading] for heading in headings))
+        console.print(table)

@@ -30,7 +30,7 @@ def ask(
     """
     wanted = _read(settings, workers, kinds)
     if auto == bool(wanted):
-        raise ScaleError("expected --workers or --type, or --auto alone")
+        raise ScaleError(f"found {'both' if auto else 'none'}, expected --workers or --type, or --auto alone")
     asked = Workers(as_configured=auto, count=wanted, by=OPERATOR)
     write_plan(settings, {"workers": Plan(version=VERSION, workers=asked)})
     if auto:
@@ -51,8 +51,8 @@ def _read(settings: Settings, workers: int | None, kinds: Sequence[str]) -> dict
         if kind not in known:
             raise ScaleError(f"--type: found {kind!r}, expected one of {', '.join(sorted(known))} ([scaler.sizes])")
         if kind in wanted:
-            raise ScaleError(f"--type: found {kind!r} twice, or with --workers")
+            raise ScaleError(f"--type: found {kind!r} twice, or with --workers, expected it once")
         wanted[kind] = int(number)
     if LOCAL in wanted and not sum(wanted.values()):
-        raise ScaleError("found no worker at all, expected one at least")
+        raise ScaleError("--workers, --type: found no worker at all, expected one at least")
     return wanted

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tsunagi.local.fleet import Fleet
-from tsunagi.local.status import print_status
 from tsunagi.local.up import System, died, local_broker, worker_names
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import ACKS, HEARTBEATS, TOPICS
@@ -112,54 +109,3 @@ def test_a_death_is_explained_by_the_end_of_the_log(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text('{"event": "started"}\nplain text\n{"event": "failed", "exception": "ValueError: x"}\n')
     assert died(tmp_path, "gw-1").splitlines()[1:] == ["  started", "  plain text", "  failed ValueError: x"]
-
-
-def test_the_status_table(settings: Settings) -> None:
-    slot = {
-        "slot": 0, "owner": "gw-1", "epoch": 3, "position": 10, "end": 12, "lag": 2, "step": 5, "secondary": "",
-        "batch_size": 0, "secondary_ready": False, "secondary_reason": "nobody stands by", "secondary_lag": 12,
-        "recovered_end": 4, "spark_lag": 1, "declared": "generation 7 begins at offset 9",
-    }  # fmt: skip
-    node = {
-        "node": "gw-1",
-        "role": "worker",
-        "pid": 7,
-        "age_s": 0.1,
-        "leaving": False,
-        "metrics_port": 99,
-        "slots": {"0": "primary"},
-    }
-    status = {
-        "slots": [slot],
-        "spark": {
-            "batch": 7,
-            "batch_s": 0.31,
-            "latency_s": 0.42,
-            "frontier": 12,
-            "newest": 17,
-            "behind_s": 10.0,
-            "held_by": [1],
-            "left_behind": [2],
-            "carried": 40,
-            "order": "optimised",
-            "cut": 1,
-            "fault": "recovered/1: the topic was made anew",
-        },
-        "nodes": [node],
-        "processes": [{"node": "gw-1", "alive": True}, {"node": "spark", "alive": False}],
-        "results": {"0": 5},
-        "late": 0,
-        "dead_letters": 1,
-    }
-    output = io.StringIO()
-    print_status(status, Console(file=output, width=160))
-    text = output.getvalue()
-    assert "gw-1" in text
-    assert "none" in text
-    assert "no heartbeat yet: spark (dead)" in text
-    assert "dead letters: 1" in text
-    words = " ".join(text.split())
-    assert "batch 7 took 0.31 s, results 0.42 s after their input; order optimised (1 groups cut)" in words
-    assert "frontier at step 12, 10 s behind the newest slot (40 rows wait); waiting for slot 1" in words
-    assert "left behind: slot 2; not the log that it knew: recovered/1: the topic was made anew" in words
-    print_status(status | {"spark": {}}, Console(file=output, width=160))

@@ -1,11 +1,7 @@
-import csv
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from tests.unit.recovery.fields import spatial_field
-from tsunagi.cli import cli
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.explore import Scenario, draw, explore
 from tsunagi.recovery.filter import Recovery
@@ -71,36 +67,6 @@ def test_refusals(fleet):
         explore(model, edges[:3])
     with pytest.raises(ModelError, match="slots: found 81"):
         explore(model, edges, slots=(81,))
-
-
-@pytest.mark.slow
-def test_the_command(fleet, tmp_path, monkeypatch):
-    model, edges = fleet
-    model.save(tmp_path / "a.model")
-    table = "".join(f"{name},{edge}\n" for name, edge in zip(model.names, edges, strict=True))
-    (tmp_path / "sensors.csv").write_text(f"sensor,edge\n{table}", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    command = [
-        "recovery",
-        "explore",
-        "--model",
-        "a.model",
-        "--sensors",
-        "sensors.csv",
-        "--slots",
-        "1,4",
-        "--cap",
-        "0,9",
-    ]
-    found = CliRunner().invoke(cli, [*command, "--eps", "0.5", "--draws", "5", "--out", "t.csv", "--picture", "t.png"])
-    assert found.exit_code == 0, found.output
-    assert "satisfied" in found.output
-    rows = list(csv.DictReader((tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()))
-    assert [(row["slots"], row["cap"]) for row in rows] == [("1", "0"), ("1", "9"), ("4", "0"), ("4", "9")]
-    assert (tmp_path / "t.png").stat().st_size > 1000
-    wrong = CliRunner().invoke(cli, [*command, "--eps", "much"])
-    assert wrong.exit_code == 2
-    assert "much" in wrong.output
 
 
 @pytest.mark.slow

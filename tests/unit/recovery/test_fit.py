@@ -1,5 +1,4 @@
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi.commands.fit import fit_anywhere
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
 from tsunagi.recovery.filter import Recovery
@@ -15,7 +13,7 @@ from tsunagi.recovery.fit import fit_history, read_history, summary, windows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import EXACT
 from tsunagi.runtime.sensors import Sensor, SensorTable, place, read_sensors
-from tsunagi.runtime.settings import Settings, Steps
+from tsunagi.runtime.settings import Steps
 
 DATA = Path(__file__).parents[3] / "data"
 NAN = math.nan
@@ -280,16 +278,3 @@ def test_readings_past_all_measure_are_left_out(tmp_path, small):
     file.write_text("\n".join(lines))
     model, _ = fit_history(file, table, Steps())
     assert model.about["outside_range"] == 3
-
-
-@pytest.mark.slow
-def test_large_histories_go_through_spark_and_it_is_said_where_there_is_none(small, monkeypatch):
-    file, table = small
-    settings = Settings()
-    plain, _ = fit_anywhere(settings, file, table, 1.0, "none")
-    assert plain.identity == fit_history(file, table, settings.steps)[0].identity
-    monkeypatch.setattr("tsunagi.recovery.fit.IN_MEMORY_BYTES", 100)
-    monkeypatch.setitem(sys.modules, "tsunagi_spark.fit", None)
-    with pytest.raises(ModelError, match=r"small\.csv: about 0 MiB of readings are fitted through Spark, but spark"):
-        fit_anywhere(settings, file, table, 1.0, "none")
-    assert fit_anywhere(settings, file, table, 1.0, "none", spark=False)[0].identity == plain.identity

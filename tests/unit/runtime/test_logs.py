@@ -4,24 +4,9 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-import structlog
-
 from tsunagi.runtime import logs
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
 
 
 class Terminal(io.StringIO):

@@ -15,13 +15,13 @@ from py4j.protocol import Py4JError
 
 from tests.fuzz import odd
 from tsunagi.cli import cli, main
+from tsunagi.commands.options import Output
 from tsunagi.installation import import_path
 from tsunagi.runtime import settings
 from tsunagi.runtime.explain import FAILED, REFUSED, explain
-from tsunagi.runtime.options import Output
 from tsunagi.runtime.settings import ConfigError, load
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)

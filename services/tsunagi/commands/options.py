@@ -1,0 +1,78 @@
+"""Options that several commands share, and types of options that refuse at once what would only fail later."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+SEED = click.IntRange(0, 2**63 - 1)
+ROUNDS = click.IntRange(1, 1_000_000)
+
+
+class Number(click.FloatRange):
+    """A number between two ends. It is neither infinite nor NaN, both of which a plain range lets pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
+
+
+DURATION = Number(0, 1e9)
+"""Seconds: what the system's timers take."""
+
+SLOTS = click.option("--slot", "slots", type=int, multiple=True, help="Only this slot; may be given more than once.")
+
+
+def seconds(option: str, default: float, text: str) -> Callable[[F], F]:
+    """Return an option that takes a duration in seconds."""
+    return click.option(option, default=default, type=DURATION, metavar="SECONDS", help=text)
+
+
+def serve(name: str, module: str, *arguments: object, **options: object) -> None:
+    """Run `module.run(settings, *arguments, **options)` as the service `name`, and end with its exit code.
+
+    The module is imported after the settings have been read, so that an error in them shows at once.
+    """
+    from tsunagi.runtime import loop
+
+    loop.serve(name, lambda settings: importlib.import_module(module).run(settings, *arguments, **options))
+
+
+def config_file() -> Path | None:
+    """Return the configuration file that the processes started by a command shall read; None = as they would."""
+    from tsunagi.runtime.settings import CONFIG_VARIABLE
+
+    named = os.environ.get(CONFIG_VARIABLE)
+    return Path(named) if named else None
+
+
+class Output(click.Path):
+    """A file to write. Whether it can be written is tried before the work, and its present content stays until then."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(str(super().convert(value, param, ctx)))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            there = path.exists()
+            if there and not path.is_file():
+                self.fail(f"{path}: found no regular file, expected one that can be written anew.", param, ctx)
+            with path.open("ab"):
+                pass
+            if not there:
+                path.unlink()
+        except OSError as error:
+            self.fail(f"{path}: cannot be written: {error.strerror}.", param, ctx)
+        return path

@@ -1,0 +1,157 @@
+"""`tsunagi status` says who does what, and cuts no name and no number, however narrow the terminal is."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tsunagi.local.status import print_status
+
+SPARK = {
+    "batch": 7,
+    "batch_s": 0.31,
+    "latency_s": 0.42,
+    "frontier": 12,
+    "newest": 17,
+    "behind_s": 10.0,
+    "held_by": [1],
+    "left_behind": [2],
+    "carried": 40,
+    "order": "optimised",
+    "cut": 1,
+    "fault": "recovered/1: the topic was made anew",
+}
+
+
+def slot(number: int, **fields: object) -> dict[str, Any]:
+    plain = {
+        "slot": number, "owner": "gw-1", "epoch": 3, "position": 10, "end": 12, "lag": 2, "step": 5, "secondary": "",
+        "batch_size": 0, "secondary_ready": False, "secondary_reason": "nobody stands by", "secondary_lag": 12,
+        "recovered_end": 4, "spark_lag": 1, "declared": "",
+    }  # fmt: skip
+    return plain | fields
+
+
+def node(name: str, **fields: object) -> dict[str, Any]:
+    plain = {
+        "node": name, "role": "worker", "pid": 7, "host": "", "age_s": 0.1, "leaving": False, "metrics_port": 99,
+        "slots": {"0": "primary"},
+    }  # fmt: skip
+    return plain | fields
+
+
+def whole(**fields: object) -> dict[str, Any]:
+    plain = {"slots": [], "spark": {}, "nodes": [], "processes": [], "results": {"0": 5}, "late": 0, "dead_letters": 1}
+    return plain | fields
+
+
+def shown(status: dict[str, Any], width: int) -> str:
+    output = io.StringIO()
+    print_status(status, Console(file=output, width=width))
+    return output.getvalue()
+
+
+def test_the_status_table() -> None:
+    status = whole(
+        slots=[slot(0, declared="generation 7 begins at offset 9")],
+        spark=SPARK,
+        nodes=[node("gw-1")],
+        processes=[{"node": "gw-1", "alive": True}, {"node": "spark", "alive": False}],
+    )
+    text = shown(status, 160)
+    assert "gw-1" in text
+    assert "none" in text
+    assert "no heartbeat yet: spark (dead)" in text
+    assert "dead letters: 1" in text
+    assert "slot 0: generation 7 begins at offset 9" in text
+    words = " ".join(text.split())
+    assert "batch 7 took 0.31 s, results 0.42 s after their input; order optimised (1 groups cut)" in words
+    assert "frontier at step 12, 10 s behind the newest slot (40 rows wait); waiting for slot 1" in words
+    assert "left behind: slot 2; not the log that it knew: recovered/1: the topic was made anew" in words
+    assert "Spark: batch" not in shown(status | {"spark": {}}, 160)
+
+
+LARGE = whole(
+    slots=[
+        slot(
+            number,
+            owner=f"gateway-{number % 10 + 10}",
+            epoch=1234,
+            position=98_765_432,
+            lag=87_654,
+            step=1_234_567,
+            secondary=f"gateway-{(number + 1) % 10 + 10}",
+            secondary_ready=number != 7,
+            secondary_reason="its [standby] batch_size differs from the owner's: found 1, expected 500",
+            secondary_lag=76_543,
+            batch_size=54_321,
+            spark_lag=65_432,
+        )
+        for number in range(20)
+    ],
+    spark=SPARK,
+    nodes=[
+        node(f"gateway-{number}", pid=1, host="3f2a9c81d0e4", metrics_port=45_678,
+             slots={str(at): "standby" if at % 2 else "primary" for at in range(20)})
+        for number in range(10, 20)
+    ] + [node("edge-of-the-northern-district", role="edge", host="edge-7d4cf7b9f8-abcde.factory.example", slots={})],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_is_cut(width: int) -> None:
+    text = shown(LARGE, width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    words = text.split()
+    for heading in ("slot", "owner", "epoch", "offset", "lag", "step", "secondary", "behind", "B", "Spark"):
+        assert heading in words
+    for heading in ("node", "role", "process", "heartbeat", "metrics", "slots"):
+        assert heading in words
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    for number in range(20):
+        first = f"{number} gateway-{number % 10 + 10} 1234 98765432 87654 1234567"
+        second = f"gateway-{(number + 1) % 10 + 10} 76543 54321 65432"
+        wanted = [f"{first} {second}"] if width >= 80 else [first, f"{number} {second}"]
+        assert not [line for line in wanted if line not in lines]
+    for whole_word in ("edge-of-the-northern-district", "98765432", "45678", "gateway-17"):
+        assert whole_word in words
+    assert "slot 7: gateway-18 is not ready to take over: its [standby] batch_size differs" in " ".join(words)
+
+
+def test_at_80_columns_a_slot_is_one_line() -> None:
+    text = shown(whole(slots=[slot(17, owner="gateway-17", secondary="gateway-18", secondary_ready=True)]), 80)
+    assert "17 gateway-17 3 10 2 5 gateway-18 12 inf 1" in [" ".join(line.split()) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("width", [30, 60, 80])
+def test_a_name_longer_than_the_terminal_goes_on_in_the_next_line(width: int) -> None:
+    name = "".join(chr(ord("a") + at % 26) for at in range(100))
+    text = shown(whole(slots=[slot(0, owner=name)], nodes=[node(name)]), width)
+    assert "…" not in text
+    letters = "".join(char for char in text if char.islower())
+    assert max(map(len, text.splitlines())) <= width
+    assert all(letter * 2 in "".join(sorted(letters)) for letter in set(name))
+
+
+def test_a_process_is_told_by_its_pid_here_and_by_its_host_elsewhere() -> None:
+    status = whole(
+        nodes=[node("gw-1", host="here"), node("gw-2", host="here"), node("gw-3", host="3f2a9c81d0e4"), node("gw-4")],
+        processes=[{"node": "gw-1", "alive": True}, {"node": "gw-2", "alive": False}],
+    )
+    lines = {
+        line.split()[0]: " ".join(line.split()[2:]) for line in shown(status, 80).splitlines() if " worker " in line
+    }
+    assert lines["gw-1"].startswith("pid 7 0.1 s ago")
+    assert lines["gw-2"].startswith("pid 7 dead 0.1 s ago")
+    assert lines["gw-3"].startswith("3f2a9c81d0e4 pid 7 0.1 s ago")
+    assert lines["gw-4"].startswith("pid 7 0.1 s ago")
+
+
+def test_what_looks_like_markup_is_shown_as_it_is() -> None:
+    text = shown(whole(slots=[slot(0, declared="[slots] count: found [red]3", owner="[bold]x")]), 80)
+    assert "[slots] count: found [red]3" in text
+    assert "[bold]x" in text
