@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
+from importlib.util import find_spec
 from itertools import chain
 
 import numpy as np
 import structlog
 
 from tsunagi.edge.service import Edge
+from tsunagi.installation import missing
+from tsunagi.operator_names import PipelineError
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.log import CONTEXTS, PLAN, RECOVERED, RESULTS, TOPICS, TUPLES
@@ -53,8 +56,11 @@ def run_in_memory(settings: Settings, table: SensorTable) -> tuple[MemoryLog, Co
 
     Raises:
         SourceError, SensorsError, OperatorError, ModelError: what was given cannot be used.
+        PipelineError: the extra `spark` of the distribution is not installed.
         OperatorFailedError: an operator of one's own failed; the row is named if it fails on that row alone.
     """
+    if settings.query.mode == "steps" and find_spec("pyarrow") is None:
+        raise PipelineError(f"results are ordered with pyarrow, which is not installed here; {missing('spark')}")
     clock = ManualClock(settings.source.origin_us - round(LEAD_S * 1e6))
     slots = settings.slots.count
     log = MemoryLog(clock, dict.fromkeys(TOPICS, 1) | dict.fromkeys((TUPLES, RECOVERED, CONTEXTS), slots))

@@ -292,6 +292,13 @@ def test_what_cannot_be_used_is_told(source: Any, options: dict[str, Any], error
         ts.Pipeline(source, **options).run(memory=True)
 
 
+def test_without_the_extra_that_orders_results_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsunagi.memory.find_spec", lambda _: None)
+    with pytest.raises(ts.PipelineError, match="pyarrow, which is not installed here; run `"):
+        run(counting())
+    assert run(counting(2), query={"mode": "tuples"}) != []
+
+
 def test_a_file_without_an_end_is_no_source_in_memory(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("a\n1\n")
     with pytest.raises(ts.PipelineError, match="found repeat = true"):

@@ -28,6 +28,7 @@ from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import EXACT
+from tsunagi.runtime.times import in_range
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.frames import Frame, OperatorError, Run
 from tsunagi.slot.recover import Recover
@@ -49,7 +50,8 @@ class OperatorFailedError(RuntimeError):
     unforeseen = True
 
     def __init__(self, operator: str, frame: Frame, detail: str, row: str = "") -> None:
-        time = datetime.fromtimestamp(frame.event_time_us / 1e6, UTC).isoformat()
+        time_us = frame.event_time_us
+        time = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat() if in_range(time_us) else f"{time_us} us"
         place = f"step {frame.step}, event time {time}" + (f", {row}" if row else "")
         super().__init__(f"operator {operator}: {place}: {detail}")
         self.operator, self.frame, self.detail = operator, frame, detail
