@@ -78,7 +78,9 @@ class Pipeline:
         if isinstance(source, Mapping):
             self._tables["source"] = dict(source)
             if source.get("kind", "csv") == "csv":
-                self._readings = Path(source.get("path", ""))
+                if not source.get("path"):
+                    raise PipelineError(f"source: found {source!r}, expected a path, or the kind of a live source")
+                self._readings = Path(source["path"])
         elif isinstance(source, str | Path):
             self._readings = Path(source)
         elif isinstance(source, Iterable):

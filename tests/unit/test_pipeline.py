@@ -250,6 +250,7 @@ TABLE = [{"sensor": "a", "edge": "e"}]
         ([], {}, ts.PipelineError, "source: found no rows, expected at least one"),
         (iter(()), {}, ts.PipelineError, "source: found no rows"),
         (3, {}, ts.PipelineError, "source: found 3, expected a file, rows, or a mapping"),
+        ({"speed": 2.0}, {}, ts.PipelineError, "found {'speed': 2.0}, expected a path, or the kind of a live source"),
         ([3], {}, ts.PipelineError, "source, row 1: found 3, expected a mapping"),
         ([{"a": 1}, {"a": "x"}], {}, ts.PipelineError, "source, row 2: a: found 'x', expected a number or None"),
         ("nowhere.csv", {}, ts.PipelineError, "nowhere.csv: cannot be read: No such file"),
