@@ -58,9 +58,11 @@ class Running(Results):
 
     def close(self) -> None:
         if not self._closed:
-            super().close()
             atexit.unregister(self.close)
-            self._system.stop(broker=self._own_broker)
+            try:
+                super().close()
+            finally:
+                self._system.stop(broker=self._own_broker)
 
     def _read(self, *, follow: bool, groups: Sequence[str]) -> Iterator[Row]:
         steps = self.settings.query.mode == "steps"
