@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tsunagi import Pipeline
 
 EDGES = 2
 
@@ -67,6 +71,12 @@ def generate(about: str, make: Callable[[Path, int, np.random.Generator], None])
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--out", type=Path, required=True, help="directory to write into")
     parser.add_argument("--rows", type=int, default=3000, help="rows of the CSV [3000]")
+    parser.add_argument("--run", action="store_true", help="run it in this process too, and print its results")
     parser.add_argument("--seed", type=int, default=1, help="of the data [1]")
     options = parser.parse_args()
     make(options.out, options.rows, np.random.default_rng(options.seed))
+    if options.run:
+        settings = tomllib.loads((options.out / "tsunagi.toml").read_text(encoding="utf-8"))
+        source = settings.pop("source") | {"repeat": False}
+        for row in Pipeline(source, **settings).run(memory=True):
+            sys.stdout.write(f"{row.time.isoformat()} {row.sensor} {row.value}\n")

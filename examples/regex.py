@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from examples.files import generate, write
-from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.operators import Frame, OperatorError, Stateless
+from tsunagi import Frame, Operator, OperatorError, SlotConfig
 
 MESSAGE_BYTES = 1024
 WORDS = ("rain", "train", "late", "station", "Tokyo", "crowd", "ok", "home", "again", "now", "stream", "quake")
@@ -35,7 +34,7 @@ def message(number: float) -> str:
     return " ".join(words)[:MESSAGE_BYTES]
 
 
-class Match(Stateless):
+class Match(Operator):
     """Keeps the messages in which `pattern` is found.
 
     Args:

@@ -8,17 +8,13 @@ the series goes on as it was, 1 = it is another one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from examples.files import generate, write
-from tsunagi.runtime.columns import pack_arrays, unpack_arrays
-from tsunagi.runtime.messages import EXACT
-from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.operators import Frame, OperatorError
+from tsunagi import Frame, Operator, OperatorError, Quality, SlotConfig, pack_arrays, unpack_arrays
 
 SENSORS = 12
 _LARGE = 1e100
@@ -34,7 +30,7 @@ def score(series: npt.NDArray[np.float64], window: int, columns: int, rank: int)
     return float(np.clip(1.0 - np.linalg.norm(before.T @ now), 0.0, 1.0))
 
 
-class Sst:
+class Sst(Operator):
     """Scores each sensor's last values, once there are enough.
 
     Args:
@@ -65,8 +61,8 @@ class Sst:
         if not len(rows):
             return ()
         zeros = np.zeros(len(rows))
-        exact = np.full(len(rows), EXACT, dtype=np.uint8)
-        return (replace(frame.keep(rows), mean=scores[rows], sd=zeros, quality=exact, bound=zeros),)
+        exact = np.full(len(rows), Quality.EXACT, dtype=np.uint8)
+        return (frame.keep(rows).replace(mean=scores[rows], sd=zeros, quality=exact, bound=zeros),)
 
     def _take(self, sensor: int, value: float) -> float:
         if not abs(value) < _LARGE:  # nor NaN: squares of it would not be finite

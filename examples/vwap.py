@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from examples.files import generate, write
-from tsunagi.runtime.columns import pack_arrays, unpack_arrays
-from tsunagi.runtime.messages import EXACT
-from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.operators import Frame, OperatorError
+from tsunagi import Frame, Operator, OperatorError, Quality, SlotConfig, pack_arrays, unpack_arrays
 
 VOLUMES = 1 << 24
 TICKS = 1 << 29
@@ -47,7 +43,7 @@ def unpack_trade(value: float) -> tuple[int, int] | None:
     return (ticks, volume) if ticks and volume else None
 
 
-class Vwap:
+class Vwap(Operator):
     """Gives, at each trade, the VWAP of the symbol's last `window` trades, once it has had so many."""
 
     def __init__(self, config: SlotConfig, *, window: int = 100) -> None:
@@ -63,8 +59,8 @@ class Vwap:
         if not len(rows):
             return ()
         zeros = np.zeros(len(rows))
-        exact = np.full(len(rows), EXACT, dtype=np.uint8)
-        return (replace(frame.keep(rows), mean=prices[rows], sd=zeros, quality=exact, bound=zeros),)
+        exact = np.full(len(rows), Quality.EXACT, dtype=np.uint8)
+        return (frame.keep(rows).replace(mean=prices[rows], sd=zeros, quality=exact, bound=zeros),)
 
     def _take(self, sensor: int, value: float) -> float:
         trade = unpack_trade(value)

@@ -38,7 +38,6 @@ import numpy.typing as npt
 
 from tests.bench import outcome, recovery_data
 from tests.bench.system import running, say, spread
-from tests.e2e.system import to_toml
 from tsunagi.local.fleet import Fleet
 from tsunagi.recovery.coverage import Coverage, worst_fifth
 from tsunagi.recovery.errors import ModelError
@@ -50,6 +49,7 @@ from tsunagi.runtime.columns import Floats, floats, octets, sensors
 from tsunagi.runtime.log import RECOVERED, TUPLES
 from tsunagi.runtime.messages import BOUNDED, EXACT, LogRecord, Recovered
 from tsunagi.runtime.settings import Settings, Steps
+from tsunagi.runtime.toml_text import to_toml
 from tsunagi.system import processes
 from tsunagi.system.topics import read_partition, tool_log
 

@@ -23,6 +23,7 @@ from tsunagi.local.fleet import Fleet
 from tsunagi.local.up import System
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.settings import Settings, load
+from tsunagi.runtime.toml_text import to_toml
 from tsunagi.system import processes
 from tsunagi.system.processes import Process
 from tsunagi.system.topics import quiet_log
@@ -33,23 +34,6 @@ _LEAD_S = 4.0
 _LOOK_S = 0.05
 _TAIL_LINES = 15
 _DOZEN = 12
-
-
-def to_toml(tables: Mapping[str, Any]) -> str:
-    """Write nested tables as TOML; a table inside a list, or inside a table, becomes an inline one."""
-    lines = [f"{key} = {_value(value)}" for key, value in tables.items() if not isinstance(value, Mapping)]
-    for name, table in tables.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
-    return json.dumps(value)
 
 
 class Rig:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.stream import STEPS, Inputs
-from tests.e2e.system import PATIENCE_S, Rig, to_toml
+from tests.e2e.system import PATIENCE_S, Rig
 from tests.e2e.verdict import validate
 from tsunagi.broker.broker import Broker
 from tsunagi.local.fleet import Fleet
@@ -21,6 +21,7 @@ from tsunagi.runtime.log import DEAD_LETTERS, LATE
 from tsunagi.runtime.outputs import Outputs
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings, load
+from tsunagi.runtime.toml_text import to_toml
 from tsunagi.system import processes
 from tsunagi.system.topics import quiet_log
 

@@ -27,7 +27,7 @@ KEPT = 10
 _armed = False
 
 
-class Killed(Exception):  # noqa: N818 - not an error: the fault itself
+class Killed(BaseException):
     """The process is gone, in the middle of whatever it did."""
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,21 +184,3 @@ def configuration(inputs: Inputs, out: Path, port: int, model: Path, origin_us: 
         "scaler": {"workers": WORKERS, "launcher": "none"},
         "source": {"path": str(inputs.data.resolve()), "speed": inputs.speed, "origin_us": origin_us},
     }
-
-
-def to_toml(tables: Mapping[str, Any]) -> str:
-    """Write nested tables of strings, numbers and truth values as TOML."""
-    plain = {key: value for key, value in tables.items() if not isinstance(value, Mapping)}
-    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
-    for name, table in tables.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{name}]", *(f"{key} = {_toml_value(value)}" for key, value in table.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: str | float | bool) -> str:  # noqa: FBT001 - a value, not a flag
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)  # its escapes are TOML's
-    return repr(value)

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from tsunagi.audit.evidence import Collected, read_placement
 from tsunagi.audit.truth import Truth, World, read_readings, windows
 from tsunagi.broker.checks import free_port
-from tsunagi.demo.inputs import DemoError, Inputs, configuration, prepare, to_toml
+from tsunagi.demo.inputs import DemoError, Inputs, configuration, prepare
 from tsunagi.demo.report import judge, summary, write_report
 from tsunagi.demo.stream import Noted, Schedule, StreamClock, stream
 from tsunagi.local.up import System
@@ -29,6 +29,7 @@ from tsunagi.recovery.progress import Tell
 from tsunagi.runtime import log
 from tsunagi.runtime.marked import DEMO, empty, mark
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi.runtime.toml_text import to_toml
 from tsunagi.system import processes
 from tsunagi.system.topics import read_topic, tool_log
 

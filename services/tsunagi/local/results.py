@@ -6,13 +6,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.outputs import open_results
-from tsunagi.runtime.results import Row
+from tsunagi.runtime.results import Block, Results, Row
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.system.topics import tool_log
@@ -45,10 +45,7 @@ def print_results(
     source = tool_log(settings, "results")
     with StopFlag() as stop, open_results(source, settings, table, from_now=from_now) as results:
         try:
-            read = results.merged if merged else results.blocks
-            for block in read(follow=follow, stopping=stop.is_set):
-                if groups and block.group not in groups:
-                    continue
+            for block in blocks_of(results, follow=follow, merged=merged, groups=groups, stopping=stop.is_set):
                 for row in block.rows(table):
                     write(row)
                 if follow:
@@ -58,6 +55,14 @@ def print_results(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if results.unreadable_count:
             sys.stderr.write(f"tsunagi: {results.unreadable_count} records of `{results.topic}` could not be read\n")
+
+
+def blocks_of(
+    results: Results, *, follow: bool, merged: bool, groups: Sequence[str], stopping: Callable[[], bool]
+) -> Iterator[Block]:
+    """Yield the blocks of some groups, or of all if none is named; see `Results.blocks` and `Results.merged`."""
+    read = results.merged if merged else results.blocks
+    return (block for block in read(follow=follow, stopping=stopping) if not groups or block.group in groups)
 
 
 def _writer(form: str, output: TextIO) -> Write:

@@ -50,9 +50,10 @@ def no_vain_starts(state: Path, name: str, clock: Callable[[], float] = time.mon
 
 def _cause(error: Exception) -> str:
     """Return the kind of an error, and where it arose; its message may differ each time."""
-    frames = traceback.extract_tb(error.__traceback__)
+    root = error.__cause__ if getattr(error, "unforeseen", False) and error.__cause__ is not None else error
+    frames = traceback.extract_tb(root.__traceback__)
     where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{where}"
+    return f"{type(root).__name__}{where}"
 
 
 def _read(file: Path) -> tuple[str, int]:

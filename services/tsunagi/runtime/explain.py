@@ -58,7 +58,8 @@ def explain(error: BaseException) -> Ending:
     """Return what is told of an error that ends a command."""
     kind = type(error)
     if kind.__module__.partition(".")[0] in _OURS:  # its message says it all
-        return Ending(str(error), REFUSED if isinstance(error, ValueError) else FAILED, known=True)
+        known = not getattr(error, "unforeseen", False)
+        return Ending(str(error), REFUSED if isinstance(error, ValueError) else FAILED, known=known)
     if isinstance(error, OSError):
         return _of_system(error)
     if isinstance(error, UnicodeEncodeError):

@@ -141,12 +141,16 @@ class Heartbeats:
                 f"{self.node}: another {self.role} of this name began later, and this one ends: {newer}"
             )
 
-    def close(self) -> None:
-        """Stop; the last heartbeat carries `leaving`. Where another speaks under this name, nothing more is said."""
+    def close(self, *, last_word: bool = True) -> None:
+        """Stop; the last heartbeat carries `leaving`. Where another speaks under this name, nothing more is said.
+
+        Args:
+            last_word: False: nothing more is said either, as when the process is killed.
+        """
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
-        if not self._replaced:
+        if last_word and not self._replaced:
             self.send(wait_s=1.0)
         self._producer.close()
 

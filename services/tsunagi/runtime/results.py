@@ -9,6 +9,7 @@ each (query, group) drops them.
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import sys
 import time
@@ -295,16 +296,19 @@ class Results:
             wait_s: with `follow`, how long a block waits for runs that lag. What those bring later comes at once, out
                 of order.
         """
-        held: list[tuple[int, str, str, int, float, Block]] = []
+        held: list[tuple[int, str, str, int, float, int, Block]] = []
+        numbers = itertools.count()  # of blocks alike in all that they are ordered by: tuples of one moment
         groups = {sensor.group for sensor in self._table.sensors if sensor.group} if self._table else set()
         for found in self._reads(follow=follow, stopping=stopping):
             now_s = clock()
             for block in found:
                 groups.discard(block.group)
-                heapq.heappush(held, (block.event_time_us, block.query, block.group, block.part, now_s, block))
+                heapq.heappush(
+                    held, (block.event_time_us, block.query, block.group, block.part, now_s, next(numbers), block)
+                )
             low = min((last.step for last in self.last.values()), default=0)
             while held:
-                *_, since_s, block = held[0]
+                *_, since_s, _, block = held[0]
                 if (groups or block.step > low) and not (follow and now_s - since_s >= wait_s):
                     break
                 heapq.heappop(held)

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -593,9 +594,21 @@ def load(path: Path | str | None = None) -> Settings:
         raise ConfigError(f"{file}: the configuration cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # of the TOML, its encoding, or its numbers
         raise ConfigError(f"{file}: not valid TOML: {error}") from None
+    return make(table, str(file))
+
+
+def make(tables: Mapping[str, Any], origin: str) -> Settings:
+    """Return the settings of nested tables, with the environment over them.
+
+    Args:
+        origin: where the tables stand, for messages: a file's name.
+
+    Raises:
+        ConfigError: naming the origin, the key, what was found and what was expected.
+    """
     _refuse_unknown_variables()
     try:
-        return Settings(**table)
+        return Settings(**tables)
     except SettingsError as error:
         name = re.search(r'field "(\w+)"', str(error))
         variable = f"TSUNAGI_{name[1].upper()}" if name else "TSUNAGI_..."
@@ -610,17 +623,17 @@ def load(path: Path | str | None = None) -> Settings:
             shown = item["type"] != "missing" and not isinstance(item["input"], dict) and "password" not in item["loc"]
             found = f" (found {item['input']!r:.80})" if shown else ""
             hint = "unknown key" if item["type"] == "extra_forbidden" else item["msg"]
-            lines.append(f"{_origin(file, item['loc'])}: [{key}] {hint}{found}")
+            lines.append(f"{_origin(origin, item['loc'])}: [{key}] {hint}{found}")
         raise ConfigError("\n".join(lines)) from None
 
 
-def _origin(file: Path, key: tuple[int | str, ...]) -> str:
-    """Return where a value stands: in an environment variable, which wins, or in the file."""
+def _origin(origin: str, key: tuple[int | str, ...]) -> str:
+    """Return where a value stands: in an environment variable, which wins, or where the tables do."""
     for end in range(len(key), 0, -1):
         variable = "TSUNAGI_" + "__".join(str(part).upper() for part in key[:end])
         if variable in os.environ:
             return f"environment variable {variable}"
-    return str(file)
+    return origin
 
 
 def _refuse_unknown_variables() -> None:
@@ -640,4 +653,4 @@ def _refuse_unknown_variables() -> None:
             raise ConfigError(f"environment variable {variable}: no such setting; see tsunagi.toml for the names")
 
 
-__all__ = ["ConfigError", "Settings", "Source", "load"]
+__all__ = ["ConfigError", "Settings", "Source", "load", "make"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,10 @@ class Frame:
     sd: Floats
     quality: Bytes
     bound: Floats
+
+    def replace(self, **columns: Any) -> Self:  # noqa: ANN401 - arrays of the columns' types
+        """Return the frame with other values in these columns, each as long as the frame: ``replace(mean=...)``."""
+        return replace(self, **columns)
 
     def keep(self, rows: npt.NDArray[Any]) -> Frame:
         """Return the frame with these rows only (mask or places)."""

@@ -12,8 +12,12 @@ with the operator's other keys as keyword arguments, after the slot's configurat
 from __future__ import annotations
 
 import importlib
+import traceback
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -24,39 +28,76 @@ from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import EXACT
+from tsunagi.runtime.times import in_range
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.frames import Frame, OperatorError, Run
 from tsunagi.slot.recover import Recover
 from tsunagi.slot.tuple_windows import TupleAggregate
 
-__all__ = ["Chain", "Frame", "Operator", "OperatorError", "Run", "Stateless", "build_chain"]
+__all__ = ["Chain", "Frame", "Operator", "OperatorError", "OperatorFailedError", "Run", "Stateless", "build_chain"]
+
+
+class OperatorFailedError(RuntimeError):
+    """An operator of somebody's own failed on a frame; its exception is the cause.
+
+    Attributes:
+        operator: as [query] names it.
+        frame: what it was given.
+        detail: the exception's type and message, and where it was raised.
+        unforeseen: it is told with its traceback, and a worker that dies of it again and again stops trying.
+    """
+
+    unforeseen = True
+
+    def __init__(self, operator: str, frame: Frame, detail: str, row: str = "") -> None:
+        time_us = frame.event_time_us
+        time = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat() if in_range(time_us) else f"{time_us} us"
+        place = f"step {frame.step}, event time {time}" + (f", {row}" if row else "")
+        super().__init__(f"operator {operator}: {place}: {detail}")
+        self.operator, self.frame, self.detail = operator, frame, detail
+
+    def at(self, row: str) -> OperatorFailedError:
+        """Return the error with the row that is to blame, in words."""
+        return OperatorFailedError(self.operator, self.frame, self.detail, row)
 
 
 class Operator(Protocol):
-    """What a chain is made of."""
+    """One operator of a chain; an operator of one's own inherits from it and has at least `process`.
 
+    As it stands here it has no state: one that has some overrides `context` and `restore` too. Classes that have the
+    same methods without inheriting do as well.
+
+    Args:
+        config: what the slot holds: its sensors, their names and edges. Options of the operator are keyword arguments
+            behind it, which an `__init__` of one's own takes.
+    """
+
+    def __init__(self, config: SlotConfig) -> None:
+        del config
+
+    @abstractmethod
     def process(self, frame: Frame) -> Sequence[Frame]:
-        """Take in one frame; return what follows from it."""
+        """Take in one frame; return the frames that follow from it: one, none or several."""
 
     def context(self) -> bytes:
-        """Return the whole state."""
-
-    def restore(self, context: bytes) -> None:
-        """Go on from a state."""
-
-
-class Stateless:
-    """Part of operators without a state."""
-
-    def context(self) -> bytes:
+        """Return the whole state between two frames."""
         return b""
 
     def restore(self, context: bytes) -> None:
+        """Go on from a state that `context` gave.
+
+        Raises:
+            OperatorError: the operator has no state, and finds one.
+        """
         if context:
             raise OperatorError(f"found a context of {len(context)} bytes for an operator that has no state")
 
 
-class Select(Stateless):
+Stateless = Operator
+"""The name that operators without a state inherited from in earlier releases."""
+
+
+class Select(Operator):
     """Keeps the rows whose value lies in [at_least, at_most] (selection), and of those the given `share`.
 
     Which ones is told by a hash of sensor and event time: every replica keeps the same, evenly spread.
@@ -89,7 +130,7 @@ def _uniform(sensor: Sensors, time_us: npt.NDArray[np.int64] | np.int64) -> Floa
     return found
 
 
-class Project(Stateless):
+class Project(Operator):
     """Keeps the named sensors (projection)."""
 
     def __init__(self, config: SlotConfig, *, sensors: Sequence[str]) -> None:
@@ -259,9 +300,13 @@ class Chain:
     def _through(self, first: Frame) -> list[Frame]:
         frames = [first]
         with np.errstate(all="ignore"):  # infinite readings are data, and no reason to fill a log with warnings
-            for operator in self._operators:
-                frames = [out for frame in frames for out in operator.process(frame)]
+            for kind, operator in zip(self._kinds, self._operators, strict=True):
+                frames = [out for frame in frames for out in _process(kind, operator, frame)]
         return frames
+
+    def operator(self, kind: str) -> Operator:
+        """Return the first operator that [query] names so."""
+        return self._operators[self._kinds.index(kind)]
 
     def context(self) -> dict[str, bytes]:
         """Return the state of all operators."""
@@ -272,6 +317,31 @@ class Chain:
         """Go on from the state of all operators."""
         for place, (kind, operator) in enumerate(zip(self._kinds, self._operators, strict=True)):
             operator.restore(contexts[f"{place}:{kind}"])
+
+
+def _process(kind: str, operator: Operator, frame: Frame) -> Sequence[Frame]:
+    """Let an operator process a frame.
+
+    Raises:
+        OperatorFailedError: one of somebody's own raises an exception, or returns no frames.
+    """
+    if ":" not in kind:
+        return operator.process(frame)
+    try:
+        found = operator.process(frame)
+        frames = () if isinstance(found, Frame) or found is None else tuple(found)
+    except Exception as error:
+        raise OperatorFailedError(kind, frame, f"{type(error).__name__}: {error}{_line(error)}") from error
+    if isinstance(found, Frame) or found is None:
+        raise OperatorFailedError(kind, frame, f"process: found {type(found).__name__}, expected a list of frames")
+    return frames
+
+
+def _line(error: Exception) -> str:
+    """Return the line of the operator's module in which it failed; "" = not known."""
+    trace = error.__traceback__
+    last = traceback.extract_tb(trace)[-1:] if trace is not None else []
+    return "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
 
 
 def _make(config: SlotConfig, options: dict[str, Any], model: Model | None) -> Operator:

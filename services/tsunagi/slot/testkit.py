@@ -12,7 +12,7 @@ import numpy as np
 from tsunagi.runtime.columns import Floats, Sensors
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.frames import Frame, Integers, Run, measured_run
-from tsunagi.slot.operators import Chain, build_chain
+from tsunagi.slot.operators import Chain, OperatorFailedError, build_chain
 
 SENSORS = 7
 STEP_US = 1_000_000
@@ -104,10 +104,12 @@ def _process(chain: Chain, item: Run) -> list[Any]:
         if chain.mode == "steps":
             return [_plain(frame) for frame in chain.process(item.step, item.mean)]
         return [row for run in chain.process_run(item) for row in _rows(run)]
-    except (ValueError, TypeError) as error:
-        if "read-only" in str(error):
+    except OperatorFailedError as error:
+        if isinstance(error.__cause__, ValueError) and "read-only" in str(error):
             raise LawError(f"it writes into the arrays that it is given: {error}") from error
-        if isinstance(error, TypeError) and "expected a Run" in str(error):
+        raise error.__cause__ or error from None
+    except TypeError as error:
+        if "expected a Run" in str(error):
             raise LawError(str(error)) from error
         raise
 

@@ -250,11 +250,16 @@ class Host:
         """Begin to send heartbeats."""
         self.heartbeats.start()
 
-    def close(self) -> None:
-        """Stop in good order."""
-        self.heartbeats.leaving = True
+    def close(self, *, died: bool = False) -> None:
+        """Stop in good order.
+
+        Args:
+            died: an exception ends the process, perhaps by the fault of a record. Then it does not say that it leaves:
+                what a dead owner was on when it was last heard is the evidence by which a record is quarantined.
+        """
+        self.heartbeats.leaving = not died
         with contextlib.suppress(LogError):
-            self.heartbeats.close()
+            self.heartbeats.close(last_word=not died)
         with contextlib.suppress(LogError):
             self._outputs.flush(2.0)
         for client in (self._outputs, self._control, self._main, self._pull, self._ask):

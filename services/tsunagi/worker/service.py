@@ -8,7 +8,9 @@ from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.clock import SystemClock
 from tsunagi.runtime.collector import relax
 from tsunagi.runtime.health import HealthServer
+from tsunagi.runtime.heartbeat import ReplacedError
 from tsunagi.runtime.kafka import KafkaLog, wait_for_topics
+from tsunagi.runtime.log import LogError
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import LOCAL, ConfigError, Settings
@@ -48,11 +50,16 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
     host.start()
     relax()
     logger.info("started", metrics_port=health.port)
+    died = True
     try:
         while not stop.is_set():
             host.step()
+        died = False
+    except (LogError, ReplacedError):  # no record's fault
+        died = False
+        raise
     finally:
-        host.close()
+        host.close(died=died)
         health.close()
         log.close()
     logger.info("stopped")

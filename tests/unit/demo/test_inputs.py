@@ -16,11 +16,11 @@ from tsunagi.demo.inputs import (
     configuration,
     make_table,
     prepare,
-    to_toml,
 )
 from tsunagi.recovery.fit import fit_history
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Steps, load
+from tsunagi.runtime.toml_text import to_toml
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tsunagi.runtime.deaths import MOST, SOON_S, no_vain_starts
 from tsunagi.runtime.log import LogError
 from tsunagi.runtime.settings import ConfigError
+from tsunagi.slot.frames import Frame
+from tsunagi.slot.operators import OperatorFailedError
 
 
 class Life:
@@ -59,6 +62,21 @@ def test_other_causes_and_longer_lives_begin_the_count_anew(life: Life) -> None:
 def test_what_is_no_fault_of_the_code_is_not_counted(life: Life) -> None:
     life.die(2 * MOST, LogError())
     life.live()
+
+
+def test_a_failure_of_an_operator_of_one_s_own_counts_by_where_it_arose(life: Life) -> None:
+    nothing = np.zeros(0)
+    frame = Frame(1, 0, nothing.astype(np.uint32), nothing, nothing, nothing.astype(np.uint8), nothing)
+    try:
+        1 / 0  # noqa: B018 - as an operator's bug
+    except ZeroDivisionError as bug:
+        error = OperatorFailedError("plant:Mine", frame, "ZeroDivisionError")
+        error.__cause__ = bug
+    for _ in range(MOST):
+        with pytest.raises(OperatorFailedError):
+            life.live(error)
+    with pytest.raises(ConfigError, match=r"ZeroDivisionError at .*test_deaths.py:\d+"):
+        life.live()
 
 
 @pytest.mark.parametrize("kept", ["", "no json", '{"cause": 3}', '{"cause": "a", "count": "b"}', "[]"])

@@ -76,3 +76,11 @@ def test_the_mode_says_what_is_read(table: SensorTable) -> None:
         assert (type(tuples), tuples.topic) == (Outputs, RECOVERED)
     with open_results(log.client("test"), Settings(), table, from_now=False) as steps:
         assert (type(steps), steps.topic) == (Results, RESULTS)
+
+
+def test_outputs_of_one_moment_come_as_one_stream(table: SensorTable) -> None:
+    log = MemoryLog(ManualClock(), {RECOVERED: 2})
+    for slot, offset in ((0, 4), (1, 4), (0, 5), (1, 6)):
+        write(log, slot, offset, [0])
+    with Outputs(log.client("test"), TUPLES, table) as outputs:
+        assert [block.step for block in outputs.merged()] == [4, 4, 5, 6]

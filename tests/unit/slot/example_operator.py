@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from tsunagi.runtime.columns import pack_arrays, unpack_arrays
-from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.operators import Frame, OperatorError
+from tsunagi import Frame, Operator, OperatorError, SlotConfig, pack_arrays, unpack_arrays
 
 
-class Smooth:
+class Smooth(Operator):
     """Exponential smoothing: each sensor's value becomes weight * value + (1 - weight) * what it was before."""
 
     def __init__(self, config: SlotConfig, *, weight: float = 0.2) -> None:
@@ -28,7 +25,7 @@ class Smooth:
         level = np.where(np.isnan(before), frame.mean, self._weight * frame.mean + (1 - self._weight) * before)
         level = np.where(np.isnan(frame.mean), before, level)  # a missing value leaves the level as it is
         self._level[places] = level
-        return (replace(frame, mean=np.where(np.isnan(frame.mean), np.nan, level)),)
+        return (frame.replace(mean=np.where(np.isnan(frame.mean), np.nan, level)),)
 
     def context(self) -> bytes:
         return pack_arrays({"level": self._level})

@@ -76,6 +76,16 @@ def test_a_worker_ends_when_a_newer_process_of_its_name_lives_and_not_by_what_de
     assert not any(beat.leaving for beat in said), "whoever reads it would take it for the newer one's"
 
 
+@pytest.mark.parametrize(("died", "last"), [(False, [True]), (True, [])], ids=["in good order", "of an exception"])
+def test_only_who_ends_in_good_order_says_that_it_leaves(died: bool, last: list[bool]) -> None:
+    world = World()
+    host = world.host()
+    host.step()
+    host.close(died=died)
+    said = [Heartbeat.FromString(record.value or b"") for record in world.log.records(HEARTBEATS)]
+    assert [beat.leaving for beat in said if beat.node == "gw-1"] == last
+
+
 def test_the_store_hears_every_minute_which_models_are_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     heard: list[list[str]] = []

@@ -1,0 +1,73 @@
+"""Operators as people give them in Python, as the tables that `[query] operators` holds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+LOCAL = "tsunagi_local_operators"
+"""The module in which classes stand that no `import` reaches: of a function, or of a class."""
+
+Given = str | type | Mapping[str, Any]
+"""A name, a class, or a table with `use` (either of them) and options."""
+
+
+class PipelineError(ValueError):
+    """A pipeline cannot be made or run as it was given; the message says what was found and what was expected."""
+
+
+def tables_of(operators: Iterable[Given]) -> list[dict[str, Any]]:
+    """Return operators as tables whose `use` is a name by which this process can import it.
+
+    Raises:
+        PipelineError: one is neither a name nor a class.
+    """
+    return [_table(item) for item in operators]
+
+
+def _table(item: Given) -> dict[str, Any]:
+    table = dict(item) if isinstance(item, Mapping) else {"use": item}
+    use = table.get("use")
+    if isinstance(use, type):
+        table["use"] = _name(use)
+    elif not isinstance(use, str):
+        raise PipelineError(f"operators: found {item!r}, expected a name, a class, or a mapping with `use`")
+    return table
+
+
+def _name(kind: type) -> str:
+    module, name = kind.__module__, kind.__qualname__
+    if getattr(sys.modules.get(module), name, None) is kind:
+        return f"{module}:{name}"
+    local = sys.modules.setdefault(LOCAL, ModuleType(LOCAL))
+    name = kind.__name__
+    while getattr(local, name, kind) is not kind:  # another one of the same name
+        name += "_"
+    setattr(local, name, kind)
+    return f"{LOCAL}:{name}"
+
+
+def importable(tables: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tables with names by which other processes can import the operators too.
+
+    Raises:
+        PipelineError: they cannot import one.
+    """
+    return [table | {"use": _elsewhere(table["use"])} for table in tables]
+
+
+def _elsewhere(use: str) -> str:
+    module, _, name = use.partition(":")
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec is not None else Path(file).stem if file else LOCAL
+    if module == LOCAL:
+        raise PipelineError(
+            f"operators: found {name}, a class of a function or of a session; expected one at the top of a module, "
+            "which the workers can import"
+        )
+    return f"{module}:{name}" if name else use

@@ -1,0 +1,203 @@
+"""A pipeline in Python: a source, operators, settings; run on Kafka, or in this process without a broker."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tsunagi.kafka_run import Running, is_played
+from tsunagi.local.up import System
+from tsunagi.memory import run_in_memory
+from tsunagi.operator_names import Given, PipelineError, importable, tables_of
+from tsunagi.pipeline_files import Readings, Scan, rows_named, scan, write_readings, write_sensors
+from tsunagi.results import Results
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.marked import mark
+from tsunagi.runtime.sensors import SensorTable, place, read_sensors
+from tsunagi.runtime.settings import Security, Settings, make
+from tsunagi.runtime.times import LATEST_US
+from tsunagi.runtime.toml_text import to_toml
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.operators import build_chain
+from tsunagi.system import processes
+
+ORIGIN = "Pipeline"
+"""Where settings stand that are given in Python, for messages."""
+FOLDER = "pipeline"
+"""The directory below `state` for what is written of a pipeline: its readings, sensors table and configuration."""
+_DAY_US = 86_400_000_000
+
+
+class Pipeline:
+    """Readings of sensors through operators to ordered results.
+
+    >>> from tsunagi import Operator, Pipeline
+    >>> class Fahrenheit(Operator):
+    ...     def process(self, frame):
+    ...         return [frame.replace(mean=32 + 1.8 * frame.mean, sd=1.8 * frame.sd, bound=1.8 * frame.bound)]
+    >>> rows = [{"in": 20.0, "out": 10.0}, {"in": 21.0}, {"in": 22.0, "out": 12.0}]
+    >>> pipeline = Pipeline(rows, operators=[Fahrenheit], steps={"window": 1, "slide": 1})
+    >>> for row in pipeline.run(memory=True):
+    ...     print(f"{row.time:%H:%M:%S} {row.sensor} {row.value:.1f}")
+    22:13:21 in 69.8
+    22:13:22 in 71.6
+    22:13:22 out 53.6
+
+    Args:
+        source: a CSV or Parquet file (docs/sources.md says what may stand in it); or rows, each a mapping of sensors to
+            numbers (None = no reading) and perhaps `time` (as in a CSV, or a datetime with a zone), in the order of
+            time; or a mapping that is the table `[source]` of the configuration, as for live sources.
+        operators: first to last: names (`"recover"`, `"module:Class"`), classes of your own, or mappings of `use` (a
+            name or a class) and options. Default: as `[query] operators`.
+        sensors: the sensors table: a file, or rows as mappings of its columns. Default: each column of the readings is
+            a sensor, and all are of one edge.
+        settings: sections of the configuration by name, as `steps={"window": 1, "slide": 1}`, and its plain keys, as
+            `state="out/plant"` (tsunagi.toml.example has all). Environment variables win. Where `[steps] interval_s` is
+            not given it is the median time between two rows. A mapping goes as `Pipeline(source, **settings)`.
+
+    Raises:
+        ConfigError: a setting cannot be used; the message names it, what was found and what was expected.
+        PipelineError: the source or an operator is of no usable kind.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        operators: Iterable[Given] | None = None,
+        *,
+        sensors: str | Path | Iterable[Mapping[str, Any]] | None = None,
+        **settings: Any,  # noqa: ANN401 - sections are checked against their models
+    ) -> None:
+        self._tables: dict[str, Any] = {
+            name: dict(value) if isinstance(value, Mapping) else value for name, value in settings.items()
+        }
+        self._readings: Path | Readings | None = None
+        if isinstance(source, Mapping):
+            self._tables["source"] = dict(source)
+            if source.get("kind", "csv") == "csv":
+                if not source.get("path"):
+                    raise PipelineError(f"source: found {source!r}, expected a path, or the kind of a live source")
+                self._readings = Path(source["path"])
+        elif isinstance(source, str | Path):
+            self._readings = Path(source)
+        elif isinstance(source, Iterable):
+            self._readings = list(source)
+        else:
+            raise PipelineError(f"source: found {source!r}, expected a file, rows, or a mapping of [source]")
+        self._sensors = Path(sensors) if isinstance(sensors, str) else sensors
+        if self._sensors is not None and not isinstance(self._sensors, Path):
+            self._sensors = [dict(row) for row in self._sensors]
+        if operators is not None:
+            query = self._tables.setdefault("query", {})
+            if isinstance(query, dict):  # what is no table is refused below
+                query["operators"] = tables_of(operators)
+        make(self._tables, ORIGIN)
+
+    def run(self, *, memory: bool = False, tell: Callable[[str], None] = lambda _line: None) -> Results:
+        """Run it; return its results, which end when the source has ended. A live source does not end.
+
+        On Kafka, what is needed is started as processes of this machine, as `tsunagi up` does it: a broker if a local
+        one is configured and none answers, workers, Spark, edges. They are stopped when the results have ended or are
+        closed; whoever does not read to the end closes them, as with ``with pipeline.run() as results:``. A file is
+        replayed once, as if its sensors reported now: its rows get times from now on, and to replay it again needs
+        another `state` and another `[kafka] prefix`. Other processes import operators of your own, so a script runs a
+        pipeline under ``if __name__ == "__main__":``.
+
+        With `memory`, everything runs in this process on a log in memory, in virtual time, and has ended when this
+        returns: no broker, no Java, and all results in memory. Edges and slots run the code of the services; results
+        are ordered and counted (q1 to q3, window aggregates) by the functions of the Spark job. Rows keep their times;
+        without times they begin at 2023-11-14T22:13:20Z, `[steps] interval_s` apart. No process dies here, and live
+        sources and ``[source] repeat`` need Kafka.
+
+        Results begin with the first whole window (with a recovery model up to `[steps] max_skew_s` before, estimated)
+        and end with the last one. `Results.counts` says what was left out.
+
+        Args:
+            tell: is called with a line for each thing that is started or waited for.
+
+        Raises:
+            PipelineError, SourceError, SensorsError, ModelError: what was given cannot be used, as rows whose time runs
+                backwards.
+            OperatorError: an operator cannot be made from its options.
+            OperatorFailedError: in memory, an operator raised an exception: the message names it and the row. On Kafka
+                the worker dies of it, and after two deaths the record is set aside, and counted.
+            ProcessError, BrokerError, LogError: on Kafka, a process has died, or the broker does not answer.
+        """
+        return self._run_in_memory() if memory else self._run_on_kafka(tell)
+
+    def _run_in_memory(self) -> Results:
+        with tempfile.TemporaryDirectory(prefix="tsunagi-") as name:
+            directory = Path(name)
+            settings, table, found = self._prepare(copy.deepcopy(self._tables), directory)
+            if found is None or settings.source.repeat:
+                kind = "repeat = true" if settings.source.repeat else f"kind = {settings.source.kind!r}"
+                raise PipelineError(f"source: found {kind}; expected a file or rows, which end, for a run in memory")
+            first_us = ManualClock().now_us() if found.first_us is None else found.first_us
+            if not _DAY_US <= first_us < LATEST_US:
+                raise PipelineError(
+                    f"source: time: found {first_us / 1e6:.15g} s since 1970 in the first row, expected a day or more"
+                )
+            source = settings.source.model_copy(
+                # Whatever the length of a turn, nothing is late in virtual time.
+                update={"origin_us": settings.source.origin_us or first_us, "when_behind": "send"}
+            )
+            changes = {
+                "state": directory / "run",
+                "source": source,
+                "security": Security(),
+                "recovery": settings.recovery.model_copy(update={"store": directory / "models"}),
+                "results": settings.results.model_copy(update={"format": "blocks"}),
+            }
+            settings = settings.model_copy(update=changes)
+            log, unusable = run_in_memory(settings, table)
+            return Results(settings, log=log, unusable=unusable)
+
+    def _run_on_kafka(self, tell: Callable[[str], None]) -> Results:
+        tables = copy.deepcopy(self._tables)
+        if "operators" in tables.get("query", {}):
+            tables["query"]["operators"] = importable(tables["query"]["operators"])
+        before = make(tables, ORIGIN)
+        state = before.state
+        running = [process.node for process in processes.list_processes(state) if processes.alive(process)]
+        if running:
+            raise PipelineError(
+                f"state = {state}: found running processes ({', '.join(running)}), expected none; stop them, or name "
+                "another state and another [kafka] prefix"
+            )
+        if self._readings is not None and before.source.when_behind == "skip" and is_played(state):
+            raise PipelineError(
+                f"state = {state}: found that a file was replayed from here before, and its times are over; expected "
+                "another state, and another [kafka] prefix"
+            )
+        mark(state)
+        directory = state / FOLDER
+        directory.mkdir(exist_ok=True)
+        settings, _, found = self._prepare(tables, directory)
+        config = directory / "tsunagi.toml"
+        config.touch(mode=0o600)  # it may hold a password
+        config.write_text(to_toml(tables), encoding="utf-8")
+        return Running(System(settings, config, tell), ends=found is not None and not settings.source.repeat)
+
+    def _prepare(self, tables: dict[str, Any], directory: Path) -> tuple[Settings, SensorTable, Scan | None]:
+        """Write what the services read, name it in the settings' tables, and check everything.
+
+        Returns:
+            The settings, the sensors table, and what the readings are; None = a live source brings them.
+        """
+        data = None if self._readings is None else write_readings(self._readings, directory)
+        if data is not None:
+            tables.setdefault("source", {})["path"] = data
+        sensors = self._sensors if isinstance(self._sensors, Path) else write_sensors(self._sensors, data, directory)
+        tables["sensors"] = sensors.absolute()
+        settings = make(tables, ORIGIN)
+        with rows_named(directory):
+            table = read_sensors(settings.sensors)
+            found = None if data is None else scan(data, table)
+        if found is not None and found.interval_s is not None and "interval_s" not in tables.setdefault("steps", {}):
+            tables["steps"]["interval_s"] = found.interval_s / settings.source.speed
+            settings = make(tables, ORIGIN)
+        build_chain(SlotConfig.make(settings, table, place(table, 1), 0), None)
+        return settings, table, found

@@ -1,0 +1,108 @@
+"""Reading results from Python: in order, repeats dropped, a row at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from tsunagi.local.results import blocks_of
+from tsunagi.runtime.log import DEAD_LETTERS, LATE, Log, LogError
+from tsunagi.runtime.outputs import open_results
+from tsunagi.runtime.results import Block, Row
+from tsunagi.runtime.results import Results as Reader
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Settings, load
+from tsunagi.system.topics import tool_log
+
+
+class Results(Iterator[Row]):
+    """Results as an iterator of rows, in the order of (time, group, sensor), repeats dropped by name.
+
+    A row has `time` (a datetime with a zone: the end of the reading's window), `sensor`, `value`, `bound`, `quality`
+    and more (docs/results.md). Rows are read to the present end, or with `follow` until `close`. Those of `[query]
+    mode = "tuples"`, when they are followed, come in the order of each slot's log.
+
+    >>> from tsunagi import Pipeline
+    >>> pipeline = Pipeline([{"in": 20.0}, {"in": 21.0}, {"in": 22.0}], steps={"window": 1, "slide": 1})
+    >>> with pipeline.run(memory=True) as results:
+    ...     [(row.time.second, row.sensor, row.value, row.q1) for row in results]
+    [(21, 'in', 21.0, 1), (22, 'in', 22.0, 2)]
+
+    Args:
+        settings: the system's, or its configuration file; None = as `tsunagi results` has it.
+        follow: wait for more at the end.
+        from_now: leave out what is there already.
+        groups: only these; empty = all.
+        log: where it is read, as a log in memory; None = the Kafka that the settings name.
+        unusable: readings that edges left out, by reason, for `counts`.
+
+    Raises:
+        ConfigError, SensorsError: the configuration or the sensors table cannot be used.
+        LogError: the log does not answer, or has no results.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | Path | str | None = None,
+        *,
+        follow: bool = False,
+        from_now: bool = False,
+        groups: Sequence[str] = (),
+        log: Log | None = None,
+        unusable: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._closed = False
+        self._counted: dict[str, int] = {}
+        self._unusable = unusable
+        self.settings = settings if isinstance(settings, Settings) else load(settings)
+        self._table = read_sensors(self.settings.sensors)
+        self._log = tool_log(self.settings, "results") if log is None else log
+        self._reader: Reader = open_results(self._log, self.settings, self._table, from_now=from_now)
+        self._asides = self._log.reader()
+        self._begun = {topic: self._asides.range(topic, 0)[1] if from_now else 0 for topic in (LATE, DEAD_LETTERS)}
+        self._rows = self._read(follow=follow, groups=groups)
+
+    def _read(self, *, follow: bool, groups: Sequence[str]) -> Iterator[Row]:
+        # Followed, tuples of several slots have no common order, and none is waited for.
+        merged = not (follow and self.settings.query.mode == "tuples")
+        stopping: Callable[[], bool] = lambda: self._closed  # noqa: E731
+        for block in blocks_of(self._reader, follow=follow, merged=merged, groups=groups, stopping=stopping):
+            yield from self._of(block)
+
+    def _of(self, block: Block) -> Iterator[Row]:
+        return block.rows(self._table)
+
+    def __next__(self) -> Row:
+        return next(self._rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the log; there are no more rows after this."""
+        if not self._closed:
+            with contextlib.suppress(LogError):  # a broker that is gone cannot say how much it has
+                self._counted = self.counts
+            self._closed = True
+            self._rows = iter(())
+            self._reader.close()
+            self._asides.close()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was left out so far, by reason; empty = nothing.
+
+        `repeats` were dropped by name, `unreadable` records are no results, `late` and `dead-letters` are the records
+        in these topics (with `from_now`: the new ones). A run in memory adds its edges' readings (docs/sources.md).
+        """
+        if self._closed:
+            return self._counted
+        found = dict(self._unusable) | {"repeats": self._reader.duplicates, "unreadable": self._reader.unreadable_count}
+        found |= {topic: self._asides.range(topic, 0)[1] - begun for topic, begun in self._begun.items()}
+        return {reason: count for reason, count in found.items() if count}

@@ -1,0 +1,43 @@
+"""Configurations as TOML, which the standard library reads and does not write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """Return a configuration, a table a section, as TOML; a table below a section becomes an inline one.
+
+    None stands for a setting that is not given, and is left out.
+    """
+    plain = {key: value for key, value in tables.items() if not isinstance(value, Mapping)}
+    lines = _pairs(plain)
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{_key(name)}]", *_pairs(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(table: Mapping[str, Any]) -> list[str]:
+    return [f"{_key(key)} = {_value(value)}" for key, value in table.items() if value is not None]
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - whatever a setting may be
+    match value:
+        case Mapping():
+            return "{ " + ", ".join(_pairs(value)) + " }"
+        case bool():
+            return str(value).lower()
+        case str() | PathLike():
+            # JSON's escapes are TOML's; TOML alone wants DEL escaped as well.
+            return json.dumps(fspath(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+        case Sequence():
+            return "[" + ", ".join(map(_value, value)) + "]"
+    return repr(value)
+
+
+def _key(key: object) -> str:
+    return json.dumps(str(key), ensure_ascii=False)

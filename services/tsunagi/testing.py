@@ -1,0 +1,42 @@
+"""For tests of operators of one's own: the laws of operators, a log in memory, a clock that a test moves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tsunagi.operator_names import Given, tables_of
+from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.testing import MemoryLog, Network
+from tsunagi.slot.testkit import LawError, check_operators
+
+__all__ = ["LawError", "ManualClock", "MemoryLog", "Network", "check_operator"]
+
+
+def check_operator(
+    *operators: Given, mode: Literal["steps", "tuples"] = "steps", count: int = 200, seed: int = 0
+) -> None:
+    """Check that an operator, or a chain of them, keeps the laws of docs/operators.md, on made-up data.
+
+    >>> from tsunagi import Operator, testing
+    >>> class Count(Operator):
+    ...     number = 0
+    ...     def process(self, frame):
+    ...         self.number += 1
+    ...         return [frame.replace(mean=frame.mean + self.number)]
+    >>> testing.check_operator(Count)
+    Traceback (most recent call last):
+        ...
+    tsunagi.slot.testkit.LawError: not resumable: restored before input 1, it gives other rows than run straight through
+
+    Args:
+        operators: classes, names, or mappings of `use` and options, first to last.
+        mode: as `[query] mode`.
+        count: steps, or records of tuples.
+        seed: of the data.
+
+    Raises:
+        LawError: a law is broken; the message says which, and where.
+        OperatorError: one cannot be made from its options.
+        Exception: whatever an operator raises for data.
+    """
+    check_operators(*tables_of(operators), mode=mode, count=count, seed=seed)
