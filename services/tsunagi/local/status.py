@@ -1,4 +1,4 @@
-"""`tsunagi status`: what the log says of slots, nodes and results, in a table or as JSON."""
+"""`tsunagi status`: shows what the log says about slots, nodes and results, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from tsunagi.system import processes
 from tsunagi.system.topics import tool_log
 
 _LISTEN_S = 0.6
+"""After the old heartbeats have been read, new ones are read for this many seconds, so that each living node is
+heard."""
 _CONNECT_S = 15.0
+"""Longest wait for the first records, in seconds: a new client may need seconds to connect on a busy machine."""
 
 
 def read_status(settings: Settings) -> dict[str, Any]:
-    """Ask the log and the pid files.
+    """Return the state of the system, from the log and the pid files.
 
     Returns:
         {"broker", "slots": [...], "spark": {...}, "nodes": [...], "processes": [...], "results": {...}}, as `--json`
         prints it.
 
     Raises:
-        LogError: the broker does not answer, or has no topics of ours.
+        LogError: the broker does not answer, or has no topics of this system.
     """
     log = tool_log(settings, "status")
     if log.partitions(TUPLES) == 0:
@@ -38,7 +41,8 @@ def read_status(settings: Settings) -> dict[str, Any]:
     fleet = Fleet(log)
     reader = log.reader()
     try:
-        # The first records of a fresh client may take seconds; then so long that everybody who lives has spoken.
+        # The first records of a new client may take seconds; after them the command listens until each living node
+        # has spoken.
         deadline = time.monotonic() + _CONNECT_S
         while not fleet.caught_up and time.monotonic() < deadline:
             fleet.update(0.1)
@@ -93,7 +97,7 @@ def _slot(slot: int, fleet: Fleet, ends: Mapping[tuple[str, int], int]) -> dict[
 
 
 def _spark(fleet: Fleet, settings: Settings) -> dict[str, Any]:
-    """Return what the job's last heartbeat says of its batches; {} = there is none, or it has had no batch."""
+    """Return what the job's last heartbeat says about its batches; {} if there was no heartbeat or no batch."""
     beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
     if not beats or not beats[0].order:
         return {}
@@ -132,7 +136,7 @@ def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
 
 
 def spark_line(job: Mapping[str, Any]) -> str:
-    """Say in one line where the job stands, and what holds the results up."""
+    """Return in one line how far the job is, and what holds the results up."""
     text = (
         f"Spark: batch {job['batch']} took {job['batch_s']:.2f} s, results {job['latency_s']:.2f} s after their input"
     )
@@ -150,7 +154,7 @@ def spark_line(job: Mapping[str, Any]) -> str:
 
 
 def print_status(status: Mapping[str, Any], console: Console) -> None:
-    """Print it as tables."""
+    """Print the state as tables."""
     slots = Table(title="slots", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("slot", "owner", "epoch", "offset", "lag", "step", "secondary", "behind", "B", "Spark behind"):
         slots.add_column(name, justify="left" if name in ("owner", "secondary") else "right", no_wrap=True)
