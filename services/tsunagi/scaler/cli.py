@@ -1,6 +1,6 @@
-"""`tsunagi scaler ...`: commands each a function, registered with the group of `tsunagi.cli` in one place.
+"""`tsunagi scaler ...`: each command is a function; `register` adds them to the group of `tsunagi.cli`.
 
-Imported by every command line: what a command needs is imported when it runs.
+Every command line imports this module, so a command imports what it needs only when it runs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from tsunagi.runtime.settings import Settings
 
 POLICY_NAMES = ("lookahead", "elasticstream", "always-on", "threshold", "lag")
+"""The names that `--policy` may have; they stand here too, because importing the policies is slow."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+"""A command-line value that names an existing file."""
 _OUT = Output()
+"""A command-line value that names a file to write."""
 _POSITIVE = Number(1e-3, 1e9)
+"""A command-line value that is a positive number, within what a computation with it can bear."""
 
 
 @click.command("run")
