@@ -1,4 +1,4 @@
-"""`python -m tsunagi_spark.archive`: archives the classes that the driver loads, so that it starts in half the time.
+"""`python -m tsunagi_spark.archive`: archives the driver's classes, so that it starts in half the CPU time.
 
 Java's class data sharing (JDK 13 and later) keeps the classes that a training run has loaded and checked. Without the
 archive, or with one of another Java or Spark, everything works too, only slower: Java ignores it then.

@@ -58,7 +58,7 @@ _TIMES = 100
 """Number of blocks for which a report says when their inputs came."""
 
 _AT_ONCE_S = 0.001
-"""Longest wait of a reader for an answer that must be there already, in seconds."""
+"""Longest time, in seconds, for which the broker may hold back an empty fetch: the next question waits for it."""
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

@@ -64,8 +64,8 @@ _OPTIONS: dict[str, Any] = {
     "fetch.error.backoff.ms": 100,
     "fetch.wait.max.ms": 100,
 }
-"""Options of the consumer that the user cannot change without breaking positions, or that bound its memory and
-delay."""
+"""Options of the consumer. Without some of them positions would not be exact; the others bound its memory and
+delay. `[source.kafka] options` count more than these."""
 _OF_CONSUMERS = frozenset({*_OPTIONS, "group.id", "error_cb"})
 """Options that an admin client does not take: they are for consumers alone."""
 # Error codes that mean: this topic or partition does not exist.

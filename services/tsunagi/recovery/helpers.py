@@ -27,7 +27,7 @@ FIRST_LOOK = 512
 """Number of candidates that are looked at first: those that vary most together with a value that is not good enough,
 given what the slot reads. The others are looked at only if these do not suffice."""
 LEAST_RESIDUAL = 1e-9
-"""A candidate whose variance, given what is read already, is below this share of 1 tells nothing new."""
+"""A candidate tells nothing new if its variance given what is read is below this, in units of scale squared."""
 LEAST_VARIANCE = 1e-300
 """Stands for the variance of a sensor that has none, so that nothing is divided by 0."""
 TOLD_LEAST = 1e-9

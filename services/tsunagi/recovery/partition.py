@@ -41,8 +41,7 @@ the same."""
 TILE = 256
 """Rows and columns of a matrix that are compared with their mirror image at once, so that both are in the cache."""
 LEAST_RESIDUAL = 1e-12
-"""A conditional variance counts as this at least, of 1: a sensor below it is known from others and tells nothing
-new."""
+"""Least conditional variance that is computed with, as a share of the usual 1: a sensor with less is known from others."""
 
 
 class PartitionError(ValueError):
