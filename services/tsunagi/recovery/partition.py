@@ -41,7 +41,7 @@ the same."""
 TILE = 256
 """Rows and columns of a matrix that are compared with their mirror image at once, so that both are in the cache."""
 LEAST_RESIDUAL = 1e-12
-"""Least conditional variance that is computed with, as a share of the usual 1: a sensor with less is known from others."""
+"""Least conditional variance that is computed with, in units of scale squared: a sensor with less tells nothing new."""
 
 
 class PartitionError(ValueError):
