@@ -1,8 +1,8 @@
-"""`make up` and `make down`: the compose project from nothing but a checkout and a Docker engine.
+"""`make up` and `make down`: starts and stops the compose project with nothing but a checkout and a Docker engine.
 
-Needs only Python's standard library, since it runs before anything is installed. What it does beyond
-``docker compose up``: it makes the base image where none can be pulled, names wrong variables and taken ports before
-anything starts, and waits until ordered results flow. Run as ``python3 -m deploy.compose up|down|stop|status``.
+It needs only Python's standard library, since it runs before anything is installed. Beyond ``docker compose up`` it
+makes the base image where none can be pulled, names wrong variables and ports in use before anything starts, and waits
+until ordered results flow. Run it as ``python3 -m deploy.compose up|down|stop|status``.
 """
 
 from __future__ import annotations
@@ -22,23 +22,34 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+"""The checkout that this file is part of."""
 PROFILES = ("cluster", "elastic", "ha", "mqtt", "secure")
+"""Compose profiles that may be named; docker-compose.yml and deploy/compose.*.yml define them."""
 LOCAL_BASE = "tsunagi-base:bookworm"
+"""Tag of the base image that `make base-image` makes on this machine."""
 BASE_VARIABLE = "BASE_IMAGE"
+"""Variable of `.env` that names the base image."""
 RESULTS_S = 300
+"""Longest wait for the first ordered result, in seconds: on a slow machine JVMs and a cold Spark take minutes."""
 
 _HA = {
     "TSUNAGI_KAFKA_NODES": "kafka,kafka-2,kafka-3",
     "TSUNAGI_KAFKA_SERVERS": "kafka:9092,kafka-2:9092,kafka-3:9092",
     "TSUNAGI_REPLICATION": "3",
 }
+"""What the profile ha sets: three brokers, and a copy of each record on all of them."""
 _CLUSTER = {"TSUNAGI_SPARK_MASTER": "spark://spark-master:7077"}
+"""What the profile cluster sets: the job runs on the Spark cluster that the profile starts."""
 _MQTT = {"TSUNAGI_EDGE_SOURCE": "mqtt"}
+"""What the profile mqtt sets: edges read from the MQTT broker that the profile starts."""
 _IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "mqtt": _MQTT}
+"""Variables that a profile sets, unless the user has set them."""
 _FILES = {"secure": "deploy/compose.secure.yml", "elastic": "deploy/compose.elastic.yml"}
-"""Profile -> the file that it adds to docker-compose.yml."""
+"""The file that a profile adds to docker-compose.yml."""
 _SOCKET = Path("/var/run/docker.sock")
+"""Socket of the Docker engine. The group that owns it is given to the scaler, which starts workers through it."""
 _BUILT = ("topics", "kafka", "spark", "prometheus")
+"""Services whose images are built here; the other services share one of these images."""
 _PORTS = {
     "TSUNAGI_PORT_KAFKA": ("9092", ""),
     "TSUNAGI_PORT_KAFKA_2": ("9192", "ha"),
@@ -46,7 +57,7 @@ _PORTS = {
     "TSUNAGI_PORT_PROMETHEUS": ("9090", ""),
     "TSUNAGI_PORT_MQTT": ("1883", "mqtt"),
 }
-"""Variable -> (default, profile that uses it)."""
+"""Variables that name a published port, each with its default and the profile that uses it ("" = always used)."""
 
 
 class ComposeError(RuntimeError):
@@ -54,7 +65,7 @@ class ComposeError(RuntimeError):
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
+    """Print a line without buffering it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -63,15 +74,15 @@ class Project:
     """The compose project of this checkout.
 
     Args:
-        root: the checkout.
-        profiles: compose profiles to take in.
-        env: the environment; variables given here win over `.env`.
+        root: directory of the checkout.
+        profiles: compose profiles to start.
+        env: environment variables; they count more than those of `.env`.
     """
 
     def __init__(self, root: Path, profiles: tuple[str, ...], env: dict[str, str]) -> None:
         self.root = root
         self.file = read_env(root / ".env")
-        # A profile starts services; what the others must know of it goes along unless somebody said otherwise.
+        # A profile starts services; what the other services must know of it is set here, unless the user has set it.
         implied = {name: value for profile in profiles for name, value in _IMPLIED.get(profile, {}).items()}
         files = [_FILES[profile] for profile in profiles if profile in _FILES]
         if files:
@@ -94,10 +105,10 @@ class Project:
         return self.env["COMPOSE_PROJECT_NAME"]
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Check that the project can be started.
 
         Raises:
-            ComposeError: no engine, no compose, an unknown profile or variable, a taken port.
+            ComposeError: there is no engine or no compose, a profile or variable is unknown, or a port is in use.
         """
         self.check_engine()
         for profile in self.profiles:
@@ -109,7 +120,7 @@ class Project:
         self._check_ports()
 
     def check_engine(self) -> None:
-        """Refuse to go on without a Docker engine and compose."""
+        """Check that a Docker engine answers and that compose is installed."""
         if shutil.which("docker") is None:
             raise ComposeError("docker is missing; on Debian: apt-get install docker.io docker-compose")
         done = self._run(["docker", "info", "--format", "{{.ServerVersion}}"])
@@ -136,7 +147,7 @@ class Project:
                     probe.bind((address, int(text)))
                 except OSError as error:
                     raise ComposeError(
-                        f"port {text} on {address} cannot be had: {error.strerror}; "
+                        f"port {text} on {address} cannot be used: {error.strerror}; "
                         f"stop what uses it, or set {variable} in .env to another port"
                     ) from None
 
@@ -152,10 +163,10 @@ class Project:
         return ports
 
     def ensure_base(self) -> None:
-        """See to it that the base image is here: pulled, or made.
+        """Make sure that the base image is here: pull it, or make it.
 
         Raises:
-            ComposeError: neither works.
+            ComposeError: it can neither be pulled nor made.
         """
         wanted = self.env.get(BASE_VARIABLE, default_of(self.root, BASE_VARIABLE))
         if self._has_image(wanted):
@@ -178,7 +189,7 @@ class Project:
         return self._run(["docker", "image", "inspect", name]).returncode == 0
 
     def build(self) -> None:
-        """Build the images; what has not changed is kept.
+        """Build the images; layers that have not changed are kept.
 
         Raises:
             ComposeError: a build failed; its last lines are shown.
@@ -195,7 +206,7 @@ class Project:
             say(f"up: image tsunagi-{image} ({time.monotonic() - started:.0f} s)")
 
     def _build_helper(self) -> None:
-        """Build the helper of `tsunagi chaos`, which is no service."""
+        """Build the image of the helper of `tsunagi chaos`, which is not a service."""
         base = self.env.get(BASE_VARIABLE, default_of(self.root, BASE_VARIABLE))
         file = [
             "--file",
@@ -213,7 +224,7 @@ class Project:
         say(f"up: image tsunagi-netfault ({time.monotonic() - started:.0f} s)")
 
     def make_secrets(self) -> None:
-        """Make the keys, certificates and passwords that are missing, in a container, as its user.
+        """Make the keys, certificates and passwords that are missing, in a container that runs as the services' user.
 
         Raises:
             ComposeError: they could not be made.
@@ -230,27 +241,27 @@ class Project:
         say(f"up: secrets in {directory}")
 
     def start(self) -> None:
-        """Start every service, in the order of their health checks.
+        """Start every service, in the order that health checks ask for.
 
         Raises:
-            ComposeError: compose failed, or a service that must be well first is not.
+            ComposeError: compose failed, or a service that others wait for is not healthy.
         """
         done = self._compose_run(["up", "--detach", "--remove-orphans"], stream=True)
         if done.returncode != 0:
             raise ComposeError("\n".join([f"{self.command()[0]} up failed (see above)", *self._unwell()]))
 
     def wait(self) -> None:
-        """Wait until a new ordered result has come out.
+        """Wait until a new ordered result comes out.
 
         Raises:
-            ComposeError: none came in time; with what is not well.
+            ComposeError: none came in time; the message says which containers are not healthy.
         """
         done = self._compose_run(["run", "--rm", "-T", "tools", "wait", "--timeout", str(RESULTS_S)], stream=True)
         if done.returncode != 0:
             raise ComposeError("\n".join(["no ordered result came", *self._unwell()]))
 
     def stop(self, *, remove: bool) -> None:
-        """Stop everything; with `remove` also take away containers, networks and volumes."""
+        """Stop everything; with `remove`, also remove containers, networks and volumes."""
         self.check_engine()
         self._stop_launched()
         self._stop(["down", "--volumes", "--remove-orphans"] if remove else ["stop"])
@@ -262,8 +273,8 @@ class Project:
             raise ComposeError(f"{' '.join(command)} failed (see above)")
 
     def _stop_launched(self) -> None:
-        """Remove the workers that the scaler has started, of which compose does not know."""
-        self._stop(["stop", "scaler"])  # before all others, or it would replace them
+        """Remove the workers that the scaler has started: compose does not know them."""
+        self._stop(["stop", "scaler"])  # the scaler comes first, or it would replace them
         listed = ["docker", "ps", "--all", "--quiet", "--filter", f"label=tsunagi.project={self.name}"]
         found = self._run(listed).stdout.split()
         if found:
@@ -272,12 +283,12 @@ class Project:
             say(f"removed {len(found)} workers that the scaler had started")
 
     def status(self) -> None:
-        """Show containers, then slots and owners."""
+        """Print the state of the containers, then slots and their owners."""
         self._compose_run(["ps"], stream=True)
         self._compose_run(["run", "--rm", "-T", "tools", "status"], stream=True)
 
     def _unwell(self) -> list[str]:
-        """Return a line for each container that is not as it should be, with the end of its log."""
+        """Return a line for each container that is not healthy or has ended, with the last lines of its log."""
         listed = self._run(
             ["docker", "ps", "--all", "--quiet", "--filter", f"label=com.docker.compose.project={self.name}"]
         ).stdout.split()
@@ -301,10 +312,10 @@ class Project:
         return found
 
     def command(self) -> list[str]:
-        """Return how compose is called here.
+        """Return the command that calls compose on this machine.
 
         Raises:
-            ComposeError: it is not there.
+            ComposeError: compose is not installed.
         """
         if self._compose is None:
             if self._run(["docker", "compose", "version"]).returncode == 0:
@@ -336,7 +347,7 @@ def _refuse_unknown(where: str, names: Iterable[str], known: set[str]) -> None:
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """Return the variables of a file such as `.env`; those that are commented out count in `.env.example` only."""
+    """Return the variables of a file such as `.env`; in `.env.example`, also those that are commented out."""
     if not path.exists():
         return {}
     found = {}
@@ -354,12 +365,12 @@ def read_env(path: Path) -> dict[str, str]:
 
 
 def default_of(root: Path, variable: str) -> str:
-    """Return a variable's default, as `.env.example` says it."""
+    """Return the default of a variable, from `.env.example`."""
     return read_env(root / ".env.example")[variable]
 
 
 def up(project: Project) -> None:
-    """Build, start, and wait until results flow."""
+    """Build the images, start the services, and wait until results flow."""
     started = time.monotonic()
     project.check()
     project.ensure_base()
@@ -381,7 +392,7 @@ def up(project: Project) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return the exit code."""
+    """Run a command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python3 -m deploy.compose", description=__doc__)
     parser.add_argument("command", choices=("up", "build", "secrets", "down", "stop", "status"))
     parser.add_argument("--profile", action="append", default=[], help=f"one of {', '.join(PROFILES)}; may be repeated")

@@ -1,7 +1,7 @@
 """Makes the keys, certificates and passwords of a secure installation, one file each (docs/security.md).
 
-``python -m deploy.secure.make --out DIR --edges edge-1,edge-2`` makes what is missing and touches nothing that is
-there, so it is run again when an edge comes:
+``python -m deploy.secure.make --out DIR --edges edge-1,edge-2`` makes the files that are missing and changes none that
+is there, so it can be run again when an edge is added:
 
 ==================  ================================================================================================
 ``ca.pem``          certificate that signed the brokers'; for every client (not secret)
@@ -31,25 +31,33 @@ from tsunagi.runtime.keys import EDGE, KEY_BYTES, derive, read_keys
 from tsunagi.runtime.settings import ConfigError
 
 HOSTS = ("kafka", "kafka-1", "kafka-2", "kafka-3", "localhost", "127.0.0.1")
+"""Names and addresses under which clients reach the brokers by default; the brokers' certificate names them."""
 OWNER = 10001
-"""The user of the containers; files are given to it when root makes them."""
+"""User id that the containers run as. When root makes the files, they are given to this user."""
 CA_DAYS, DAYS = 3650, 825
+"""Validity of the CA's certificate and of the brokers', in days. Some TLS clients refuse a server's certificate that is
+valid for longer than 825 days."""
 PASSWORD_BYTES = 24
+"""Random bytes of a password: 192 bits, too many to guess."""
 
 _OPENSSL = "openssl"
+"""The program that makes keys and certificates."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What the name of an edge must look like, since it becomes part of file names and of a SCRAM user."""
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
+"""Options of openssl that make a new elliptic-curve key without a passphrase, since nobody could type one at a
+start."""
 
 
 def make(out: Path, edges: Sequence[str], hosts: Sequence[str] = HOSTS, *, owner: int | None = None) -> list[str]:
-    """Make what is missing in `out`; return the names of the files made.
+    """Make the files that are missing in `out`; return the names of those that were made.
 
     Args:
         hosts: names and addresses under which clients reach the brokers.
-        owner: user id that gets the files, but for the CA's key; None = nobody, they stay the caller's.
+        owner: id of the user who gets the files, except for the CA's key; None leaves them to the caller.
 
     Raises:
-        ConfigError: a name that cannot be used, a damaged master key, or openssl is missing or refuses.
+        ConfigError: an edge's name cannot be used, the master key is damaged, or openssl is missing or fails.
     """
     for edge in edges:
         if not _NAME.fullmatch(edge):
@@ -120,7 +128,7 @@ def _openssl(*arguments: str) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int = 0o600) -> list[str]:
-    """Write a file whole or not at all, never open to others meanwhile; one that is there stays."""
+    """Write a file completely or not at all, readable by nobody else; leave it if it exists."""
     if path.exists():
         return []
     draft = path.with_name(path.name + ".new")
@@ -133,7 +141,7 @@ def _write(path: Path, data: bytes, mode: int = 0o600) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the files and say which."""
+    """Make the files and print their names."""
     parser = argparse.ArgumentParser(prog="python -m deploy.secure.make", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="directory of the files")
     parser.add_argument("--edges", default="", help="names of the edges, comma-separated")

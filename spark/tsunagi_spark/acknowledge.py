@@ -1,4 +1,4 @@
-"""The Level-0-Ack of A-SAS: what this job has consumed of `recovered`, a few bytes a slot after every batch."""
+"""The Level-0-Ack of A-SAS: how far this job has read `recovered`, a few bytes for each slot after every batch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from tsunagi.runtime.messages import VERSION, Ack, Level0Ack
 from tsunagi_spark.frontier import Mark
 
 NODE = "spark"
+"""Node name under which the job acknowledges."""
 
 
 def level0(slot: int, mark: Mark, topic_id: str = "") -> tuple[bytes, bytes]:
-    """Return (key, value) of the acknowledgement of everything up to a mark in the topic of that id."""
+    """Return (key, value) of the acknowledgement of everything up to a mark, in the topic with that id."""
     ack = Ack(
         version=VERSION,
         level0=Level0Ack(
@@ -32,14 +33,14 @@ def level0(slot: int, mark: Mark, topic_id: str = "") -> tuple[bytes, bytes]:
 
 
 class Acknowledger:
-    """Writes Level-0-Acks to `acks`. One that is lost does no harm: the next says more."""
+    """Writes Level-0-Acks to `acks`. One that is lost does no harm, since the next one includes it."""
 
     def __init__(self, log: Log) -> None:
         self._producer: Producer = log.producer()
         self._errors: list[LogError] = []
 
     def write(self, marks: Mapping[int, Mark], topic_id: str = "") -> None:
-        """Acknowledge the slots' marks.
+        """Acknowledge what has been read of each slot.
 
         Raises:
             LogError: an earlier acknowledgement was refused.
@@ -55,7 +56,7 @@ class Acknowledger:
             raise LogError(f"acknowledgements could not be delivered: {self._errors[0]}")
 
     def close(self) -> None:
-        """Wait a moment for what is queued."""
+        """Wait a moment until the queued acknowledgements are sent."""
         with contextlib.suppress(LogError):
             self._producer.flush(1.0)
         self._producer.close()

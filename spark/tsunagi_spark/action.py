@@ -1,4 +1,4 @@
-"""The batch's one action in Spark: decode, hand blocks to the cores, order and send."""
+"""The one Spark action of a batch: decode records, send blocks to the cores, order them and send the results."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from tsunagi_spark.state import StateError
 from tsunagi_spark.tasks import BATCH, REPORT_SQL, BatchContext, JobContext, decoding, merging, ordering, warming
 
 _OURS: tuple[type[Exception], ...] = (StateError, LogError, LayoutError, BatchTooLargeError, LogChangedError)
+"""Errors of this package that a task may raise, and that the driver handles by their class."""
 _NAMES = "|".join(kind.__name__ for kind in _OURS)
+"""The names of these errors, for a pattern."""
 _NAMED = re.compile(rf"^(?:tsunagi|tsunagi_spark)\.[\w.]*\b({_NAMES}): (.*)$", re.MULTILINE)
+"""Finds such an error in the traceback of a Python worker: its name and its message."""
 
 
 def ordered(records: DataFrame, job: JobContext, cores: int) -> DataFrame:
-    """Return the stream of the cores' reports: records are decoded, blocks handed to the cores, ordered and sent.
+    """Return the stream of the cores' reports: records are decoded, sent to the cores as blocks, ordered and sent.
 
-    It stands in the query's plan, which Spark then only fills in for each batch; put together anew around every batch's
-    records it took the driver 80 ms. What differs from batch to batch is in a local property.
+    It is part of the query's plan, into which Spark only puts each batch. To build it anew around the records of every
+    batch took the driver 80 ms. What differs between batches is in a local property.
     """
     return (
         records.coalesce(cores)
@@ -38,11 +41,11 @@ def ordered(records: DataFrame, job: JobContext, cores: int) -> DataFrame:
 
 
 def act(reports: DataFrame, job: JobContext, context: BatchContext, *, merge: bool = False) -> list[dict[str, Any]]:
-    """Run the batch's one action; return the cores' reports.
+    """Run the one action of a batch; return the reports of the cores.
 
     Args:
-        reports: the batch of the stream that `ordered` has made.
-        merge: some group is cut; the reports' last is then the merge core's.
+        reports: a batch of the stream that `ordered` has made.
+        merge: whether a group is cut; the last report is then the merge core's.
     """
     reports.sparkSession.sparkContext.setLocalProperty(BATCH, context.as_text())
     if merge:
@@ -51,14 +54,14 @@ def act(reports: DataFrame, job: JobContext, context: BatchContext, *, merge: bo
 
 
 def warm(session: SparkSession, settings: Settings) -> None:
-    """Start the Python workers and load what a batch needs, before the first batch has to wait for it."""
+    """Start the Python workers and load what a batch needs, so that the first batch need not wait for it."""
     stage, cores = warming(settings.kafka), settings.spark.cores
     frame = session.range(0, cores, numPartitions=cores)
     frame.mapInArrow(stage, SQL).repartitionById(cores, "core").mapInArrow(stage, SQL).collect()
 
 
 def named(error: Exception) -> Exception:
-    """Return the error of ours that a Python worker's traceback ends in, or the error itself."""
+    """Return the error of this package in which a Python worker's traceback ends, or else the error itself."""
     found = _NAMED.search(str(error)) if isinstance(error, PySparkException) else None
     if found is None:
         return error

@@ -1,7 +1,7 @@
-"""`python -m tsunagi_spark.archive`: an archive of the classes that the driver loads: it starts in half the CPU time.
+"""`python -m tsunagi_spark.archive`: archives the driver's classes, so that it starts in half the CPU time.
 
-Java's class data sharing keeps what a training run has loaded and checked (JDK 13 and later). Without the archive, or
-with one of another Java or another Spark, everything works as well, only slower: Java then passes over it.
+Java's class data sharing (JDK 13 and later) keeps the classes that a training run has loaded and checked. Without the
+archive, or with one of another Java or Spark, everything works too, only slower: Java ignores it then.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from tsunagi.runtime.settings import Settings, Spark
 from tsunagi_spark.session import ARCHIVE, QUIET, start_session
 
 _BATCHES = 5
+"""Batches of the training run: a few, so that everything a batch needs has been loaded."""
 _WAIT_S = 60.0
+"""Longest wait for the training batches, for the end of Java, and for its check of the archive, in seconds each."""
 
 
 def make(path: Path = ARCHIVE) -> None:
-    """Run Spark for a few small batches and write what it has loaded to `path`.
+    """Run Spark for a few small batches, and write the classes that it has loaded to `path`.
 
     Raises:
-        RuntimeError: no archive came of it, or one that has seen no batch.
+        RuntimeError: Java wrote no archive, or no batch was run.
     """
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
@@ -48,19 +50,19 @@ def make(path: Path = ARCHIVE) -> None:
     failed = query.exception()
     session.stop()
     if java.stdin is not None:
-        java.stdin.close()  # the JVM ends with it, and writes the archive
+        java.stdin.close()  # the JVM ends when its input does, and writes the archive
     java.wait(_WAIT_S)
     if failed is not None:
         raise RuntimeError("the batches that Java was to learn from failed") from failed
     check = [find_java(), f"-XX:SharedArchiveFile={fresh}", "-version"]
     if not fresh.exists() or subprocess.run(check, capture_output=True, timeout=_WAIT_S, check=False).returncode:
-        fresh.unlink(missing_ok=True)  # one that a full disk has cut short would end every JVM that opens it
+        fresh.unlink(missing_ok=True)  # an archive cut short by a full disk would end every JVM that opens it
         raise RuntimeError(f"{path}: Java wrote no archive that it can read")
     fresh.replace(path)
 
 
 def _batch(frame: DataFrame, _: int) -> None:
-    """Load what a batch of the job needs (tsunagi_spark.action), with stages that do nothing."""
+    """Load what a batch of the job needs (tsunagi_spark.action), through stages that do nothing."""
     frame.collect()
 
 

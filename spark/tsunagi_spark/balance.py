@@ -1,7 +1,8 @@
-"""When to change the table: rates are measured while the job runs, and a table they have left behind is replaced.
+"""Decides when to change the table of cores: rates are measured while the job runs, and an outdated table is replaced.
 
-The paper leaves this open (section 3.3.4). A table is changed only if a batch becomes shorter by a tenth, at most once
-in a set time, and keeps as many sensors where they are as it can: what moves is read by another core once.
+The paper leaves this open (section 3.3.4). A table is changed only if a batch becomes shorter by a tenth, and at most
+once in a set time. It leaves as many sensors on their cores as it can, because another core must read the state of a
+sensor that moves.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from tsunagi_spark.layout import Ints, Layout, Order, reassigned
 
 Setting = Literal["auto", "none", "basic", "optimised", "full"]
 ReadRates = Callable[[], Floats]
-"""Reads the rows delivered of each sensor of late, float64[sensors of the layout]."""
+"""Returns the number of rows delivered lately for each sensor of the layout, float64[sensors]."""
 
 _UNEVEN = 1.05
+"""Tables are compared only if the busiest core has more than this many times the mean of the rows."""
 _UNSEEN = 1e-3
+"""A sensor without rows lately counts with this share of the greatest rate: it may have rows again."""
 
 
 def orders_of(setting: Setting) -> tuple[Order, ...]:
-    """Return the orders that a setting leaves to choose from; `basic` first, since it merges nothing."""
+    """Return the orders among which a setting lets the job choose; `basic` comes first, since it merges nothing."""
     return ("basic", "optimised") if setting == "auto" else (setting,)
 
 
 def first_order(setting: Setting, group_of: Ints, cores: int, rates: Mapping[int, float], costs: Costs) -> Order:
-    """Choose the order to begin with, by the rates that the sensors table names."""
+    """Return the order to begin with, by the rates in the sensors table."""
     found = candidates(orders_of(setting), group_of, cores, rates, costs)
     chosen = found[0]
     basic = next((item for item in found if item.order == "basic"), chosen)
@@ -42,10 +45,10 @@ def first_order(setting: Setting, group_of: Ints, cores: int, rates: Mapping[int
 
 
 class Balancer:
-    """Watches the load of the cores and proposes tables.
+    """Measures the load of the cores and proposes tables.
 
     Args:
-        every_s: least time between two changes; 0 = the table never changes.
+        every_s: shortest time between two changes, in seconds; 0 means that the table never changes.
     """
 
     def __init__(self, setting: Setting, every_s: float) -> None:
@@ -56,7 +59,7 @@ class Balancer:
         self._rows: Floats = np.zeros(0)
 
     def observe(self, cores: Sequence[Mapping[str, Any]], merged: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what the cores of a batch have reported, and the merge core if there was one."""
+        """Take note of the reports of the cores of a batch, and of the merge core if there was one."""
         taken = np.array([report["taken"] for report in sorted(cores, key=lambda item: item["core"])], dtype=np.float64)
         self._rows = taken if len(self._rows) != len(taken) else self._rows + taken
         self.costs.measured(
@@ -65,10 +68,10 @@ class Balancer:
         )
 
     def propose(self, layout: Layout, read_rates: ReadRates, now_s: float) -> Layout | None:
-        """Return the next layout if the one in force is worth changing now.
+        """Return the next layout, if it is worth replacing the one in force now; else None.
 
         Raises:
-            LayoutError: the setting asks for what the checkpoint does not allow.
+            LayoutError: the setting asks for an order that the checkpoint does not allow.
         """
         orders = orders_of(self._setting)
         if layout.order not in orders:
@@ -85,17 +88,17 @@ class Balancer:
         return reassigned(layout, kept, best.order)
 
     def check(self, layout: Layout) -> None:
-        """Check that the setting fits what the checkpoint was made with.
+        """Check that the setting fits the order with which the checkpoint was made.
 
         Raises:
-            LayoutError: it does not.
+            LayoutError: it does not fit.
         """
         orders = orders_of(self._setting)
         if layout.order not in orders:
             reassigned(layout, layout.sensor_core, orders[0])
 
     def _due(self, now_s: float) -> bool:
-        """Return whether it is time to look, and the cores' loads differ."""
+        """Return whether it is time to compare tables, and the loads of the cores differ."""
         if self._since_s is None:
             self._since_s = now_s
         if not self._every_s or now_s - self._since_s < self._every_s:
@@ -106,7 +109,7 @@ class Balancer:
 
 
 def keep_in_place(layout: Layout, sensor_core: Ints, rates: Mapping[int, float]) -> Ints:
-    """Number the cores of a new table so that as few rows as can be change cores."""
+    """Number the cores of a new table so that as few rows as possible change cores."""
     rate = np.array([rates[sensor] for sensor in range(len(layout))])
     stays = np.zeros((layout.cores, layout.cores))
     np.add.at(stays, (sensor_core, layout.sensor_core), rate)
@@ -117,7 +120,7 @@ def keep_in_place(layout: Layout, sensor_core: Ints, rates: Mapping[int, float])
 
 
 def tell(event: str, found: Sequence[Prediction], chosen: Prediction, costs: Costs) -> None:
-    """Log the law's figures of every table looked at, and which was chosen."""
+    """Log the law's figures for every table that was compared, and which one was chosen."""
     logger = structlog.get_logger("tsunagi.spark")
     for item in found:
         logger.info(
@@ -133,6 +136,6 @@ def tell(event: str, found: Sequence[Prediction], chosen: Prediction, costs: Cos
 
 
 def _rates(rows: Floats, sensors: int) -> dict[int, float]:
-    """Return rates above zero: a sensor that has given nothing of late may yet."""
+    """Return the rate of each sensor, all above zero: a sensor without rows lately may have rows again."""
     found = np.ones(sensors) if not rows.any() else np.maximum(rows, _UNSEEN * float(rows.max()))
     return dict(enumerate(found.tolist()))

@@ -1,6 +1,6 @@
-"""What goes from the decoding stage to the cores: one Arrow row per (slot, P-SORT core), columns as bytes.
+"""What the decoding stage sends to the cores: one Arrow row for each (slot, P-SORT core), with columns as bytes.
 
-So Spark shuffles a few blocks a batch and never a row; the numbers pass through it as they stand.
+So Spark shuffles a few blocks a batch and never a single row of readings; the numbers pass through it unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tsunagi_spark.layout import Ints
 
 @dataclass(slots=True)
 class Rows:
-    """Recovered values, column by column; all of one length.
+    """Recovered values as columns of one length.
 
     Attributes:
         sensor: uint32[n].
@@ -51,11 +51,11 @@ class Rows:
         return len(self.sensor)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return name -> column."""
+        """Return the columns by name."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def take(self, which: npt.NDArray[Any] | slice) -> Rows:
-        """Return some of the rows: by a mask, by positions or a slice."""
+        """Return some of the rows: by a mask, by positions or by a slice."""
         return Rows(**{name: column[which] for name, column in self.columns().items()})
 
     @staticmethod
@@ -76,12 +76,12 @@ class Rows:
 
 @dataclass(slots=True)
 class Counters:
-    """What the decoding of one slot's records came to.
+    """What the decoding of one slot's records found.
 
     Attributes:
-        placed: records that were kept and say when they came; the next two are sums over them.
-        gateway_us: from the append of an output's last input to its own in `recovered`, both by the broker's clock.
-        waited_us: from there until it was read.
+        placed: number of records that were kept and whose append time is known; the next two are sums over them.
+        gateway_us: time from the append of an output's last input to the output's own, both by the broker's clock.
+        waited_us: time from then until the output was read.
     """
 
     records: int = 0
@@ -96,24 +96,24 @@ class Counters:
     waited_us: int = 0
 
     def add(self, other: Counters) -> None:
-        """Add another count to this one."""
+        """Add the counts of another object to this one."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
     def as_dict(self) -> dict[str, int]:
-        """Return name -> count."""
+        """Return the counts by name."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 @dataclass(slots=True)
 class Block:
-    """What one slot's records of a batch hold for one core.
+    """The rows of one slot in a batch that belong to one core.
 
     Attributes:
-        mark: how far the slot has been read, this batch included.
-        counters: of the slot, the same in every core's block.
+        mark: how far the slot has been read, with this batch.
+        counters: counts of the whole slot, the same in the block of every core.
         steps: int64[records], the steps of the records, ascending.
-        appended_us: int64[records], when the inputs behind them were appended.
+        appended_us: int64[records], when the inputs of the records were appended.
     """
 
     core: int
@@ -135,19 +135,19 @@ SCHEMA = pa.schema(
         *((name, pa.binary()) for name in Rows.NAMES),
     ]
 )
-"""Of the rows between the stages."""
+"""Arrow schema of the rows between the stages."""
 
 BATCH_BYTES = 16_000_000
-"""After so much a record batch is full."""
+"""A record batch with at least this many bytes is full."""
 
 SQL = "core int, slot int, head binary, steps binary, appended_us binary, " + ", ".join(
     f"`{name}` binary" for name in Rows.NAMES
 )
-"""The same schema as Spark writes it."""
+"""The same schema in Spark's notation."""
 
 
 def to_arrow(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
-    """Write blocks: small ones share a record batch (one costs 0.1 ms), none grows past what Arrow holds (2 GiB)."""
+    """Write blocks: small ones share a record batch, which costs 0.1 ms; none exceeds what Arrow holds (2 GiB)."""
     gathered: list[list[Any]] = []
     size = 0
     for block in blocks:
@@ -171,7 +171,7 @@ def _record_batch(rows: list[list[Any]]) -> pa.RecordBatch:
 
 
 def from_arrow(batches: Iterable[pa.RecordBatch]) -> list[Block]:
-    """Read blocks, sorted by slot and place: in a shuffle they arrive in any order."""
+    """Read blocks and sort them by slot and position: after a shuffle they come in any order."""
     blocks = []
     for batch in batches:
         columns = {name: batch.column(name) for name in batch.schema.names}

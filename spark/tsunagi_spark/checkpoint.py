@@ -1,9 +1,9 @@
-"""Spark's own logs in the checkpoint: which of their files are whole, and how the job sets them.
+"""Spark's own logs in the checkpoint: finds out which of their files are whole, and makes them fit the job's state.
 
 Spark writes `offsets/N` before batch N and `commits/N` after it, and syncs neither. After a power cut the newest of
-them may be empty, torn, full of zeros or missing, and Spark refuses to start on one that it cannot read. The job's own
-state (tsunagi_spark.state) is synced, so it is what decides: the last whole batch is the last one whose state is whole,
-and Spark's logs are made to end there. A file that is not whole is set aside, never deleted.
+these files may be empty, torn, full of zeros or missing, and Spark refuses to start with one that it cannot read. The
+job's own state (tsunagi_spark.state) is synced, so it decides: the last whole batch is the last one whose state is
+whole, and Spark's logs are made to end there. A file that is not whole is set aside, never deleted.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ from tsunagi_spark.standing import Standing
 from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, write_atomically
 
 ASIDE = "aside"
-"""Directory in the checkpoint: `aside/K` holds what the K-th start with damage found, under the names it had."""
+"""Directory in the checkpoint. `aside/K` holds the files that the K-th start with damage set aside, under their
+names."""
 
 _LOG_VERSION = "v1"
+"""First line of Spark's log files: their version."""
 _PLAIN_OFFSETS = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
-"""Second line of an offsets file that no older file gives a pattern for; Spark takes its present options then."""
+"""Second line of an offsets file if no older file shows what it looks like; Spark then takes its present options."""
 
 _PLAIN_COMMIT = '{"nextBatchWatermarkMs":0}'
+"""Content of a commits file below its first line."""
 _NOT_WHOLE = (StateError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What reading a damaged file may raise: none of it tells more than that the file is not whole."""
+"""Errors that reading a damaged file may raise; each of them only tells that the file is not whole."""
 
 
 class Checkpoint:
     """The directory `[spark] checkpoint`.
 
     Args:
-        topic: name of `recovered` in Kafka, as Spark's offsets have it.
+        topic: name of `recovered` in Kafka, as in Spark's offsets.
 
     Attributes:
-        damaged: names of the files that were set aside, below the checkpoint.
+        damaged: names of the files that were set aside, relative to the checkpoint.
     """
 
     def __init__(self, root: Path, topic: str) -> None:
@@ -52,14 +55,14 @@ class Checkpoint:
         self._logger = structlog.get_logger("tsunagi.spark")
 
     def batches(self, kind: str) -> list[int]:
-        """Return the batches that have a file in `offsets` or `commits`, ascending."""
+        """Return the numbers of the batches that have a file in `offsets` or `commits`, ascending."""
         return _numbers(self.root / kind, "")
 
     def positions(self, batch: int) -> dict[int, int]:
-        """Return where a batch ends by Spark's log: partition -> offset of `recovered`, exclusive.
+        """Return where a batch ends in Spark's log: partition -> offset of `recovered`, exclusive.
 
         Raises:
-            ValueError, OSError, ...: the file is not whole or not there (`_NOT_WHOLE`).
+            ValueError, OSError, ...: the file is missing or not whole (`_NOT_WHOLE`).
         """
         _, pattern, *sources = _lines(self.root / "offsets" / str(batch))
         if not isinstance(json.loads(pattern), dict) or len(sources) != 1:
@@ -73,12 +76,13 @@ class Checkpoint:
         for path in [*_files(self.root / "commits"), *_files(self.root / "sources" / "0")]:
             self._look(path, partial(_json_of, path))
         for sidecar in self.root.rglob(".*.crc"):
-            sidecar.unlink()  # what it guards was read just now, and a torn one would stop Spark
+            sidecar.unlink()  # the file that it guards has just been read, and a torn checksum would stop Spark
 
     def mend_owner(self, store: Store) -> str:
-        """Return the id of the query that the job's state belongs to; "" = there is no state.
+        """Return the id of the query to which the job's state belongs; "" if there is no state.
 
-        Spark and the job's state both keep it. Where one of the two is not whole, it is written again from the other.
+        Spark and the job's state both keep the id. If it is not whole in one of them, it is written again from the
+        other.
         """
         spark, owner = self.root / "metadata", store.root / "query.json"
         known = self._look(owner, partial(_owner, store))
@@ -90,7 +94,7 @@ class Checkpoint:
         return _owner(store) if owner.exists() else ""
 
     def mend_state(self, store: Store, cores: int) -> int:
-        """Set aside what is not whole of the job's own state; return the last batch whose state is whole, -1 = none."""
+        """Set aside the parts of the job's state that are not whole; return the last whole batch, or -1."""
         for path in _visible(store.root / "layouts"):
             self._look(path, partial(_layout, store, path.name))
         for path in _visible(store.root / "driver"):
@@ -101,7 +105,7 @@ class Checkpoint:
         return -1
 
     def set_aside(self, path: Path, why: str) -> None:
-        """Move a file or directory of the checkpoint to `aside`, count it and say so."""
+        """Move a file or directory of the checkpoint to `aside`, count it and log it."""
         if self._aside is None:
             self._aside = self.root / ASIDE / str(max(_numbers(self.root / ASIDE, ""), default=0) + 1)
         name = path.relative_to(self.root)
@@ -116,11 +120,11 @@ class Checkpoint:
         self._logger.warning("set aside", file=str(name), found=why, now=str(target))
 
     def set_back(self, batch: int, positions: Mapping[int, int], *, anew: bool = False) -> None:
-        """Make Spark's logs end with a batch, so that the next one begins at the given offsets.
+        """Make Spark's logs end with a batch, so that the next batch begins at the given offsets.
 
         Args:
-            positions: partition -> offset of `recovered`; used for a file that is not there.
-            anew: use them in any case: the log of before is gone.
+            positions: partition -> offset of `recovered`; used for a file that is missing.
+            anew: use these positions in any case, because the log of before no longer exists.
         """
         offsets, commits = self.root / "offsets", self.root / "commits"
         for path in _files(offsets):
@@ -132,7 +136,7 @@ class Checkpoint:
         known = _files(offsets)
         pattern = _lines(known[-1])[1] if known else _PLAIN_OFFSETS
         ends = json.dumps({self._topic: {str(partition): offset for partition, offset in sorted(positions.items())}})
-        # Spark reads the file before its last one, too.
+        # Spark reads the file before its last one as well.
         for number in range(max(0, batch - 1), batch + 1):
             if anew or not (offsets / str(number)).exists():
                 self._write(offsets / str(number), f"{_LOG_VERSION}\n{pattern}\n{ends}")
@@ -140,14 +144,14 @@ class Checkpoint:
             self._write(commits / str(batch), f"{_LOG_VERSION}\n{_PLAIN_COMMIT}")
 
     def drop_planned(self, store: Store, batch: int) -> None:
-        """Set aside what was planned after a batch that is whole, so that Spark cuts the next one anew."""
+        """Set aside what was planned after a whole batch, so that Spark cuts the next batch anew."""
         for path in [*_files(self.root / "offsets"), *_visible(store.root / "driver")]:
             number = path.name.removeprefix("before-")
             if number.isdecimal() and int(number) > batch:
                 self.set_aside(path, "the batch is cut anew")
 
     def start_anew(self, store: Store, why: str = "no batch is whole") -> None:
-        """Set everything aside: nothing in it can be gone on from."""
+        """Set everything aside: the job cannot go on from any of it."""
         self._aside = None  # directories of the same names may stand there
         for path in [*self.root.glob("*"), *store.root.glob("*")]:
             if path.name not in (ASIDE, MARKER, "lock", store.root.name):
@@ -158,7 +162,7 @@ class Checkpoint:
         write_atomically(path, text.encode())
 
     def _whole(self, store: Store, batch: int, cores: int) -> bool:
-        """Return whether all that a batch left is whole; what is not is set aside."""
+        """Return whether everything that a batch left is whole, and set aside what is not."""
         states = [f"core-{core}/state-{batch}" for core in range(cores)]
         for name in (f"layouts/{_driver(store, f'after-{batch}').layout}", *states):
             if not (store.root / name).exists():
@@ -167,7 +171,7 @@ class Checkpoint:
         return all(self._look(store.root / state, partial(_core, store, state)) for state in states)
 
     def _look(self, path: Path, read: Callable[[], object]) -> bool:
-        """Return whether a file can be read; one that is there and cannot is set aside."""
+        """Return whether a file exists and can be read; one that exists and cannot be read is set aside."""
         if not path.exists():
             return False
         try:
@@ -179,7 +183,7 @@ class Checkpoint:
 
 
 def query_id(checkpoint: Path) -> str:
-    """Return the id that Spark gave the query of a checkpoint; empty = the checkpoint is new."""
+    """Return the id that Spark has given the query of a checkpoint; "" if the checkpoint is new."""
     path = checkpoint / "metadata"
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["id"])
@@ -190,10 +194,10 @@ def query_id(checkpoint: Path) -> str:
 
 
 def _core(store: Store, name: str) -> None:
-    """Read a core's state and look at the files of rows that it needs.
+    """Read the state of a core, and check the files of rows that it needs.
 
     Raises:
-        StateError, ValueError, OSError: one of them is not whole (`_NOT_WHOLE`).
+        StateError, ValueError, OSError: one of these files is not whole (`_NOT_WHOLE`).
     """
     path = store.root / name
     minute = CoreState.load(store.read(name), path).minute
@@ -231,10 +235,10 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of one of Spark's log files; some begin with a zero byte.
+    """Return the lines of one of Spark's log files; some files begin with a zero byte.
 
     Raises:
-        ValueError, OSError: it is empty, of another version or not text.
+        ValueError, OSError: the file is empty, of another version or not text.
     """
     data = path.read_bytes()
     lines = data.removeprefix(b"\0").decode().splitlines()

@@ -1,7 +1,8 @@
-"""From records of `recovered` to blocks of columns, one for each (slot, P-SORT core).
+"""Decodes records of `recovered` into blocks of columns, one for each (slot, P-SORT core).
 
-Repeats are dropped by name: a takeover may write outputs again, under the names they had. What cannot be used goes to
-`dead-letters` with its reason, what comes after its group's step was delivered goes to `late`; nothing else is dropped.
+Repeats are dropped by name, since a takeover may write outputs again under the same names. A record that cannot be used
+goes to `dead-letters` with its reason; rows that come after their group's step was delivered go to `late`. Nothing else
+is dropped.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from tsunagi_spark.frontier import NEVER, Mark
 from tsunagi_spark.layout import Flags, Ints, Layout
 
 CUT_BYTES = 65_536
-"""What a dead letter keeps of the record."""
+"""Bytes of a record that its dead letter keeps."""
 
 
 class Arrived(NamedTuple):
-    """One record of `recovered`; `slot` is its partition, `appended_us` when it was appended (0 = not known)."""
+    """One record of `recovered`; `slot` is its partition, `appended_us` its append time (0 = not known)."""
 
     slot: int
     offset: int
@@ -38,7 +39,7 @@ class Arrived(NamedTuple):
 
 
 class Sidelined(NamedTuple):
-    """A record for `late` or `dead-letters`."""
+    """A record that is to be written to `late` or `dead-letters`."""
 
     topic: str
     key: bytes
@@ -49,9 +50,9 @@ class SlotDecoder:
     """Decodes the records of one slot, in log order.
 
     Args:
-        mark: how far the slot was read before.
-        delivered: int64[groups], the last step sent of each group; NEVER = none.
-        slide_us: length of a step.
+        mark: how far the slot had been read before.
+        delivered: int64[groups], the last step that was sent for each group; NEVER if none.
+        slide_us: length of a step in microseconds.
     """
 
     def __init__(self, slot: int, mark: Mark, layout: Layout, delivered: Ints, slide_us: int) -> None:
@@ -71,7 +72,7 @@ class SlotDecoder:
         self.bytes = 0
 
     def add(self, record: Arrived) -> None:
-        """Take one record."""
+        """Decode one record and keep its rows."""
         self.counters.records += 1
         if record.offset < self.mark.read_to:
             self.counters.repeats += 1
@@ -86,7 +87,7 @@ class SlotDecoder:
             self._bury(record, error.reason, str(error))
 
     def blocks(self) -> list[Block]:
-        """Return what was taken since the last call, one block for every core (each needs the mark)."""
+        """Return what was kept since the last call, as one block for every core, since each core needs the mark."""
         kept, self._kept, self.bytes = self._kept, [], 0
         if self._newest is not None:
             _, offset, key, value, at_us = self._newest
@@ -113,7 +114,7 @@ class SlotDecoder:
         ]
 
     def _read(self, record: Arrived) -> Recovered | None:
-        """Return the record's message, or None if it repeats one."""
+        """Return the message of a record; None if it is a repeat."""
         try:
             generation, slot, name = unpack_key(record.key)
         except ValueError as error:
@@ -130,7 +131,7 @@ class SlotDecoder:
         if message.event_time_us != message.step * self._slide_us:
             found = f"found event time {message.event_time_us} us for step {message.step}"
             raise UnusableError("unreadable", f"{found}, expected {message.step * self._slide_us}")
-        # Also when the log was made anew: a step that was read once is not read again from another log.
+        # This holds also if the log was made anew: a step that was read is not read again from another log.
         if message.step <= self.mark.step:
             raise UnusableError("out-of-order", f"found step {message.step} after step {self.mark.step}")
         past = self.mark.past
@@ -147,7 +148,7 @@ class SlotDecoder:
         return message
 
     def _place(self, message: Recovered, record: Arrived) -> None:
-        """Keep the rows that can be used; set the others aside."""
+        """Keep the rows that can be used, and set the others aside."""
         sensor = sensors(message.sensor)
         if len(sensor):
             known = sensor < len(self._layout)
@@ -194,7 +195,7 @@ class SlotDecoder:
             key=record.key or b"",
             value=(record.value or b"")[:CUT_BYTES],
         )
-        # The record's own name may be what is wrong with it; its place in `recovered` always names it.
+        # The record's own name may be what is wrong with it, but its place in `recovered` always identifies it.
         key = pack_key(self.mark.generation, self.slot, Name(record.offset, 0))
         self.sidelined.append(Sidelined(DEAD_LETTERS, key, letter.SerializeToString(deterministic=True)))
 
@@ -226,7 +227,7 @@ def _parse(value: bytes | None) -> Recovered:
 
 
 def _select(message: Recovered, which: Flags) -> Recovered:
-    """Return the message with some of its rows."""
+    """Return the message with some of its rows only."""
     found = Recovered()
     found.CopyFrom(message)
     for name, kind in (("sensor", U32), ("mean", F64), ("sd", F64), ("quality", U8), ("bound", F64)):

@@ -1,8 +1,8 @@
-"""Result blocks as they stand in the log, written from the columns without a message for each.
+"""Encodes result blocks from columns, without making a message for each block.
 
-Where groups are small, what a block costs rules the job: to fill a message of sixteen fields and have it written takes
-longer than to order the few rows in it. So protobuf writes the head alone; the columns follow as they stand, behind
-their tags and lengths. The bytes are those of `ResultBlock.SerializeToString(deterministic=True)`.
+If groups are small, the cost of a block determines the time of the job: to fill a message of sixteen fields and
+serialise it takes longer than to order its few rows. So protobuf writes the head alone; the columns follow unchanged,
+behind their tags and lengths. The bytes are those of `ResultBlock.SerializeToString(deterministic=True)`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _KINDS: dict[str, np.dtype[Any]] = {
     "q2": U32,
     "q3": F64,
 }
-"""The columns, in the order of their fields, which stand between the head's and those of the part."""
+"""The columns in the order of their fields, which stand between the fields of the head and those of the part."""
 
 
 class Encoded(NamedTuple):
-    """A block; `group` is the number of its group."""
+    """An encoded block; `group` is the number of its group."""
 
     group: int
     key: bytes
@@ -43,7 +43,7 @@ def encode_blocks(ordered: Ordered, layout: Layout, slide_us: int, part: int = 0
     """Yield the blocks in the order in which they are sent.
 
     Args:
-        part: which part of its group each block is, where nothing is merged; 0 = the whole.
+        part: which part of its group each block is, if nothing is merged; 0 means the whole.
     """
     parts = layout.cores if part else 0
     tail = ResultBlock(part=part, parts=parts).SerializeToString(deterministic=True)
@@ -61,7 +61,7 @@ def encode_blocks(ordered: Ordered, layout: Layout, slide_us: int, part: int = 0
 
 
 def _bodies(ordered: Ordered) -> list[bytes]:
-    """Return each block's columns; blocks of as many rows look alike, and are written together as a matrix of bytes."""
+    """Return the columns of each block as bytes; blocks of equal length are written together, as a matrix of bytes."""
     arrays = ordered.rows.columns() | ordered.counted._asdict()
     columns = [np.asarray(arrays[name], dtype=kind) for name, kind in _KINDS.items()]
     lengths = np.diff(ordered.start)
@@ -82,13 +82,13 @@ def _bodies(ordered: Ordered) -> list[bytes]:
 
 @lru_cache(maxsize=1024)
 def _tags(rows: int) -> tuple[bytes, ...]:
-    """Return what stands before each column of so many rows: field number with wire type 2, and length in bytes."""
+    """Return the bytes before each column of `rows` rows: field number with wire type 2, and length in bytes."""
     fields = ResultBlock.DESCRIPTOR.fields_by_name
     return tuple(_varint(fields[name].number << 3 | 2) + _varint(rows * kind.itemsize) for name, kind in _KINDS.items())
 
 
 def _varint(value: int) -> bytes:
-    """Return protobuf's form of a number that is not negative: seven bits a byte, the lowest first."""
+    """Return protobuf's encoding of a number that is not negative: seven bits a byte, the lowest first."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

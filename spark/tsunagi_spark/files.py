@@ -1,4 +1,4 @@
-"""The thread of the driver that keeps `[results] files` up; see tsunagi.runtime.result_files."""
+"""The driver's thread that writes the files of `[results] files`; see tsunagi.runtime.result_files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
 
 _CLOSE_S = 10.0
+"""Longest wait for the end of the thread, in seconds."""
 
 
 class FilesThread:
-    """Writes the files until it is closed.
+    """Writes the files in a thread until it is closed.
 
     Raises:
-        ConfigError, LogError: see `ResultFiles`.
+        ConfigError, LogError: as in `ResultFiles`.
     """
 
     def __init__(self, log: Log, settings: Settings) -> None:
@@ -30,12 +31,12 @@ class FilesThread:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what ended the thread, if anything did."""
+        """Raise the error that ended the thread, if there was one."""
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """End the thread; what no file has yet is in the topic."""
+        """End the thread. Results that are in no file yet are in the topic."""
         self._stopping.set()
         self._thread.join(_CLOSE_S)
 

@@ -1,12 +1,12 @@
-"""`tsunagi fit` of a history past one machine's memory: its second moments in one pass, in Spark.
+"""`tsunagi fit` for a history larger than one machine's memory: its second moments in one pass, in Spark.
 
-1. On the driver: structure, shrinkage, profile and calibration by masked trial on the last steps, as many as fit into
-   memory (`estimation.estimate`).
-2. In Spark: every task reads a share of the rows, computes their windows and sums their products (`shares`, `sums`);
-   the sums travel in tiles, each added up in one place.
-3. On the driver: the model of that structure from these moments.
+1. The driver finds structure, shrinkage, profile and calibration by trials with hidden edges, on as many of the last
+steps as fit into memory (`estimation.estimate`).
+2. In Spark, each task reads a share of the rows, computes their windows and sums their products (`shares`, `sums`). The
+sums travel in tiles, and each tile is added up in one place.
+3. The driver makes the model of that structure from these moments.
 
-Tasks read the files themselves: these must be seen under the same name by the driver and all workers.
+Tasks read the files themselves, so the driver and all workers must see them under the same names.
 """
 
 from __future__ import annotations
@@ -42,15 +42,18 @@ from tsunagi.runtime.settings import ConfigError, Settings
 from tsunagi_spark.session import session_options, start_session
 
 SAMPLE_BYTES = 256 * 2**20
-"""Of the last steps, as float64, that the search runs on."""
+"""Bytes of the last steps, as float64, with which the structure is searched."""
 LEAST_SAMPLE = 1000
+"""The structure is searched with at least this many steps, however many bytes they take."""
 SEARCHED = 1600
-"""Sensors that the search runs on at most: it makes and tries some dozen models, n^3 operations each."""
+"""Most sensors with which the structure is searched: the search makes and tries some dozens of models with n^3
+operations each."""
 TILES_A_PART = 12
-"""Tiles that are added up in one task, 2 MB each."""
+"""Tiles that one task adds up, of 2 MB each."""
 SCHEMA = "part int, lag int, name string, row int, col int, data binary"
+"""Schema of the rows that tasks exchange, in Spark's notation."""
 COUNTED, ERROR = "counted", "error"
-"""Rows that hold no sums: what was counted, and why a share cannot be summed."""
+"""Names of rows that hold no sums: what was counted, and why a share cannot be summed."""
 
 _ARROW = pa.schema(
     [
@@ -62,6 +65,7 @@ _ARROW = pa.schema(
         pa.field("data", pa.binary()),
     ]
 )
+"""The same schema in Arrow's notation."""
 
 Places = npt.NDArray[np.intp]
 Tell = Callable[[str], None]
@@ -69,10 +73,10 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def start(settings: Settings) -> SparkSession:
-    """Start Spark for a fit: what is shuffled, up to gigabytes, goes beside the checkpoint; /tmp may be memory.
+    """Start Spark for a fit. What it shuffles, up to gigabytes, goes beside the checkpoint, since /tmp may be memory.
 
     Raises:
-        ConfigError: the checkpoint's directory cannot be made; or see `start_session`.
+        ConfigError: the directory of the checkpoint cannot be made, or `start_session` refuses the settings.
     """
     scratch = settings.spark.checkpoint.absolute()
     try:
@@ -95,22 +99,22 @@ def fit_history(
     tell: Tell = lambda _line: None,
     session: SparkSession | None = None,
 ) -> tuple[Model, FitReport]:
-    """Fit a model; the same as `tsunagi.recovery.fit.fit_history` finds, if the sample is the whole history.
+    """Fit a model: the one that `tsunagi.recovery.fit.fit_history` finds, if the sample is the whole history.
 
     Args:
-        path: as there, and on every worker.
-        share: of the rows from the start, in (0, 1].
+        path: as there; every worker must see it too.
+        share: share of the rows from the start, in (0, 1].
         period: as there.
-        sample: last steps that structure, profile and calibration are found on; None = as `SAMPLE_BYTES` allow.
-        tell: is told how far it is.
-        session: to use; None = one is started for the pass, and stopped after it.
+        sample: number of last steps for structure, profile and calibration; None means as many as `SAMPLE_BYTES` allow.
+        tell: called with lines that say how far the fit is.
+        session: the session to use; None starts one for the pass and stops it afterwards.
 
     Raises:
-        ModelError: naming file and line, what was found and expected.
+        ModelError: the history cannot be used; the message names file and line, what was found and expected.
         ConfigError: Spark cannot be started.
     """
     if session is None:
-        session_options(settings)  # what cannot be started is said before the search
+        session_options(settings)  # a session that cannot be started is reported before the search
     if not 0 < share <= 1:
         raise ModelError(f"{path}: rows: found the share {share}, expected more than 0 and at most 1")
     files = list_history(path)
@@ -172,7 +176,7 @@ def fit_history(
 
 
 def _of_all(report: FitReport, sums: Sums, work: Work, searched: Floats, keep: Places) -> FitReport:
-    """Return the report with what it says of the whole history and of all sensors."""
+    """Return the report with what it says about the whole history and about all sensors."""
     names = [work.files.names[place] for place in keep]
     steps = work.end - work.first
     _, constant = units_of(*sums.mean_and_sd())
@@ -188,7 +192,7 @@ def _of_all(report: FitReport, sums: Sums, work: Work, searched: Floats, keep: P
 
 
 def some_sensors(edges: Sequence[str], most: int) -> Places:
-    """Return the places of `most` sensors at most, ascending: those of whole edges, evenly taken, then of others."""
+    """Return the places of `most` sensors at most, ascending: those of whole edges, evenly chosen, then others."""
     if len(edges) <= most:
         return np.arange(len(edges))
     of, order = numbered(edges)
@@ -211,25 +215,25 @@ def sum_up(
     scratch: Path,
     tell: Tell,
 ) -> tuple[dict[int, Sums], Counted]:
-    """Sum a whole history in one pass over it.
+    """Return the sums of a whole history, from one pass over it.
 
     Args:
         keep: intp[k], the columns that the model has.
-        lags, units: see `Sums`.
+        lags, units: as in `Sums`.
         scratch: a directory that the driver and all workers see. The sums, up to gigabytes, come to the driver in files
-            there: past Spark's driver, whose heap they would not fit into.
+            there, because they would not fit into the heap of Spark's driver.
 
     Returns:
-        the sums by lag, and what was counted on the way.
+        the sums by lag, and the counts of rows and implausible readings.
 
     Raises:
-        ModelError: rows cannot be read, or are not in order of time.
+        ModelError: rows cannot be read, or are not in the order of time.
     """
     shares = work.shares(session.sparkContext.defaultParallelism, max(lags))
     total, counted = {lag: Sums(len(keep), lag, units) for lag in lags}, Counted(0, 0)
     tiles = sum(3 * len(tile_places(of.width, triangle=False)) for of in total.values())
     parts = -(-tiles // TILES_A_PART)
-    # A tile is some megabytes: few of them travel at a time.
+    # A tile has some megabytes, so only a few travel at a time.
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "4")
     with tempfile.TemporaryDirectory(prefix="fit-", dir=scratch) as directory:
         frame = (
@@ -262,14 +266,14 @@ def _shaped(data: Floats, key: tuple[str, int, int], width: int) -> Floats:
 def _summing(
     work: Work, shares: list[Share], keep: Places, lags: Sequence[int], units: Units, parts: int
 ) -> Callable[[Batches], Batches]:
-    """Return the stage that sums shares, given their numbers."""
+    """Return the stage that sums the shares whose numbers it is given."""
 
     def stage(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 try:
                     found, counted = summed(work, shares[number], keep, lags, units)
-                except ModelError as error:  # the user's, not Spark's, who would try again and print its stack
+                except ModelError as error:  # the user's error: Spark would try again and print a stack trace
                     yield _row(0, (0, ERROR, 0, 0), str(error).encode())
                     return
                 yield _row(0, (0, COUNTED, 0, 0), np.array(counted, dtype=np.float64).tobytes())
@@ -282,7 +286,7 @@ def _summing(
 
 
 def _adding(directory: Path) -> Callable[[Batches], Batches]:
-    """Return the stage that adds up tiles of the same key and leaves them in files, whose names it returns."""
+    """Return the stage that adds up tiles with the same key, writes them to files and returns the files' names."""
 
     def stage(batches: Batches) -> Batches:
         found: dict[tuple[int, str, int, int], Floats] = {}
@@ -312,7 +316,7 @@ def _row(part: int, key: tuple[int, str, int, int], data: bytes) -> pa.RecordBat
 
 
 class _Progress:
-    """Tells how many shares are summed, while they are."""
+    """Reports how many shares have been summed, while they are."""
 
     def __init__(self, session: SparkSession, shares: int, tell: Tell, every_s: float = 2.0) -> None:
         self._tracker = session.sparkContext.statusTracker()

@@ -1,8 +1,8 @@
-"""The frontier: up to which step the results of a group are complete.
+"""The frontier: the step up to which the results of a group are complete.
 
 A slot emits every step once and in order, whether or not its edges are alive. So a step of a group is complete when
 every slot that holds sensors of the group has delivered that step or a later one; nobody guesses a watermark. A slot
-that gives nothing is waited for a set time and then left behind (docs/psort.md).
+that delivers nothing is waited for during a set time, and then left behind (docs/psort.md).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 from tsunagi_spark.layout import Flags, Ints
 
 NEVER = -(2**61)
-"""Before the first step: no real step is as small."""
+"""Stands for the step before the first one: it is smaller than every real step."""
 
 
 class Mark(NamedTuple):
     """How far one slot has been read.
 
     Attributes:
-        generation: of the slot's log; 0 = nothing read yet.
+        generation: generation of the slot's log; 0 if nothing has been read yet.
         last_offset, last_index: name of the last output.
-        step: its step.
-        epoch: the greatest seen.
+        step: step of that output.
+        epoch: the greatest epoch seen.
         read_to: the next offset of `recovered` to read.
-        past: generations that were replaced; their records are repeats.
-        digest: of the record before `read_to` (`marks.digest_of`), 0 = not known.
-        read_us: when the log appended that record, 0 = not known.
+        past: earlier generations of the log; their records are repeats.
+        digest: digest of the record before `read_to` (`marks.digest_of`); 0 if it is not known.
+        read_us: when the log appended that record, in microseconds; 0 if it is not known.
     """
 
     generation: int = 0
@@ -45,7 +45,7 @@ class Mark(NamedTuple):
 
     @staticmethod
     def of(fields: list[Any]) -> Mark:
-        """Read from JSON; what was written before there were digests has none."""
+        """Read a mark from JSON; one that an earlier version wrote has no digest."""
         generation, last_offset, last_index, step, epoch, read_to, past, *before = fields
         return Mark(generation, last_offset, last_index, step, epoch, read_to, tuple(past), *before)
 
@@ -54,13 +54,13 @@ def frontiers(held: Flags, last_step: Ints, counted: Flags) -> Ints:
     """Return the last complete step of each group.
 
     Args:
-        held: bool[groups, slots], the slot holds sensors of the group.
-        last_step: int64[slots], the newest step delivered; NEVER = none.
-        counted: bool[slots], False = left behind.
+        held: bool[groups, slots], whether the slot holds sensors of the group.
+        last_step: int64[slots], the newest step that the slot has delivered; NEVER if none.
+        counted: bool[slots], False for a slot that is left behind.
 
     Returns:
         int64[groups]; NEVER where nothing is complete or the group has no slot. A group whose slots are all left behind
-        is complete as far as any of them came.
+        is complete up to the newest step of any of them.
     """
     waiting = held & counted
     least = np.where(waiting, last_step, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
@@ -73,8 +73,9 @@ def frontiers(held: Flags, last_step: Ints, counted: Flags) -> Ints:
 class Waiting:
     """Decides which slots are left behind.
 
-    A slot's silence counts while it owes a step that another slot has given. Between two batches at most `cap_s` count,
-    so that a time in which nobody delivered (everything was down, or this job was) is not held against one slot.
+    The silence of a slot counts while it owes a step that another slot has delivered. Between two batches at most
+    `cap_s` seconds count, so that a time in which nobody delivered (because everything, or this job, was down) is not
+    held against one slot.
     """
 
     wait_s: float
@@ -82,14 +83,14 @@ class Waiting:
     silent_s: dict[int, float] = field(default_factory=dict)
 
     def elapse(self, seconds: float, last_step: Mapping[int, int]) -> frozenset[int]:
-        """Let time go by before a batch.
+        """Let time pass before a batch.
 
         Args:
-            seconds: since the batch before began.
-            last_step: slot -> newest step delivered, of all slots that hold sensors.
+            seconds: seconds since the batch before began.
+            last_step: for every slot that holds sensors, the newest step that it has delivered.
 
         Returns:
-            The slots that are waited for no longer, unless this very batch brings a new step of theirs.
+            The slots that are no longer waited for, unless this very batch brings a new step of theirs.
         """
         newest = max(last_step.values(), default=NEVER)
         gone = min(max(seconds, 0.0), self.cap_s)
@@ -98,17 +99,17 @@ class Waiting:
         return frozenset(slot for slot in last_step if self.silent_s[slot] >= self.wait_s)
 
     def delivered(self, slot: int) -> None:
-        """Note that a slot has given a new step."""
+        """Take note that a slot has delivered a new step."""
         self.silent_s[slot] = 0.0
 
 
 class Closed(NamedTuple):
-    """Steps that a batch completes, of groups that all complete the same.
+    """Steps that a batch completes, of groups which all complete the same steps.
 
     Attributes:
         groups: int64[n], ascending.
         step: int64[m], ascending, m > 0.
-        appended_us: int64[m], when the last of a step's inputs was appended.
+        appended_us: int64[m], when the last of the step's inputs was appended.
     """
 
     groups: Ints
@@ -117,14 +118,15 @@ class Closed(NamedTuple):
 
 
 def appended_at(closed: Sequence[Closed], groups: int, group: Ints, step: Ints) -> tuple[Ints, Flags]:
-    """Return when the inputs of the first closed step of a group at or after `step` were appended.
+    """Return when the inputs were appended of the first closed step of a group that is not before `step`.
 
     Args:
-        groups: how many there are.
-        group, step: int64[n], what is asked for; no step is after the last closed one of its group.
+        groups: number of groups.
+        group, step: int64[n], what is asked for; no step is after the last closed step of its group.
 
     Returns:
-        (int64[n], bool[n]: whether this very step was closed, not a later one). Of a group without any: 0, False.
+        (int64[n], bool[n]: whether this very step was closed, and not a later one). A group without closed steps has 0,
+        False.
     """
     number = np.full(groups, -1, dtype=np.int64)
     for place, some in enumerate(closed):

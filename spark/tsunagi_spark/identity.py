@@ -1,8 +1,8 @@
-"""Whether the log is still the one that the job's positions are of (tsunagi.runtime.marks).
+"""Finds out whether the log is still the one to which the job's positions belong (tsunagi.runtime.marks).
 
-The job keeps, with the offset up to which it read each slot of `recovered`, a digest of the record before it, and, with
-the offset up to which it wrote each partition of `results`, nothing more: nobody else writes there, so an end that lies
-before that offset tells all. The ids of both topics go with them.
+With the offset up to which it has read each slot of `recovered`, the job keeps a digest of the record before it. For
+the offset up to which it has written each partition of `results` it needs none: nobody else writes there, so an end
+before that offset tells enough. The ids of both topics are kept too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tsunagi_spark.standing import Standing
 from tsunagi_spark.state import Store
 
 KEPT_FAULTS = 20
-"""The number of faults that are kept and shown; older ones go first."""
+"""Most faults that are kept and shown; the oldest ones are dropped first."""
 
 
 class Fault(NamedTuple):
-    """A partition that is not what it was."""
+    """A partition that is not the one it was."""
 
     topic: str
     partition: int
@@ -34,14 +34,14 @@ class Fault(NamedTuple):
 
 
 class LogChangedError(OffsetLostError):
-    """The log is not the one that was read; `reconcile` says where to go on."""
+    """The log is not the one that was read; `reconcile` decides where to go on."""
 
 
 def read_faults(reader: Reader, marks: Mapping[int, Mark]) -> list[Fault]:
-    """Return what is wrong with the positions in `recovered`.
+    """Return the faults of the positions in `recovered`.
 
     Args:
-        reader: see `marks.record_before`.
+        reader: as in `marks.record_before`.
 
     Raises:
         LogError: the log did not answer.
@@ -64,10 +64,10 @@ def read_faults(reader: Reader, marks: Mapping[int, Mark]) -> list[Fault]:
 
 
 def check_read(reader: Reader, marks: Mapping[int, Mark]) -> None:
-    """Make sure that what was just read stands behind what was read before; wait for the log as long as it takes.
+    """Check that the records just read follow those that were read before; wait for the log as long as it takes.
 
     Raises:
-        LogChangedError: it does not.
+        LogChangedError: they do not follow.
     """
     while True:
         try:
@@ -82,7 +82,7 @@ def check_read(reader: Reader, marks: Mapping[int, Mark]) -> None:
 
 
 def written_faults(ends: Mapping[int, int], expected: Mapping[int, int]) -> list[Fault]:
-    """Return what is wrong with `results`: partitions that end before what this job wrote."""
+    """Return the faults of `results`: partitions that end before what this job has written."""
     found = [(partition, ends.get(partition, 0), written) for partition, written in sorted(expected.items())]
     return [
         Fault(RESULTS, partition, f"the log lost its end: it ends at {end}, and was written to {written}")
@@ -92,12 +92,12 @@ def written_faults(ends: Mapping[int, int], expected: Mapping[int, int]) -> list
 
 
 def topic_ids(log: Log) -> dict[str, str]:
-    """Return the ids of the topics that the job keeps positions of."""
+    """Return the ids of the topics in which the job keeps positions."""
     return {topic: log.topic_id(topic) for topic in (RECOVERED, RESULTS)}
 
 
 def result_ends(reader: Reader, partitions: Iterable[int]) -> dict[int, int]:
-    """Return where partitions of `results` end.
+    """Return the ends of partitions of `results`.
 
     Raises:
         LogError: the log did not answer.
@@ -108,14 +108,14 @@ def result_ends(reader: Reader, partitions: Iterable[int]) -> dict[int, int]:
 def reconcile(
     log: Log, store: Store, checkpoint: Checkpoint, standing: Standing, cores: int
 ) -> tuple[Standing, list[Fault]]:
-    """Compare the job's positions with the log, and say where to go on.
+    """Compare the job's positions with the log, and decide where to go on.
 
-    A slot whose log is not the one that was read is read from the first record that it keeps; what was taken before is
-    dropped by name. Where `results` lost something, the job starts anew: it computes everything again that `recovered`
-    keeps, under the same names.
+    A slot whose log is not the one that was read is read again from the first record that it holds, and repeats are
+    dropped by name. If `results` has lost records, the job starts anew: it computes everything that `recovered` holds
+    again, under the same names.
 
     Returns:
-        (where the job stands now, as the checkpoint has it; the faults found).
+        (where the job stands now, as in the checkpoint; the faults that were found).
 
     Raises:
         LogError: the log did not answer.
@@ -149,7 +149,7 @@ def reconcile(
         for slot, mark in standing.marks.items()
     }
     standing = replace(standing, marks=marks, topic_ids=ids, faults=told)
-    # In this order: a crash in between finds the same faults again.
+    # The order matters: after a crash in between, the same faults are found again.
     positions = {slot: marks[slot].read_to if slot in marks else offset for slot, offset in first.items()}
     checkpoint.set_back(standing.batch, positions, anew=True)
     store.remove(f"driver/before-{standing.batch + 1}")

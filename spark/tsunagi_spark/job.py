@@ -1,7 +1,8 @@
-"""One batch: decide, run the one action, keep what came of it, acknowledge.
+"""One batch: decide, run the one action, keep the outcome, acknowledge.
 
-What the driver decides before a batch (layout, slots left behind) stands in `before-N` before anything runs, so that a
-batch that is run again after a crash decides the same. What came of it stands in `after-N`; batch N + 1 begins there.
+What the driver decides before a batch (layout, slots left behind) is written to `before-N` before anything runs, so
+that a batch that is run again after a crash decides the same. Its outcome is written to `after-N`, where batch N + 1
+begins.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What holds for one batch."""
+    """What the driver has decided for one batch."""
 
     layout: Layout
     overdue: frozenset[int]
@@ -59,11 +60,11 @@ class Job:
     """The function that `foreachBatch` calls.
 
     Args:
-        stopping: asked before a batch begins.
+        stopping: asked before each batch; if it returns true, the batch does not begin.
 
     Attributes:
-        standing: after the last batch.
-        beat: what heartbeats say of it.
+        standing: where the job stands after the last batch.
+        beat: what heartbeats say about the job.
         failure: the error that ended the query, as it was raised here.
     """
 
@@ -107,7 +108,7 @@ class Job:
         """Return whether there is a placement to begin with.
 
         Raises:
-            SensorsError, LayoutError: it cannot be used with the sensors table.
+            SensorsError, LayoutError: the placement does not fit the sensors table.
         """
         placement = self._placements.latest()
         if placement is None:
@@ -120,11 +121,11 @@ class Job:
         return True
 
     def reports(self, records: DataFrame) -> DataFrame:
-        """Return the stream whose batches the job is called with: what the cores report of the records."""
+        """Return the stream with whose batches the job is called: the reports of the cores on the records."""
         return ordered(records, self._context, self._settings.spark.cores)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Release the connections."""
         self._acknowledger.close()
         self._placements.close()
         self._ends.close()
@@ -133,8 +134,8 @@ class Job:
         """Run one batch.
 
         Raises:
-            StoppedError: asked to stop.
-            StateError, LogError, LayoutError: see there.
+            StoppedError: the job was asked to stop.
+            StateError, LogError, LayoutError: the state, the log or the layout cannot be used.
         """
         try:
             self._go_on()
@@ -198,10 +199,10 @@ class Job:
         return Standing.of(self._store.read_json(f"driver/after-{batch - 1}"))
 
     def _check(self, before: Standing, reports: list[dict[str, Any]]) -> dict[int, int]:
-        """Make sure that what was written is there; return where `results` ends now.
+        """Check that the results written are in the log; return where `results` ends now.
 
         Raises:
-            LogChangedError: it is not.
+            LogChangedError: they are not.
         """
         expected = dict(before.ends)
         for report in reports:
@@ -214,7 +215,7 @@ class Job:
         return ends
 
     def _decide(self, batch: int, before: Standing, now_s: float) -> Decision:
-        """Decide, or find what was decided for this batch when it ran before."""
+        """Return the decision for a batch: a new one, or the one made when the batch ran before."""
         found = self._store.find(f"driver/before-{batch}")
         if found is not None:
             fields = json.loads(found)
@@ -253,7 +254,7 @@ class Job:
         return decision
 
     def _unread(self, slot: int, before: Standing) -> bool:
-        """Return whether the slot has given more than was read: then this job is behind, not the slot."""
+        """Return whether the slot has delivered more than was read: then this job is behind, not the slot."""
         end = self._patiently(lambda: self._ends.range(RECOVERED, slot)[1])
         if end <= before.marks.get(slot, Mark()).read_to:
             return False
@@ -261,7 +262,7 @@ class Job:
         return True
 
     def _newest_layout(self, serial: int, batch: int) -> Layout:
-        """Return the layout in force, with what placement and sensors table have added."""
+        """Return the layout in force, extended by what placement and sensors table have added."""
         current = self._load_layout(serial) if serial else None
         placement = self._patiently(self._placements.latest)
         if placement is None:
@@ -298,7 +299,7 @@ class Job:
         return make_layout(table, placement, spark.cores, spark.unknown_group, order=order)
 
     def _rates(self, batch: int) -> Floats:
-        """Return the rows delivered of each sensor of late, as the cores have counted them."""
+        """Return the number of rows delivered lately for each sensor, as the cores have counted them."""
         states = []
         for core in range(self._settings.spark.cores):
             name = f"core-{core}/state-{batch}"
@@ -306,7 +307,7 @@ class Job:
         return np.asarray(np.sum([state.rate for state in states], axis=0))
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask the log, as long as it takes: a broker that is away for a while does not end the job."""
+        """Ask the log as long as it takes: a broker that is away for some time does not end the job."""
         while True:
             try:
                 return ask()
@@ -322,7 +323,7 @@ class Job:
         return self._layout
 
     def _sensors(self) -> SensorTable:
-        """Read the sensors table, again when the file has changed."""
+        """Return the sensors table; read it again if the file has changed."""
         path = self._settings.sensors
         changed_s = path.stat().st_mtime if path.exists() else 0.0
         if self._table is None or self._table[0] != changed_s:

@@ -1,9 +1,9 @@
-"""Merging sorted runs: what a merge core does with the parts of a cut SPK.
+"""Merges sorted runs: the work of a merge core on the parts of a cut SPK.
 
-The runs are cut at common places of the key into blocks that fit a core's cache, and each block is put in order on its
-own: both keys and the row's place in the block are packed into one int64, these are sorted (numpy's sort of plain
-integers uses the processor's vectors; a heap or an argsort cannot), and the places are read back from the low bits. A
-row so costs the same however the runs interleave, and no Python runs per row.
+The runs are cut at common keys into blocks that fit into a core's cache, and each block is sorted on its own. Both keys
+and the row's place in the block are packed into one int64; these numbers are sorted (numpy's sort of plain integers
+uses the processor's vector instructions; a heap or an argsort cannot), and the places are read from the low bits. So
+the cost of a row does not depend on how the runs interleave, and no Python code runs for a single row.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Column = npt.NDArray[Any]
 Columns = Mapping[str, Column]
 
 BLOCK_ROWS = 1 << 15
-"""Rows in a block, about: its keys and one column are 512 KiB."""
+"""Number of rows in a block, roughly: its keys and one column take 512 KiB, which fit into a core's cache."""
 _SAMPLES = 16
-"""Places a block at which a run's key is looked at to cut evenly."""
+"""Number of places for each block at which a run's keys are sampled, so that blocks become equally long."""
 
 
 def merge_runs(runs: Sequence[Columns], major: str = "time", minor: str = "sensor") -> dict[str, Column]:
-    """Merge runs into one table in the order of (major, minor); equal keys stay in the order of the runs.
+    """Merge runs into one table in the order of (major, minor); rows with equal keys keep the order of the runs.
 
     Args:
-        runs: tables of columns with the same names and types, each with `major` ascending.
-        major: integer column that is merged by first.
-        minor: integer column that orders rows of equal `major`.
+        runs: tables of columns with the same names and types; in each, `major` is ascending.
+        major: integer column by which rows are ordered first.
+        minor: integer column that orders rows with equal `major`.
 
     Raises:
-        ValueError: no run, columns that differ, or keys that are not integers.
+        ValueError: there is no run, columns differ, or keys are not integers.
     """
     if not runs:
         raise ValueError("runs: found none, expected at least one")
@@ -48,7 +48,8 @@ def merge_runs(runs: Sequence[Columns], major: str = "time", minor: str = "senso
     ends = cuts.sum(axis=0)
     merged = {name: np.empty(int(ends[-1]), dtype=column.dtype) for name, column in runs[0].items()}
     most = int(np.diff(ends).max())
-    held = {name: np.empty(most, dtype=column.dtype) for name, column in runs[0].items()}  # else a block pays for pages
+    # without these, each block would pay for new pages of memory
+    held = {name: np.empty(most, dtype=column.dtype) for name, column in runs[0].items()}
     for number in range(len(ends) - 1):
         spans = [slice(*bounds) for bounds in cuts[:, number : number + 2].tolist()]
         first, last = ends[number : number + 2].tolist()
@@ -57,13 +58,13 @@ def merge_runs(runs: Sequence[Columns], major: str = "time", minor: str = "senso
             np.concatenate(parts, out=column[: last - first])
         place = block_order(held[major][: last - first], held[minor][: last - first])
         for name, column in held.items():
-            # No place is out of range; with `clip` numpy writes into `out` without a buffer between.
+            # Every place is in range; with `clip` numpy writes into `out` without a buffer.
             np.take(column, place, out=merged[name][first:last], mode="clip")
     return merged
 
 
 def block_order(major: Column, minor: Column) -> npt.NDArray[np.int64]:
-    """Return the places that put rows in the order of (major, minor), equal ones as they stand."""
+    """Return the places that put rows in the order of (major, minor); equal rows keep their order."""
     rows = len(major)
     if not rows:
         return np.zeros(0, dtype=np.int64)
@@ -83,7 +84,7 @@ def block_order(major: Column, minor: Column) -> npt.NDArray[np.int64]:
 
 
 def _cuts(keys: Sequence[Column]) -> npt.NDArray[np.int64]:
-    """Return int64[runs, blocks + 1]: where each run is cut, so that no key stands on both sides of a cut."""
+    """Return int64[runs, blocks + 1]: where each run is cut, so that no key is on both sides of a cut."""
     lengths = np.array([len(key) for key in keys], dtype=np.int64)
     blocks = max(1, round(int(lengths.sum()) / BLOCK_ROWS))
     stride = max(1, BLOCK_ROWS // (_SAMPLES * len(keys)))

@@ -1,10 +1,10 @@
-"""Which order pays: the law of P-SORT, with the costs that the job measures of itself.
+"""Which order of results pays: the law of P-SORT, with the costs that the job measures.
 
     speed-up = P / max(max load x P, merged share x M)
 
-P and M are CPU seconds for a row that is processed and for one that is merged. The law is of cores that work side by
-side, as in the paper. In a batch of Spark merging begins when the last core has finished, so a batch takes the sum of
-the two and not the greater of them: `batch_speed_up`, and what `auto` goes by.
+P and M are the CPU seconds for a row that is processed and for one that is merged. The law is about cores that work at
+the same time, as in the paper. In a batch of Spark merging begins when the last core has finished, so a batch takes the
+sum of both and not the greater one: `batch_speed_up`, by which `auto` decides.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import numpy as np
 from tsunagi_spark.layout import Ints, Layout, Order, assigned
 
 WORTH = 0.1
-"""By which share a batch must become shorter for a change of the table to be made."""
+"""A change of the table must make a batch shorter by at least this share."""
 
 
 @dataclass(slots=True)
 class Costs:
-    """What a row costs, CPU seconds, as measured; older batches count less.
+    """CPU seconds for a row, as measured; older batches count less.
 
     Attributes:
-        process_s: P, all of a core's work on a row.
-        merge_s: M, of a row of a cut group in addition.
+        process_s: P, the whole work of a core on a row.
+        merge_s: M, the additional work on a row of a cut group.
     """
 
     process_s: float = 1.0e-6
     merge_s: float = 0.6e-6
 
     def measured(self, process: tuple[int, float], merge: tuple[int, float]) -> None:
-        """Take in (rows, CPU seconds) of a batch; a batch of few rows tells more of Spark than of rows."""
+        """Add (rows, CPU seconds) of a batch; one with few rows is left out: it tells about Spark, not about rows."""
         if process[0] >= _ROWS:
             self.process_s += _NEW * (process[1] / process[0] - self.process_s)
         if merge[0] >= _ROWS:
@@ -41,18 +41,20 @@ class Costs:
 
 
 _ROWS = 1000
+"""A batch with fewer rows than this is not measured."""
 _NEW = 0.1
+"""Weight of the newest batch in the measured costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a table should come to.
+    """What a table is expected to give.
 
     Attributes:
-        max_load: the busiest core's share of all rows.
+        max_load: share of all rows on the busiest core.
         merged_share: share of all rows that is merged.
-        speed_up: against one core, by the law.
-        batch_speed_up: the same in a batch, where merging waits for processing.
+        speed_up: speed-up over one core, by the law.
+        batch_speed_up: the same for a batch, in which merging waits for processing.
     """
 
     order: Order
@@ -66,7 +68,7 @@ class Prediction:
 def predict(
     order: Order, group_of: Ints, sensor_core: Ints, cores: int, rates: Mapping[int, float], costs: Costs
 ) -> Prediction:
-    """Predict what a table comes to."""
+    """Return what a table is expected to give."""
     rate = np.array([rates[sensor] for sensor in range(len(group_of))])
     total = float(rate.sum())
     loads = np.bincount(sensor_core, weights=rate, minlength=cores) / total
@@ -89,11 +91,11 @@ def predict(
 def candidates(
     orders: tuple[Order, ...], group_of: Ints, cores: int, rates: Mapping[int, float], costs: Costs
 ) -> list[Prediction]:
-    """Predict what each order comes to, the best table of each, the best order first; of equals the first named."""
+    """Return what the best table of each order is expected to give, the best first; of equals the one named first."""
     found = [predict(order, group_of, assigned(group_of, cores, rates, order), cores, rates, costs) for order in orders]
     return sorted(found, key=lambda item: -item.batch_speed_up)
 
 
 def standing(layout: Layout, rates: Mapping[int, float], costs: Costs) -> Prediction:
-    """Predict what the table in force comes to."""
+    """Return what the table in force is expected to give."""
     return predict(layout.order, layout.group_of, layout.sensor_core, layout.cores, rates, costs)

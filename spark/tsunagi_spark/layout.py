@@ -1,8 +1,8 @@
-"""What Spark knows of the sensors: group, slot, core and threshold of each.
+"""What Spark knows about the sensors: group, slot, core and threshold of each.
 
-A layout is a version: it changes only from one batch to the next, and which one a batch used is kept, so that a batch
+A layout is a version. It changes only between two batches, and it is kept which batch used which one, so that a batch
 that is run again uses the same. What a reader sees only grows: a sensor keeps its group, a group its partition of
-`results`. Which core works on a sensor may change (tsunagi_spark.balance).
+`results`. The core that works on a sensor may change (tsunagi_spark.balance).
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ Flags = npt.NDArray[np.bool_]
 Order = Literal["none", "basic", "optimised", "full"]
 """How results are ordered; see `Layout`."""
 HANDING_ON = 0.1
-"""What packing a row for the merge costs a core, in parts of what processing it does (docs/psort.md, what decides)."""
+"""Cost for a core to pack a row for the merge, as a share of the cost of processing the row (docs/psort.md, what
+decides)."""
 
 
 class LayoutError(ValueError):
-    """The sensors table, the placement and the state that is kept do not belong together."""
+    """The sensors table, the placement and the kept state do not belong together."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One version.
+    """One version of the layout.
 
     Attributes:
-        serial: counts the versions, from 1.
-        placement: serial of the placement it was made from.
-        cores: P-SORT cores.
-        slots: partitions of `recovered`.
-        names, units, edges: by sensor.
-        threshold: float64[sensors], of q2; NaN = none.
+        serial: number of the version, from 1.
+        placement: serial of the placement from which it was made.
+        cores: number of P-SORT cores.
+        slots: number of partitions of `recovered`.
+        names, units, edges: name, unit and edge of each sensor.
+        threshold: float64[sensors], threshold of q2; NaN if there is none.
         group_of: int64[sensors], index into `groups`.
-        slot_of: uint32[sensors].
-        groups: SPKs; only added to.
-        order: `none`: sensors spread over the cores, a group comes in parts. `basic`: a group whole on one core.
-            `optimised`: a group that is too much for one core is cut over several and merged. `full`: sensors spread,
-            and everything merged into one stream in the order of (event time, group, sensor).
+        slot_of: uint32[sensors], the slot of each sensor.
+        groups: names of the groups (SPKs); names are only added.
+        order: `none`: sensors are spread over the cores, and a group comes in parts. `basic`: each group is whole on
+            one core. `optimised`: a group that is too much for one core is cut over several cores and merged. `full`:
+            sensors are spread, and everything is merged into one stream in the order of (event time, group, sensor).
         sensor_core: int64[sensors], the core that works on the sensor.
-        home: int64[groups], the partition of `results` in which the group stands, for good.
+        home: int64[groups], the partition of `results` that holds the group, for good.
     """
 
     serial: int
@@ -70,44 +71,44 @@ class Layout:
     home: Ints
 
     def __len__(self) -> int:
-        """Sensors."""
+        """Number of sensors."""
         return len(self.names)
 
     @cached_property
     def held(self) -> Flags:
-        """bool[groups, slots]: the slot holds sensors of the group."""
+        """bool[groups, slots]: whether the slot holds sensors of the group."""
         held = np.zeros((len(self.groups), self.slots), dtype=np.bool_)
         held[self.group_of, self.slot_of] = True
         return held
 
     @cached_property
     def awaited(self) -> Flags:
-        """bool[groups, slots]: a step of the group is complete only when the slot has given it."""
+        """bool[groups, slots]: whether a step of the group is complete only when the slot has delivered it."""
         return np.broadcast_to(self.held.any(axis=0), self.held.shape) if self.order == "full" else self.held
 
     @cached_property
     def holds(self) -> Flags:
-        """bool[groups, cores]: the core works on sensors of the group."""
+        """bool[groups, cores]: whether the core works on sensors of the group."""
         holds = np.zeros((len(self.groups), self.cores), dtype=np.bool_)
         holds[self.group_of, self.sensor_core] = True
         return holds
 
     @cached_property
     def cut(self) -> Flags:
-        """bool[groups]: the group is merged after the cores have worked on it."""
+        """bool[groups]: whether the group is merged after the cores have worked on it."""
         if self.order in ("none", "full"):
             return np.full(len(self.groups), self.order == "full")
         return np.asarray(self.holds.sum(axis=1) > 1, dtype=np.bool_)
 
     @cached_property
     def listing(self) -> Ints:
-        """int64[groups]: the core that lists all blocks of a group, with rows or none: it has most of its sensors."""
+        """int64[groups]: the core that lists all blocks of a group, even without rows: it has most of its sensors."""
         sensors = np.zeros((len(self.groups), self.cores), dtype=np.int64)
         np.add.at(sensors, (self.group_of, self.sensor_core), 1)
         return np.asarray(sensors.argmax(axis=1), dtype=np.int64)
 
     def dump(self) -> bytes:
-        """Write as JSON."""
+        """Return the layout as JSON."""
         fields: dict[str, Any] = {
             "version": 1,
             "serial": self.serial,
@@ -129,10 +130,10 @@ class Layout:
 
     @staticmethod
     def load(data: bytes) -> Layout:
-        """Read what `dump` wrote."""
+        """Read a layout that `dump` has written."""
         fields = json.loads(data)
         group_of = np.array(fields["group_of"], dtype=np.int64)
-        if "order" not in fields:  # written when there was P-SORT basic alone: a group stood where its core was
+        if "order" not in fields:  # written when only P-SORT basic existed: a group's partition was its core
             core_of = np.array(fields["core_of"], dtype=np.int64)
             fields |= {"order": "basic", "sensor_core": core_of[group_of], "home": core_of}
         return Layout(
@@ -162,13 +163,13 @@ def make_layout(
     *,
     order: Order = "basic",
 ) -> Layout:
-    """Make the layout for a sensors table and a placement.
+    """Return the layout for a sensors table and a placement.
 
-    Sensors that the placement does not have yet are left out: nobody sends them before it has.
+    Sensors that the placement does not have yet are left out: nobody sends them before it has them.
 
     Args:
-        unknown_group: group of sensors without one.
-        previous: the version before, which is only added to; its order stands.
+        unknown_group: group for sensors without one.
+        previous: the version before, to which the new one only adds; its order stays.
 
     Raises:
         LayoutError: the table contradicts the placement or the previous layout.
@@ -219,7 +220,7 @@ def make_layout(
 
 
 def rate_of(sensor: Sensor) -> float:
-    """Return the rows a second that the table expects of a sensor; 1 where it says nothing."""
+    """Return the rows a second that the table expects for a sensor; 1 if it does not say."""
     return 1.0 if np.isnan(sensor.rate) else sensor.rate
 
 
@@ -227,7 +228,7 @@ def assigned(group_of: Ints, cores: int, rates: Mapping[int, float], order: Orde
     """Return the core of each sensor, int64[sensors].
 
     Args:
-        rates: rows a second by sensor, any unit, above zero.
+        rates: rows a second of each sensor, in any unit, above zero.
     """
     if order == "none":
         return _dealt(group_of, cores)
@@ -236,7 +237,7 @@ def assigned(group_of: Ints, cores: int, rates: Mapping[int, float], order: Orde
 
 
 def _dealt(group_of: Ints, cores: int) -> Ints:
-    """Deal each group's sensors out, by their places alone: parts are named, and a name must not hang on rates."""
+    """Spread each group's sensors by their places alone: parts have names, which must not depend on rates."""
     by_group = np.argsort(group_of, kind="stable")
     first = np.searchsorted(group_of[by_group], group_of[by_group])
     core_of = np.empty(len(group_of), dtype=np.int64)
@@ -245,10 +246,10 @@ def _dealt(group_of: Ints, cores: int) -> Ints:
 
 
 def reassigned(layout: Layout, sensor_core: Ints, order: Order) -> Layout:
-    """Return the next version, with other cores for the sensors and all else as it was.
+    """Return the next version, with other cores for the sensors and everything else unchanged.
 
     Raises:
-        LayoutError: results would stand in other partitions or under other names.
+        LayoutError: results would be in other partitions or have other names.
     """
     if order != layout.order and not {order, layout.order} <= {"basic", "optimised"}:
         raise LayoutError(
@@ -259,12 +260,13 @@ def reassigned(layout: Layout, sensor_core: Ints, order: Order) -> Layout:
 
 
 def _extended(previous: Layout, group_of: Ints, rates: Mapping[int, float]) -> Ints:
-    """Keep the sensors that have a core where they are, and add the new ones where least is done."""
+    """Leave sensors on the cores that they have, and put new ones where there is least work."""
     if previous.order == "none":
         return _dealt(group_of, previous.cores)
     core_of: dict[int, int] = dict(enumerate(previous.sensor_core.tolist()))
     load_of = {sensor: rates[sensor] for sensor in core_of}
-    place_of: dict[int, int] = {}  # new sensor -> what is placed: itself, or -1 - group where a new group stays whole
+    # new sensor -> what is placed: itself, or -1 - group for a new group that stays whole
+    place_of: dict[int, int] = {}
     for sensor in range(len(previous), len(group_of)):
         group = int(group_of[sensor])
         known = group < len(previous.groups)
@@ -279,7 +281,7 @@ def _extended(previous: Layout, group_of: Ints, rates: Mapping[int, float]) -> I
 
 
 def _homes(groups: int, cores: int, order: Order, previous: Layout | None) -> Ints:
-    """Return each group's partition: by its place in the table alone, so that no change of cores ever moves it."""
+    """Return the partition of each group, by its place in the table alone, so that no change of cores moves it."""
     homes = np.zeros(groups, np.int64) if order == "full" else np.arange(groups, dtype=np.int64) % cores
     if previous is not None:
         homes[: len(previous.home)] = previous.home
@@ -287,7 +289,7 @@ def _homes(groups: int, cores: int, order: Order, previous: Layout | None) -> In
 
 
 def same(one: Layout, other: Layout) -> bool:
-    """Return whether two layouts say the same, whatever their serials."""
+    """Return whether two layouts are equal apart from their serials."""
     return (
         one.names == other.names
         and one.units == other.units

@@ -1,8 +1,8 @@
-"""A batch is bounded in bytes: `[spark] max_bytes`.
+"""Limits the bytes of a batch: `[spark] max_bytes`.
 
-Spark's source counts records alone, and it logs a batch's offsets before anybody knows how large its records are. So
-the tasks that read a batch count its bytes, and give it up before anything of it is sent. The driver then cuts it anew,
-with fewer records.
+Spark's source only counts records, and it logs the offsets of a batch before anybody knows how large the records are.
+So the tasks that read a batch count its bytes, and give it up before anything of it is sent. The driver then cuts the
+batch anew, with fewer records.
 """
 
 from __future__ import annotations
@@ -10,33 +10,34 @@ from __future__ import annotations
 import re
 
 _LEAST = 16
-"""Records of a task that are never too large: less than that is not asked of Spark."""
+"""A task with up to this many records is never too large: Spark is not asked for smaller batches than that."""
 
 _FOUND = re.compile(r"(\d+) records of (\d+) bytes")
+"""Finds the numbers in the message of a `BatchTooLargeError`, which comes back from a task as text."""
 
 
 class BatchTooLargeError(RuntimeError):
-    """A task has read more bytes of a batch than its share; nothing of the batch was sent."""
+    """A task has read more bytes than its share of a batch; nothing of the batch was sent."""
 
     def records(self, max_bytes: int, asked: int) -> int:
         """Return how many records to ask for instead.
 
         Args:
-            asked: how many were asked for; less than that is returned, so that it comes to an end.
+            asked: number of records that was asked for; the result is smaller, so that the attempts end.
         """
         found = _FOUND.search(str(self))
         if found is None:
             return max(1, asked // 2)
         count, size = map(int, found.groups())
-        # Half of what the mean allows: records differ.
+        # Only half of what the mean size allows is asked for, since sizes differ.
         return max(1, min(asked // 2, max_bytes * count // size // 2))
 
 
 class ByteCount:
-    """Counts the bytes of the records that a task reads of one batch.
+    """Counts the bytes of the records that a task reads in one batch.
 
     Args:
-        limit: bytes at most.
+        limit: most bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -45,13 +46,13 @@ class ByteCount:
         self._bytes = 0
 
     def add(self, size: int, slots: int) -> None:
-        """Take in a record.
+        """Count a record.
 
         Args:
-            slots: those that the task reads; Spark asks for one record of each at least.
+            slots: number of slots that the task reads; Spark asks for at least one record of each.
 
         Raises:
-            BatchTooLargeError: it is one too many.
+            BatchTooLargeError: the limit is exceeded.
         """
         self._records += 1
         self._bytes += size

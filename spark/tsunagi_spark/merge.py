@@ -1,9 +1,9 @@
-"""What one P-SORT core does in a batch: merge what was carried with what came, take what is complete, order it.
+"""The work of one P-SORT core in a batch: add what came to what it carried, take what is complete, and order it.
 
-Of a group that stands whole on one core the order is final. Of one that is cut every core has the same steps complete
-and some of the rows; they are put together afterwards (tsunagi_spark.parts). A row's place is (step, group, sensor),
-which no two rows share; so the outcome does not depend on the order in which blocks arrived, on how the records were
-cut into batches, nor on which core worked on which sensor.
+If a group is whole on one core, the order is final. If it is cut, every core has the same steps complete and some of
+the rows; they are put together afterwards (tsunagi_spark.parts). The place of a row is (step, group, sensor), which no
+two rows share. So the result does not depend on the order in which blocks arrived, on how records were cut into
+batches, or on which core worked on which sensor.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from tsunagi_spark.state import KEPT, CoreState, Minute
 from tsunagi_spark.windows import Spec, Windows, add_rows, close_windows
 
 QUERY = "readings"
-"""The query's name in results: the values with q1..q3."""
+"""Name of the query in results: each value with q1..q3."""
 
 ReadRows = Callable[[int, int, int], Readings]
-"""(batch, low, high): reads what a batch left for the minute, of the steps low < step <= high."""
+"""(batch, low, high): returns the readings that a batch has left for the minute, of the steps low < step <= high."""
 
 
 class Task(NamedTuple):
-    """What a core is told about its batch.
+    """What a core must know about its batch.
 
     Attributes:
-        marks: by slot, before the batch.
-        overdue: slots that are waited for no longer, unless they give a new step now.
-        dropped: slots that are not waited for even then: too much waits for them.
-        span: steps in a minute.
-        memory: steps after which half of a sensor's measured rate is forgotten; 0 = rates are not measured.
-        specs: window aggregates.
+        marks: for each slot, how far it had been read before the batch.
+        overdue: slots that are no longer waited for, unless they deliver a new step now.
+        dropped: slots that are not waited for even then, because too many rows wait for them.
+        span: number of steps in a minute.
+        memory: half-life of a sensor's measured rate, in steps; 0 means that rates are not measured.
+        specs: the window aggregates.
     """
 
     batch: int
@@ -59,9 +59,10 @@ class Ordered:
     """The complete rows of a batch, in the order in which they are sent.
 
     Attributes:
-        group, step, appended_us: int64[blocks], in the order of (step, group), those of cut groups behind all others.
-        start: int64[blocks + 1], block b holds the rows start[b]..start[b + 1].
-        rows: in the order of their blocks, and of sensors in each.
+        group, step, appended_us: int64[blocks], in the order of (step, group), the blocks of cut groups behind all
+            others.
+        start: int64[blocks + 1]; block b has the rows start[b]..start[b + 1].
+        rows: the rows in the order of their blocks, and of sensors in each block.
         counted: q1..q3 of the rows.
     """
 
@@ -73,11 +74,11 @@ class Ordered:
     counted: Counted
 
     def __len__(self) -> int:
-        """Blocks."""
+        """Number of blocks."""
         return len(self.group)
 
     def apart(self, cut: Flags) -> tuple[Ordered, Ordered]:
-        """Return (blocks of whole groups, those of cut ones), as views; bool[groups]."""
+        """Return (blocks of whole groups, blocks of cut groups) as views; `cut` is bool[groups]."""
         at = len(self) - int(np.count_nonzero(cut[self.group]))
         return self._between(0, at), self._between(at, len(self))
 
@@ -95,7 +96,7 @@ class Ordered:
 
 
 class Advanced(NamedTuple):
-    """A core after a batch; `keep` are the readings of this batch for the minute, `windows` those complete now."""
+    """A core after a batch; `keep` are this batch's readings for the minute, `windows` the windows complete now."""
 
     state: CoreState
     ordered: Ordered
@@ -104,7 +105,7 @@ class Advanced(NamedTuple):
 
 
 def grown(state: CoreState | None, layout: Layout) -> CoreState:
-    """Return the state with a place for every group and sensor of the layout; None = a new one."""
+    """Return the state with a place for every group and sensor of the layout; None gives a new state."""
     if state is None:
         nothing = np.zeros(0, dtype=np.int64)
         state = CoreState(delivered=nothing, count=nothing, above=nothing, rows=Rows.empty())
@@ -118,7 +119,7 @@ def grown(state: CoreState | None, layout: Layout) -> CoreState:
 
 
 def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: ReadRows) -> Advanced:
-    """Compute a core's state after a batch, and what it sends."""
+    """Return the state of a core after a batch, and what it sends."""
     layout = task.layout
     mine = layout.holds[:, task.core]
     complete = _frontier(task, blocks)
@@ -142,7 +143,8 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
     last_step = delivered[layout.group_of]
     count, above, alive = shift_counts(state.count, state.above, new, expired, last_step, task.span)
     keep = new.take(alive)
-    if (keep.step[1:] < keep.step[:-1]).any():  # rows of cut groups stand behind the others; it is read by steps
+    # rows of cut groups are behind the others, but readings are read by steps
+    if (keep.step[1:] < keep.step[:-1]).any():
         keep = keep.take(np.argsort(keep.step, kind="stable"))
     if len(keep.sensor):
         minute.batch = np.append(minute.batch, task.batch)
@@ -172,7 +174,7 @@ def result_blocks(ordered: Ordered, layout: Layout, slide_us: int, part_number: 
     """Yield the blocks in the order in which they are sent.
 
     Args:
-        part_number: which part of its group each block is, where nothing is merged; 0 = the whole.
+        part_number: which part of its group each block is, if nothing is merged; 0 means the whole.
     """
     rows, counted = ordered.rows, ordered.counted
     for number in range(len(ordered)):
@@ -199,7 +201,7 @@ def result_blocks(ordered: Ordered, layout: Layout, slide_us: int, part_number: 
 
 
 def counted_slots(task: Task, blocks: Sequence[Block]) -> tuple[Ints, Flags]:
-    """Return (newest step by slot, which slots count for the frontier) with this batch taken in."""
+    """Return (newest step by slot, which slots count for the frontier), this batch included."""
     slots = task.layout.slots
     last_step = np.full(slots, NEVER, dtype=np.int64)
     counted = np.ones(slots, dtype=np.bool_)
@@ -222,7 +224,7 @@ def _frontier(task: Task, blocks: Sequence[Block]) -> Ints:
 
 
 def _steps_of(state: CoreState, blocks: Sequence[Block]) -> tuple[Ints, Ints, Ints]:
-    """Return (slot, step, appended_us) of the records that some group may still need."""
+    """Return (slot, step, appended_us) of the records that a group may still need."""
     slots = [state.slot, *(np.full(len(block.steps), block.slot, dtype=np.int64) for block in blocks)]
     return (
         np.concatenate(slots),
@@ -234,7 +236,7 @@ def _steps_of(state: CoreState, blocks: Sequence[Block]) -> tuple[Ints, Ints, In
 def _closed(
     layout: Layout, mine: Flags, records: tuple[Ints, Ints, Ints], delivered: Ints, complete: Ints
 ) -> list[Closed]:
-    """Return what is complete now; groups held by the same slots that stand at the same step share the work."""
+    """Return what is complete now; groups that are held by the same slots and are at the same step share the work."""
     slot, step, appended_us = records
     alike: dict[tuple[bytes, int, int], list[int]] = {}
     for number in np.flatnonzero(mine):
@@ -251,7 +253,7 @@ def _closed(
 
 def _latest(step: Ints, appended_us: Ints) -> tuple[Ints, Ints]:
     """Return each step once, ascending, with the latest of its append times."""
-    if (step[1:] > step[:-1]).all():  # one slot alone gives each step once
+    if (step[1:] > step[:-1]).all():  # a single slot delivers each step once
         return step, appended_us
     found, place = np.unique(step, return_inverse=True)
     latest = np.full(len(found), np.iinfo(np.int64).min)
@@ -260,7 +262,7 @@ def _latest(step: Ints, appended_us: Ints) -> tuple[Ints, Ints]:
 
 
 def order_rows(rows: Rows, layout: Layout) -> Ints:
-    """Return the positions that put the rows in the order of (whether cut, step, group, sensor)."""
+    """Return the positions that put rows in the order of (whether cut, step, group, sensor)."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
     group = layout.group_of[rows.sensor]
@@ -272,7 +274,7 @@ def order_rows(rows: Rows, layout: Layout) -> Ints:
     key = (step * groups + group) * sensors + rows.sensor
     if not behind.any() or behind.all():
         return np.argsort(key, kind="stable")
-    # Rows mostly come in order, and those of cut groups among the others; with these apart little is left to sort.
+    # Rows mostly come in order, with those of cut groups among the others; with these apart little is left to sort.
     place = np.arange(len(key))
     place = np.concatenate((place[~behind], place[behind]))
     key = key[place]
@@ -280,7 +282,7 @@ def order_rows(rows: Rows, layout: Layout) -> Ints:
 
 
 def _placed(behind: Flags, step: Ints, first: int, last: int) -> tuple[Ints, int]:
-    """Return steps from 0 on, those that are to stand behind all others after these, and how many there are."""
+    """Return steps numbered from 0, those that are to be behind all others after them, and how many there are."""
     steps = last - first + 1
     placed = step - first
     if behind.any():
@@ -290,7 +292,7 @@ def _placed(behind: Flags, step: Ints, first: int, last: int) -> tuple[Ints, int
 
 
 def begins(rows: Rows, layout: Layout) -> Ints:
-    """Return where the rows of another (step, group) begin; the rows are in order."""
+    """Return where the rows of the next (step, group) begin; the rows are in order."""
     step, group = rows.step, layout.group_of[rows.sensor]
     other = np.ones(len(rows), dtype=np.bool_)
     np.logical_or(step[1:] != step[:-1], group[1:] != group[:-1], out=other[1:])
@@ -298,18 +300,18 @@ def begins(rows: Rows, layout: Layout) -> Ints:
 
 
 def starts(rows: Rows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> Ints:
-    """Return where the rows of each (step, group) begin, and their count; a pair without rows gets an empty range.
+    """Return where the rows of each (step, group) begin, and their number; a pair without rows has an empty range.
 
     Args:
-        begin: what `begins` has found.
+        begin: the result of `begins`.
         group, step: of the blocks, in the order of (whether cut, step, group).
 
     Raises:
-        ValueError: rows of a block that is not there.
+        ValueError: there are rows without a block.
     """
     start = np.append(begin, len(rows))
     row_group, row_step = layout.group_of[rows.sensor[begin]], rows.step[begin]
-    if np.array_equal(row_group, group) and np.array_equal(row_step, step):  # as it is where no pair is without rows
+    if np.array_equal(row_group, group) and np.array_equal(row_step, step):  # the usual case: each pair has rows
         return start
     found, key = _keys(layout, (row_group, row_step), (group, step))
     place = np.searchsorted(found, key)
@@ -326,8 +328,8 @@ def _own_blocks(
 ) -> tuple[Ints, Ints, Ints]:
     """Return the blocks that this core sends or hands on, in the order of (whether cut, step, group).
 
-    Of a group that is cut one core hands on every block, the others those with rows of theirs: where sensors have few
-    readings, a part would else cost as much as the group.
+    For a cut group one core hands on every block, the others only those in which they have rows. If sensors have few
+    readings, a part would otherwise cost as much as the whole group.
     """
     elsewhere = layout.cut & layout.holds[:, core] & (layout.listing != core)
     nothing = np.zeros(0, dtype=np.int64)
@@ -346,7 +348,7 @@ def _own_blocks(
     group, step, appended_us = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     (key,) = _keys(layout, (group, step))
     if not (key[1:] > key[:-1]).all():
-        place = key.argsort(kind="stable")  # it takes what is in order already in runs
+        place = key.argsort(kind="stable")  # a stable sort uses the runs that are in order already
         group, step, appended_us = group[place], step[place], appended_us[place]
     return group, step, appended_us
 
@@ -363,7 +365,7 @@ def _keys(layout: Layout, *blocks: tuple[Ints, Ints]) -> list[Ints]:
 
 
 def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) -> tuple[Readings, Minute]:
-    """Return the old readings that leave the minute now, and the minute's files without them."""
+    """Return the old readings that leave the minute now, and the files of the minute without them."""
     minute = replace(state.minute)
     group_of = task.layout.group_of
     moved = task.layout.holds[:, task.core] & (delivered > state.delivered)
@@ -385,7 +387,7 @@ def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) 
 
 
 def _rates(state: CoreState, task: Task, rows: Rows, delivered: Ints) -> Floats:
-    """Return rows delivered by sensor, older ones counting less: float64[sensors]."""
+    """Return the number of rows delivered by sensor, older ones counting less: float64[sensors]."""
     if not task.memory:
         return state.rate
     moved = delivered > state.delivered
@@ -395,7 +397,7 @@ def _rates(state: CoreState, task: Task, rows: Rows, delivered: Ints) -> Floats:
 
 
 def _still_open(layout: Layout, mine: Flags, delivered: Ints, slot: Ints, step: Ints) -> Flags:
-    """Return which records' steps some group of this core has still to deliver."""
+    """Return for which records some group of this core has still to deliver the step."""
     held = layout.held & mine[:, None]
     least = np.where(held, delivered[:, None], np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
     return np.asarray(step > least[slot], dtype=np.bool_)

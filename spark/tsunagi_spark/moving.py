@@ -1,9 +1,9 @@
-"""When sensors change cores: what the new core needs of the others' states.
+"""When sensors change cores: what the new core needs from the states of the others.
 
-The table changes only from one batch to the next. The batch before has delivered all it sent, so nothing of an SPK can
-come out behind what follows, whoever sends that: the end of a batch is the barrier. The first batch under a new table
-reads the states of all cores after the batch before, and every core takes from them what is its own now. A batch that
-is run again does the same, since those states are kept as long as it may be.
+The table changes only between two batches. The batch before has delivered everything it sent, so nothing of an SPK can
+come out behind what follows, whoever sends that: the end of a batch is the barrier. In the first batch under a new
+table every core reads the states of all cores after the batch before, and takes what now belongs to it. A batch that is
+run again does the same, since those states are kept as long as it may be run again.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tsunagi_spark.queries import Readings
 from tsunagi_spark.state import CoreState, Minute
 
 GATHERED = -1
-"""Stands for a batch in `Minute`: readings that were gathered, and are not in a file yet."""
+"""Stands for a batch in `Minute`: readings that were gathered from other cores and are in no file yet."""
 
 ReadCoreRows = Callable[[int, int, int, int], Readings]
-"""(core, batch, low, high): reads what a core has kept of a batch for the minute."""
+"""(core, batch, low, high): returns the readings that a core has kept of a batch for the minute."""
 
 
 class Gathered(NamedTuple):
-    """A core's state under a new table; `readings` are its sensors' of the minute, in the order of steps."""
+    """The state of a core under a new table; `readings` are its sensors' of the minute, in the order of steps."""
 
     state: CoreState
     readings: Readings
 
 
 def touched(before: Layout, after: Layout, core: int) -> bool:
-    """Return whether a core wins or loses a sensor, or a share in a group."""
+    """Return whether a core wins or loses a sensor, or a share of a group."""
     known = len(before)
     sensors = (before.sensor_core == core) != (after.sensor_core[:known] == core)
     groups = before.holds[:, core] != after.holds[: len(before.groups), core]
@@ -44,10 +44,10 @@ def touched(before: Layout, after: Layout, core: int) -> bool:
 def gather(
     states: Sequence[CoreState], core: int, before: Layout, after: Layout, span: int, batch: int, read: ReadCoreRows
 ) -> Gathered:
-    """Put together what a core needs under a new table.
+    """Return what a core needs under a new table.
 
     Args:
-        states: of all cores after the batch before, with a place for every sensor and group of `after` (`merge.grown`).
+        states: the states of all cores after the batch before, with a place for every sensor and group (`merge.grown`).
         batch: the first batch under `after`.
     """
     mine = after.sensor_core == core
@@ -89,7 +89,7 @@ def within(readings: Readings, low: int, high: int) -> Readings:
 def settled(
     minute: Minute, gathered: Readings, keep: Readings, delivered: Ints, after: Layout, span: int, batch: int
 ) -> tuple[Minute, Readings]:
-    """Return the minute and its readings after the first batch: what was gathered goes into the batch's file, too."""
+    """Return the minute and its readings after the first batch; the batch's file also gets the gathered readings."""
     alive = gathered.step > delivered[after.group_of[gathered.sensor]] - span
     joined = _joined([gathered.take(alive), keep])
     others = (minute.batch != GATHERED) & (minute.batch != batch)
@@ -106,7 +106,7 @@ def settled(
 def _readings(
     state: CoreState, core: int, before: Layout, mine: Flags, delivered: Ints, span: int, read: ReadCoreRows
 ) -> Readings:
-    """Return what one core has kept of sensors that are `mine` now and were its own, and that has not expired."""
+    """Return the readings that one core has kept of its sensors that are `mine` now, and that have not expired."""
     high = int(delivered.max(initial=0))
     found = []
     for number in state.minute.batch.tolist():

@@ -1,8 +1,8 @@
-"""The merge of cut groups: what several cores have worked on is put together, in the order of (step, group, sensor).
+"""The merge of cut groups: puts the parts of several cores together, in the order of (step, group, sensor).
 
-Every core that works on sensors of a group finds the same steps of it complete, since all are told how far each slot
-was read. So the parts of a batch fit together, and only their rows have to be merged (P-SORT, section 3.3.3): one
-core hands on every block of a group, the others those in which they have rows.
+Every core that works on sensors of a group finds the same steps of it complete, since all know how far each slot was
+read. So the parts of a batch fit together, and only their rows have to be merged (P-SORT, section 3.3.3). One core
+hands on every block of a group, the others only those in which they have rows.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from tsunagi_spark.queries import Counted
 from tsunagi_spark.windows import PANE, Windows, window_order
 
 _BLOCKS = ("group", "step", "appended_us", "start")
+"""The columns of a part that have an element for each block."""
 _ROWS = tuple(name for name in Rows.NAMES if name != "step")
+"""The columns of a part that have an element for each row; a row's step is that of its block."""
 _ALIGN = 8
+"""Columns begin at multiples of this many bytes, so that numpy can use them without a copy."""
 
 
 def dump_part(part: Ordered) -> bytes:
-    """Write what one core has of cut groups: a head that names the columns, and these as they stand, copied once.
+    """Return what one core has of cut groups as bytes: a head that names the columns, then the columns unchanged.
 
-    The merge core is the one that everything waits for, so what it can work out cheaply is left out: a row's step is
-    its block's, and q3 is q2 / q1.
+    Everything waits for the merge core, so what it can compute cheaply is left out: the step of a row is that of its
+    block, and q3 is q2 / q1.
     """
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(part, name) for name in _BLOCKS}
     arrays |= {name: getattr(part.rows, name) for name in _ROWS}
@@ -44,7 +47,7 @@ def dump_part(part: Ordered) -> bytes:
 
 
 def load_part(data: bytes | memoryview) -> Ordered:
-    """Read what `dump_part` wrote; columns are views, and of the answers q1 and q2 alone are there, uint32[n]."""
+    """Read what `dump_part` wrote; columns are views, and of the answers only q1 and q2 are there, uint32[n]."""
     place = _ALIGN + int.from_bytes(data[:_ALIGN], "little")
     arrays: dict[str, Any] = {}
     for name, kind, count in json.loads(bytes(data[_ALIGN:place])):
@@ -59,7 +62,7 @@ def load_part(data: bytes | memoryview) -> Ordered:
 
 
 def dump_windows(windows: Windows) -> bytes:
-    """Write what one core has of cut groups' aggregates."""
+    """Return what one core has of the cut groups' aggregates as bytes."""
     return pack_arrays({"sums": windows.sums.view(np.uint8), "appended_us": windows.appended_us})
 
 
@@ -70,7 +73,7 @@ def load_windows(data: bytes) -> Windows:
 
 
 def merge_windows(parts: Iterable[Windows], layout: Layout) -> Windows:
-    """Put the windows of the same batch together, in order."""
+    """Return the windows of one batch together, in order."""
     found = list(parts)
     sums = np.concatenate([part.sums for part in found])
     order = window_order(sums, layout)
@@ -78,16 +81,16 @@ def merge_windows(parts: Iterable[Windows], layout: Layout) -> Windows:
 
 
 def merge_parts(parts: Iterable[Ordered], layout: Layout) -> Ordered:
-    """Put parts of the same batch together, each in order already, as `load_part` returns them.
+    """Return the parts of one batch together; each is in order already, as `load_part` returns it.
 
     Raises:
-        ValueError: of some group no part has every block.
+        ValueError: for some group no part has every block.
     """
     found = list(parts)
     group, step, appended_us = _blocks(found, layout)
     runs = [{**part.rows.columns(), "q1": part.counted.q1, "q2": part.counted.q2} for part in found]
     minor = "sensor"
-    if (np.diff(layout.group_of) < 0).any():  # sensors of a group do not stand together: they need a rank
+    if (np.diff(layout.group_of) < 0).any():  # the sensors of a group are not neighbours, so they need a rank
         minor = "rank"
         rank = np.empty(len(layout), dtype=np.int32)
         rank[np.lexsort((np.arange(len(layout)), layout.group_of))] = np.arange(len(layout))
@@ -102,7 +105,7 @@ def merge_parts(parts: Iterable[Ordered], layout: Layout) -> Ordered:
 def _blocks(parts: list[Ordered], layout: Layout) -> tuple[Ints, Ints, Ints]:
     """Return (group, step, appended_us) of all blocks once, in the order of (step, group).
 
-    Of each group one part has every block, the others some of them.
+    For each group one part has every block, and the others have some of them.
     """
     whole = np.argmax([np.bincount(part.group, minlength=len(layout.groups)) for part in parts], axis=0)
     taken = [whole[part.group] == number for number, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""What the driver tells of its batches: Spark's own progress to Prometheus, and where the frontier stands."""
+"""What the driver reports about its batches: Spark's progress to Prometheus, and where the frontier is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tsunagi_spark.layout import Layout
 class Stages:
     """Exports how long each stage of Spark's batches takes: asking for offsets, planning, the action, the commit.
 
-    It looks now and then instead of listening: PySpark hands an event to a listener field by field, which kept the JVM
+    It looks now and then instead of listening: PySpark passes an event to a listener field by field, which kept the JVM
     busy for a third of a core at two batches a second.
     """
 
@@ -25,7 +25,7 @@ class Stages:
         self._logger = structlog.get_logger("tsunagi.spark")
 
     def look(self, progress: Mapping[str, Any] | None) -> None:
-        """Take in the query's last progress, unless it was seen."""
+        """Export the query's last progress, unless it was exported before."""
         if progress is None or progress["batchId"] == self._seen:
             return
         self._seen = progress["batchId"]
@@ -42,7 +42,7 @@ def describe(
     overdue: frozenset[int],
     reports: Iterable[Mapping[str, Any]],
 ) -> SparkBeat:
-    """Say where the job stands after a batch; lengths of time are left to the caller."""
+    """Return where the job stands after a batch, for a heartbeat; the caller adds the times."""
     held = [slot for slot in range(layout.slots) if layout.held[:, slot].any()]
     steps = {slot: marks.get(slot, Mark()).step for slot in held}
     newest = max(steps.values(), default=NEVER)
@@ -63,7 +63,7 @@ def describe(
 
 
 def show(beat: SparkBeat, layout: Layout, marks: Mapping[int, Mark], reports: Iterable[Mapping[str, Any]]) -> None:
-    """Set the metrics that go with it."""
+    """Set the metrics that say the same."""
     metrics.SPARK_CARRIED.set(beat.carried)
     for slot in range(layout.slots):
         if layout.held[:, slot].any():

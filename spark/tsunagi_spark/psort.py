@@ -1,9 +1,9 @@
-"""P-SORT: which core works on which sensor, so that results come out in time order where order is asked for.
+"""P-SORT: decides which core works on which sensor, so that results come out in time order where that is needed.
 
-OPK (operator partition key, here the sensor): rows of different OPKs may be worked on apart. SPK (sorting partition
-key, here the sensors table's group): results are in time order within one SPK. A core that holds a whole SPK orders it
-alone; an SPK that is cut over several cores has to be merged afterwards. Source: Katsunuma, Imaki, Nishizawa, Fujiwara,
-DEIM 2010, sections 3.2 (basic), 3.3 (optimised), 3.3.4 (loads that differ), figure 8, table 1.
+OPK (operator partition key, here the sensor): rows of different OPKs may be processed on different cores. SPK (sorting
+partition key, here the group of the sensors table): results are in time order within one SPK. A core that holds a whole
+SPK orders it alone; an SPK that is cut over several cores must be merged afterwards. Source: Katsunuma, Imaki,
+Nishizawa, Fujiwara, DEIM 2010, sections 3.2 (basic), 3.3 (optimised), 3.3.4 (loads that differ), figure 8, table 1.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ Opk = TypeVar("Opk", bound=Hashable)
 Spk = TypeVar("Spk", bound=Hashable)
 Method = Literal["basic", "optimised", "full"]
 
-_SLACK = 1e-9  # relative: loads are sums of floating-point rates
+_SLACK = 1e-9
+"""Two loads count as equal if they differ by less than this share: they are sums of floating-point rates."""
 _HALVINGS = 12
+"""Most caps that are tried: two are given, and then the interval between them is halved, down to a thousandth of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment(Generic[Opk, Spk]):
-    """Who works on what.
+    """Which core works on what.
 
     Attributes:
-        core_of: core that runs the queries of an OPK, 0 <= core < cores.
-        merge_core_of: core that merges a cut SPK; only cut SPKs stand here. It is `cores`: one more than process.
-        max_load: the busiest core's share of all rows, 0..1 (table 1, first row).
+        core_of: the core that runs the queries of an OPK, 0 <= core < cores.
+        merge_core_of: the core that merges a cut SPK; other SPKs are missing. It is always `cores`, one more than
+            process.
+        max_load: share of all rows on the busiest core, 0..1 (table 1, first row).
         merged_share: share of all rows that is merged, 0..1 (table 1, second row).
     """
 
@@ -48,21 +51,22 @@ def assign(
     *,
     handing_on: float = 0.0,
 ) -> Assignment[Opk, Spk]:
-    """Assign every OPK to a core.
+    """Return an assignment of every OPK to a core.
 
     Args:
         spk_of: the attribute table, OPK -> SPK.
-        cores: cores that process; merging is done by one more.
-        rates: rows a second of each OPK (any unit); None = all alike. An OPK that is not named has rate 1.
-        method: `basic`: each SPK whole on one core, the largest first to the least loaded core. `optimised`: whole SPKs
-            best-fit decreasing under the least cap that can be met; an SPK over the cap is cut, and one that finds no
-            room beside the others (the paper's table never has one). `full`: OPKs spread
-            evenly and everything merged, which is what data parallelism does without P-SORT.
-        handing_on: what it costs a core to hand a row of a cut SPK on to the merge, in parts of what processing costs.
-            With it, cores that hand on get fewer rows where others have room; the paper counts rows alone (0).
+        cores: number of cores that process; one more core merges.
+        rates: rows a second of each OPK, in any unit; None means that all are equal. An OPK that is missing has the
+            rate 1.
+        method: `basic`: each SPK is whole on one core; the largest comes first, to the least loaded core. `optimised`:
+            whole SPKs are placed best-fit decreasing under the least possible cap; an SPK above the cap is cut, and so
+            is one for which no core has room (which never happens in the paper's table). `full`: OPKs are spread evenly
+            and everything is merged, which is what data parallelism does without P-SORT.
+        handing_on: cost for a core to hand a row of a cut SPK on to the merge, as a share of the cost of processing it.
+            With it, cores that hand rows on get fewer rows if others have room; the paper only counts rows (0).
 
     Raises:
-        ValueError: no cores, an empty table, or a rate that is not a positive number.
+        ValueError: there are no cores, the table is empty, or a rate is not a positive number.
     """
     if cores < 1:
         raise ValueError(f"cores: found {cores}, expected at least 1")
@@ -89,14 +93,14 @@ def assign(
 
 
 def extend(core_of: Mapping[Spk, int], load_of: Mapping[Spk, float], cores: int) -> dict[Spk, int]:
-    """Place SPKs that are new without moving one that has a core: order across a move would need a barrier.
+    """Place new SPKs without moving one that has a core: a move would need a barrier to keep the order.
 
     Args:
-        core_of: SPK -> core, of the SPKs that stand.
-        load_of: SPK -> rows a second, of all SPKs, old and new.
+        core_of: the core of each SPK that is placed already.
+        load_of: rows a second of all SPKs, old and new.
 
     Returns:
-        SPK -> core for all of `load_of`.
+        The core of every SPK in `load_of`.
     """
     placed = dict(core_of)
     loads = [0.0] * cores
@@ -113,7 +117,7 @@ def extend(core_of: Mapping[Spk, int], load_of: Mapping[Spk, float], cores: int)
 
 
 def _largest_first(load_of: Mapping[Opk, float], cores: int) -> dict[Opk, int]:
-    """Longest processing time first: each item to the core with the least so far."""
+    """Longest processing time first: each item goes to the core that has least so far."""
     return extend({}, load_of, cores)
 
 
@@ -129,12 +133,12 @@ def _optimised(members: Mapping[Spk, list[Opk]], rate_of: Mapping[Opk, float], c
     unit = next(iter(rate_of.values()))
     if all(rate == unit for rate in rate_of.values()):
         low = math.ceil(low / unit * (1 - _SLACK)) * unit  # the paper's step 1: sensors / cores, rounded up
-    # Not heavier than what largest-first reaches SPK by SPK or OPK by OPK: a method that cuts must not lose to either.
+    # The cap is not above what largest-first reaches by SPK or by OPK: a method that cuts must not be worse.
     whole, spread = _basic(members, rate_of, cores), _largest_first(rate_of, cores)
     uncut = _heaviest(whole, rate_of, cores)
     best = min(whole, spread, key=lambda core_of: _heaviest(core_of, rate_of, cores))
     high = _heaviest(best, rate_of, cores)
-    caps = [low, high]  # first what the paper tries first, then what is to be beaten, then between
+    caps = [low, high]  # first the paper's cap, then the one that is to be beaten, then caps in between
     for _ in range(_HALVINGS):
         cap = caps.pop(0) if caps else (low + high) / 2
         found = _fit(members, rate_of, cores, cap)
@@ -145,8 +149,8 @@ def _optimised(members: Mapping[Spk, list[Opk]], rate_of: Mapping[Opk, float], c
         if high - low <= high * _SLACK:
             break
     if uncut <= high * (1 + _SLACK):
-        return whole  # nothing is merged for nothing
-    if best is spread:  # all cut: leave whole what can be
+        return whole  # without a gain nothing is merged
+    if best is spread:  # everything is cut: keep whole what can be
         more = 1
         while more < len(members) and best is spread:
             best = _fit(members, rate_of, cores, high, more) or spread
@@ -157,21 +161,21 @@ def _optimised(members: Mapping[Spk, list[Opk]], rate_of: Mapping[Opk, float], c
 def _fit(
     members: Mapping[Spk, list[Opk]], rate_of: Mapping[Opk, float], cores: int, cap: float, more: int = 0
 ) -> dict[Opk, int] | None:
-    """Place whole SPKs, largest first, each where least room is left over; cut what is above the cap or finds no room.
+    """Place whole SPKs, largest first, each where least room is left; cut those above the cap and those without room.
 
-    What is cut comes last: it fills the room that whole SPKs leave over, and of these the small ones come last, so that
-    little more is merged than must be.
+    What is cut comes last and fills the room that whole SPKs leave. Among the whole ones the small ones come last, so
+    that little more is merged than must be.
 
     Args:
-        more: so many of the smallest SPKs are cut too, which leaves more room to choose from.
+        more: this many of the smallest SPKs are cut too, which leaves more ways to fill the cores.
 
     Returns:
-        None: an OPK finds no room.
+        The assignment; or None if there is no room for an OPK.
     """
     cap *= 1 + _SLACK
     core_of: dict[Opk, int] = {}
     load_of = {spk: sum(rate_of[opk] for opk in opks) for spk, opks in members.items()}
-    room = [(cap, core) for core in range(cores)]  # ascending by room left
+    room = [(cap, core) for core in range(cores)]  # ascending by the room that is left
     cut = []
     for rank, spk in enumerate(sorted(members, key=lambda item: -load_of[item])):
         place = bisect_left(room, (load_of[spk], -1))
@@ -191,7 +195,7 @@ def _filled_in_turn(
     cut: Sequence[Spk],
     room: Sequence[tuple[float, int]],
 ) -> dict[Opk, int] | None:
-    """Fill one core after the other, so that a cut SPK touches few of them and few runs are merged."""
+    """Fill one core after the other, so that a cut SPK is on few cores and few runs are merged."""
     core_of, room = dict(whole), list(room)
     for spk in cut:
         pending = sorted(members[spk], key=lambda opk: -rate_of[opk])
@@ -218,7 +222,7 @@ def _filled_evenly(
     cut: Sequence[Spk],
     room: Sequence[tuple[float, int]],
 ) -> dict[Opk, int] | None:
-    """Give the OPKs of all that is cut, largest first, to the core with most room: more runs, fits more often."""
+    """Give the OPKs of cut SPKs, largest first, to the core with most room: more runs, but it fits more often."""
     core_of = dict(whole)
     heap = [(-left, core) for left, core in room]
     heapq.heapify(heap)
@@ -238,9 +242,9 @@ def _relieved(
     cores: int,
     handing_on: float,
 ) -> dict[Opk, int]:
-    """Move OPKs of cut SPKs off the busiest cores, which hand rows on beside processing them, to those least busy.
+    """Move OPKs of cut SPKs from the busiest cores, which also hand rows on, to the least busy ones.
 
-    Neither the greatest load in rows nor what is merged grows by this, only the number of runs.
+    Neither the greatest load in rows nor the merged share grows by this, only the number of runs.
     """
     core_of = dict(core_of)
     used = _cores_of(core_of, spk_of)
@@ -273,7 +277,7 @@ def _relieved(
 
 
 def _cores_of(core_of: Mapping[Opk, int], spk_of: Mapping[Opk, Spk]) -> dict[Spk, set[int]]:
-    """Return the cores that hold OPKs of each SPK; more than one = the SPK is cut."""
+    """Return the cores that hold OPKs of each SPK; more than one means that the SPK is cut."""
     found: dict[Spk, set[int]] = {}
     for opk, core in core_of.items():
         found.setdefault(spk_of[opk], set()).add(core)

@@ -1,7 +1,7 @@
-"""Sending: what a task of Spark appends to Kafka, in order and without gaps.
+"""What a task of Spark appends to Kafka, in order and without gaps.
 
-A block is named by data, (query, group, step), and its bytes depend on data alone. So whatever is run again sends the
-same under the same names, and a reader that drops repeats by name needs no transaction.
+The name of a block is data: (query, group, step). Its bytes depend on data alone too. So a task that runs again sends
+the same blocks under the same names, and a reader that drops repeats by name needs no transaction.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from tsunagi.runtime.settings import Kafka
 from tsunagi_spark.layout import Layout
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Moment from which event times are counted."""
 _WINDOW = ("sum", "minimum", "maximum", "sum_sd", "extreme_sd")
+"""The columns of a window aggregate in JSON rows."""
 _FULL_WAIT_S = 0.05
+"""Pause while the producer's queue is full, in seconds; deliveries are handled meanwhile."""
 _FLUSH_S = 1.0
+"""Longest single wait for deliveries, in seconds; the wait is repeated until everything is delivered."""
 
 
 class Publisher:
-    """Appends records with one producer; any delivery error stops the batch."""
+    """Appends records with one producer; a delivery error stops the batch."""
 
     def __init__(self, log: Log) -> None:
         self._producer: Producer = log.producer()
@@ -51,7 +55,7 @@ class Publisher:
         self.bytes += len(value)
 
     def flush(self) -> None:
-        """Wait until the log has everything; as long as it takes, since nothing is worth going on without.
+        """Wait until the log has every record, as long as it takes: without them the job could not go on.
 
         Raises:
             LogError: a record could not be delivered.
@@ -61,7 +65,7 @@ class Publisher:
         self._check()
 
     def close(self) -> None:
-        """Drop what is queued."""
+        """Drop the queued records."""
         self._producer.close()
 
     def _delivered(self, error: LogError | None, offset: int) -> None:
@@ -85,20 +89,20 @@ def publisher(settings: Kafka) -> Publisher:
 
 
 def forget(settings: Kafka) -> None:
-    """Give up this process's publisher after an error: what it has queued must not come out later."""
+    """Drop this process's publisher after an error: its queued records must not be sent later."""
     found = _made.pop(settings.model_dump_json(), None)
     if found is not None:
         found.close()
 
 
 def block_key(block: ResultBlock) -> bytes:
-    """Return the key of a block, `query/group/step`, of a part `query/group/step/PofN`."""
+    """Return the key of a block, `query/group/step`, or of a part, `query/group/step/PofN`."""
     part = f"/{block.part}of{block.parts}" if block.part else ""
     return f"{block.query}/{block.group}/{block.step}{part}".encode()
 
 
 def json_rows(block: ResultBlock, layout: Layout) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (key, value) of each row as `docs/results.md` describes it; NaN and infinity become null."""
+    """Yield (key, value) of each row, as in `docs/results.md`; NaN and infinity become null."""
     time_text = _iso(block.event_time_us)
     columns = zip(
         sensors(block.sensor).tolist(),
@@ -143,7 +147,7 @@ def json_rows(block: ResultBlock, layout: Layout) -> Iterator[tuple[bytes, bytes
 
 
 def messages(block: ResultBlock, layout: Layout, form: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (key, value) of what is sent for a block, `form` = `blocks` or `json`."""
+    """Yield (key, value) of what is sent for a block; `form` is `blocks` or `json`."""
     if form == "json":
         yield from json_rows(block, layout)
     else:
@@ -151,7 +155,7 @@ def messages(block: ResultBlock, layout: Layout, form: str) -> Iterator[tuple[by
 
 
 class Stopwatch:
-    """Where a task's time goes, in seconds by name."""
+    """Measures where the time of a task goes, in seconds by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -1,9 +1,10 @@
-"""The queries q1..q3 of the P-SORT paper's figure 1, for every reading (istream).
+"""The queries q1..q3 of figure 1 in the P-SORT paper, for every reading (istream).
 
     q1 = readings of the sensor in the last minute, q2 = those above the sensor's threshold, q3 = q2 / q1
 
-A minute is `[query] range_s`; the window of a reading at t is (t - range, t]. Per sensor only running counts are kept;
-readings that expire are read back from the batch that brought them, so a batch's cost does not grow with the minute.
+A minute is `[query] range_s` long; the window of a reading at t is (t - range, t]. Only running counts are kept for
+each sensor. Readings that expire are read again from the batch that brought them, so the cost of a batch does not grow
+with the length of the minute.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tsunagi_spark.layout import Flags, Ints
 
 
 class Readings(NamedTuple):
-    """Readings as the counts need them: uint32[n], int64[n], bool[n]."""
+    """Readings in the form that the counts need: uint32[n], int64[n], bool[n]."""
 
     sensor: Sensors
     step: Ints
     above: Flags
 
     def take(self, which: Flags | Ints | slice) -> Readings:
-        """Return some of the readings: by a mask, by positions or a slice."""
+        """Return some of the readings: by a mask, by positions or by a slice."""
         return Readings(self.sensor[which], self.step[which], self.above[which])
 
     @staticmethod
@@ -45,7 +46,7 @@ class Counted(NamedTuple):
     q3: Floats
 
     def take(self, which: Flags | Ints | slice) -> Counted:
-        """Return the answers for some of the readings: by a mask, by positions or a slice."""
+        """Return the answers for some of the readings: by a mask, by positions or by a slice."""
         return Counted(self.q1[which], self.q2[which], self.q3[which])
 
 
@@ -56,7 +57,7 @@ def span_steps(range_s: float, slide_us: int) -> int:
 
 
 def above_threshold(mean: Floats, threshold: Floats) -> Flags:
-    """Return bool[n]: mean > threshold; a threshold of NaN is never passed."""
+    """Return bool[n]: mean > threshold; a threshold of NaN is never exceeded."""
     return np.asarray(mean > threshold, dtype=np.bool_)
 
 
@@ -64,15 +65,15 @@ def count_minute(new: Readings, expiring: Readings, count: Ints, above: Ints, sp
     """Answer q1..q3 for new readings.
 
     Args:
-        new: readings to answer, any order, at most one of a sensor in a step, all later than what `count` holds.
-        expiring: those readings behind `count` that may leave the minute while `new` is answered (more do no harm).
-        count, above: int64[sensors], readings in the minute before `new`, and those above the threshold.
-        span: steps in a minute.
+        new: readings to answer, in any order, at most one of a sensor in a step, all later than those in `count`.
+        expiring: the readings in `count` that may leave the minute while `new` is answered; more do no harm.
+        count, above: int64[sensors], readings in the minute before `new`, and those of them above the threshold.
+        span: number of steps in a minute.
     """
     if not len(new.sensor):
         nothing = np.zeros(0, dtype=np.int64)
         return Counted(nothing, nothing, np.zeros(0))
-    # Groups stand at different steps, so readings of one may expire that are newer than all new ones of another.
+    # Groups are at different steps, so expiring readings of one may be newer than all new readings of another.
     steps = np.concatenate((new.step, expiring.step))
     base = int(steps.min())
     width = int(steps.max()) - base + 2  # one value below `base` stands for "before all"
@@ -106,11 +107,11 @@ def count_minute(new: Readings, expiring: Readings, count: Ints, above: Ints, sp
 def shift_counts(
     count: Ints, above: Ints, new: Readings, expired: Readings, last_step: Ints, span: int
 ) -> tuple[Ints, Ints, Flags]:
-    """Move the counts on to each sensor's last delivered step.
+    """Move the counts on to the last delivered step of each sensor.
 
     Args:
-        expired: the old readings that have left the minute, exactly.
-        last_step: int64[sensors], each sensor's group's last delivered step.
+        expired: exactly the old readings that have left the minute.
+        last_step: int64[sensors], the last delivered step of each sensor's group.
 
     Returns:
         (count, above, which of `new` are still in the minute).

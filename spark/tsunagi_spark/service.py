@@ -1,4 +1,4 @@
-"""`tsunagi spark run`: session, query, signals."""
+"""`tsunagi spark run`: the session, the query and signals."""
 
 from __future__ import annotations
 
@@ -35,19 +35,24 @@ from tsunagi_spark.standing import Standing
 from tsunagi_spark.state import StateError, Store
 
 _POLL_S = 0.2
+"""Time between two looks at the query, the topics or the placement, in seconds."""
 _LOOK_S = 1.0
+"""Time between two looks at Spark's progress while the query runs, in seconds."""
 _IDLE_S = 0.02
+"""Time between two looks whether the query is idle and can be stopped, in seconds."""
 _STOP_S = 30.0
+"""Longest wait for the end of the running batch at a stop, in seconds."""
 _TOPICS_S = 10.0
+"""Longest wait until topics that have just been made are visible, in seconds."""
 
 
 def run(settings: Settings) -> int:
     """Run the job until SIGTERM or SIGINT; return the exit code.
 
     Raises:
-        ConfigError, SensorsError, LayoutError: what was configured cannot be used.
+        ConfigError, SensorsError, LayoutError: the settings or the sensors table cannot be used.
         LogError: the broker does not answer, or a topic is missing or too narrow.
-        StateError: the checkpoint is in use, damaged or cannot be written.
+        StateError: the checkpoint is in use or damaged, or it cannot be written.
     """
     logger = configure("spark", level=settings.log_level, node=NODE)
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -82,7 +87,7 @@ def run(settings: Settings) -> int:
 
 
 def with_smaller_batches(settings: Settings, store: Store, error: BatchTooLargeError) -> Settings:
-    """Drop the batch that was too large; return the settings with fewer records a batch."""
+    """Drop the batch that was too large; return settings with fewer records a batch."""
     spark = settings.spark
     records = error.records(spark.max_bytes, spark.max_offsets)
     structlog.get_logger("tsunagi.spark").warning(
@@ -98,13 +103,13 @@ def with_smaller_batches(settings: Settings, store: Store, error: BatchTooLargeE
 
 
 def resume(store: Store, settings: Settings, log: Log, failure: Exception | None) -> Standing:
-    """Find where the job stands, and where it goes on if the log is not the one that it has read.
+    """Return where the job stands, and where it goes on if the log is not the one that it has read.
 
     Args:
-        failure: what ended the query before.
+        failure: the error that ended the query before.
 
     Raises:
-        Exception: that failure, if nothing is wrong with the log.
+        Exception: that error, if nothing is wrong with the log.
     """
     cores = settings.spark.cores
     checkpoint = Checkpoint(settings.spark.checkpoint, settings.kafka.prefix + RECOVERED)
@@ -120,7 +125,7 @@ def resume(store: Store, settings: Settings, log: Log, failure: Exception | None
 
 
 def _serve(settings: Settings, log: Log, store: Store, standing: Standing, stop: StopFlag) -> None:
-    """Run the query, with heartbeats and files, until it ends or is to end."""
+    """Run the query, with heartbeats and files, until it ends or the process must stop."""
     logger = structlog.get_logger("tsunagi.spark")
     state: dict[str, object] = {"ready": False, "reason": "starting"}
     job = Job(settings, log, store, stop.is_set, lambda: query_id(settings.spark.checkpoint))
@@ -142,7 +147,7 @@ def _serve(settings: Settings, log: Log, store: Store, standing: Standing, stop:
     try:
         logger.info("starting", checkpoint=str(settings.spark.checkpoint), batch=standing.batch)
         belong(settings, log)
-        job.placed()  # what cannot be used is said before Spark starts
+        job.placed()  # an unusable placement is reported before Spark starts
         if settings.results.files:
             files = FilesThread(log, settings)
         _run_query(settings, job, stop, state, files)
@@ -157,7 +162,7 @@ def _serve(settings: Settings, log: Log, store: Store, standing: Standing, stop:
 
 
 def stand_aside(settings: Settings, log: Log, logger: structlog.stdlib.BoundLogger) -> int:
-    """Do nothing until the end, so that the same services run in either mode: results of tuples are not ordered."""
+    """Do nothing until the end: results of tuples are not ordered, but the same services run in both modes."""
     logger.info("nothing to order", mode=settings.query.mode, results=settings.kafka.prefix + RECOVERED)
     health = HealthServer(settings.metrics.host, settings.metrics.port, lambda: (True, ""))
     beats = Heartbeats(log, NODE, "spark", settings.standby.heartbeat_s, lambda _beat: None)
@@ -179,10 +184,10 @@ class CheckpointError(ConfigError):
 
 
 def check_topics(log: KafkaLog, settings: Settings, *, wait_s: float = _TOPICS_S) -> None:
-    """Check the topics before Spark starts, which takes longer and explains less.
+    """Check the topics before Spark starts, since Spark would take longer and explain less.
 
     Args:
-        wait_s: how long a topic that has just been made may take to show itself.
+        wait_s: how long a topic that has just been made may take to be visible, in seconds.
 
     Raises:
         LogError: the broker does not answer, or a topic is missing or has too few partitions.
@@ -199,11 +204,11 @@ def check_topics(log: KafkaLog, settings: Settings, *, wait_s: float = _TOPICS_S
 
 
 def begin(store: Store, settings: Settings) -> Standing:
-    """Find where the job stands: after the last batch that is whole.
+    """Return where the job stands: after the last whole batch.
 
-    Files that are not whole are set aside (tsunagi_spark.checkpoint), and Spark's logs end with that batch afterwards.
-    Where no batch is whole any more, all is set aside and the job starts anew. State of another query (an emptied
-    checkpoint) is cleared away.
+    Files that are not whole are set aside (tsunagi_spark.checkpoint), and Spark's logs then end with that batch. If no
+    batch is whole any more, everything is set aside and the job starts anew. State of another query (after the
+    checkpoint was emptied) is removed.
 
     Raises:
         StateError: the state is missing, which no power cut explains: whoever took it away may bring it back.
@@ -231,7 +236,7 @@ def begin(store: Store, settings: Settings) -> Standing:
             structlog.get_logger("tsunagi.spark").error(
                 "no batch of the checkpoint is whole; starting anew from what recovered keeps", committed=committed
             )
-        checkpoint.start_anew(store)  # also what was only planned: the log may have been made anew since
+        checkpoint.start_anew(store)  # also plans: the log may have been made anew since
         store.prepare(cores)
         return Standing()
     standing = Standing.of(store.read_json(f"driver/after-{last}"))
@@ -241,7 +246,7 @@ def begin(store: Store, settings: Settings) -> Standing:
 
 
 def wait_for_placement(job: Job, stop: StopFlag) -> bool:
-    """Wait until the scaler has written a placement; return False when asked to stop before."""
+    """Wait until the scaler has written a placement; return False if the job is asked to stop before."""
     logger = structlog.get_logger("tsunagi.spark")
     told = False
     while not job.placed():
@@ -281,12 +286,12 @@ def _run_query(
 
 
 def _watch(query: StreamingQuery, job: Job, stop: StopFlag, files: FilesThread | None) -> None:
-    """Wait for the query's end, or end it between two batches."""
+    """Wait for the end of the query, or end it between two batches."""
     stages, look_s = Stages(), 0.0
     try:
         while not stop.is_set():
             if not query.isActive:
-                query.awaitTermination()  # raises what ended it
+                query.awaitTermination()  # raises the error that ended it
                 return
             if files is not None:
                 files.check()
@@ -294,7 +299,7 @@ def _watch(query: StreamingQuery, job: Job, stop: StopFlag, files: FilesThread |
                 stages.look(query.lastProgress)
                 look_s = time.monotonic() + _LOOK_S
             stop.wait(_POLL_S)
-        # A batch that begins now raises StoppedError; when none begins the query is idle and can be stopped.
+        # A batch that begins now raises StoppedError; while none begins, the query is idle and can be stopped.
         deadline_s = time.monotonic() + _STOP_S
         while query.isActive and time.monotonic() < deadline_s:
             if not query.status["isTriggerActive"]:

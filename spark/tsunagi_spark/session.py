@@ -1,4 +1,4 @@
-"""The Spark session and the source, with the options that the design has measured (docs/psort.md)."""
+"""The Spark session and the source of its stream, with options that were chosen by measurement (docs/psort.md)."""
 
 from __future__ import annotations
 
@@ -16,34 +16,39 @@ from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.settings import ConfigError, Kafka, Settings
 
 JARS = CACHE / "jars" / "spark"
+"""Directory into which `tsunagi.jars.fetch` puts the jars of Spark's Kafka connector."""
 ARCHIVE = CACHE / "spark.jsa"
-"""Classes as `tsunagi_spark.archive` keeps them for a quicker start; used if it is there."""
+"""Archive of classes that `tsunagi_spark.archive` makes for a quicker start; it is used if it exists."""
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""Java options: say nothing of classes that the archive does not have."""
+"""Java options: do not report classes that the archive does not have."""
 SOURCE_PREFIX = "kafka."
-"""Keys of `[spark] options` that begin so go to the Kafka source, the others to the session."""
+"""Keys of `[spark] options` that begin with this go to the Kafka source, the others to the session."""
 
-# Python workers keep the memory that one batch's columns had for the next one's. Handed back, as glibc does above some
-# megabytes and Arrow's own pool always, each page of it would be cleared by the kernel again: a fifth of the work.
+# Python workers keep the memory of one batch's columns for the next batch. If it were returned (as glibc does above
+# some megabytes, and Arrow's own pool always), the kernel would have to clear each page again: a fifth of the work.
 _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 _PLAIN = re.compile(r"[!#%-&(-\[\]-~]+")
+"""A password that Kafka's client in the JVM reads from a file without a change: it has no quotes, backslashes, "$" or
+blanks."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+"""Key of the options of the driver's JVM, to which options are added later."""
 _COMMIT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Class that writes the files of Spark's checkpoint, through Hadoop's FileSystem interface and by renaming."""
 
 
 def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
-    """Return the session's options; `[spark] options` has the last word.
+    """Return the options of the session; `[spark] options` count more than all others.
 
     Raises:
         ConfigError: the connector's jars are missing, or the user has no name.
     """
     try:
         pwd.getpwuid(os.getuid())
-    except KeyError:  # Hadoop's login ends in a NullPointerException then
+    except KeyError:  # otherwise Hadoop's login ends in a NullPointerException
         raise ConfigError(
             f"user {os.getuid()}: found no entry in the system's table of users, expected one, which Spark's Hadoop "
             "takes the name from: add it to /etc/passwd, or run as another user"
@@ -56,9 +61,9 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
         "spark.jars": ",".join(str(path) for path in found),
         "spark.driver.memory": settings.spark.memory,
         "spark.executor.memory": settings.spark.executor_memory,
-        # The other codec unpacks a library into /tmp to run it, which a container's /tmp rightly refuses.
+        # The other codec unpacks a library into /tmp to run it, which the /tmp of a container does not allow.
         "spark.shuffle.mapStatus.compression.codec": "lz4",
-        # C1 only: the jobs are short, and compiling them well costs more than it saves.
+        # Only the compiler C1: the jobs are short, and to compile them well costs more than it saves.
         _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.reuse": "true",
@@ -91,13 +96,13 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
 
 
 def start_session(settings: Settings, jars: Path = JARS, *, java_options: str = "") -> SparkSession:
-    """Start Spark; its Python workers are this Python and import this code.
+    """Start Spark; its Python workers use this Python and import this code.
 
     Args:
-        java_options: further options of the driver's JVM; empty = use the archive of classes, if there is one.
+        java_options: further options for the driver's JVM; if empty, the archive of classes is used, if there is one.
 
     Raises:
-        ConfigError: see `session_options`.
+        ConfigError: as in `session_options`.
     """
     options = session_options(settings, jars)
     if not java_options and ARCHIVE.exists():
@@ -123,12 +128,13 @@ def source(session: SparkSession, settings: Settings) -> DataFrame:
         "groupIdPrefix": f"{kafka.group_prefix}-spark",
         "kafka.reconnect.backoff.ms": "20",
         "kafka.reconnect.backoff.max.ms": "200",
-        # A broker that is away for a while is waited for; the checkpoint says where to go on.
+        # A broker that is away for some time is waited for; the checkpoint says where to go on.
         "kafka.request.timeout.ms": "10000",
         "kafka.default.api.timeout.ms": "120000",
         "kafkaConsumer.pollTimeoutMs": "120000",
-        # Spark reads what is there, then asks for the log's ends on the same connection: the broker answers that after
-        # the fetch that the client has sent ahead, which would wait half a second for records that are not there yet.
+        # Spark reads what is there, then asks for the ends of the log on the same connection. The broker answers that
+        # after the fetch which the client has sent ahead, and which would wait half a second for records that do not
+        # exist yet.
         "kafka.fetch.max.wait.ms": "1",
     }
     options |= security_options(kafka)
@@ -142,13 +148,13 @@ def source(session: SparkSession, settings: Settings) -> DataFrame:
 
 
 def security_options(kafka: Kafka) -> dict[str, str]:
-    """Return the source's options for `[kafka] security` and user.
+    """Return the options of the source for `[kafka] security` and its user.
 
-    A password in a file stays there: Kafka's client looks it up by the file's name, so that it is in no option, plan,
-    log or page of Spark's. The file must be where the executors run, too.
+    A password in a file stays there: Kafka's client looks it up by the name of the file, so that it is in no option,
+    plan, log or web page of Spark. The file must also exist where the executors run.
 
     Raises:
-        ConfigError: the password file cannot be read, or has more in it than a password on one line.
+        ConfigError: the password file cannot be read, or holds more than a password on one line.
     """
     options: dict[str, str] = {}
     protocol = str(kafka.options.get("security.protocol", "sasl_plaintext" if kafka.username else "plaintext"))

@@ -1,4 +1,4 @@
-"""How long the results have stood still, told at the moment of the scrape: a batch that hangs would not tell it."""
+"""How long the results have not moved, computed at each scrape, since a batch that hangs would not report it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 
 class Stall:
-    """Watches the last step delivered of every group.
+    """Watches the last delivered step of every group.
 
     Args:
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -18,7 +18,7 @@ class Stall:
         self._moved: dict[str, tuple[int, float]] = {}
 
     def on_delivered(self, steps: Iterable[tuple[str, int]]) -> None:
-        """Take in (group, last step delivered) of all groups that have one; groups not named any more are forgotten."""
+        """Take note of (group, last delivered step) of all groups that have one; a missing group is forgotten."""
         now = self._clock()
         before = self._moved
         self._moved = {}
@@ -27,6 +27,6 @@ class Stall:
             self._moved[group] = known if known is not None and known[0] == step else (step, now)
 
     def seconds(self) -> float:
-        """Return since when the group that has waited longest has not moved; 0 while nothing was delivered yet."""
+        """Return for how many seconds the slowest group has not moved; 0 while nothing has been delivered."""
         moved = self._moved
         return self._clock() - min(at for _, at in moved.values()) if moved else 0.0

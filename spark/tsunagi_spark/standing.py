@@ -1,4 +1,4 @@
-"""Where the job stands after a batch: what `driver/after-N` holds."""
+"""Where the job stands after a batch: the content of `driver/after-N`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ class Standing:
     """Where the job stands after a batch.
 
     Attributes:
-        batch: the batch; -1 = before the first.
-        marks: by slot.
-        delivered: by group of the layout.
+        batch: number of the batch; -1 before the first.
+        marks: for each slot, how far it has been read.
+        delivered: for each group of the layout, the last step that was sent.
         totals: counts since the checkpoint was empty.
-        carried: rows that wait for the frontier.
-        topic_ids: by topic, the id that its cluster gave it (`Log.topic_id`); what the positions belong to.
-        ends: by partition of `results`, where it ended after the batch.
-        faults: in words, where the log was found not to be the one that was read; until the checkpoint is emptied.
+        carried: number of rows that wait for the frontier.
+        topic_ids: for each topic, the id that its cluster gave it (`Log.topic_id`), to which the positions belong.
+        ends: for each partition of `results`, where it ended after the batch.
+        faults: texts that say where the log was found not to be the one that was read; kept until the checkpoint is
+            emptied.
     """
 
     batch: int = -1
@@ -35,7 +36,7 @@ class Standing:
     faults: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `of` reads."""
+        """Return the fields as JSON values for `of`."""
         return {
             "batch": self.batch,
             "marks": {str(slot): mark for slot, mark in self.marks.items()},
@@ -51,7 +52,7 @@ class Standing:
 
     @staticmethod
     def of(fields: dict[str, Any]) -> Standing:
-        """Read from JSON."""
+        """Read the fields from JSON values."""
         return Standing(
             batch=fields["batch"],
             marks={int(slot): Mark.of(mark) for slot, mark in fields["marks"].items()},

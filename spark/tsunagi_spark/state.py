@@ -7,7 +7,7 @@
     core-C/state-N       CoreState after batch N
     core-C/rows-N        readings of batch N that have not expired from the minute yet
 
-Every file is written under a temporary name, synced and renamed, so that a file that is there is whole. Batch N reads
+Every file is written under a temporary name, synced and renamed, so that a file that exists is whole. Batch N reads
 state N-1; the files of the last few batches are kept, so that Spark can run a batch again.
 """
 
@@ -34,25 +34,27 @@ from tsunagi_spark.queries import Readings
 from tsunagi_spark.windows import PANE, Panes, no_panes
 
 VERSION = 2
-"""The version of the state's files. Since version 2 marks say which log they are of. A file of a later version counts
-as damaged."""
+"""Version of the state's files. Since version 2 marks say to which log they belong. A file of a later version counts as
+damaged."""
 
 KEPT = 4
-"""Batches whose state is kept. Spark runs at most the last one again."""
+"""Number of batches whose state is kept. Spark runs at most the last one again."""
 
 _MAGIC = b"TSNG"
+"""First bytes of a state file."""
 _ADVICE = "restore it, or empty the checkpoint to start from the beginning of `recovered`"
+"""Advice for state that is missing or damaged."""
 
 
 class StateError(RuntimeError):
-    """State is missing, damaged, of another query or cannot be written; the message names the file and what to do."""
+    """State is missing, damaged, of another query or not writable. The message names the file and what to do."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all, also after a power failure.
+    """Write a file completely or not at all, even if the power fails.
 
     Raises:
-        StateError: the directory is not writable, the disk is full.
+        StateError: the directory cannot be written, or the disk is full.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -73,16 +75,16 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def seal(arrays: dict[str, npt.NDArray[np.generic]]) -> bytes:
-    """Return named arrays with version and checksum in front."""
+    """Return named arrays as bytes, with version and checksum in front."""
     body = pack_arrays(arrays)
     return _MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body
 
 
 def unseal(data: bytes, path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """Read what `seal` returned.
+    """Read what `seal` has returned.
 
     Raises:
-        StateError: it is not that, or damaged.
+        StateError: the bytes are something else, or damaged.
     """
     if data[:4] != _MAGIC:
         raise StateError(f"{path}: not a state file")
@@ -95,21 +97,21 @@ def unseal(data: bytes, path: Path) -> dict[str, npt.NDArray[np.generic]]:
 
 
 MINUTE_ROW = np.dtype([("step", "<i8"), ("sensor", "<u4"), ("above", "u1")])
-"""A row of a rows file; the rows stand in the order of steps, so that a few steps are read without the rest."""
+"""A row of a rows file. The rows are in the order of steps, so that a few steps can be read without the rest."""
 
 
 def dump_readings(readings: Readings) -> bytes:
-    """Write readings, which are in the order of steps, as a rows file."""
+    """Return readings, which are in the order of steps, as the bytes of a rows file."""
     rows = np.empty(len(readings.sensor), dtype=MINUTE_ROW)
     rows["step"], rows["sensor"], rows["above"] = readings.step, readings.sensor, readings.above
     return rows.tobytes()
 
 
 def load_readings(path: Path, low: int, high: int) -> Readings:
-    """Read from a rows file what is of the steps low < step <= high.
+    """Read from a rows file the readings of the steps low < step <= high.
 
     Raises:
-        StateError: the file is not there or damaged.
+        StateError: the file is missing or damaged.
     """
     try:
         rows = np.memmap(path, dtype=MINUTE_ROW, mode="r")
@@ -124,13 +126,13 @@ def load_readings(path: Path, low: int, high: int) -> Readings:
 
 @dataclass(slots=True)
 class Minute:
-    """Where the readings that count in the running minute are kept: one file of rows a batch.
+    """Where the readings of the running minute are kept: one file of rows for each batch.
 
     Attributes:
         batch: int64[files], the batches that wrote the files.
-        least: int64[files], the oldest step in each.
-        left: int64[files], readings in each that have not expired.
-        dropped: int64[k, 2], (file's batch, batch in which the last of its readings expired).
+        least: int64[files], the oldest step in each file.
+        left: int64[files], number of readings in each file that have not expired.
+        dropped: int64[k, 2], (batch of a file, batch in which its last reading expired).
     """
 
     batch: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -141,17 +143,17 @@ class Minute:
 
 @dataclass(slots=True)
 class CoreState:
-    """What one P-SORT core carries from batch to batch.
+    """What one P-SORT core keeps from batch to batch.
 
     Attributes:
-        delivered: int64[groups], the last step sent; NEVER = none.
-        count, above: int64[sensors], readings of the last minute up to the group's delivered step, and those above the
-            sensor's threshold.
-        rows: readings beyond the frontier.
+        delivered: int64[groups], the last step that was sent; NEVER if none.
+        count, above: int64[sensors], number of readings in the last minute up to the group's delivered step, and of
+            those above the sensor's threshold.
+        rows: rows behind the frontier, whose steps are not complete yet.
         slot, step, appended_us: int64[records], the steps that slots have delivered and some group has not.
-        minute: where the readings behind `count` are kept.
-        rate: float64[sensors], rows delivered, of which a set time forgets half: how the load is shared out.
-        panes: sums of the window aggregates that are open.
+        minute: where the readings in `count` are kept.
+        rate: float64[sensors], number of delivered rows, halved after a set time: the load is shared out by it.
+        panes: sums of the window aggregates that are not complete yet.
     """
 
     delivered: Ints
@@ -166,7 +168,7 @@ class CoreState:
     panes: Panes = field(default_factory=no_panes)
 
     def dump(self) -> bytes:
-        """Write as a state file."""
+        """Return the state as the bytes of a state file."""
         arrays: dict[str, npt.NDArray[np.generic]] = {
             "delivered": self.delivered,
             "count": self.count,
@@ -186,7 +188,7 @@ class CoreState:
 
     @staticmethod
     def load(data: bytes, path: Path) -> CoreState:
-        """Read a state file."""
+        """Read a state from the bytes of a state file."""
         arrays: dict[str, Any] = unseal(data, path)
         minute = Minute(*(arrays[f"minute.{name}"] for name in ("batch", "least", "left", "dropped")))
         rows = Rows(**{name: arrays[f"rows.{name}"] for name in Rows.NAMES})
@@ -197,7 +199,7 @@ class CoreState:
 
 
 class Store:
-    """The directory, seen by the driver and by every core."""
+    """The directory of the state, which the driver and every core use."""
 
     def __init__(self, checkpoint: Path) -> None:
         self.root = checkpoint / "tsunagi"
@@ -206,7 +208,7 @@ class Store:
         """Make the directories and check that they can be written.
 
         Raises:
-            StateError: they cannot.
+            StateError: they cannot be written.
         """
         try:
             for name in ("layouts", "driver", *(f"core-{core}" for core in range(cores))):
@@ -218,17 +220,17 @@ class Store:
         probe.unlink()
 
     def clear(self) -> None:
-        """Forget everything that we keep: a new query starts. Whatever else lies there is not ours."""
+        """Remove everything that the job keeps, for a new query; other files in the directory stay."""
         for kept in ("layouts", "driver", "core-*"):
             for path in self.root.glob(kept):
                 shutil.rmtree(path)
         self.remove("query.json")
 
     def lock(self) -> IO[str]:
-        """Take the directory for this process; the operating system lets go when it ends, however it ends.
+        """Lock the directory for this process; the operating system unlocks it whenever the process ends.
 
         Raises:
-            StateError: another driver has it.
+            StateError: another driver holds the lock.
         """
         mark(self.root.parent)
         self.root.mkdir(exist_ok=True)
@@ -246,14 +248,14 @@ class Store:
         return file
 
     def write(self, name: str, data: bytes) -> None:
-        """Write one of the files, by its name below the directory."""
+        """Write a file, given its name relative to the directory."""
         write_atomically(self.root / name, data)
 
     def read(self, name: str) -> bytes:
-        """Read one of the files.
+        """Read a file.
 
         Raises:
-            StateError: it is not there or cannot be read.
+            StateError: it is missing or cannot be read.
         """
         path = self.root / name
         self.check(name)
@@ -263,20 +265,20 @@ class Store:
             raise StateError(f"{path}: state cannot be read: {error.strerror}") from error
 
     def check(self, name: str) -> None:
-        """Check that one of the files is there.
+        """Check that a file exists.
 
         Raises:
-            StateError: it is not.
+            StateError: it does not.
         """
         if not (self.root / name).exists():
             raise StateError(f"{self.root / name}: state is missing; {_ADVICE}")
 
     def find(self, name: str) -> bytes | None:
-        """Read one of the files; None = it is not there."""
+        """Read a file; return None if it does not exist."""
         return self.read(name) if (self.root / name).exists() else None
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Read one of the JSON files."""
+        """Read a JSON file."""
         try:
             found = json.loads(self.read(name))
         except ValueError as error:
@@ -286,9 +288,9 @@ class Store:
         return found
 
     def write_json(self, name: str, fields: dict[str, Any]) -> None:
-        """Write one of the JSON files."""
+        """Write a JSON file."""
         self.write(name, json.dumps({"version": VERSION} | fields).encode())
 
     def remove(self, name: str) -> None:
-        """Delete one of the files, if it is there."""
+        """Delete a file, if it exists."""
         (self.root / name).unlink(missing_ok=True)

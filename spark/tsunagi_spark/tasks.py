@@ -1,8 +1,9 @@
 """What runs in Spark's Python workers: the stages of a batch's one action.
 
-Stage one decodes the records of some slots and hands on a block for every (slot, core). Stage two, one task a P-SORT
-core, orders what is complete, sends it, writes the core's state and reports a few numbers to the driver. Where groups
-are cut over cores, stage two hands on its parts of them, and stage three, one task, merges and sends those.
+Stage one decodes the records of some slots, and hands on a block for every (slot, core). Stage two has one task for
+each P-SORT core, which orders what is complete, sends it, writes the state of the core and reports a few numbers to the
+driver. If groups are cut over cores, stage two hands on its parts of them, and the one task of stage three merges and
+sends those.
 """
 
 from __future__ import annotations
@@ -42,31 +43,34 @@ from tsunagi_spark.state import KEPT, CoreState, Store, dump_readings, load_read
 from tsunagi_spark.windows import Spec, Windows, window_blocks
 
 REPORT_SCHEMA = pa.schema([("report", pa.string()), ("part", pa.binary()), ("windows", pa.binary())])
+"""Arrow schema of what stage two hands on."""
 REPORT_SQL = "report string, part binary, windows binary"
-"""What stage two hands on: its report, and its part of the cut groups and of their aggregates, if there are any."""
+"""What stage two hands on: its report, and its part of the cut groups and of their aggregates, if there are any. It is
+the same schema in Arrow's and in Spark's notation."""
 EMIT_BYTES = 64_000_000
-"""Columns a decoding task gathers before it hands them on."""
+"""Bytes of columns that a decoding task gathers before it hands them on."""
 MERGE = -1
 """Stands for the merge core in reports."""
 BATCH = "tsunagi.batch"
-"""The local property of Spark's that tells tasks of their batch."""
+"""Spark's local property that gives tasks what they must know about their batch."""
 
 _TIMES = 100
-"""Of how many blocks a report says when their inputs came."""
+"""Number of blocks for which a report says when their inputs came."""
 
 _AT_ONCE_S = 0.001
+"""Longest time, in seconds, for which the broker may hold back an empty fetch: the next question waits for it."""
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What every task is told of the job; it stays the same as long as the driver runs.
+    """What every task must know about the job; it is the same as long as the driver runs.
 
     Attributes:
-        form: `[results] format`.
-        memory, specs: see `merge.Task`.
-        task_bytes: bytes of records that one task reads of a batch at most.
+        form: the setting `[results] format`.
+        memory, specs: as in `merge.Task`.
+        task_bytes: most bytes of records that one task reads in a batch.
     """
 
     checkpoint: str
@@ -81,15 +85,16 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What the tasks of a batch are told of it; small, since it goes to each of them.
+    """What the tasks of a batch must know about it; it is small, since each of them gets it.
 
     Attributes:
-        query: the Spark query's id.
+        query: id of the Spark query.
         layout: serial of the layout in force.
-        layout_before: serial of the layout of the batch before; 0 = there was none.
-        marks: by slot, before the batch.
-        delivered: by group of the layout, before the batch (shorter if the layout has grown).
-        overdue, dropped: see `merge.Task`.
+        layout_before: serial of the layout of the batch before; 0 if there was none.
+        marks: for each slot, how far it had been read before the batch.
+        delivered: for each group, the last step sent before the batch; shorter than the layout's groups if these have
+            grown.
+        overdue, dropped: as in `merge.Task`.
     """
 
     query: str
@@ -102,14 +107,14 @@ class BatchContext:
     dropped: frozenset[int]
 
     def as_text(self) -> str:
-        """Return what `of` reads."""
+        """Return the fields as JSON for `of`."""
         return json.dumps(
             asdict(self) | {"overdue": sorted(self.overdue), "dropped": sorted(self.dropped)}, separators=(",", ":")
         )
 
     @staticmethod
     def of(text: str) -> BatchContext:
-        """Read from JSON."""
+        """Read the fields from JSON."""
         fields = json.loads(text)
         return BatchContext(
             query=fields["query"],
@@ -124,7 +129,7 @@ class BatchContext:
 
 
 def decoding(job: JobContext) -> Stage:
-    """Return stage one for `mapInArrow`."""
+    """Return stage one, for `mapInArrow`."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context, _ = _told()
@@ -135,7 +140,7 @@ def decoding(job: JobContext) -> Stage:
 
 
 def ordering(job: JobContext) -> Stage:
-    """Return stage two for `mapInArrow`."""
+    """Return stage two, for `mapInArrow`."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context, core = _told()
@@ -147,7 +152,7 @@ def ordering(job: JobContext) -> Stage:
 
 
 def merging(job: JobContext) -> Stage:
-    """Return stage three for `mapInArrow`: reports pass through, parts are merged and sent."""
+    """Return stage three, for `mapInArrow`: it passes reports on, and merges and sends the parts."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context, _ = _told()
@@ -173,7 +178,7 @@ def _told() -> tuple[BatchContext, int]:
 
 
 def warming(kafka: Kafka) -> Stage:
-    """Return a stage that imports what the others need and makes the process's producer."""
+    """Return a stage that imports what the other stages need, and makes the producer of the process."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -191,7 +196,7 @@ def decode_records(
     """Decode Kafka records (key, value, partition, offset, timestamp) into blocks.
 
     Raises:
-        BatchTooLargeError: the task's share of the batch is.
+        BatchTooLargeError: the task's share of the batch is too large.
         LogChangedError: the records are of another log than those that were read before.
     """
     count = ByteCount(job.task_bytes)
@@ -215,7 +220,7 @@ def decode_records(
         for decoder in decoders.values():
             if decoder.bytes > EMIT_BYTES:
                 yield from to_arrow(decoder.blocks())
-    # Nothing is sent yet, and it would be too late afterwards: readers would drop the right results as repeats.
+    # Nothing is sent yet. Afterwards it would be too late: readers would drop the right results as repeats.
     if known:
         check_read(_reader(job.kafka), known)
     sidelined = [record for decoder in decoders.values() for record in decoder.sidelined]
@@ -229,10 +234,10 @@ def decode_records(
 def order_core(
     job: JobContext, context: BatchContext, core: int, batches: Iterator[pa.RecordBatch]
 ) -> tuple[dict[str, Any], bytes | None, bytes | None]:
-    """Order one core's share of a batch, send it, keep its state.
+    """Order one core's share of a batch, send it, and keep its state.
 
     Returns:
-        (report for the driver, part of the cut groups and of their windows; None = no group is cut).
+        (report for the driver, part of the cut groups, part of their windows); the parts are None if no group is cut.
     """
     watch = Stopwatch()
     blocks = from_arrow(batches)
@@ -285,7 +290,7 @@ def order_core(
     for block in blocks:
         _, counters = slots.setdefault(block.slot, (block.mark, Counters()))
         counters.add(block.counters)
-        slots[block.slot] = (block.mark, counters)  # blocks are sorted: the last one read furthest
+        slots[block.slot] = (block.mark, counters)  # blocks are sorted, so the last one has read furthest
     mine = np.flatnonzero(layout.holds[:, core])
     report = {
         "core": core,
@@ -334,7 +339,7 @@ def merge_core(job: JobContext, context: BatchContext, parts: Sequence[tuple[int
 def _send(
     job: JobContext, layout: Layout, ordered: Ordered, windows: Windows, part: int, watch: Stopwatch
 ) -> tuple[int, Counter[int]]:
-    """Send blocks, each to its group's partition (a part to its core's); return the bytes, and records by partition."""
+    """Send blocks to their groups' partitions (a part to its core's); return the bytes, and records by partition."""
     sent, sent_to = 0, Counter[int]()
     if not len(ordered):
         return sent, sent_to
@@ -367,19 +372,19 @@ def _report(report: dict[str, Any], part: bytes | None = None, windows: bytes | 
     return pa.RecordBatch.from_arrays(columns, schema=REPORT_SCHEMA)
 
 
-@cache  # to ask `gc` whether it was done would take milliseconds: it counts
+@cache  # asking `gc` whether it was done would take milliseconds, since it counts
 def _settle() -> None:
-    """Take what the worker has imported out of the garbage collector's sight, once a process.
+    """Exclude what the worker has imported from garbage collection, once in a process.
 
-    PySpark's daemon collects all generations after every task: 25 ms of CPU each time with numpy and pyarrow loaded, a
-    fraction of one without, and a batch has four tasks.
+    PySpark's daemon collects all generations after every task. With numpy and pyarrow loaded that takes 25 ms of CPU
+    each time, otherwise a fraction of one, and a batch has four tasks.
     """
     gc.collect()
     gc.freeze()
 
 
 class _Sending:
-    """The process's publisher for a while: flushed at the end, given up after an error."""
+    """The process's publisher as a context: flushed at the end, dropped after an error."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
@@ -402,7 +407,7 @@ _readers: dict[str, Reader] = {}
 
 
 def _reader(settings: Kafka) -> Reader:
-    """Return this process's reader for questions; an empty request of it must not be in the way of the next."""
+    """Return this process's reader for questions; an empty request of it must not delay the next one."""
     key = settings.model_dump_json()
     if key not in _readers:
         _readers[key] = KafkaLog(settings, client_id="tsunagi-spark-core").reader(wait_s=_AT_ONCE_S)
@@ -423,7 +428,7 @@ def _layout(job: JobContext, context: BatchContext) -> Layout:
 def _begin(
     job: JobContext, context: BatchContext, store: Store, core: int, layout: Layout
 ) -> tuple[CoreState, Readings | None]:
-    """Return the state that the batch begins with, and the readings gathered from other cores, if it had to."""
+    """Return the state with which the batch begins, and the readings gathered from other cores, if that was needed."""
 
     def load(number: int) -> CoreState:
         name = _state(number, context.batch - 1)
@@ -445,7 +450,7 @@ def _begin(
 
 
 def _clean(store: Store, core: int, batch: int, state: CoreState) -> None:
-    """Delete what no batch that may run again needs."""
+    """Delete the files that no batch needs which may run again."""
     store.remove(_state(core, batch - KEPT))
     for rows_batch, dropped_at in state.minute.dropped.tolist():
         if dropped_at <= batch - KEPT:

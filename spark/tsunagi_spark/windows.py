@@ -1,14 +1,14 @@
 """Tumbling and sliding window aggregates: count, sum, mean, minimum and maximum, by sensor or by group.
 
-A window of an aggregate ends at every `slide_s` of event time and is (end - range, end]. Values are added up in panes
-of which windows are made (Li et al., "No pane, no gain", SIGMOD Record 2005): a value is touched once however many
-windows it is in. A group's aggregate is made of its sensors' in the order of sensors: the bytes do not depend on which
-core had which sensor, nor on how batches were cut.
+A window of an aggregate ends at every multiple of `slide_s` of event time and is (end - range, end]. Values are summed
+in panes, from which windows are made (Li et al., "No pane, no gain", SIGMOD Record 2005): so a value is touched once,
+however many windows contain it. The aggregate of a group is made from those of its sensors, in the order of sensors. So
+its bytes depend neither on which core had which sensor nor on how batches were cut.
 
-What is filled in has errors e_i with standard deviations s_i, and they correlate in a way that is not sent along. These
-bounds hold all the same: sd(sum) <= s_1 + ... + s_n (the triangle inequality), so sd(mean) <= their mean; a minimum or
-maximum is off by at most max |e_i|, so by at most sqrt(s_1^2 + ... + s_n^2) in the root mean square. The mean is off by
-at most the mean of the values' own bounds wherever each of those holds.
+Values that were filled in have errors e_i with standard deviations s_i, and how they correlate is not sent along. These
+bounds hold in any case: sd(sum) <= s_1 + ... + s_n (the triangle inequality), so sd(mean) <= their mean. A minimum or
+maximum is wrong by at most max |e_i|, and so by at most sqrt(s_1^2 + ... + s_n^2) in the root mean square. The mean is
+wrong by at most the mean of the values' own bounds wherever each of those holds.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ GROUP = 2**32 - 1
 """Stands for the sensor in the row of a whole group."""
 
 _SUMS = ("count", "filled", "sum", "sum_sd", "square_sd", "bound")
+"""The columns of a pane that are added up; the others are minima and maxima."""
 PANE = np.dtype(
     [
         ("query", "<u2"),
@@ -47,14 +48,14 @@ PANE = np.dtype(
         ("maximum", "<f8"),
     ]
 )
-"""A row of sums: of a sensor in a pane, or in a window, where `pane` is the step at which it ends."""
+"""A row of sums of a sensor: over a pane, or over a window, where `pane` is the step at which the window ends."""
 
 Panes = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One aggregate query, in steps."""
+    """One aggregate query; lengths are in steps."""
 
     name: str
     length: int
@@ -63,7 +64,7 @@ class Spec:
 
     @property
     def pane(self) -> int:
-        """Steps in a pane: a window begins and ends between two."""
+        """Number of steps in a pane: a window begins and ends between two panes."""
         return math.gcd(self.length, self.slide)
 
 
@@ -80,12 +81,12 @@ class Windows:
     appended_us: Ints
 
     def take(self, which: Flags) -> Windows:
-        """Return some of them."""
+        """Return some of the windows."""
         return Windows(self.sums[which], self.appended_us[which])
 
 
 def specs_of(aggregates: Sequence[Aggregate], steps: Steps) -> tuple[Spec, ...]:
-    """Return the queries in steps.
+    """Return the queries with their lengths in steps.
 
     Raises:
         ConfigError: a length is not a whole number of steps.
@@ -111,7 +112,7 @@ def no_panes() -> Panes:
 
 
 def add_rows(panes: Panes, rows: Rows, specs: Sequence[Spec]) -> Panes:
-    """Add rows, which are in the order of steps, to the panes; values that are no numbers are left out."""
+    """Add rows, which are in the order of steps, to the panes; a value that is NaN is left out."""
     rows = rows.take(~np.isnan(rows.mean)) if np.isnan(rows.mean).any() else rows
     if not specs or not len(rows):
         return panes
@@ -129,11 +130,11 @@ def add_rows(panes: Panes, rows: Rows, specs: Sequence[Spec]) -> Panes:
 def close_windows(
     panes: Panes, specs: Sequence[Spec], layout: Layout, before: Ints, after: Ints, closed: Sequence[Closed]
 ) -> tuple[Windows, Panes]:
-    """Take out the windows that are complete now.
+    """Remove the windows that are complete now.
 
     Args:
-        before, after: int64[groups], the last steps delivered.
-        closed: the steps delivered now.
+        before, after: int64[groups], the last delivered steps before and after this batch.
+        closed: the steps that are delivered now.
 
     Returns:
         (the windows by sensor, the panes that later windows still need).
@@ -167,7 +168,7 @@ def window_order(sums: Panes, layout: Layout) -> Ints:
 def window_blocks(
     windows: Windows, specs: Sequence[Spec], layout: Layout, slide_us: int, part_number: int = 0
 ) -> Iterator[tuple[int, ResultBlock]]:
-    """Yield (group, block) of windows by sensor that are in order; queries by group are put together here."""
+    """Yield (group, block) of windows by sensor, which are in order; queries by group are put together here."""
     sums = windows.sums
     group = layout.group_of[sums["sensor"]]
     if not len(sums):
@@ -217,7 +218,7 @@ def window_blocks(
 
 
 def _added(rows: Panes, keys: Sequence[str]) -> Panes:
-    """Put rows of equal keys together, one after the other as they stand: so the sums come out the same every time."""
+    """Sum the rows with equal keys in the order in which they come, so that the sums are the same every time."""
     _, first, place = np.unique(rows[list(keys)], return_index=True, return_inverse=True)
     found = rows[first].copy()
     place = place.reshape(-1)

@@ -15,27 +15,19 @@ from pathlib import Path
 
 import psutil
 import pytest
-import structlog
-from confluent_kafka.admin import NewTopic
 
+from tests.integration.brokers import PATIENCE_S, log_of, read, read_back, send, values
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import BrokerError, free_port
 from tsunagi.runtime.birth import boot_id
-from tsunagi.runtime.kafka import KafkaLog, KafkaReader, topic_layout, wait_for_topics
+from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import (
-    CONTEXTS,
     HEARTBEATS,
-    RECOVERED,
-    TOPICS,
     TUPLES,
     LogError,
-    OffsetLostError,
     Position,
-    Record,
 )
 from tsunagi.runtime.settings import Kafka, Settings, Slots
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -46,235 +38,6 @@ def own(tmp_path: Path) -> Iterator[Broker]:
         yield broker
     finally:
         broker.kill()
-
-
-def log_of(broker: Broker) -> KafkaLog:
-    return KafkaLog(Kafka(servers=broker.servers), client_id="test")
-
-
-def send(log: KafkaLog, values: range) -> list[int]:
-    """Append numbers to `tuples`/0 and return the offsets they got, once all are acknowledged."""
-    offsets: list[int] = []
-
-    def delivered(error: LogError | None, offset: int) -> None:
-        assert error is None
-        offsets.append(offset)
-
-    producer = log.producer()
-    for value in values:
-        producer.send(TUPLES, 0, b"edge", str(value).encode(), delivered)
-    assert producer.flush(PATIENCE_S) == 0
-    producer.close()
-    return offsets
-
-
-def read(reader: KafkaReader, count: int) -> list[Record]:
-    """Read `count` records, or what has come when patience is over."""
-    records: list[Record] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(records) < count and time.monotonic() < deadline:
-        records += reader.read(500, 0.2)
-    return records
-
-
-def values(records: list[Record]) -> list[int]:
-    return [int(record.value or b"-1") for record in records]
-
-
-def read_back(log: KafkaLog, count: int) -> list[int]:
-    """Read the first `count` numbers of `tuples`/0 with a reader of their own."""
-    reader = log.reader()
-    reader.assign([Position(TUPLES, 0, 0)])
-    found = values(read(reader, count))
-    reader.close()
-    return found
-
-
-# ---- the log on the shared broker
-
-
-def test_topics_are_made_once_and_as_laid_out(kafka_settings: Kafka) -> None:
-    settings = Settings(kafka=kafka_settings, slots=Slots(count=3))
-    log = KafkaLog(kafka_settings)
-    log.ensure_topics(settings)
-    log.ensure_topics(settings)
-    assert {topic: log.partitions(topic) for topic in TOPICS} == {
-        topic: partitions for topic, (partitions, _) in topic_layout(settings).items()
-    }
-    for topic, (_, wanted) in topic_layout(settings).items():
-        assert wanted.items() <= log.topic_config(topic).items()
-    with pytest.raises(LogError, match="tuples: partitions: found 3, expected 4"):
-        log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=4)))
-    log.close()
-
-
-def test_more_slots_than_the_least_are_made_by_whoever_knows_and_found_by_the_others(kafka_settings: Kafka) -> None:
-    settings = Settings(kafka=kafka_settings, slots=Slots(count=2, most=8))
-    log = KafkaLog(kafka_settings)
-    logger = structlog.get_logger("test")
-    rounds = iter([False, False, True])
-    assert wait_for_topics(log, settings, lambda: next(rounds), logger) is None  # it waits, and makes none
-    assert log.slots_made() == 0
-    five = settings.slots.model_copy(update={"count": 5})
-    made = wait_for_topics(
-        log, settings, lambda: False, logger, sized=lambda given: given.model_copy(update={"slots": five})
-    )
-    assert made is not None
-    found = wait_for_topics(log, settings, lambda: False, logger)
-    assert found is not None
-    assert made.slots.count == found.slots.count == 5
-    assert [log.partitions(topic) for topic in (TUPLES, RECOVERED, CONTEXTS)] == [5, 5, 5]
-    with pytest.raises(LogError, match="tuples: partitions: found 5, expected 4"):
-        log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=2, most=4)))
-    log.close()
-
-
-def test_missing_topics_are_named_when_they_shall_not_be_made(kafka_settings: Kafka) -> None:
-    checking = kafka_settings.model_copy(update={"topics": "check"})
-    log = KafkaLog(checking)
-    with pytest.raises(LogError, match=rf"topic {kafka_settings.prefix}tuples: missing"):
-        log.ensure_topics(Settings(kafka=checking))
-    assert log.partitions(TUPLES) == 0
-    log.close()
-
-
-def test_every_key_that_is_not_as_documented_is_named_in_one_list(kafka_settings: Kafka) -> None:
-    checking = kafka_settings.model_copy(update={"topics": "check", "replication": 2})
-    log = KafkaLog(kafka_settings)
-    settings = Settings(kafka=kafka_settings, slots=Slots(count=1))
-    odd = {
-        TUPLES: (2, {"cleanup.policy": "compact", "max.message.bytes": "1000", "retention.ms": "1000"}),
-        HEARTBEATS: (1, {"message.timestamp.type": "CreateTime", "segment.ms": "900000"}),
-        CONTEXTS: (1, {"retention.bytes": "5000000"}),
-    }
-    for topic, (partitions, config) in topic_layout(settings).items():
-        count, changed = odd.get(topic, (partitions, {}))
-        made = NewTopic(kafka_settings.prefix + topic, count, 1, config=config | changed)
-        log.admin().create_topics([made])[made.topic].result(timeout=PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
-    while not all(log.partitions(topic) for topic in TOPICS):  # the broker tells of new topics a moment later
-        assert time.monotonic() < deadline
-    with pytest.raises(LogError) as caught:
-        KafkaLog(checking).ensure_topics(Settings(kafka=checking, slots=Slots(count=1)))
-    said = [line.strip() for line in str(caught.value).splitlines()[1:]]
-    assert [line for line in said if "replication.factor" not in line] == [
-        f"topic {kafka_settings.prefix}{item}"
-        for item in (
-            "tuples: partitions: found 2, expected 1",
-            "tuples: cleanup.policy: found compact, expected delete",
-            "tuples: retention.ms: found 1000, expected 604800000 or more",
-            "tuples: max.message.bytes: found 1000, expected 1048576",
-            "contexts: retention.bytes: found 5000000, expected -1 (no limit)",
-            "heartbeats: message.timestamp.type: found CreateTime, expected LogAppendTime",
-            "heartbeats: segment.ms: found 900000, expected 300000 or less",
-        )
-    ]
-    assert f"topic {kafka_settings.prefix}plan: replication.factor: found 1, expected 2 or more" in said
-    log.close()
-
-
-def test_records_come_back_in_order_with_offsets_and_append_times(kafka_settings: Kafka) -> None:
-    log = KafkaLog(kafka_settings)
-    log.ensure_topics(Settings(kafka=kafka_settings))
-    before_us = time.time_ns() // 1000 - 1_000_000
-    assert send(log, range(1000)) == list(range(1000))
-    reader = log.reader()
-    reader.assign([Position(TUPLES, 0, 100)])
-    records = read(reader, 900)
-    assert values(records) == list(range(100, 1000))
-    assert [record.offset for record in records] == list(range(100, 1000))
-    assert {(record.topic, record.partition, record.key) for record in records} == {(TUPLES, 0, b"edge")}
-    assert all(before_us < record.appended_us < before_us + 120_000_000 for record in records)
-    assert reader.range(TUPLES, 0) == (0, 1000)
-    assert reader.range(TUPLES, 1) == (0, 0)
-    reader.assign([Position(TUPLES, 0, -1)])
-    send(log, range(1000, 1003))
-    assert values(read(reader, 3)) == [1000, 1001, 1002]
-    reader.close()
-    log.close()
-
-
-def test_a_run_is_written_in_order_and_reported_once(kafka_settings: Kafka) -> None:
-    log = KafkaLog(kafka_settings, client_id="test")
-    log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=1)))
-    producer = log.producer()
-    reports: list[tuple[LogError | None, int]] = []
-    for begin in (0, 100):
-        pairs = [(b"edge", str(value).encode()) for value in range(begin, begin + 100)]
-        assert producer.send_run(TUPLES, 0, pairs, lambda error, offset: reports.append((error, offset))) == 100
-    assert producer.flush(PATIENCE_S) == 0
-    assert reports == [(None, 99), (None, 199)]
-    producer.close()
-    assert read_back(log, 200) == list(range(200))
-
-
-def test_large_record_is_taken_whole(kafka_settings: Kafka) -> None:
-    log = KafkaLog(kafka_settings)
-    log.ensure_topics(Settings(kafka=kafka_settings))
-    failures: list[LogError | None] = []
-    producer = log.producer()
-    producer.send(RECOVERED, 0, b"edge", b"x" * 7_000_000, lambda error, _: failures.append(error))
-    assert producer.flush(PATIENCE_S) == 0
-    assert failures == [None]
-    reader = log.reader()
-    reader.assign([Position(RECOVERED, 0, 0)])
-    assert [len(record.value or b"") for record in read(reader, 1)] == [7_000_000]
-    for client in (reader, producer, log):
-        client.close()
-
-
-def test_partitions_are_added_and_removed_while_reading(kafka_settings: Kafka) -> None:
-    log = KafkaLog(kafka_settings)
-    log.ensure_topics(Settings(kafka=kafka_settings))
-    producer = log.producer()
-    reader = log.reader()
-    reader.assign([Position(TUPLES, 0, 0)])
-    producer.send(TUPLES, 0, None, b"0")
-    producer.send(RECOVERED, 1, None, b"1")
-    producer.flush(PATIENCE_S)
-    assert values(read(reader, 1)) == [0]
-    reader.add(Position(RECOVERED, 1, 0))
-    assert [(record.topic, record.partition) for record in read(reader, 1)] == [(RECOVERED, 1)]
-    reader.remove(TUPLES, 0)
-    producer.send(TUPLES, 0, None, b"2")
-    producer.send(RECOVERED, 1, None, b"3")
-    producer.flush(PATIENCE_S)
-    assert values(read(reader, 1)) == [3]
-    reader.add(Position(TUPLES, 0, 1))
-    assert values(read(reader, 1)) == [2]
-    for client in (reader, producer, log):
-        client.close()
-
-
-def test_reading_deleted_records_is_an_error_not_a_jump(kafka_settings: Kafka) -> None:
-    log = KafkaLog(kafka_settings)
-    log.ensure_topics(Settings(kafka=kafka_settings))
-    send(log, range(10))
-    log.delete_records([Position(TUPLES, 0, 6)])
-    reader = log.reader()
-    assert reader.range(TUPLES, 0) == (6, 10)
-    reader.assign([Position(TUPLES, 0, 2)])
-    with pytest.raises(OffsetLostError, match="tuples/0"):
-        read(reader, 1)
-    reader.assign([Position(TUPLES, 0, 6)])
-    assert values(read(reader, 4)) == [6, 7, 8, 9]
-    reader.close()
-    log.close()
-
-
-def test_reading_past_the_end_is_an_error_not_a_jump(kafka_settings: Kafka) -> None:
-    log = KafkaLog(kafka_settings)
-    log.ensure_topics(Settings(kafka=kafka_settings))
-    send(log, range(10))
-    reader = log.reader()
-    reader.assign([Position(TUPLES, 0, 11)])
-    with pytest.raises(OffsetLostError):
-        read(reader, 1)
-    reader.close()
-    log.close()
-
-
-# ---- a broker of one's own
 
 
 def test_killed_broker_keeps_what_it_acknowledged_and_takes_what_waited(own: Broker) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,17 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.integration.edges import INTERVAL_US, EdgeProcesses, until
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
-from tsunagi.runtime.columns import floats, pack_sensors, sensors
-from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES, Position, Record
-from tsunagi.runtime.messages import VERSION, DeadLetter, Heartbeat, LogRecord, Placement, Plan, TupleBatch
-from tsunagi.runtime.sensors import place, read_sensors
-from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.columns import floats, sensors
+from tsunagi.runtime.log import HEARTBEATS
+from tsunagi.runtime.messages import Heartbeat, TupleBatch
+from tsunagi.runtime.settings import Kafka
 
 SLOTS, SENSORS, ROWS = 3, 12, 220
-WINDOW, SLIDE, INTERVAL_US = 10, 2, 100_000
+WINDOW, SLIDE = 10, 2
 EDGES = ("a", "b")
 
 
@@ -39,81 +35,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         broker.stop()
 
 
-class World:
+class World(EdgeProcesses):
     """Topics of its own on the broker, data, and edge processes."""
 
     def __init__(self, path: Path, broker: Broker, name: str, rows: int) -> None:
-        self.path = path
-        self.environment = {
-            "TSUNAGI_STATE": str(path / "run"),
-            "TSUNAGI_SENSORS": str(path / "sensors.csv"),
-            "TSUNAGI_KAFKA__SERVERS": broker.servers,
-            "TSUNAGI_KAFKA__PREFIX": f"{name}.",
-            "TSUNAGI_SLOTS__COUNT": str(SLOTS),
-            "TSUNAGI_SOURCE__PATH": str(path / "data.csv"),
-            "TSUNAGI_STEPS__INTERVAL_S": str(INTERVAL_US / 1e6),
-        }
-        self.settings = Settings.model_validate(
-            {
-                "state": path / "run",
-                "sensors": path / "sensors.csv",
-                "kafka": {"servers": broker.servers, "prefix": f"{name}."},
-                "slots": {"count": SLOTS},
-            }
-        )
-        self.values = np.round(np.random.default_rng(8).normal(1000, 10, (rows, SENSORS)), 4)
         names = [f"s{number}" for number in range(SENSORS)]
+        table = [f"{name},{EDGES[number % 2]}" for number, name in enumerate(names)]
+        kafka = Kafka(servers=broker.servers, prefix=f"{name}.")
+        super().__init__(path, kafka, table, SLOTS, TSUNAGI_SOURCE__PATH=str(path / "data.csv"))
+        self.values = np.round(np.random.default_rng(8).normal(1000, 10, (rows, SENSORS)), 4)
         lines = [",".join(names), *(",".join(str(value) for value in row) for row in self.values)]
         (path / "data.csv").write_text("\n".join(lines) + "\n")
-        table = ["sensor,edge", *(f"{name},{EDGES[number % 2]}" for number, name in enumerate(names))]
-        (path / "sensors.csv").write_text("\n".join(table) + "\n")
-        self.slots = place(read_sensors(path / "sensors.csv"), SLOTS)
-        self.log = KafkaLog(self.settings.kafka, client_id="test")
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def prepare(self) -> None:
-        """Make the topics and write the placement, as the scaler does."""
-        self.log.ensure_topics(self.settings)
-        producer = self.log.producer()
-        digest = read_sensors(self.path / "sensors.csv").digest()
-        placement = Placement(serial=1, slots=SLOTS, slot=pack_sensors(self.slots), table_sha256=digest)
-        producer.send(PLAN, 0, b"placement", Plan(version=VERSION, placement=placement).SerializeToString())
-        assert producer.flush(10) == 0
-        producer.close()
-
-    def start(self, edge: str) -> subprocess.Popen[bytes]:
-        with (self.path / f"{edge}.log").open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tsunagi.cli", "edge", "run", "--edge", edge],
-                env=os.environ | self.environment,
-                stderr=output,
-            )
-        self.processes.append(process)
-        return process
-
-    def close(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait(10)
-        self.log.close()
-
-    def read(self, topic: str) -> list[Record]:
-        """Everything that stands in a topic now."""
-        reader = self.log.reader()
-        places = range(self.log.partitions(topic))
-        left = sum(reader.range(topic, partition)[1] for partition in places)
-        reader.assign([Position(topic, partition, 0) for partition in places])
-        found: list[Record] = []
-        deadline = time.monotonic() + 30
-        while len(found) < left and time.monotonic() < deadline:
-            found += reader.read(1000, 0.2)
-        reader.close()
-        assert len(found) >= left
-        return found
-
-    def batches(self) -> list[tuple[int, TupleBatch]]:
-        return [(record.partition, LogRecord.FromString(record.value or b"").batch) for record in self.read(TUPLES)]
 
     def origin_us(self) -> int:
         return int((self.path / "run" / "origin").read_text())
@@ -148,13 +80,6 @@ def make(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> Iter
     yield make
     for world in worlds:
         world.close()
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 300.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_killed_edge_repeats_no_step_and_every_value_is_its_windows_mean(make: Callable[..., World]) -> None:
@@ -232,7 +157,7 @@ def test_readings_that_cannot_be_used_stand_in_dead_letters(make: Callable[..., 
     (world.path / "data.csv").write_text("\n".join(lines) + "\n")
     world.prepare()
     assert world.start("a").wait(60) == 0
-    (letter,) = [DeadLetter.FromString(record.value or b"") for record in world.read(DEAD_LETTERS)]
+    (letter,) = world.letters()
     assert (letter.reason, letter.offset, letter.value, letter.key) == ("not-a-number", 2, b"nan", b"a/2/s0")
     counts = [count for _, batch in world.batches() for count in sensors(batch.count).tolist()]
     assert WINDOW - 1 in counts

@@ -1,8 +1,8 @@
-"""One Kafka broker (KRaft, one node) as a process of this machine: for development, the demo and the tests.
+"""One Kafka broker (KRaft, one node) as a process of this machine, for development, the demo and the tests.
 
-A directory holds all of it: ``data`` (the log), ``cluster-id``, ``server.properties``, ``broker.log``, ``console.log``
-and ``broker.json`` (which process runs it). The broker outlives whoever started it; a later `Broker` of the same
-directory finds it again.
+One directory holds everything: ``data`` (the log), ``cluster-id``, ``server.properties``, ``broker.log``,
+``console.log`` and ``broker.json`` (which process runs it). The broker outlives the process that started it; a later
+`Broker` of the same directory finds it again.
 """
 
 from __future__ import annotations
@@ -45,21 +45,25 @@ from tsunagi.installation import CACHE
 from tsunagi.runtime.birth import born
 
 READY_S = 180.0
-"""A JVM on a machine that is busy takes a minute and more to start; one that dies is told at once."""
+"""Longest wait for the broker's first answer, in seconds. On a busy machine a JVM takes a minute or more to start; a
+broker that dies meanwhile is reported at once."""
 
 JARS = CACHE / "jars" / "kafka"
-"""Where `tsunagi.jars.fetch` puts the broker's jars."""
+"""Directory into which `tsunagi.jars.fetch` puts the broker's jars."""
 
 _HERE = Path(__file__).resolve().parent
+"""Directory of this module, which also holds the templates of the broker's configuration."""
 _TAIL_LINES = 12
+"""Lines of the broker's log that an error shows, from its end."""
 
 _STARTED: list[subprocess.Popen[bytes]] = []
-"""Kept: a broker may outlive its `Broker` object, and Python warns of children that are dropped while they run."""
+"""Broker processes that this process has started. They are kept because a broker may outlive its `Broker` object, and
+Python warns of child processes that are dropped while they run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What ``broker.json`` keeps: enough to know the process again."""
+    """The content of ``broker.json``: enough to recognise the process."""
 
     pid: int
     born: str
@@ -68,16 +72,16 @@ class _Running:
 
 
 class Broker:
-    """A broker in `directory`, listening on 127.0.0.1:`port`.
+    """A broker whose files are in `directory` and that listens on 127.0.0.1:`port`.
 
     Args:
-        directory: made if missing; keeps the data over restarts.
-        port: of the clients; may differ from the last start's.
+        directory: made if it is missing; it keeps the data when the broker is restarted.
+        port: port for clients; it may differ from that of the last start.
         jars: directory of the jars that `tsunagi.jars.fetch` brought.
-        heap_mb: the JVM's heap.
-        secure: directory of `deploy.secure.make`: the broker speaks TLS, asks for SCRAM passwords and gives nobody but
-            `admin` a right until `tsunagi topics --acls` has; its users are those with a password there when its log
-            is made. None = whoever reaches it may do everything.
+        heap_mb: heap of the JVM, in megabytes.
+        secure: directory of `deploy.secure.make`. The broker then speaks TLS, asks for SCRAM passwords, and gives
+            nobody but `admin` a right before `tsunagi topics --acls` has. Its users are those that have a password in
+            this directory when its log is made. None means that whoever reaches the broker may do everything.
     """
 
     def __init__(
@@ -92,12 +96,12 @@ class Broker:
 
     @property
     def servers(self) -> str:
-        """The bootstrap servers of its clients."""
+        """The bootstrap servers for its clients."""
         return f"{HOST}:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs (whoever started it), else None."""
+        """Id of the broker's process while it runs, whoever started it; else None."""
         process = self._process()
         return None if process is None else process.pid
 
@@ -105,10 +109,10 @@ class Broker:
         """Start the broker in a session of its own, without waiting for it (`wait_ready` does).
 
         Returns:
-            Whether it was started: False when it runs already.
+            Whether it was started; False if it runs already.
 
         Raises:
-            BrokerError: Java, jars, port, disk or data directory do not allow it; one line.
+            BrokerError: Java, jars, port, disk or data directory do not allow a start; the message is one line.
         """
         running = self._recorded()
         if running is not None and self.pid is not None:
@@ -139,7 +143,8 @@ class Broker:
         """Wait until the broker answers a client.
 
         Raises:
-            BrokerError: it died (with the cause, if the log tells, and the log's last lines) or did not answer in time.
+            BrokerError: it died (the message has the cause, if the log tells it, and the log's last lines), or it did
+                not answer in time.
         """
         deadline = time.monotonic() + timeout_s
         access: dict[str, str | int | float | bool] = {} if self._secure is None else {**admin_options(self._secure)}
@@ -166,15 +171,15 @@ class Broker:
             time.sleep(0.05)
 
     def stop(self, timeout_s: float = 20.0) -> None:
-        """End the broker in good order (SIGTERM), or by SIGKILL after `timeout_s`; no-op when it does not run.
+        """End the broker in good order by SIGTERM, or by SIGKILL after `timeout_s`; do nothing if it does not run.
 
         Raises:
-            BrokerError: it was not seen to end, or nobody can tell which process it is.
+            BrokerError: the broker did not end, or nobody can tell which process it is.
         """
         if self._recorded() is None and self._record_path.exists():
             raise BrokerError(
-                f"{self._record_path}: damaged, or of another version, so whether its broker runs is not known; "
-                "end that by hand and delete the file"
+                f"{self._record_path}: damaged, or of another version, so it is not known whether its broker runs; "
+                "end the broker by hand and delete the file"
             )
         self._signal(signal.SIGTERM, timeout_s)
         self._signal(signal.SIGKILL, timeout_s)
@@ -183,11 +188,11 @@ class Broker:
         self._record_path.unlink(missing_ok=True)
 
     def kill(self) -> None:
-        """End the broker as a crash would (SIGKILL); what it had acknowledged stays in ``data``."""
+        """End the broker as a crash would, by SIGKILL; the records that it had acknowledged stay in ``data``."""
         self._signal(signal.SIGKILL, 20.0)
 
     def explain(self) -> str:
-        """Say why the broker does not run, from its log: one line with the cause, then the log's last lines."""
+        """Return why the broker does not run: one line with the cause, then the last lines of its log."""
         running = self._recorded()
         why = cause(
             self._since_start(),
@@ -197,7 +202,7 @@ class Broker:
         )
         code = ""
         if self._child is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # a process on its way out has no code yet
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a process that is still ending has no exit code yet
                 code = f" (exit code {self._child.wait(1.0)})"
         return f"the broker of {self.directory} has died{code}: {why}\n{self._tail()}"
 
@@ -223,7 +228,7 @@ class Broker:
         shutil.copyfile(_HERE / "log4j2.properties", self.directory / "log4j2.properties")
 
     def _format(self, java: str) -> None:
-        """Make ``data``, under another name first: a format that was cut short leaves nothing that looks like data."""
+        """Make ``data`` under another name and rename it: a format that is cut short must leave nothing like data."""
         fresh = self.directory / "data.new"
         shutil.rmtree(fresh, ignore_errors=True)
         properties = (self.directory / "server.properties").read_text(encoding="utf-8")
@@ -243,7 +248,7 @@ class Broker:
         fresh.rename(self.directory / "data")
 
     def _launch(self, java: str, controller_port: int) -> None:
-        for name in ("broker.log", "console.log"):  # the log of one start tells why that one died
+        for name in ("broker.log", "console.log"):  # a log must tell only of the start that it belongs to
             path = self.directory / name
             if path.exists():
                 path.replace(path.with_suffix(".previous.log"))
@@ -282,9 +287,9 @@ class Broker:
             return None
 
     def _process(self) -> psutil.Process | None:
-        """Return the running broker, and never another process that was given its id since."""
+        """Return the broker's process, and never another process that has got its id since."""
         child = self._child
-        ended = child is not None and child.poll() is not None  # `poll` also reaps it
+        ended = child is not None and child.poll() is not None  # `poll` also removes the zombie
         running = self._recorded()
         if running is None:
             return None
@@ -332,7 +337,7 @@ class Broker:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the broker until a signal or its death (``run``), leave it running (``start``), or end it (``stop``)."""
+    """``run``: run the broker until a signal or its death. ``start``: leave it running. ``stop``: end it."""
     parser = argparse.ArgumentParser(prog="python -m tsunagi.broker.broker", description=__doc__)
     parser.add_argument("command", choices=("run", "start", "stop"))
     parser.add_argument(

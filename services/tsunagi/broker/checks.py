@@ -1,4 +1,4 @@
-"""What can keep a broker from running, in words that say what to do: before the start, and after its death."""
+"""Finds out what keeps a broker from running, before its start and after its death, and says what to do about it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from tsunagi.installation import SETUP
 from tsunagi.jars.java import JavaError, find_java
 
 HOST = "127.0.0.1"
+"""Address on which the broker of a machine listens: only this machine reaches it."""
 NODE_ID = "1"
+"""Node id of the one broker; it also stands in the data directory."""
 CLUSTER_FILE = "cluster-id"
-"""File in the broker's directory that says which cluster its data must be of."""
+"""File in the broker's directory that names the cluster which its data must belong to."""
 MIN_FREE_BYTES = 200_000_000
-"""A start with less free space would end in a broker that dies on its first segments."""
+"""A start needs this many free bytes on the disk: with less, the broker would die when it makes its first segments."""
 
 _NO_ROOM_BYTES = 2_000_000
+"""A disk with fewer free bytes than this was full when the broker died: it may have had no room to log that."""
 _LOWEST = 20_000
+"""Lowest port that `free_port` tries: well-known services lie below it."""
 _TRIES = 50
+"""Random ports that `free_port` tries before it leaves the choice to the system."""
 
 _RESTORE = "restore it, or remove the directory to begin with an empty log"
+"""Advice for a damaged or foreign data directory."""
 _PORT = (
     "stop what listens there, or choose another with `servers` under [kafka] in tsunagi.toml (TSUNAGI_KAFKA__SERVERS)"
 )
-# What a dying broker's log says -> what that means. The first match counts.
+"""Advice for a port that is in use."""
 _NO_SPACE = "No space left on device"
+"""What the log of a broker says whose disk is full."""
 _CAUSES = (
     (_NO_SPACE, "the disk of {directory} is full; free at least 200 MB there, then start again"),
     ("Disk quota exceeded", "the disk quota of {directory} is used up; free at least 200 MB there, then start again"),
@@ -42,17 +49,18 @@ _CAUSES = (
     ("Found invalid messages", "{directory}/data is damaged; " + _RESTORE),
     ("KafkaStorageException", "{directory}/data cannot be used"),
 )
+"""What a dying broker's log says, and what that means for the user. The first entry that is found in the log counts."""
 
 
 class BrokerError(RuntimeError):
-    """The broker cannot be started or has died; the first line says why and what to do."""
+    """The broker cannot be started or has died. The first line of the message says why and what to do."""
 
 
 def usable_java(jars: Path) -> str:
-    """Return a Java to run the broker with.
+    """Return a Java that can run the broker.
 
     Raises:
-        BrokerError: no usable Java, or no jars.
+        BrokerError: there is no usable Java, or there are no jars.
     """
     try:
         java = find_java()
@@ -64,7 +72,7 @@ def usable_java(jars: Path) -> str:
 
 
 def check_disk(directory: Path, at_least_bytes: int = MIN_FREE_BYTES) -> None:
-    """Refuse a directory whose disk is as good as full."""
+    """Raise a `BrokerError` if the disk of a directory has fewer free bytes than `at_least_bytes`."""
     free = shutil.disk_usage(directory).free
     if free < at_least_bytes:
         raise BrokerError(
@@ -73,7 +81,7 @@ def check_disk(directory: Path, at_least_bytes: int = MIN_FREE_BYTES) -> None:
 
 
 def check_data(directory: Path) -> None:
-    """Refuse a data directory that is damaged or of another cluster; one that is not there yet is fine."""
+    """Raise a `BrokerError` if the data directory is damaged or of another cluster; it may be missing."""
     data = directory / "data"
     if not data.exists():
         return
@@ -107,7 +115,7 @@ def _read(path: Path) -> str:
 
 
 def check_port(port: int) -> None:
-    """Refuse a port that somebody listens on, or that may not be used."""
+    """Raise a `BrokerError` if somebody listens on a port, or if it may not be used."""
     try:
         bind(port).close()
     except (OSError, OverflowError) as error:
@@ -116,10 +124,11 @@ def check_port(port: int) -> None:
 
 
 def free_port(prefer: int = 0, *, avoid: int = 0) -> int:
-    """Return a port nobody listens on: `prefer` if it is free, never `avoid`.
+    """Return a port on which nobody listens: `prefer` if it is free, never `avoid`.
 
-    It is not one that the system gives to outgoing connections: clients that look for a dead broker again and again
-    would be given its port in the end, and connect to themselves (a simultaneous open), so that it could not come back.
+    It is not one of the ports that the system gives to outgoing connections. Clients that try a dead broker again and
+    again would in the end be given its port and connect to themselves (a simultaneous open), so that the broker could
+    not come back.
     """
     low = _first_outgoing()
     tried = (random.randrange(_LOWEST, low) for _ in range(_TRIES)) if low > _LOWEST else ()
@@ -135,7 +144,7 @@ def free_port(prefer: int = 0, *, avoid: int = 0) -> int:
 
 
 def _first_outgoing() -> int:
-    """Return the first of the ports that outgoing connections are given; 0 = the system does not say."""
+    """Return the lowest port that the system gives to outgoing connections; 0 if it does not say."""
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
@@ -143,7 +152,7 @@ def _first_outgoing() -> int:
 
 
 def bind(port: int) -> socket.socket:
-    """Bind a port as a server would: refused only if somebody listens there or the port is reserved."""
+    """Return a socket that listens on a port; this fails only if somebody listens there or the port is reserved."""
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -156,9 +165,9 @@ def bind(port: int) -> socket.socket:
 
 
 def cause(log: str, *, directory: Path, port: int, controller_port: int) -> str:
-    """Say what a dead broker died of, in one line, from what it logged.
+    """Return in one line what a dead broker died of, from its log.
 
-    On a full disk there may have been no room for the line that says so.
+    A full disk is recognised by its free space, since there may have been no room for a line in the log.
     """
     with contextlib.suppress(OSError):
         if shutil.disk_usage(directory).free < _NO_ROOM_BYTES:

@@ -1,6 +1,6 @@
-"""The broker as the one thing a container runs: writes its configuration, starts Java, serves health and metrics.
+"""The broker as the only process tree of a container: configures and starts it, and serves its health and metrics.
 
-A container is told by its environment:
+The environment configures it:
 
 =====================  ==============================================================================================
 ``KAFKA_NODE``         this broker's name in the network, one of ``KAFKA_NODES``; default ``kafka``
@@ -38,25 +38,32 @@ from tsunagi.runtime import metrics
 from tsunagi.runtime.health import HealthServer
 
 DIRECTORY = Path("/var/lib/kafka")
+"""Directory of the broker's data in the container; a volume keeps it over restarts."""
 JARS = CACHE / "jars" / "kafka"
+"""Directory of the broker's jars in the image."""
 CLIENT_PORT, CONTROLLER_PORT, BROKER_PORT, EXTERNAL_PORT, HEALTH_PORT = 9092, 9093, 9094, 19092, 9100
+"""Ports for: clients in the network; the controllers; the brokers among themselves; clients outside; health and
+metrics."""
 CLUSTER = "dHN1bmFnaS1jbHVzdGVyMQ"
-"""Cluster id of every cluster made this way: brokers on fresh volumes must agree on one without asking each other."""
+"""Id of every cluster that is made from this image. Brokers on fresh volumes must agree on one id without asking each
+other."""
 
 _LOOK_S = 5.0
+"""Time between two measurements of disk and log for the metrics, in seconds."""
 _STOP_S = 20.0
+"""The broker has this many seconds to end in good order. Docker kills the container only later (stop_grace_period)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What the environment says.
+    """What the environment says about this broker.
 
     Attributes:
         node: name of this broker.
-        nodes: all brokers' names, by node id - 1.
-        external: host:port for clients outside.
-        heap_mb: the JVM's heap.
-        secrets: of a secure broker.
+        nodes: names of all brokers; a broker's node id is its place here, from 1.
+        external: host:port under which clients outside the network reach this broker.
+        heap_mb: heap of the JVM, in megabytes.
+        secrets: directory of the secrets of a secure broker; None for an open one.
     """
 
     node: str
@@ -67,15 +74,15 @@ class Container:
 
     @property
     def node_id(self) -> int:
-        """This broker's id, 1-based."""
+        """Node id of this broker, from 1."""
         return self.nodes.index(self.node) + 1
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Container:
-        """Read the environment.
+        """Read the configuration from the environment.
 
         Raises:
-            BrokerError: naming the variable, what was found and what was expected.
+            BrokerError: a variable is wrong; the message names it, what was found and what was expected.
         """
         nodes = tuple(name.strip() for name in environment.get("KAFKA_NODES", "kafka").split(",") if name.strip())
         node = environment.get("KAFKA_NODE", "kafka")
@@ -97,7 +104,7 @@ class Container:
         return cls(node, nodes, external, int(heap), Path(secrets) if secrets else None)
 
     def properties(self) -> dict[str, str]:
-        """Return the broker's configuration: that of `server.properties.template`, with this container's addresses.
+        """Return the broker's configuration: `server.properties.template` with the addresses of this container.
 
         Raises:
             BrokerError: a file of the secrets is missing.
@@ -124,7 +131,7 @@ class Container:
             "share.coordinator.state.topic.replication.factor": copies,
             "share.coordinator.state.topic.min.isr": in_sync,
         }
-        found.pop("controller.quorum.bootstrap.servers", None)  # the voters are fixed
+        found.pop("controller.quorum.bootstrap.servers", None)  # the voters are listed in the configuration instead
         if self.secrets is not None:
             found["listeners"] += f",{BROKERS}://0.0.0.0:{BROKER_PORT}"
             found["advertised.listeners"] += f",{BROKERS}://{self.node}:{BROKER_PORT}"
@@ -133,7 +140,7 @@ class Container:
 
 
 class Server:
-    """The Java process and what is told of it."""
+    """The Java process of the broker, and what health checks and metrics say about it."""
 
     def __init__(self, container: Container, directory: Path = DIRECTORY) -> None:
         self._container = container
@@ -148,7 +155,7 @@ class Server:
         """Format the data directory if it is new, and start the broker.
 
         Raises:
-            BrokerError: the disk, the data or the configuration do not allow it.
+            BrokerError: the disk, the data or the configuration do not allow a start.
         """
         directory = self._directory
         try:
@@ -159,16 +166,16 @@ class Server:
             shutil.copyfile(Path(__file__).with_name("log4j2.properties"), directory / "log4j2.properties")
             if not (directory / "data" / "meta.properties").exists():
                 self._format()
-            (directory / "broker.log").unlink(missing_ok=True)  # the log of one start tells why that one died
+            (directory / "broker.log").unlink(missing_ok=True)  # a log must tell only of the start that it belongs to
         except OSError as error:
             raise BrokerError(f"cannot write to {directory}: {error.strerror}; is the volume of user 10001?") from None
-        # All of the heap from the start: it would be taken within half an hour anyway, and look like a leak.
+        # The whole heap is taken at the start: it would be within half an hour anyway, and would look like a leak.
         heap = [f"-Xms{self._container.heap_mb}m", f"-Xmx{self._container.heap_mb}m", "-XX:+AlwaysPreTouch"]
         command = [self._java, *heap, *JVM, "-cp", f"{JARS}/*", "kafka.Kafka"]
         self._child = subprocess.Popen([*command, "server.properties"], cwd=directory, stdin=subprocess.DEVNULL)
 
     def stop(self) -> None:
-        """End the broker in good order, or by SIGKILL after 20 s."""
+        """End the broker in good order, or by SIGKILL after `_STOP_S`."""
         child = self._child
         if child is None or child.poll() is not None:
             return
@@ -180,11 +187,11 @@ class Server:
             child.wait()
 
     def ask_to_stop(self, number: int, frame: FrameType | None) -> None:
-        """Signal handler."""
+        """Handle SIGTERM or SIGINT: make `hold` end the broker."""
         self._stopping = True
 
     def ready(self) -> tuple[bool, str]:
-        """Return whether clients can connect."""
+        """Return whether clients can connect, and why not."""
         if self._child is None or self._child.poll() is not None:
             return False, "the broker has ended"
         try:
@@ -194,7 +201,7 @@ class Server:
         return True, "ready"
 
     def hold(self) -> int:
-        """Wait for the end, and tell metrics meanwhile; return the exit code."""
+        """Measure for the metrics until the broker ends or is asked to stop; return the exit code."""
         assert self._child is not None  # noqa: S101 - `start` comes first; for the type checker
         looked_s = 0.0
         while self._child.poll() is None and not self._stopping:
@@ -226,11 +233,11 @@ class Server:
         self._count_denied()
 
     def _count_denied(self) -> None:
-        """Count what the authorizer has refused since the last look, from its log."""
+        """Count from the authorizer's log what it has refused since the last look."""
         path = self._directory / "authorizer.log"
         try:
             size = path.stat().st_size
-            if size < self._denied_at:  # rolled
+            if size < self._denied_at:  # the log was rolled over
                 self._denied_at = 0
             with path.open("rb") as log:
                 log.seek(self._denied_at)
@@ -257,7 +264,7 @@ class Server:
             raise BrokerError(f"{self._directory}/data could not be formatted:\n{output}")
 
     def _check_voters(self) -> None:
-        """Refuse data of a cluster of another size: its controllers would never agree."""
+        """Raise a `BrokerError` for data of a cluster of another size: its controllers could not agree."""
         path = self._directory / "nodes"
         wanted = ",".join(self._container.nodes)
         found = path.read_text(encoding="utf-8").strip() if path.exists() else wanted
@@ -280,7 +287,7 @@ def _size_bytes(directory: Path) -> int:
 
 
 def main() -> int:
-    """Run the broker until a signal or its death."""
+    """Run the broker until a signal comes or it dies; return the exit code."""
     try:
         server = Server(Container.read(os.environ))
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,7 @@
 """A broker that only its own clients can use: TLS, SCRAM, access control (docs/security.md).
 
-Clients come in by SASL/SCRAM over TLS. Brokers and controllers speak TLS among themselves and show each other the
-certificate of `deploy.secure.make`, whose name is a super user, as `admin` is. Nobody has a right that no list gives.
+Clients authenticate by SASL/SCRAM over TLS. Brokers and controllers speak TLS to each other and show the certificate of
+`deploy.secure.make`; its name is a super user, like `admin`. Nobody has a right that no access rule gives.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from pathlib import Path
 from tsunagi.broker.checks import BrokerError
 
 BROKER_NAME = "kafka"
-"""Common name of the brokers' certificate; the principal `User:CN=kafka`."""
+"""Common name of the brokers' certificate; brokers are the principal `User:CN=kafka`."""
 ADMIN = "admin"
-"""The user who makes topics, users and lists."""
+"""User who makes topics, users and access rules."""
 MECHANISM = "SCRAM-SHA-512"
+"""SASL mechanism by which clients authenticate."""
 BROKERS = "BROKERS"
-"""Name of the listener by which brokers reach each other; it must be in `listeners`, beside those of clients."""
+"""Name of the listener through which brokers reach each other; `listeners` must have it beside those for clients."""
 
 
 def properties(
     secrets: Path, clients: Sequence[str] = ("CLIENTS",), controllers: Sequence[str] = ("CONTROLLER",)
 ) -> dict[str, str]:
-    """Return the properties that make a broker secure; `listeners` and `advertised.listeners` are the caller's.
+    """Return the properties that make a broker secure; the caller sets `listeners` and `advertised.listeners`.
 
     Args:
-        secrets: directory with ca.pem and kafka.pem.
+        secrets: directory of ca.pem and kafka.pem.
         clients: names of the listeners for clients.
-        controllers: names of the controllers' listeners.
+        controllers: names of the listeners for controllers.
 
     Raises:
         BrokerError: a file is missing.
@@ -65,12 +66,12 @@ def properties(
 def format_arguments(
     directory: Path, arguments: Sequence[str], passwords: Mapping[str, str]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield what `java` needs (after its own options) to run `kafka.tools.StorageTool`, with these users in the log.
+    """Yield the arguments with which `java` runs `kafka.tools.StorageTool`, so that the new log has these users.
 
-    Their passwords are in a file that is gone afterwards, and so on no command line, which every process can read.
+    Their passwords are in a file that is removed afterwards: every process can read a command line.
 
     Args:
-        directory: of the file; only its owner can read it.
+        directory: directory of that file, which only its owner can read.
         arguments: `format` and its options.
     """
     path = directory / "format.arguments"
@@ -87,10 +88,10 @@ def format_arguments(
 
 
 def read_passwords(secrets: Path) -> dict[str, str]:
-    """Return user -> password, of all files password-USER in the directory.
+    """Return the password of each user, from the files password-USER in the directory.
 
     Raises:
-        BrokerError: there is none, or one cannot be read.
+        BrokerError: there is no such file, or one cannot be read.
     """
     try:
         found = {
@@ -106,7 +107,7 @@ def read_passwords(secrets: Path) -> dict[str, str]:
 
 
 def admin_options(secrets: Path) -> dict[str, str]:
-    """Return the librdkafka options of a client that is `admin`."""
+    """Return the librdkafka options of a client that authenticates as `admin`."""
     return {
         "security.protocol": "sasl_ssl",
         "ssl.ca.location": str(secrets / "ca.pem"),

@@ -1,4 +1,4 @@
-"""An edge's metrics, brought up to date once a turn."""
+"""An edge's metrics, updated once a turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsunagi.runtime import metrics
 
 
 class Counts:
-    """The edge's metrics; counters are told the difference since the last turn."""
+    """The edge's metrics. A counter is increased by what was added since the last turn."""
 
     def __init__(self, edge: str) -> None:
         self.rows_skipped = metrics.EDGE_ROWS_SKIPPED.labels(edge)
@@ -33,7 +33,7 @@ class Counts:
         self._last: Counter[str] = Counter()
 
     def update(self, rows: int, publisher: Publisher, unusable: Mapping[str, int]) -> None:
-        """Bring the metrics up to date."""
+        """Update the metrics of readings, batches and the spool."""
         self._rows.inc(rows)
         self._batches.inc(self._since("batches", publisher.delivered))
         self._unplaced.inc(self._since("unplaced", publisher.unplaced_values))
@@ -47,7 +47,7 @@ class Counts:
             metrics.EDGE_UNUSABLE.labels(self._edge, reason).inc(self._since(reason, count))
 
     def look(self, source: Source, disk: str) -> None:
-        """Show the state of the source and of the disk."""
+        """Update the metrics of the source's connection and of the disk."""
         self._disk.set(bool(disk))
         self._connected.set(not source.trouble)
         self._contradicted.set(bool(source.fault))

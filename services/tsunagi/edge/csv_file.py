@@ -26,11 +26,11 @@ class CsvRow(NamedTuple):
     """One row as it stands in the file.
 
     Attributes:
-        place: where it begins.
-        time_us: of the `time` column, None = there is none.
-        places: intp[m], places of the wanted sensors that have a reading.
-        values: float64[m].
-        strangers: (name, cell) of the columns that the table does not have, where they are not empty.
+        place: where the row begins in the file.
+        time_us: event time from the `time` column, in microseconds; None where the file has no such column.
+        places: intp[m], the sensors with a reading in this row, each by its place among the wanted sensors.
+        values: float64[m], their readings.
+        strangers: (column, cell) of each cell that is not empty and whose column is not in the sensors table.
     """
 
     place: Place
@@ -42,13 +42,13 @@ class CsvRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CsvSummary:
-    """What `check_csv` found.
+    """What `check_csv` found in a file.
 
     Attributes:
-        columns: sensors of the table in the header.
-        readings: cells with a value, of those columns.
-        first_time, last_time: of the `time` column, None = there is none.
-        unknown: columns that the sensors table does not have.
+        columns: how many sensors of the table have a column.
+        readings: how many cells of these columns have a value.
+        first_time, last_time: event times of the first and the last row; None where the file has no `time` column.
+        unknown: names of the columns that the sensors table does not have.
     """
 
     rows: int
@@ -65,11 +65,11 @@ class CsvFile:
     Args:
         path: the file.
         table: the sensors table.
-        wanted: the sensors to read; each must be in the header.
-        repeat: after the last row comes the first again, with row numbers and times going on.
+        wanted: the sensors to read; the header must have a column for each.
+        repeat: the first row follows the last one again, and row numbers and event times go on.
 
     Raises:
-        SourceError: see the class.
+        SourceError: the file cannot be opened, or its header cannot be used.
     """
 
     def __init__(self, path: Path, table: SensorTable, wanted: tuple[Sensor, ...], *, repeat: bool = False) -> None:
@@ -121,7 +121,7 @@ class CsvFile:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The columns that the sensors table does not have."""
+        """Names of the columns that the sensors table does not have."""
         return tuple(name for _, name in self._strangers)
 
     @property
@@ -130,22 +130,22 @@ class CsvFile:
         return self._place
 
     def seek(self, place: Place) -> None:
-        """Go on at a place that `place` once gave."""
+        """Go on at a place that the property `place` had returned earlier."""
         self._file.seek(place.offset)
         self._place = place
         self._last_us = None
 
     def next_row(self) -> CsvRow | None:
-        """Read a row; None = there is none left.
+        """Read the next row; return None after the last one.
 
         Raises:
-            SourceError: see the class.
+            SourceError: the row cannot be read: a cell is no number, a field is missing, or time runs backwards.
         """
         found = self._next_line()
         return None if found is None else self._parse(*found)
 
     def skip_row(self) -> bool:
-        """Pass over a row without looking into it; False = there is none left."""
+        """Pass over the next row without parsing it; return False after the last one."""
         return self._next_line() is not None
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class CsvFile:
         return found
 
     def _measure(self) -> tuple[int, int]:
-        """Return rows of the file, and the time from its first row to the first one's repetition."""
+        """Return how many rows the file has, and the event time from its first row to that row's repetition."""
         rows, first_us, before_us, last_us = 0, 0, 0, 0
         while (found := self._line()) is not None:
             place, raw = found
@@ -169,7 +169,7 @@ class CsvFile:
             first_us = first_us if rows else last_us
             rows += 1
         self.seek(self.first)
-        # The first row comes as long after the last as that came after the one before it.
+        # The first row is repeated as long after the last row as the last row came after the one before it.
         return max(rows, 1), last_us - first_us + (last_us - before_us if rows > 1 else 0)
 
     def _line(self) -> tuple[Place, bytes] | None:
@@ -191,7 +191,7 @@ class CsvFile:
         time_us = self._time(cells[0], place.line, place.row) if self.has_time else None
         texts = [cells[column] for column in self._columns]
         strangers = [(name, cells[column]) for column, name in self._strangers if cells[column].strip()]
-        if b"_" not in raw:  # which float() takes between digits
+        if b"_" not in raw:  # float() accepts "_" between digits; this format does not
             try:
                 return CsvRow(place, time_us, self._all, np.fromiter(map(float, texts), np.float64), strangers)
             except ValueError:
@@ -226,10 +226,10 @@ class CsvFile:
 
 
 def check_csv(path: Path, table: SensorTable) -> CsvSummary:
-    """Read a whole CSV against the whole sensors table, so that errors show before anything starts.
+    """Read a whole CSV against the whole sensors table, so that errors show before any service starts.
 
     Raises:
-        SourceError: see the class.
+        SourceError: the file, its header or one of its rows cannot be used.
     """
     file = CsvFile(path, table, table.sensors)
     rows = readings = 0
@@ -250,7 +250,7 @@ def check_csv(path: Path, table: SensorTable) -> CsvSummary:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Return a few names, and how many more there are."""
+    """Return the first five names as a text, and how many more there are."""
     listed = list(names)
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     return ", ".join(repr(name) for name in listed[:5]) + more

@@ -1,4 +1,4 @@
-"""Opens the CSV of [source] as a replay: checked at once, read once the edge knows where its sensors go."""
+"""Opens the CSV of [source] as a replay: its header is checked at once, its rows are read once there is a placement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsunagi.runtime.settings import MICROSECONDS, Settings
 
 
 class CsvOpener:
-    """`tsunagi.edge.source.Opener` of a CSV.
+    """The `tsunagi.edge.source.Opener` of a CSV.
 
     Raises:
         SourceError: the file's header cannot be used.
@@ -23,7 +23,7 @@ class CsvOpener:
         self._position_path = PositionFile(settings.state, edge).path
         self._file = CsvFile(settings.source.path, table, own, repeat=settings.source.repeat)
         try:
-            self._file.next_row()  # a row that cannot be read, or times of another unit, end the edge before it joins
+            self._file.next_row()  # an unreadable row or a wrong unit of time ends the edge before it joins
         except SourceError:
             self._file.close()
             raise

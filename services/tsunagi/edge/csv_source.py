@@ -1,8 +1,8 @@
 """Replays a CSV as if its sensors were reporting now: each row is handed out once the clock passes its event time.
 
-Row `first_row` has the event time `origin_us`; without a `time` column row i follows it by (i - first_row) x interval
-/ speed, with one by (t_i - t_first) / speed. With ``when_behind = "skip"`` the replay behaves like a live source: what
-was reported while nobody listened is gone.
+Row `first_row` has the event time `origin_us`. Without a `time` column, row i follows it after (i - first_row) x
+interval / speed; with one, after (t_i - t_first) / speed. With ``when_behind = "skip"`` the replay behaves like a live
+source: rows whose time passed while the edge was down are never sent.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from tsunagi.edge.source import UNKNOWN_SENSOR, Place, Progress, Row, SourceErro
 __all__ = ["CsvSource", "CsvSummary", "Timing", "check_csv"]
 
 PAUSE_US = 5_000_000
-"""A running edge held up for less catches up (a socket's buffer would have held so much); else it has been away."""
+"""Longest time, in microseconds, for which a running edge may be held up and still send the rows of that time: a
+socket's buffer would have kept them. After a longer time the edge counts as having been away, and those rows are
+skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How rows become event times.
+    """How rows of a file become event times.
 
     Attributes:
-        interval_us: nominal time between two rows.
-        speed: how many times faster than that, or than the `time` column.
-        first_row: the replay begins there.
-        skip: whether rows whose time is over are left out.
+        interval_us: nominal time between two rows, in microseconds.
+        speed: how many times faster than `interval_us`, or than the `time` column, the rows are replayed.
+        first_row: number of the row at which the replay begins.
+        skip: whether rows are left out whose event time had passed before they could be read.
     """
 
     interval_us: int
@@ -37,14 +39,14 @@ class Timing:
 
 
 class CsvSource:
-    """`tsunagi.edge.source.Source` on a CSV.
+    """A `tsunagi.edge.source.Source` that replays a CSV.
 
     Args:
-        file: just opened.
-        timing: see the class.
-        origin_us: event time of row `first_row`.
-        now_us: the clock.
-        resume: where an earlier incarnation stopped.
+        file: the CSV, at its first row.
+        timing: how rows become event times.
+        origin_us: event time of the row `first_row`, in microseconds.
+        now_us: what the clock says now, in microseconds.
+        resume: how far an earlier incarnation had read; None means from the beginning.
 
     Raises:
         SourceError: the file is malformed, or shorter than the place to resume at.
@@ -68,8 +70,9 @@ class CsvSource:
         self._looked_us = now_us
         self._unusable: list[Unusable] = []
         self._known: set[str] = set()
-        self._recent: deque[tuple[int, Place]] = deque()  # rows handed out, for `progress`
-        self._row: CsvRow | None = None  # the next one, read ahead
+        # (event time, place) of rows handed out that open windows may contain
+        self._recent: deque[tuple[int, Place]] = deque()
+        self._row: CsvRow | None = None  # the next row, which has been read already
         self._row_us = origin_us
         self._first_us = self._find_first()
         if resume is not None and resume.next.row > self._file.place.row:
@@ -79,7 +82,7 @@ class CsvSource:
         self._skip_if_over(now_us)
 
     def due(self, now_us: int, max_rows: int) -> list[Row]:
-        """Return the rows whose event time has come."""
+        """Return the rows whose event time has come, `max_rows` at most."""
         if now_us - self._looked_us > PAUSE_US:
             self._skip_if_over(now_us)
         self._looked_us = now_us
@@ -89,20 +92,20 @@ class CsvSource:
         return rows
 
     def complete_until_us(self, now_us: int) -> int:
-        """Return the event time up to which every row has been handed out."""
+        """Return the event time, in microseconds, up to which every row has been handed out."""
         return self._row_us if self._row is None else min(now_us, self._row_us - 1)
 
     def next_us(self) -> int | None:
-        """Return the event time of the next row."""
+        """Return the event time of the next row in microseconds; None after the last row."""
         return None if self._row is None else self._row_us
 
     def unusable(self) -> list[Unusable]:
-        """Return what was found of unknown columns since the last call: a letter for a column's first reading."""
+        """Return the readings of unknown columns found since the last call: only a column's first one gets a letter."""
         found, self._unusable = self._unusable, []
         return found
 
     def progress(self, after_us: int) -> Progress:
-        """Return how far it is."""
+        """Return how far the file has been read; open windows contain only rows later than `after_us`."""
         while self._recent and self._recent[0][0] <= after_us:
             self._recent.popleft()
         following = self._file.place if self._row is None else self._row.place
@@ -113,7 +116,7 @@ class CsvSource:
         self._file.close()
 
     def _find_first(self) -> int:
-        """Go to row `first_row` and return what its `time` column says, from which all others are counted."""
+        """Go to the row `first_row` and return the time in its `time` column, from which all others are counted."""
         for _ in range(self._timing.first_row):
             if not self._file.skip_row():
                 break
@@ -125,7 +128,7 @@ class CsvSource:
         return first.time_us or 0
 
     def _go_on(self, resume: Progress) -> None:
-        """Read again what is in open windows, and stop before what the earlier incarnation had not read."""
+        """Read again the rows that open windows contain, and stop at the first row nobody has read yet."""
         self._file.seek(resume.oldest)
         self._advance()
         while self._row is not None and self._row.place.row < resume.next.row:
@@ -139,7 +142,7 @@ class CsvSource:
         self.observed_us = resume.observed_us
 
     def _skip_if_over(self, now_us: int) -> None:
-        """Leave out the rows whose time is over, as a live source would have; windows are whole again after them."""
+        """Leave out the rows whose time has passed, as a live source would; the next window is whole after them."""
         if not self._timing.skip:
             return
         while self._row is not None and self._row_us <= now_us:
@@ -161,7 +164,7 @@ class CsvSource:
         return handed
 
     def _advance(self) -> None:
-        """Read ahead by a row; `_row_us` stays that of the last one at the end."""
+        """Read one row ahead. At the end of the file `_row_us` stays the event time of the last row."""
         self._row = row = self._file.next_row()
         if row is None:
             self.finished = True

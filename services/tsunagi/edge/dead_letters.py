@@ -1,10 +1,12 @@
-"""Readings that an edge could not use go to `dead-letters`; all of them are counted, by reason.
+"""Readings that an edge cannot use are written to the topic `dead-letters`, and all of them are counted by reason.
 
-Key: "edge/row/sensor" for a row of a CSV, "edge/kafka/topic/partition/offset", "edge/mqtt/incarnation/number" or
-"edge/lines/incarnation/number" for a live reading, so that a reader of the topic drops repeats by name.
-`DeadLetter.topic` is "source"; `offset` is the row, the offset in the topic read, or the number.
+The key of a letter names its reading, so that a reader of the topic drops repeats. It is "edge/row/sensor" for a
+reading of a CSV; for a live reading it is "edge/kafka/topic/partition/offset", "edge/mqtt/incarnation/number" or
+"edge/lines/incarnation/number". `DeadLetter.topic` is "source"; `DeadLetter.offset` is the row, the offset in the topic
+that was read, or the number.
 
-Of a live source every letter is written; of a CSV, which anybody can read again, at a bounded rate.
+Every unusable reading of a live source gets a letter. Letters of a CSV, which anybody can read again, are limited in
+rate.
 """
 
 from __future__ import annotations
@@ -20,27 +22,31 @@ from tsunagi.runtime.log import DEAD_LETTERS, Producer
 from tsunagi.runtime.messages import VERSION, DeadLetter
 
 TOPIC = "source"
-"""What a letter names as its topic where the message came from an edge's source, not from one of the log's topics."""
+"""Topic that a letter names where the message came from an edge's source, and not from one of the log's topics."""
 RATE = 10.0
+"""Most letters a second that an edge writes about a CSV, on average. A file that holds nothing but rubbish must not
+fill the log; the readings beyond this rate are only counted."""
 BURST = 100.0
-"""Letters a second that an edge writes at most, and letters at once after a quiet time. A source that sends nothing but
-rubbish must not fill the log; the rest is counted."""
+"""Most letters that an edge writes at once after a quiet time, so that the first unusable readings are all kept."""
 MAX_VALUE_BYTES = 65536
-"""Bytes of a message that its letter keeps, from the first."""
+"""A letter keeps this many bytes of its message, from the first."""
 MAX_WAITING_BYTES = 8 << 20
-"""Bytes of letters that may wait while the log does not answer. A source that can be read again waits from then on."""
+"""Letters of this many bytes in all may wait while the log does not answer. When they are more, the edge stops reading
+its source, so that its memory does not fill."""
 _LOG_INTERVAL_S = 5.0
+"""Shortest time between two lines in the edge's own log about unusable readings, in seconds."""
 
 
 class DeadLetters:
-    """Writes the letters.
+    """Counts unusable readings and writes letters about them.
 
     Args:
-        rate: letters a second at most (`BURST` at once); the rest is counted and said so in the log. None = no limit.
+        rate: most letters a second on average, with `BURST` at once; readings beyond it are counted and get no letter.
+            None means that every reading gets one.
 
     Attributes:
-        counts: unusable readings by reason, whether written or not.
-        unwritten: how many of them have no letter because of the rate.
+        counts: number of unusable readings by reason, with a letter or without one.
+        unwritten: how many of them have no letter because of `rate`.
     """
 
     def __init__(
@@ -66,11 +72,11 @@ class DeadLetters:
 
     @property
     def full(self) -> bool:
-        """Whether so many letters wait for the log that the source should not be read on."""
+        """Whether so many letters wait for the log that the source should not be read any further."""
         return self._waiting_bytes >= MAX_WAITING_BYTES
 
     def write(self, item: Unusable) -> None:
-        """Count a reading and write its letter, if there is to be one and the rate allows."""
+        """Count an unusable reading, and write its letter if it is to have one and `rate` allows it."""
         self.counts[item.reason] += item.count
         now_s = self._clock.monotonic()
         if item.letter:
@@ -85,7 +91,7 @@ class DeadLetters:
             )
 
     def poll(self) -> None:
-        """Hand the letters to the producer; what its queue has no room for waits."""
+        """Hand waiting letters to the producer, until its queue is full."""
         while self._waiting:
             key, value = self._waiting[0]
             try:

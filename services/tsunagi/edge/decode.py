@@ -1,4 +1,4 @@
-"""What a live reading says: sensor, time and value of a JSON object or of a plain number; or why it cannot be used."""
+"""Decodes a live reading: sensor, time and value from a JSON object or a plain number, or why it cannot be used."""
 
 from __future__ import annotations
 
@@ -15,24 +15,33 @@ from tsunagi.runtime.source_settings import Source
 from tsunagi.runtime.times import in_range
 
 NO_TIME = "no-time"
+"""Reason of a dead letter: the message has no time, and a time of arrival must not stand for it."""
 BAD_TIME = "bad-time"
+"""Reason of a dead letter: the time is neither ISO 8601 with a zone nor a number in range."""
 NO_SENSOR = "no-sensor"
+"""Reason of a dead letter: neither the message nor its topic or key names a sensor."""
 FOREIGN_SENSOR = "foreign-sensor"
+"""Reason of a dead letter: the sensor belongs to another edge."""
 UNREADABLE = "unreadable"
+"""Reason of a dead letter: the message is neither a JSON object nor a number."""
 TOO_LONG = "too-long"
-"""Why a message cannot be used: the reasons of dead letters and of `tsunagi_edge_unusable_readings_total`."""
+"""Reason of a dead letter: the message is longer than `[source] max_bytes`. All of these reasons are also labels of the
+metric `tsunagi_edge_unusable_readings_total`."""
 
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+"""Microseconds in each unit that `[source] time_unit` may name."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Moment from which event times are counted."""
 _MISSING = object()
+"""Stands for a key that a JSON object does not have: None would be JSON's null, which it may have."""
 
 
 class Reading(NamedTuple):
     """A reading that may go into windows.
 
     Attributes:
-        place: the sensor's, among the edge's.
-        arrival: the time is that of its arrival.
+        place: the sensor's place among the edge's sensors.
+        arrival: whether `time_us` is the time of arrival, because the message names none.
     """
 
     place: int
@@ -42,7 +51,7 @@ class Reading(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why a reading cannot be used."""
+    """Why a reading cannot be used: a reason for counting, the sensor as far as it is known, a text for people."""
 
     reason: str
     sensor: str
@@ -50,12 +59,12 @@ class Fault(NamedTuple):
 
 
 class Decoder:
-    """Reads messages of one source.
+    """Decodes the messages of one source.
 
     Args:
-        own: the edge's sensors.
-        key_first: the message's own sensor (an MQTT topic's level) stands above the payload's; else it only stands in
-            where the payload names none (a Kafka key).
+        own: the sensors of this edge.
+        key_first: whether the sensor that the message's topic names (a level of an MQTT topic) counts more than the one
+            in the payload. If not, a record's key (Kafka) counts only where the payload names no sensor.
     """
 
     def __init__(self, table: SensorTable, own: tuple[Sensor, ...], source: Source, *, key_first: bool) -> None:
@@ -66,7 +75,7 @@ class Decoder:
         self._key_first = key_first
 
     def decode(self, message: Message) -> Reading | Fault:
-        """Return the reading, or what is wrong with it."""
+        """Return the reading, or why it cannot be used."""
         if message.fault is not None:
             return Fault(message.fault[0], message.sensor or "", message.fault[1])
         body = _parse(message.payload)
@@ -102,7 +111,7 @@ class Decoder:
         return Reading(place, time_us, value, isinstance(body, float))
 
     def _sensor(self, own: object, key: str | None) -> str | Fault:
-        """Return the sensor's name."""
+        """Return the name of the sensor, or why there is none."""
         if own is not _MISSING and not isinstance(own, str):
             return Fault(
                 NO_SENSOR, key or "", f"{self._source.sensor_key}: found {_short(own)}, expected a sensor's name"
@@ -141,14 +150,14 @@ class Decoder:
 
 
 def _parse(payload: bytes) -> dict[str, Any] | float | str:
-    """Return the JSON object, the plain number, or (as a text) what was found instead."""
+    """Return the JSON object or the plain number; or, as a text, what was found instead."""
     try:
         text = payload.decode("utf-8").strip()
     except UnicodeDecodeError as error:
         return f"found byte 0x{payload[error.start]:02x} at {error.start + 1}, which is not UTF-8"
     if not text.startswith("{"):
         try:
-            if "_" in text:  # which float() takes between digits
+            if "_" in text:  # float() accepts "_" between digits; JSON does not
                 raise ValueError  # noqa: TRY301 - the same message
             return float(text)
         except ValueError:
@@ -161,7 +170,7 @@ def _parse(payload: bytes) -> dict[str, Any] | float | str:
 
 
 def _number(found: object) -> float:
-    """Return a JSON number; what is none becomes NaN."""
+    """Return a JSON number as a float; anything else becomes NaN."""
     if isinstance(found, bool) or not isinstance(found, int | float):
         return math.nan
     try:

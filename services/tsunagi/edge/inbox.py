@@ -1,4 +1,4 @@
-"""What lies between a live source's thread and the edge's loop: a queue that is bounded in messages and in bytes."""
+"""The bounded queue between the thread of a live source, which puts messages, and the edge's loop, which takes them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ from typing import NamedTuple
 from tsunagi.runtime.clock import SystemClock
 
 MAX_BYTES = 16 << 20
+"""Most bytes of messages that may wait. It bounds the memory that a source of large messages takes, whatever `[source]
+queue` allows in messages."""
 SYSTEM = SystemClock()
-_OVERHEAD_BYTES = 200  # of a message without its payload
+"""Clock that stamps arrivals where a test or an edge does not give its own."""
+_OVERHEAD_BYTES = 200
+"""Memory that a message takes beside its payload, in bytes, roughly: without it empty messages would be free."""
 
 
 class Message(NamedTuple):
-    """A reading as it arrived, not looked into yet.
+    """A message as it arrived, before anybody has decoded it.
 
     Attributes:
-        payload: cut to 64 KiB.
-        place: for people: the MQTT topic, the client's address.
-        arrived_us: microseconds since the epoch.
-        sensor: as the topic or the record's key names it, None = it does not.
-        partition, offset: of a Kafka topic; else 0 and a serial number.
-        stored: it lay at the broker (a retained MQTT message), so that its arrival says nothing of its time.
+        payload: the body, cut to 64 KiB.
+        place: where it came from, for people: the MQTT topic, the client's address.
+        arrived_us: time of arrival, in microseconds since 1970.
+        sensor: the sensor that the topic or the record's key names; None where it names none.
+        partition, offset: place in a Kafka topic; for other sources 0 and a serial number.
+        stored: the broker had kept it (a retained MQTT message), so that its arrival says nothing about its time.
         repeated: it may have been delivered before.
-        again: an earlier incarnation has read it.
-        fault: (reason, detail) if it is unusable as it came; empty = it is not.
-        digest: of a Kafka record, `tsunagi.runtime.marks.digest_of` it.
+        again: an earlier incarnation of the edge has read it.
+        fault: (reason, detail) where the message cannot be used as it arrived; None where it may be.
+        digest: of a Kafka record, the result of `tsunagi.runtime.marks.digest_of`; 0 for other sources.
     """
 
     payload: bytes
@@ -44,13 +48,13 @@ class Message(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """Partitions of a Kafka topic are read from here on.
+    """Says that partitions of a Kafka topic are read from here on.
 
     Attributes:
-        starts: partition -> offset of the first record that is read.
-        behind: those that hold more at present than was read; each is told of by `CaughtUp`.
-        topic_id: that the cluster gave the topic; "" = not known.
-        fault: how the topic contradicts what was read of it before; "" = it does not.
+        starts: for each partition, the offset of the first record that is read.
+        behind: the partitions that hold records which are not read yet; `CaughtUp` follows for each of them.
+        topic_id: the id that the cluster gave the topic; "" where it is not known.
+        fault: how the topic contradicts what was read of it before; "" where it does not.
     """
 
     starts: dict[int, int]
@@ -60,7 +64,7 @@ class Begun(NamedTuple):
 
 
 class CaughtUp(NamedTuple):
-    """A partition has been read to where its end was when reading began."""
+    """Says that a partition has been read up to the end that it had when reading began."""
 
     partition: int
 
@@ -69,14 +73,14 @@ Item = Message | Begun | CaughtUp
 
 
 class Inbox:
-    """Bounded; one thread or several put, the loop takes.
+    """A bounded queue. Threads of the source put messages, the edge's loop takes them.
 
     Args:
-        max_messages: that may wait.
-        now_us: the edge's clock, which says when a message arrived, microseconds since the epoch.
+        max_messages: how many may wait.
+        now_us: the edge's clock, which stamps arrivals, in microseconds since 1970.
 
     Attributes:
-        dropped: messages that `offer` had no room for.
+        dropped: how many messages `offer` found no room for.
     """
 
     def __init__(
@@ -97,7 +101,7 @@ class Inbox:
         return len(self._items)
 
     def put(self, item: Item) -> bool:
-        """Append, and wait for room as long as it takes; False = the inbox was closed meanwhile."""
+        """Append an item, after waiting for room as long as it takes; return False if the queue was closed."""
         with self._changed:
             self._blocked += 1
             try:
@@ -110,7 +114,7 @@ class Inbox:
             return not self._closed
 
     def offer(self, item: Item) -> bool:
-        """Append if there is room; else count it as dropped."""
+        """Append an item if there is room, and return whether there was; without room, count it as dropped."""
         with self._changed:
             if self._closed or not self._has_room():
                 self.dropped += 1
@@ -119,10 +123,10 @@ class Inbox:
             return True
 
     def take(self, most: int) -> tuple[list[Item], bool]:
-        """Return the oldest items, and whether that was all: none is left and nobody waits to put more.
+        """Return the oldest items, and whether these are all: no more wait, and no thread waits for room.
 
         Raises:
-            Exception: what ended a thread that puts; a source that has died must not look like one that is silent.
+            Exception: the error that ended a thread of the source; a dead source must not look like a silent one.
         """
         with self._changed:
             if self._failure is not None:
@@ -134,14 +138,14 @@ class Inbox:
             return found, everything
 
     def guard(self, run: Callable[[Inbox], None]) -> None:
-        """Run what puts, in a thread of its own; what it raises is raised by `take`."""
+        """Run a source's thread; `take` raises what ended it."""
         try:
             run(self)
         except Exception as error:  # noqa: BLE001 - whatever it was, the loop must hear of it
             self._failure = error
 
     def close(self) -> None:
-        """Let everybody go who waits; what is put from now on is not taken."""
+        """Wake every thread that waits for room; what is put from now on is dropped."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

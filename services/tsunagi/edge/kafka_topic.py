@@ -1,12 +1,13 @@
-"""Readings from an existing Kafka topic: from its end at first, then on from where the last incarnation was.
+"""Readings from an existing Kafka topic: first from its end, after a restart from where the last incarnation was.
 
-The position is the edge's own, kept beside its steps (tsunagi.edge.position), not a consumer group's: the two must
-agree, or a restart would leave windows with holes. A topic that is missing and a cluster that is away are waited for.
+The edge keeps its own position beside its steps (tsunagi.edge.position) and uses no consumer group: position and steps
+must agree, or a restart would leave windows with holes. While the topic is missing or the cluster is away, the edge
+waits.
 
-An offset is kept with a mark (tsunagi.runtime.marks), which is compared whenever reading begins. A topic that was made
-anew is read from its beginning. One that lost its end is read on from its present end; if it has grown past the
-position since, from the position, or after a restart from the oldest reading of the open windows, all as new. Each is a
-fault, which stays.
+Each offset is kept with a mark (tsunagi.runtime.marks), which is compared whenever reading begins. A topic that was
+made anew is read from its beginning. A topic that lost its end is read on from its present end. If it has grown past
+the position since, it is read from the position, or after a restart from the oldest reading of the open windows, and
+all of that counts as new. Each of these cases is reported as a fault until the edge is started again.
 """
 
 from __future__ import annotations
@@ -41,11 +42,18 @@ from tsunagi.runtime.marks import Mark, digest_of, record_before
 from tsunagi.runtime.settings import Settings
 
 MAX_BYTES = 65536
+"""A message keeps this many bytes of its payload: a longer one cannot be used, and its dead letter needs no more."""
 _LOOK_S = 10.0
+"""Time between two checks whether the topic has other partitions or another id, in seconds."""
 _PAUSE_S = 0.5
+"""Pause before reading is begun again after an error, in seconds."""
 _ASK_S = 2.0
+"""Longest wait for an answer of the cluster, in seconds. It is also the time between two checks while there is trouble,
+so that the end of the trouble is seen soon."""
 _READ_S = 0.1
+"""Longest time for which one call waits for records, in seconds: the thread looks for its stop after each call."""
 _MOST = 500
+"""Most records that are taken in one call."""
 _OPTIONS: dict[str, Any] = {
     "auto.offset.reset": "error",
     "enable.auto.commit": False,
@@ -56,18 +64,24 @@ _OPTIONS: dict[str, Any] = {
     "fetch.error.backoff.ms": 100,
     "fetch.wait.max.ms": 100,
 }
+"""Options of the consumer. Without some of them positions would not be exact; the others bound its memory and
+delay. `[source.kafka] options` count more than these."""
 _OF_CONSUMERS = frozenset({*_OPTIONS, "group.id", "error_cb"})
+"""Options that an admin client does not take: they are for consumers alone."""
+# Error codes that mean: this topic or partition does not exist.
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - its public constants
+# Error codes that mean: the offset is no longer, or not yet, in the partition.
 _ELSEWHERE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constants
 _client_logger = logging.getLogger("tsunagi.kafka")  # tsunagi.runtime.kafka lets few of its lines through
+# Not an error: the consumer has reached the end of a partition.
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
 
 
 class KafkaFeed:
-    """`tsunagi.edge.live.Feed` on a Kafka topic.
+    """A `tsunagi.edge.live.Feed` that reads a Kafka topic.
 
     Raises:
-        SourceError: no topic is named, or the options are none.
+        SourceError: the settings name no topic, or options that the client library does not know.
     """
 
     def __init__(self, settings: Settings, edge: str, logger: structlog.stdlib.BoundLogger) -> None:
@@ -86,7 +100,7 @@ class KafkaFeed:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._at: dict[int, int] = {}  # partition -> offset to read next
-        self._new_from: dict[int, int] = {}  # partition -> offset from which on nobody has read it before
+        self._new_from: dict[int, int] = {}  # partition -> offset of the first record that no incarnation has read
         self._marks: dict[int, tuple[int, Mark]] = {}  # partition -> offset, and the mark in front of it
         self._topic_id = ""
         self._fault = ""
@@ -103,7 +117,7 @@ class KafkaFeed:
 
     @property
     def trouble(self) -> str:
-        """Why nothing comes; empty = the topic is being read."""
+        """Why no readings come; empty while the topic is being read."""
         return self._trouble.text
 
     def start(self, inbox: Inbox, resume: LiveProgress | None) -> None:
@@ -158,7 +172,7 @@ class KafkaFeed:
             self._stop.wait(_PAUSE_S)
 
     def _begin(self, inbox: Inbox) -> bool:
-        """Find the topic and take its partitions up; False = it is not there."""
+        """Find the topic and assign its partitions; return False if there is no such topic."""
         partitions = self._partitions()
         if not partitions:
             return False
@@ -181,7 +195,7 @@ class KafkaFeed:
         return inbox.put(Begun(starts, frozenset(self._behind), self._topic_id, self._fault))
 
     def _compare(self, partition: int, low: int, high: int) -> None:
-        """Compare the topic with what was read of it; where they differ, say so, and go on as the module says."""
+        """Compare the topic with what was read of it; report a difference, and go on as the module's text says."""
         if partition not in self._marks:
             return
         offset, mark = self._marks[partition]
@@ -203,7 +217,7 @@ class KafkaFeed:
             self._logger.error("the topic is not the one that was read", partition=partition, offset=offset, detail=why)
 
     def _digest_before(self, partition: int, offset: int) -> int:
-        """Return the digest of the record before an offset; 0 = the topic does not have it."""
+        """Return the digest of the record before an offset; 0 if the topic no longer holds that record."""
         reader = KafkaReader(self._client_options, "")
         try:
             record = record_before(reader, Position(self.topic, partition, offset))
@@ -212,7 +226,7 @@ class KafkaFeed:
         return 0 if record is None else digest_of(record)
 
     def _id_of_topic(self) -> str:
-        """Return the topic's id; "" = the cluster keeps none, or does not tell this user."""
+        """Return the topic's id; "" if the cluster keeps none or does not tell it to this user."""
         try:
             asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=_ASK_S)
             found = asked[self.topic].result(timeout=_ASK_S).topic_id
@@ -223,7 +237,7 @@ class KafkaFeed:
     def _offset(self, partition: int, low: int, high: int) -> int:
         wanted = self._at.get(partition)
         if wanted is None:
-            return high if self._first else low  # a partition that was added since: all of it is new
+            return high if self._first else low  # a partition that was added later: all of its records are new
         if wanted > high:
             self._logger.warning("the topic was made anew; it is read from its beginning", partition=partition)
             self._new_from[partition] = 0
@@ -236,7 +250,7 @@ class KafkaFeed:
         return wanted
 
     def _partitions(self) -> list[int]:
-        """Return the topic's partitions; none = it cannot be read, and the trouble says why."""
+        """Return the topic's partitions; if it cannot be read, return none and note why."""
         found = self._consumer.list_topics(self.topic, timeout=_ASK_S).topics.get(self.topic)
         if found is None or (found.error is not None and found.error.code() in _GONE):
             self._trouble.note("no such topic, says the broker ([source.kafka] topic)")
@@ -247,7 +261,7 @@ class KafkaFeed:
         return []
 
     def _follow(self, inbox: Inbox) -> None:
-        """Read until the topic's partitions are others than those that are read, or the end."""
+        """Read until the topic has other partitions or another id, or until the edge stops."""
         looked_s = time.monotonic()
         while not self._stop.is_set():
             for record in self._consumer.consume(_MOST, _READ_S):
@@ -307,7 +321,7 @@ class KafkaFeed:
         )
 
     def _on_error(self, error: KafkaError) -> None:
-        """Called in the thread, from `consume`."""
+        """Note an error of the client library, which calls this from `consume`, in the source's thread."""
         self._trouble.note(said(error))
 
 

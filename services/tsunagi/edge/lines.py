@@ -1,6 +1,6 @@
 """Readings as JSON lines: from standard input, or from TCP clients that connect to the edge.
 
-A full queue holds up the one thread that reads: it takes nothing more from any pipe or socket, and the senders wait.
+While the inbox is full, the one thread that reads takes nothing more from any pipe or socket, so the senders wait.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ from tsunagi.edge.trouble import Trouble
 from tsunagi.runtime.source_settings import Source
 
 MAX_BYTES = 65536
+"""A line keeps this many bytes: a longer one cannot be used, and its dead letter needs no more."""
 _READ_BYTES = 65536
+"""Most bytes that are read from a pipe or a socket at once."""
 _POLL_S = 0.2
+"""Longest wait for input, in seconds: the thread looks for its stop after each wait."""
 _KEEPALIVE_S = 60
+"""After this many silent seconds the kernel asks whether a client still exists."""
 
 
 class LineBuffer:
-    """Cuts a stream of bytes into lines; of a line that is too long only the beginning is kept."""
+    """Cuts a stream of bytes into lines; of a line that is too long it keeps only the beginning."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._rest = b""
-        self._skipped = 0  # bytes of the present line beyond what is kept
+        self._skipped = 0  # bytes of the present line that are not kept
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, int]]:
-        """Yield (line, its length in bytes) for each line that the data ends; empty lines say nothing."""
+        """Yield (line, length in bytes) for each line that `data` ends; blank lines are left out."""
         *ended, last = data.split(b"\n")
         for part in ended:
             self._add(part)
@@ -45,7 +49,7 @@ class LineBuffer:
         self._add(last)
 
     def end(self) -> Iterator[tuple[bytes, int]]:
-        """Yield what was begun and not ended, as at the end of the stream."""
+        """Yield the line that has been begun, as if it were ended; the stream is over."""
         line, length = self._rest.rstrip(b"\r"), len(self._rest) + self._skipped
         self._rest, self._skipped = b"", 0
         if line.strip():
@@ -58,7 +62,7 @@ class LineBuffer:
 
 
 class _Lines(ABC):
-    """What both kinds share: messages made of lines, a thread that makes them, and its end."""
+    """What both kinds of line sources share: a thread that makes messages of lines, and its end."""
 
     def __init__(self, source: Source, trouble: Trouble) -> None:
         self.scheme = "lines"
@@ -73,7 +77,7 @@ class _Lines(ABC):
 
     @property
     def trouble(self) -> str:
-        """Why nothing comes; empty = there is something to come from."""
+        """Why no lines come; empty while the source can bring some."""
         return self._trouble.text
 
     def start(self, inbox: Inbox, resume: LiveProgress | None) -> None:
@@ -87,7 +91,7 @@ class _Lines(ABC):
 
     @abstractmethod
     def _run(self, inbox: Inbox) -> None:
-        """Put lines into the inbox until told to stop."""
+        """Put lines into the inbox until the source ends or the edge stops."""
 
     def _put(self, inbox: Inbox, lines: Iterator[tuple[bytes, int]], place: str) -> None:
         for line, length in lines:
@@ -98,7 +102,7 @@ class _Lines(ABC):
 
 
 class StandardInput(_Lines):
-    """`tsunagi.edge.live.Feed` on standard input, or on another descriptor; it ends when that does."""
+    """A `tsunagi.edge.live.Feed` on standard input, or on another file descriptor; it ends at the end of the file."""
 
     def __init__(self, source: Source, logger: structlog.stdlib.BoundLogger, descriptor: int | None = None) -> None:
         super().__init__(source, Trouble(logger, "standard input"))
@@ -107,7 +111,7 @@ class StandardInput(_Lines):
 
     def _run(self, inbox: Inbox) -> None:
         buffer = LineBuffer(self._max_bytes)
-        poll = selectors.PollSelector()  # unlike epoll it takes files as well
+        poll = selectors.PollSelector()  # epoll does not accept regular files; poll does
         poll.register(self._descriptor, selectors.EVENT_READ)
         try:
             while not self._stop.is_set():
@@ -126,10 +130,10 @@ class StandardInput(_Lines):
 
 
 class Listener(_Lines):
-    """`tsunagi.edge.live.Feed` on a TCP port that many clients may connect to.
+    """A `tsunagi.edge.live.Feed` on a TCP port that many clients may connect to.
 
     Raises:
-        SourceError: the address is none, or cannot be listened on.
+        SourceError: the address is malformed, or the edge cannot listen on it.
     """
 
     def __init__(self, source: Source, logger: structlog.stdlib.BoundLogger) -> None:
@@ -163,9 +167,9 @@ class Listener(_Lines):
         try:
             client, _ = self._server.accept()
         except OSError:
-            return  # it has gone again
+            return  # the client has gone again
         client.settimeout(0.0)
-        # A machine that vanished without a word must not keep its place among the clients for ever.
+        # A machine that vanished without closing its connection must not count as a client for ever.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
         self._clients[client] = LineBuffer(self._max_bytes)
@@ -182,7 +186,7 @@ class Listener(_Lines):
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            data = b""  # reset: it has gone, and that is its right
+            data = b""  # the client reset the connection, which counts as its end
         place = _name(client)
         if data:
             self._put(inbox, buffer.feed(data), place)

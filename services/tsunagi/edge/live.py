@@ -1,9 +1,9 @@
-"""A live source: readings as they arrive from outside, with times of their own, in almost any order.
+"""A live source: readings as they arrive from outside, each with a time of its own, in almost any order.
 
-A step closes once the edge's clock has passed its end by `disorder_s`, whether or not anything came; a reading that
-comes when its step has closed is unusable and kept. The clock alone does not close a step while readings are known to
-wait: a queue that is not empty, a thread that waits for room in it, a Kafka topic that is not read to its end after a
-restart. That lasts `max_behind_s` at most.
+A step closes once the edge's clock has passed the step's end by `disorder_s`, whether or not readings came. A reading
+that comes after its step has closed cannot be used, and goes to the dead letters. While readings are known to wait, the
+clock alone does not close a step. They wait in a queue that is not empty, in a thread that finds no room in it, or in a
+Kafka topic that has not been read to its end after a restart. Steps wait for them for `max_behind_s` at most.
 """
 
 from __future__ import annotations
@@ -24,28 +24,32 @@ from tsunagi.runtime.settings import MICROSECONDS, Steps
 from tsunagi.runtime.source_settings import Source
 
 AHEAD = "ahead"
+"""Reason of a dead letter: the reading's time lies too far ahead of the edge's clock."""
 OVERFLOW = "overflow"
+"""Reason of a count: messages were dropped because the queue was full."""
 REPEATED = "repeated"
-"""Why a message of a live source is not used: its time lies in the future; more came than could wait; the broker has
-delivered it before."""
+"""Reason of a count: the broker has delivered the same reading before."""
 
 PAUSE_US = 5_000_000
-"""A loop held up for longer has been away: what should have been sent meanwhile is skipped, if so set."""
+"""Longest time, in microseconds, for which the edge's loop may be held up without having been away. What should have
+been sent during a longer one is skipped, if `when_behind = "skip"`."""
 SETTLE_US = 200_000
-"""After a loop was held up, the source's thread gets so much time to bring what had arrived."""
+"""After the loop was held up, no step closes for this many microseconds, so that the source's thread can bring the
+readings that had arrived meanwhile."""
 
 _NEVER_US = -(1 << 62)
+"""An event time earlier than any other, in microseconds. Sums with durations do not overflow an int64."""
 
 
 class Feed(Protocol):
-    """The thread that brings messages, and what it is connected to.
+    """The thread that brings messages, and its connection.
 
     Attributes:
-        scheme: "mqtt", "lines" or "kafka/<topic>": how its readings' names begin.
-        has_positions: it can be read again from an offset of a partition.
-        may_repeat: it delivers a message again when it is not sure.
-        trouble: why nothing comes; empty = connected.
-        ended: no more will come, ever.
+        scheme: "mqtt", "lines" or "kafka/<topic>"; the names of its readings begin with it.
+        has_positions: whether it can be read again from an offset of a partition.
+        may_repeat: whether it may deliver a message again.
+        trouble: why no messages come; empty while it is connected.
+        ended: whether it will never bring a message again.
     """
 
     scheme: str
@@ -57,15 +61,15 @@ class Feed(Protocol):
     def trouble(self) -> str: ...
 
     def start(self, inbox: Inbox, resume: LiveProgress | None) -> None:
-        """Begin to put messages into the inbox."""
+        """Begin to put messages into the inbox, from where `resume` says."""
 
     def close(self) -> None:
-        """Stop and let go; the inbox has been closed before."""
+        """Stop and release everything; the inbox has been closed before."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """Which readings are taken, and when a step closes; from the settings, in microseconds."""
+    """The settings that decide which readings are taken and when a step closes; times in microseconds."""
 
     disorder_us: int
     max_ahead_us: int
@@ -75,7 +79,7 @@ class LiveRules:
 
     @classmethod
     def of(cls, source: Source) -> LiveRules:
-        """Take them from [source]."""
+        """Take the rules from the settings `[source]`."""
         return cls(
             disorder_us=round(source.disorder_s * MICROSECONDS),
             max_ahead_us=round(source.max_ahead_s * MICROSECONDS),
@@ -86,13 +90,13 @@ class LiveRules:
 
 
 class LiveSource:
-    """`tsunagi.edge.source.Source` on a feed.
+    """A `tsunagi.edge.source.Source` that reads a feed.
 
     Args:
-        now_us: the clock, at the start.
-        resume: how far an earlier incarnation was; None = there was none.
-        until_us: the end of the last step that was published then.
-        run: stands in the names of readings whose source gives them none.
+        now_us: what the edge's clock says at the start, in microseconds.
+        resume: how far an earlier incarnation had read; None if there was none.
+        until_us: end of the last step that an earlier incarnation published, in microseconds.
+        run: number of this run, which becomes part of the names of readings whose source gives them none.
 
     Attributes: as in the protocol.
     """
@@ -133,14 +137,16 @@ class LiveSource:
         self._moved_us = self._looked_us = now_us
         self._settling_until_us = now_us
         self._everything = False
-        # Partitions that are not read to their end yet -> the latest event time; None = not known yet which.
+        # Partitions that are not read to their end yet, each with its latest event time so far; None: not known yet.
         self._behind: dict[int, int] | None = None if self._going_on else {}
-        self._recent: dict[int, deque[tuple[int, int]]] = {}  # partition -> (offset, time) handed out, for `progress`
+        # partition -> (offset, time) of readings that open windows may contain
+        self._recent: dict[int, deque[tuple[int, int]]] = {}
         partitions = {} if resume is None else resume.partitions
         self._next: dict[int, int] = {key: at.next for key, at in partitions.items()}
-        self._digests = {key: at.mark.digest for key, at in partitions.items()}  # of the record before each of these
+        # of the record before each offset in `_next`
+        self._digests = {key: at.mark.digest for key, at in partitions.items()}
         self._topic_id = next((at.mark.topic_id for at in partitions.values()), "")
-        self._seen: set[tuple[int, int, float]] = set()  # of open windows, against deliveries that are repeated
+        self._seen: set[tuple[int, int, float]] = set()  # readings of open windows, to know repeated deliveries
         self._seen_in_order: deque[tuple[int, int, float]] = deque()
         self._last_us = _NEVER_US
         self._dropped = 0
@@ -149,7 +155,7 @@ class LiveSource:
 
     @property
     def finished(self) -> bool:
-        """Whether the feed has ended and every step that its last reading is in may be closed."""
+        """Whether the feed has ended and each step that contains its last reading may be closed."""
         if not self._feed.ended or not self._everything or len(self._inbox):
             return False
         return self._complete_us >= -(-self._last_us // self._slide_us) * self._slide_us
@@ -224,7 +230,7 @@ class LiveSource:
             self.send_after_us = max(self.send_after_us, now_us - self._rules.disorder_us)
 
     def _move_on(self, now_us: int) -> None:
-        """Decide up to where every reading has been handed out."""
+        """Decide up to which event time every reading has been handed out."""
         by_clock_us = now_us - self._rules.disorder_us
         if self._behind:
             known_us = min(by_clock_us, min(self._behind.values()) - self._rules.disorder_us)
@@ -278,7 +284,7 @@ class LiveSource:
         )
 
     def _untimely(self, reading: Reading, message: Message, now_us: int) -> Fault | None:
-        """Return why a reading's time does not fit; without a reason: it is passed over, and counted as skipped."""
+        """Return why a reading's time does not fit; an empty reason means that it is skipped as too old."""
         name = self._names[reading.place]
         ahead_us = reading.time_us - now_us
         if ahead_us > self._rules.max_ahead_us:
@@ -294,7 +300,7 @@ class LiveSource:
         return Fault(LATE, name, detail)
 
     def _begin_us(self) -> int:
-        """Return where the window of the first step begins that is to be sent."""
+        """Return the event time at which the window of the first step that is to be sent begins."""
         first = self.send_after_us // self._slide_us + 1
         return min(first * self._slide_us - self._window_us, self.send_after_us)
 

@@ -1,8 +1,8 @@
 """Readings from an MQTT broker, over a persistent session that reconnects by itself.
 
-With quality of service 1 or 2 the broker keeps what is published while the edge is away, and a full queue holds up the
-client's thread: it takes nothing more from its socket, acknowledges nothing, and the broker keeps the rest. With 0
-there is no way to make the broker wait; what finds no room is dropped and counted.
+With quality of service 1 or 2 the broker keeps what is published while the edge is away. When the inbox is full, the
+client's thread waits: it reads nothing more from its socket and acknowledges nothing, so the broker keeps the rest.
+With quality of service 0 the broker cannot be made to wait; a message that finds no room is dropped and counted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from tsunagi.edge.trouble import Trouble
 from tsunagi.runtime.source_settings import Mqtt, Source
 
 MAX_BYTES = 65536
+"""A message keeps this many bytes of its payload: a longer one cannot be used, and its dead letter needs no more."""
 _CONNECT_S = 5.0
+"""Longest time for one attempt to connect, in seconds."""
 _FIRST_PAUSE_S = 0.2
+"""Pause before the first attempt to connect again, in seconds. Later pauses grow up to `[source.mqtt] reconnect_s`."""
 
 
 class MqttFeed:
-    """`tsunagi.edge.live.Feed` on an MQTT broker.
+    """A `tsunagi.edge.live.Feed` that reads from an MQTT broker.
 
     Raises:
-        SourceError: the pattern, or a file that the settings name, cannot be used.
+        SourceError: the topic pattern is malformed, or a file that the settings name cannot be used.
     """
 
     def __init__(self, source: Source, edge: str, logger: structlog.stdlib.BoundLogger) -> None:
@@ -61,7 +64,7 @@ class MqttFeed:
         self._client.reconnect_delay_set(min_delay=_FIRST_PAUSE_S, max_delay=settings.reconnect_s)  # type: ignore[arg-type]  # takes fractions as well
         self._set_secrets(settings)
         self._client.enable_logger(logging.getLogger("tsunagi.mqtt"))
-        self._client.suppress_exceptions = True  # they are logged; raised, they would end the thread unheard
+        self._client.suppress_exceptions = True  # they are logged; raised, they would end the thread unnoticed
         self._client.on_connect = self._on_connect
         self._client.on_connect_fail = self._on_connect_fail
         self._client.on_disconnect = self._on_disconnect
@@ -70,7 +73,7 @@ class MqttFeed:
 
     @property
     def trouble(self) -> str:
-        """Why nothing comes; empty = subscribed."""
+        """Why no messages come; empty while the edge is subscribed."""
         return self._trouble.text
 
     def start(self, inbox: Inbox, resume: LiveProgress | None) -> None:
@@ -79,7 +82,7 @@ class MqttFeed:
         self._client.loop_start()
 
     def close(self) -> None:
-        # A clean end keeps the session: the next incarnation gets what was published in between.
+        # A clean end keeps the session: the broker keeps for the next incarnation what is published until then.
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -158,7 +161,7 @@ class MqttFeed:
             topic = message.topic
             sensor = self._pattern.sensor(topic)
         except UnicodeDecodeError:
-            pass  # without a sensor
+            pass  # the message names no sensor then
         item = Message(
             payload=bytes(message.payload[:MAX_BYTES]),
             place=f"topic {topic[:200]!r}",
@@ -176,10 +179,10 @@ class MqttFeed:
 
 
 def read_secret(path: str, setting: str) -> str | None:
-    """Read a password from its file, None = no file named.
+    """Return the password in a file; None if the settings name no file.
 
     Raises:
-        SourceError: there is no such file, or it is empty.
+        SourceError: the file cannot be read, is not UTF-8, or is empty.
     """
     if not path:
         return None

@@ -1,7 +1,8 @@
-"""Another process of this edge's name on another machine: heard in `heartbeats`, where the newer one is to go on.
+"""Finds out from `heartbeats` whether another machine runs a newer process of this edge: then this one ends.
 
-An edge listens for `LISTEN_S` at a time, and less often the more nodes talk there. With authentication it cannot tell
-whose a heartbeat is, and may not read them (docs/security.md); the slots then refuse the older one's batches.
+An edge listens for `LISTEN_S` at a time, and less often the more nodes send heartbeats. With authentication an edge
+cannot tell who sent a heartbeat and may not read them (docs/security.md); there the slots refuse the older process's
+batches instead.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from tsunagi.runtime.log import HEARTBEATS, Log, LogError, OffsetLostError, Posi
 from tsunagi.runtime.messages import Heartbeat
 
 LISTEN_S = 3.0
+"""Time for which an edge listens to the heartbeats at once, in seconds: long enough for several of one node."""
 PAUSE_S = 12.0
-"""An edge listens to the heartbeats for the one time, seconds, and rests for the other: it looks for a newer process of
-its own name, and a fleet's heartbeats are many."""
+"""Shortest rest between two times of listening, in seconds. The heartbeats of a whole fleet are many, and a second
+process of one name is rare."""
 BEATS_PER_S = 200.0
-"""Heartbeats that an edge hears in a second at most, on average: of more nodes it hears less often."""
+"""Most heartbeats a second that an edge reads, on average. Where more nodes send them, it rests longer."""
 _ONE_TURN = 500
+"""Most heartbeats that are read in one turn of the edge's loop."""
 
 
 class Namesakes:
-    """Listens for newer processes of an edge.
+    """Listens for a newer process of an edge.
 
     Args:
-        verified: whether a heartbeat is to be believed; else nothing is read.
+        verified: whether heartbeats can be believed; if not, none is read.
     """
 
     def __init__(self, log: Log, edge: str, incarnation: int, clock: Clock, *, verified: bool) -> None:
@@ -33,15 +36,15 @@ class Namesakes:
         self._edge = edge
         self._namesake = Namesake(edge, "edge", incarnation, live=True)
         self._clock = clock
-        self._until_s: float | None = None  # None = not listening
+        self._until_s: float | None = None  # monotonic end of listening; None while it rests
         self._next_s = clock.monotonic() + PAUSE_S
         self._heard = 0
 
     def poll(self) -> None:
-        """Listen if it is time.
+        """Listen, if it is time to.
 
         Raises:
-            ReplacedError: a newer process sends heartbeats.
+            ReplacedError: a newer process of this edge sends heartbeats.
         """
         now_s = self._clock.monotonic()
         if self._reader is None or now_s < self._next_s:
@@ -65,7 +68,7 @@ class Namesakes:
             self._until_s, self._next_s = None, now_s + max(PAUSE_S, self._heard / BEATS_PER_S)
 
     def close(self) -> None:
-        """Let go of the reader."""
+        """Release the reader."""
         if self._reader is not None:
             self._reader.close()
 

@@ -1,9 +1,9 @@
-"""Which process of an edge goes on when two of them run: on one machine, or on a state directory that two share.
+"""Which process of an edge goes on when two of them run on one machine, or on a shared state directory.
 
-The directory of an edge belongs to the process whose file `owner.json` is. A process that starts puts its own file in
-that place, and then waits until the one before, which sees this, has brought what it holds to disk and has ended: the
-file is locked for as long as its process lives. One that does not end (it is frozen) is waited for no longer than
-`WAIT_S`; it may not write any more then, and ends when it goes on.
+The directory of an edge belongs to the process that wrote its file `owner.json`. A process that starts puts its own
+file in that place. The process before sees this, writes what it holds to disk, and ends; its file stays locked as long
+as it lives, so the new process can wait for its end. A process that does not end, because it is frozen, is waited for
+no longer than `WAIT_S`. From then on it may not write any more, and it ends when it runs again.
 """
 
 from __future__ import annotations
@@ -25,18 +25,22 @@ import structlog
 from tsunagi.runtime.heartbeat import ReplacedError
 
 WAIT_S = 10.0
-"""An edge that ends may wait this long, in seconds, for what its client library still does."""
+"""Longest time, in seconds, for which a new process waits for the end of the one before. That one may need some seconds
+to write its spool and to close its client library."""
 _LOOK_S = 0.05
+"""Time between two looks whether the other process has ended, in seconds."""
 _ALONE = "alone"
+"""Key in `owner.json` that says: the owner goes on without waiting for the process before, which may not write any
+more."""
 
 
 class Owner:
-    """This process's hold on a directory.
+    """This process's hold on the directory of an edge.
 
-    Where the directory cannot be written, nobody is kept from it: the edge goes on, and `fault` says why.
+    Where the directory cannot be written, no other process is kept from it: the edge goes on, and `fault` says why.
 
     Attributes:
-        fault: why the directory is not held; "" = it is.
+        fault: why the directory is not held; "" while it is.
     """
 
     def __init__(self, folder: Path, logger: structlog.stdlib.BoundLogger, wait_s: float = WAIT_S) -> None:
@@ -57,10 +61,10 @@ class Owner:
             logger.warning("the edge's directory cannot be held: a second process would not be seen", detail=self.fault)
 
     def check(self) -> None:
-        """Go on if this process is the newest.
+        """Return if this process is the newest one of its edge.
 
         Raises:
-            ReplacedError: it is not.
+            ReplacedError: a newer process has taken the directory over.
         """
         if self._replaced():
             raise ReplacedError(
@@ -69,11 +73,11 @@ class Owner:
             )
 
     def may_write(self) -> bool:
-        """Return whether the directory is this process's: the newer one may wait for what it writes at its end."""
+        """Return whether this process may still write: a newer process may be waiting for its last words on disk."""
         return not self._replaced() or not _about(self.path).get(_ALONE)
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Release the directory."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -83,7 +87,7 @@ class Owner:
             return False
         try:
             found, own = self.path.stat(), os.fstat(self._file.fileno())
-        except OSError:  # it was deleted, or cannot be looked at: that is nobody's claim
+        except OSError:  # a file that is gone or cannot be read claims nothing
             return False
         return (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino)
 
@@ -94,7 +98,7 @@ class Owner:
         try:
             self._file = draft.open("x+b", buffering=0)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(OSError):  # a full disk has no room for the name; the hold counts all the same
+            with contextlib.suppress(OSError):  # a full disk has no room for the text; the lock counts all the same
                 self._write()
             with _taking_over(self.path.with_name("owner.lock"), deadline):
                 before = self.path.open("rb") if self.path.exists() else None
@@ -106,7 +110,7 @@ class Owner:
                 self._wait_for(before, deadline)
 
     def _wait_for(self, before: BinaryIO, deadline: float) -> None:
-        """Wait until the process whose file this is has ended."""
+        """Wait until the process that wrote this file has ended, or until `deadline`."""
         other = _named(_parsed(before.read()))
         if _locked(before):
             return
@@ -128,7 +132,7 @@ class Owner:
 
 @contextlib.contextmanager
 def _taking_over(path: Path, deadline: float) -> Iterator[None]:
-    """Let one process at a time take over: which file it replaced must be known."""
+    """Let one process at a time replace the file, so that each knows which process it replaced."""
     with path.open("ab") as file:
         while not _locked(file):
             if time.monotonic() > deadline:

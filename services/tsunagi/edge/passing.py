@@ -1,4 +1,4 @@
-"""Readings passed on as they come, for queries without lock-step ([query] mode = "tuples"); no clock and no I/O."""
+"""Passes readings on as they come, for queries without lock-step ([query] mode = "tuples"); no clock and no I/O."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from tsunagi.runtime.sensors import Sensor
 
 
 class Passed(NamedTuple):
-    """The readings of one row: `rows.step` is their number, which counts up over an edge's life."""
+    """The readings of one row. `rows.step` is their number, which counts up over all incarnations of an edge."""
 
     rows: Closed
     event_time_us: int
 
 
 class Passing:
-    """Numbers what an edge reads.
+    """Gives a number to each row that an edge reads.
 
-    A number is the event time where that goes on, and else the number before + 1: sources may hand out readings of one
-    time one by one, or a little out of order, and a slot drops what does not count up as a repetition.
+    The number is the row's event time if that is greater than the number before, and else the number before + 1. A
+    source may hand out readings of one time one by one, or slightly out of order, and a slot drops a batch whose number
+    does not count up, as a repetition.
 
     Args:
-        sensors: the edge's; a row names one by its place in this sequence.
-        last: the number that an earlier incarnation gave last, None = there was none.
+        sensors: the edge's sensors; a row names each by its place in this sequence.
+        last: the last number that an earlier incarnation gave; None if there was none.
     """
 
     def __init__(self, sensors: tuple[Sensor, ...], last: int | None = None) -> None:
@@ -36,10 +37,10 @@ class Passing:
         self._limits = Limits(sensors)
 
     def take(self, row: Row, offset_us: int) -> tuple[Passed | None, list[Rejected]]:
-        """Return the row's readings that can be (None = there are none), and those that cannot.
+        """Return the readings of a row that may be used, or None if there are none; and those that may not.
 
         Args:
-            offset_us: added to the row's time.
+            offset_us: microseconds that are added to the row's time.
         """
         time_us = row.time_us + offset_us
         places, values, rejected = self._limits.judge(time_us, row.places, row.values)

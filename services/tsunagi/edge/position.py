@@ -1,11 +1,11 @@
-"""What an edge remembers over its own death: how far it has read its source, and the last step it published.
+"""What an edge keeps for its next incarnation: how far it has read its source, and the last step it published.
 
-The file is written before a step is sent, so that a step is never made twice. While the disk does not take it, the edge
-goes on all the same: steps that it sends then are made again if it dies before the disk takes it, and the slots drop
-them by (edge, step). What could not be sent for a while waits
-in the spool (tsunagi.edge.spool), and what was on its way for less than that when the process died is lost like the
-readings that came while it was dead: the slots see the gap. It is replaced atomically and not synced to disk: a killed
-process loses nothing, a power cut at worst repeats steps, which the slots drop.
+The file is written before a step is sent, so that no step is made twice. While the disk does not take it, the edge goes
+on: if it dies then, its next incarnation makes the steps again that it had sent since, and the slots drop them by
+(edge, step). Records that could not be sent for a while wait in the spool (tsunagi.edge.spool). Records that had been
+on their way for less than that when the process died are lost, like the readings that came while it was dead: the slots
+see the gap. The file is replaced atomically and not synced to disk. A killed process loses nothing by that; a power cut
+at worst repeats steps, which the slots drop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tsunagi.edge.source import EdgePosition, LiveProgress, Offsets, Place, Prog
 from tsunagi.runtime.marks import NO_MARK, Mark
 
 VERSION = 2
-"""Since version 2 an offset is kept with its mark."""
+"""Version of the file's format. Since version 2 each offset is kept with its mark."""
 
 
 class PositionFile:
@@ -31,7 +31,7 @@ class PositionFile:
         self.path = state / "edges" / edge / "position.json"
 
     def load(self) -> EdgePosition | None:
-        """Read it; None = the edge has not run before.
+        """Read the file; return None if the edge has never run.
 
         Raises:
             SourceError: the file is damaged or of a later version.
@@ -59,10 +59,10 @@ class PositionFile:
         return position
 
     def save(self, position: EdgePosition) -> None:
-        """Replace it.
+        """Replace the file.
 
         Raises:
-            SourceError: the file cannot be written, as on a full disk.
+            SourceError: the file cannot be written, for example because the disk is full.
         """
         try:
             write_atomically(self.path, json.dumps({"version": VERSION, **asdict(position)}))
@@ -76,7 +76,7 @@ class PositionFile:
 
 
 def _progress(table: dict[str, Any]) -> tuple[Progress | LiveProgress, list[int]]:
-    """Return the progress, and every number in it that is a place."""
+    """Return the progress, and every number in it that must not be negative."""
     observed_us = table["observed_us"]
     if "partitions" in table:
         partitions = {int(number): _offsets(*found) for number, found in table["partitions"].items()}
@@ -95,7 +95,7 @@ def _offsets(following: int, oldest: int, mark: tuple[str, int] = NO_MARK) -> Of
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that a reader, or a process that comes after a kill, sees the old or the new text."""
+    """Replace a file so that a reader, or a process that comes after a kill, sees the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -108,9 +108,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def shared_origin(state: Path, now_us: int, slide_us: int) -> int:
-    """Return the event time of the first row, the same for all edges: whoever comes first writes ``<state>/origin``.
+    """Return the event time of the first row, in microseconds: the first edge writes it to ``<state>/origin`` for all.
 
-    It is the first multiple of the slide at least 2 s ahead, so that every edge can be there in time.
+    It is the first multiple of the slide that lies at least 2 s ahead, so that every edge can have started by then.
 
     Raises:
         SourceError: the file is damaged, or cannot be written or read.
@@ -121,7 +121,7 @@ def shared_origin(state: Path, now_us: int, slide_us: int) -> int:
             state.mkdir(parents=True, exist_ok=True)
             draft = state / f"origin.{os.getpid()}"
             draft.write_text(f"{-(-(now_us + 2_000_000) // slide_us) * slide_us}\n", encoding="utf-8")
-            with contextlib.suppress(FileExistsError):  # another edge was first
+            with contextlib.suppress(FileExistsError):  # another edge has written it
                 os.link(draft, path)
             draft.unlink()
         text = path.read_text(encoding="utf-8", errors="replace").strip()

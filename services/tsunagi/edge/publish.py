@@ -1,6 +1,7 @@
-"""Sends each step to the slots that hold this edge's sensors, one record a slot, in order, never dropping one.
+"""Sends each step to the slots that hold this edge's sensors: one record for each slot, in order, none dropped.
 
-Slots of other sensors that lost some ask for helpers: while they do, their readings go to these slots too.
+A slot that has lost sensors may ask for helpers, which are sensors of other slots. While it asks, their readings go to
+that slot as well.
 """
 
 from __future__ import annotations
@@ -25,26 +26,28 @@ from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable
 from tsunagi.system.identity import Membership
 
 _NOWHERE = -1
-"""Stands for the slot of a sensor that the placement does not have."""
+"""Stands for the slot of a sensor that the placement does not know yet."""
 _NOBODY = np.zeros(0, dtype=bool)
+"""An empty mask, for slots that have asked for no helpers."""
 _RETRY_S = 1.0
-"""Between two tries to read `plan` while the log does not answer, seconds."""
+"""Time between two attempts to read `plan` while the log does not answer, in seconds."""
 _SILENCE_S = 3.0
-"""The log has acknowledged nothing for so long, seconds: a line says so."""
+"""After this many seconds without an acknowledgement of the log, a line in the edge's log says so."""
 _MOST_SENT = 2000
-"""Records that the client library holds at once; the others wait in the spool, or they would be in memory twice."""
+"""Most records that the client library holds at once. The others wait in the spool alone, or they would be in memory
+twice."""
 
 
 class PlacementReader:
-    """Follows the placement in `plan`, and which slots ask for helpers, by the rule of `tsunagi.runtime.plan`.
+    """Follows the placement and the requests for helpers in `plan`, by the rule of `tsunagi.runtime.plan`.
 
     Attributes:
-        current: None = none has come yet.
-        helpers: the sensors that slots want to see beside their own, by slot.
-        trouble: why there is none, for people.
+        current: the newest placement; None until the first one is read.
+        helpers: for each slot that asks for helpers, the ids of the sensors that it asks for.
+        trouble: why there is no placement yet, for people.
 
     Args:
-        member: hears whose log it is; None = whoever it is of.
+        member: checks which system the log belongs to; None means that any system's log will do.
     """
 
     def __init__(
@@ -68,12 +71,12 @@ class PlacementReader:
         self._retry_s = 0.0
 
     def poll(self) -> bool:
-        """Read what is new in `plan`; return whether the placement changed, or who asks for helpers.
+        """Read what is new in `plan`; return whether the placement, or a request for helpers, has changed.
 
         Raises:
             ConfigError: the log is of another system than this state directory.
             SensorsError: the first placement was made from another sensors table.
-            LogError: the plan was truncated or the client failed for good.
+            LogError: the log has lost records of the plan, or the client failed for good.
         """
         if not self._reading and not self._begin():
             return False
@@ -94,7 +97,7 @@ class PlacementReader:
         return self.current is not before or asked
 
     def close(self) -> None:
-        """Let go of the reader."""
+        """Release the reader."""
         self._reader.close()
 
     def _begin(self) -> bool:
@@ -112,9 +115,9 @@ class PlacementReader:
         return True
 
     def _hear(self, request: HelperRequest) -> bool:
-        """Take in who asks for helpers; return whether that is new."""
+        """Take note of a request for helpers; return whether it differs from the slot's last one."""
         if self.current is not None and request.slot >= self.current.slots:
-            return False  # no such slot: what was sent there would end the edge
+            return False  # there is no such slot, and a record sent to it would end the edge
         wanted = frozenset(sensors(request.sensor).tolist())
         if wanted == self.helpers.get(request.slot, frozenset()):
             return False
@@ -139,15 +142,15 @@ class Publisher:
     """Writes an edge's steps to `tuples`.
 
     Args:
-        spool: what waits to be sent; what an earlier incarnation left in it is sent first.
+        spool: the records that wait to be sent; those that an earlier incarnation left in it are sent first.
 
     Attributes:
-        delivered: records that the log has.
-        unplaced_values: values of sensors that the placement does not have yet; they are not sent.
-        lent_values: values sent to slots of other sensors, which asked for helpers.
-        last_step: the newest step handed over, None = none.
-        log_time: when the log appended what it reported last, microseconds by its clock, and when that was heard, in
-            monotonic seconds; None = it has not said.
+        delivered: how many records the log has acknowledged.
+        unplaced_values: how many values were not sent because the placement does not know their sensors yet.
+        lent_values: how many values were sent to slots of other sensors, which had asked for helpers.
+        last_step: the newest step handed over; None before the first.
+        log_time: when the log appended the record that it acknowledged last, in microseconds by the log's clock, and
+            when that acknowledgement was heard, in monotonic seconds; None before the first.
     """
 
     def __init__(
@@ -180,11 +183,11 @@ class Publisher:
 
     @property
     def depth(self) -> int:
-        """Records that the log does not have yet."""
+        """How many records the log has not acknowledged."""
         return len(self.spool)
 
     def place(self, placement: Placement) -> None:
-        """Follow a placement from the next step on."""
+        """Send sensors where a placement says, from the next step on."""
         slots = sensors(placement.slot)
         ids = np.array([sensor.id for sensor in self._own])
         known = ids < len(slots)
@@ -200,7 +203,7 @@ class Publisher:
         self._slots = sorted(set(slot_of[known].tolist()))
 
     def help(self, requests: Mapping[int, frozenset[int]]) -> None:
-        """Send sensors of this edge to slots that ask for them as well, from the next step on."""
+        """Send this edge's sensors also to the slots that ask for them, from the next step on."""
         ids = [sensor.id for sensor in self._own]
         lent = {
             slot: np.array([sensor in wanted for sensor in ids]) & (self._slot_of != slot)
@@ -213,10 +216,11 @@ class Publisher:
             self._logger.info("sensors sent to other slots as well", sensors_by_slot=told)
 
     def publish(self, closed: Closed, event_time_us: int, incarnation: int, *, everywhere: bool = True) -> None:
-        """Hand over a step: a record for every slot with sensors of this edge.
+        """Hand over a step: one record for each slot that holds sensors of this edge.
 
         Args:
-            everywhere: also where no sensor has a value: the slot waits for it.
+            everywhere: whether a slot also gets a record in which no sensor has a value, because it waits for each
+                step.
         """
         slot_of = self._slot_of[closed.places]
         self.unplaced_values += int((slot_of == _NOWHERE).sum())
@@ -245,10 +249,10 @@ class Publisher:
         self._drain()
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Send what waits and hear what has arrived; say so when nothing does.
+        """Send waiting records and take in acknowledgements; log a warning when none come.
 
         Raises:
-            LogError: a record cannot be delivered, ever; the process must stop.
+            LogError: a record can never be delivered; the process must stop.
             ReplacedError: a newer process of this edge has taken over.
         """
         self._drain()
@@ -262,9 +266,9 @@ class Publisher:
             self._logger.warning("the broker does not answer", waiting=self.depth, seconds=now_s - self._progress_s)
 
     def close(self, timeout_s: float) -> int:
-        """Give the spool some time to drain; return how many records it keeps for the next start."""
+        """Give waiting records some time to be sent; return how many stay in the spool for the next start."""
         self._drain()
-        with contextlib.suppress(LogError):  # it has ended: what it did not deliver is kept below
+        with contextlib.suppress(LogError):  # the producer has ended; what it did not deliver is kept below
             self.producer.flush(timeout_s)
         self.producer.close()
         lost = self.spool.keep(self._clock.monotonic())
@@ -282,7 +286,7 @@ class Publisher:
                 self.producer.send(TUPLES, item.slot, self._edge.encode(), item.value, partial(self._heard, item))
             except BufferError:
                 self.spool.untake()
-                return  # it stays here until `poll` has made room
+                return  # the record stays in the spool until `poll` has made room
             self._sending += 1
 
     def _heard(self, item: Item, error: LogError | None, offset: int) -> None:

@@ -1,7 +1,7 @@
-"""The edge's loop: read the source, close the steps whose time is over, send them.
+"""The edge's loop: read the source, close the steps whose time has passed, send them.
 
-`Edge` is the loop's body, a turn at a time and without waiting, so that a test drives it with its own clock; `run` adds
-what a process needs around it.
+`Edge` is the body of the loop: one turn at a time and without waiting, so that a test can drive it with a clock of its
+own. `run` adds what a process needs around it.
 """
 
 from __future__ import annotations
@@ -36,31 +36,38 @@ from tsunagi.runtime.settings import MICROSECONDS, Settings
 from tsunagi.system.identity import Membership
 
 MAX_ROWS = 256
-"""Rows that are taken from the source in a turn: heartbeats and probes are looked after between turns."""
+"""Most rows that are taken from the source in one turn. Heartbeats, probes and signals are looked after between two
+turns, which must not take long."""
 MAX_STEPS = 64
-"""Steps that are closed in a turn, for the same reason."""
+"""Most steps that are closed in one turn, for the same reason."""
 _IDLE_S = 0.1
+"""Longest rest of the loop between two turns, in seconds: placements, signals and acknowledgements are noticed that
+late."""
 _OVERDUE_S = 0.01
+"""Rest of the loop while a step is due and cannot be closed yet, in seconds: asking again at once would burn a core."""
 _SPOOL_S = 5.0
+"""At its end an edge gives its waiting records this many seconds to be sent; the rest stays in the spool."""
 _LOG_INTERVAL_S = 5.0
+"""Shortest time between two lines in the log about the same event, in seconds."""
 
 
 class Edge:
     """One incarnation of an edge.
 
     Args:
-        clock_offset_s: how far the edge's clock is off, for tests: event times are stamped with it, rows are handed out
-            by the true time.
-        opener: of the source; None = the one that the settings name.
+        clock_offset_s: how many seconds the edge's clock is wrong, for tests: event times are shifted by it, while rows
+            are handed out by the true time.
+        opener: opens the source; None means the source that the settings name.
 
     Attributes:
-        incarnation: nanoseconds of the start, and greater than that of any earlier incarnation that published.
-        done: the source has ended and the log has every record.
+        incarnation: time of the start in nanoseconds, or more: it is greater than that of each earlier incarnation that
+            published a step.
+        done: whether the source has ended and the log has acknowledged every record.
 
     Raises:
         SensorsError: the table has no sensor of this edge, or contradicts the placement.
         SourceError: the source, the spool or the edge's position cannot be used.
-        ReplacedError: a newer process of this edge has taken over; also of `step`.
+        ReplacedError: a newer process of this edge has taken over. `step` raises it too.
     """
 
     def __init__(
@@ -91,7 +98,8 @@ class Edge:
         self._offset_us = round(clock_offset_s * MICROSECONDS)
         self._position_file = PositionFile(settings.state, edge)
         self._position_fault = ""
-        # First the spool: another process of this edge then lets go of the directory, and writes the position no more.
+        # The spool comes first: another process of this edge then releases the directory and writes no more
+        # positions.
         spool_file = self._position_file.path.with_name("spool.bin")
         spool = Spool(spool_file, settings.edge.spool_bytes, logger, clock.monotonic())
         try:
@@ -103,7 +111,7 @@ class Edge:
         started = clock.now_us() * 1000 if incarnation is None else incarnation
         self.incarnation = started if self._position is None else max(started, self._position.incarnation + 1)
         self._windows = SlidingWindows(self._own, settings.steps)
-        self._passing: Passing | None = None  # instead of windows, where the query takes each tuple as it comes
+        self._passing: Passing | None = None  # used instead of windows where the query takes each tuple as it comes
         if settings.query.mode == "tuples":
             self._passing = Passing(self._own, None if self._position is None else self._position.step)
         self._source: Source | None = None
@@ -117,7 +125,7 @@ class Edge:
         self._said_s: dict[str, float] = {}
 
     def ready(self) -> tuple[bool, str]:
-        """Return whether steps are being published, and why not; a live source that is away is told of, no more."""
+        """Return whether steps are being published, and what is wrong; a source that is away leaves the edge ready."""
         if self._source is None:
             return False, self._placements.trouble
         return True, "; ".join(
@@ -126,7 +134,7 @@ class Edge:
 
     @property
     def _clock_fault(self) -> str:
-        """What has become of a jump of the wall clock, while steps do not follow it or wait for it."""
+        """What a jump of the wall clock means for the steps, while they do not follow it or wait for it; else ""."""
         apart_us, last = self._clock.apart_us, self.publisher.last_step
         if last is None and self._position is not None and self._windows.next_step == self._position.step + 1:
             last = self._position.step
@@ -147,16 +155,16 @@ class Edge:
         return "; ".join(filter(None, (spool.fault, self._position_fault, spool.owner.fault)))
 
     def step(self) -> float:
-        """Do what is due, without waiting; return the seconds until something may be due again.
+        """Do what is due, without waiting; return in how many seconds something may be due again.
 
         Raises:
             SourceError: the source is malformed from here on.
             ConfigError: the log is of another system than this edge's state directory.
-            LogError: a record cannot be delivered, ever.
+            LogError: a record can never be delivered.
             ReplacedError: a newer process of this edge has taken over.
         """
         self.publisher.poll()
-        if self.publisher.depth == 0:  # the broker answers
+        if self.publisher.depth == 0:  # only while the broker answers: reading may take its time
             self._namesakes.poll()
         if self._placements.poll() and self._placements.current is not None:
             self.publisher.place(self._placements.current)
@@ -169,7 +177,7 @@ class Edge:
                 return _IDLE_S
             self._source = self._open(now_us)
         source = self._source
-        # So many letters wait for the log that reading on would only fill the memory.
+        # While this many letters wait for the log, reading on would only fill the memory.
         rows = [] if self.dead_letters.full else source.due(now_us, MAX_ROWS)
         self._note_skipped(source)
         if self._passing is None:
@@ -194,11 +202,11 @@ class Edge:
         return 0.0 if at_once else self._until_due_s(source, now_us)
 
     def fill(self, beat: Heartbeat) -> None:
-        """Write the edge's part of a heartbeat."""
+        """Write the edge's last step into a heartbeat; -1 before the first one."""
         beat.step = -1 if self.publisher.last_step is None else self.publisher.last_step
 
     def close(self, spool_s: float = _SPOOL_S) -> None:
-        """Give the spool some time, then let go of everything."""
+        """Give waiting records `spool_s` seconds to be sent, then release everything."""
         kept = self.publisher.close(spool_s)
         if kept:
             path = str(self.publisher.spool.path)
@@ -213,11 +221,11 @@ class Edge:
             self._opener.close()
 
     def _follow_clock(self) -> None:
-        """Compare the clocks; go on, skip or begin anew, as the wall clock and the log's time say."""
+        """Compare the wall clock with the log's time; go on, follow the wall clock, or begin anew."""
         if self.publisher.log_time is not None:
             self._clock.hear(*self.publisher.log_time)
         source, jumps = self._source, self._clock.jumps
-        # A replay's rows have their times from its beginning: it would stand still.
+        # The rows of a replay have their times from its beginning: with a clock that went back it would stand still.
         moved_us = self._clock.look(may_go_back=source is None or not source.origin_us)
         if self._clock.jumps > jumps:
             self._counts.clock_jumps.inc()
@@ -230,7 +238,7 @@ class Edge:
             self._begin_anew(source)
 
     def _begin_anew(self, source: Source) -> None:
-        """Go on as after a start: the time was so far ahead of the log's that the slots took nothing."""
+        """Go on as after a start: the edge's time was so far ahead of the log's that the slots took no batch."""
         source.close()
         self._opener = self._make_opener()
         self._position = self._load_position()
@@ -251,7 +259,7 @@ class Edge:
             kept = (opener.name, opener.digest) if position is None else (position.source, position.header_sha256)
             if opener.digest and kept != (opener.name, opener.digest):
                 raise SourceError(  # noqa: TRY301 - closed below, as for a damaged file
-                    f"{self._position_file.path}: it is a position in {kept[0]!r} with another header, found "
+                    f"{self._position_file.path}: this is a position in {kept[0]!r} with another header, found "
                     f"{opener.name!r}; delete the file to begin at the source's first row"
                 )
         except SourceError:
@@ -271,7 +279,7 @@ class Edge:
                 not_before = position.step + 1
         if self._passing is None:
             self._observe(opened, not_before, not_before=not_before)
-            for row in opened.refill:  # what it rejects was counted by the incarnation that read it first
+            for row in opened.refill:  # rejected readings were counted by the incarnation that read them first
                 self._windows.add(row.time_us + self._offset_us, row.places, row.values)
         opened.refill.clear()
         self._logger.info(
@@ -295,7 +303,7 @@ class Edge:
             self._observe(source, self._windows.next_step)
 
     def _observe(self, source: Source, expected: int | None, *, not_before: int | None = None) -> None:
-        """Begin with the first whole window that is to be sent; the steps from the one `expected` to it are not."""
+        """Begin with the first whole window that is to be sent; count the steps from `expected` to it as skipped."""
         self._begun = (source.observed_us, source.send_after_us)
         first = (source.send_after_us + self._offset_us) // self._settings.steps.slide_us + 1
         not_before = first if not_before is None else max(first, not_before)
@@ -307,7 +315,8 @@ class Edge:
 
     def _add(self, row: Row) -> None:
         if not row.again and self._windows.precedes(row.time_us + self._offset_us):
-            self.dead_letters.counts[EARLY] += len(row.places)  # a second's worth at each start: counted, not kept
+            # about a second's worth at each start: they get no letters
+            self.dead_letters.counts[EARLY] += len(row.places)
         rejected = self._windows.add(row.time_us + self._offset_us, row.places, row.values)
         if not row.again:
             self._set_aside(row, rejected)
@@ -322,7 +331,7 @@ class Edge:
             self.dead_letters.write(Unusable(reading.reason, sensor.name, row.number, detail, payload, row.origin))
 
     def _close_steps(self, source: Source, now_us: int) -> bool:
-        """Publish the steps whose readings are all there; return whether there are more."""
+        """Publish the steps whose readings have all come; return whether more may be ready."""
         complete_us = source.complete_until_us(now_us) + self._offset_us
         for _ in range(MAX_STEPS):
             step = self._windows.next_step
@@ -334,10 +343,10 @@ class Edge:
         return True
 
     def _pass_on(self, source: Source, passing: Passing, rows: list[Row]) -> None:
-        """Publish each row's readings, where the query takes each tuple as it comes."""
+        """Publish the readings of each row, where the query takes each tuple as it comes."""
         passed: list[Passed] = []
         for row in rows:
-            if row.again:  # an earlier incarnation has sent it
+            if row.again:  # an earlier incarnation has sent this row
                 continue
             item, rejected = passing.take(row, self._offset_us)
             self._set_aside(row, rejected)
@@ -350,7 +359,7 @@ class Edge:
             self.publisher.publish(item.rows, item.event_time_us, self.incarnation, everywhere=False)
 
     def _save(self, source: Source, step: int, after_us: int) -> None:
-        """First the position, then the step: a step is never made twice (tsunagi.edge.position)."""
+        """Save the position before the step is sent, so that no step is made twice (tsunagi.edge.position)."""
         self.publisher.spool.owner.check()
         position = EdgePosition(
             edge=self.name,
@@ -373,11 +382,12 @@ class Edge:
             self._position_fault = ""
 
     def _until_due_s(self, source: Source, now_us: int) -> float:
-        step = self._windows.next_step  # None for ever where the tuples are passed on
+        step = self._windows.next_step  # always None where tuples are passed on as they come
         close_us = None if step is None else self._windows.end_us(step) - self._offset_us + source.delay_us
         times = [time for time in (source.next_us(), close_us) if time is not None]
         soonest_us = min(times, default=now_us + MICROSECONDS)
-        # What is overdue and cannot be done yet waits for something else; asking again at once would burn a core.
+        # A step that is due and cannot be closed yet waits for something else; asking again at once would burn a
+        # core.
         wait_s = (soonest_us - now_us) / MICROSECONDS
         return min(wait_s, _IDLE_S) if wait_s > 0 else _OVERDUE_S
 
@@ -398,8 +408,8 @@ def run(
     """Run an edge until its source ends or a signal comes; return 0.
 
     Raises:
-        ConfigError, SensorsError, SourceError: the input cannot be used.
-        LogError: a record cannot be delivered.
+        ConfigError, SensorsError, SourceError: the settings, the sensors table or the source cannot be used.
+        LogError: a record can never be delivered.
     """
     logger = configure("edge", level=settings.log_level, edge=edge)
     clock = clock or SystemClock()
@@ -421,8 +431,8 @@ def run(
             raise
         finally:
             try:
-                body.close(0.0 if replaced else _SPOOL_S)  # the other process waits for this one's end
+                body.close(0.0 if replaced else _SPOOL_S)  # the newer process waits for this one's end
             finally:
-                beats.leaving = not replaced  # the edge lives on in the other process
+                beats.leaving = not replaced  # the edge lives on in the newer process
                 beats.close()
     return 0

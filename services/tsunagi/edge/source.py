@@ -10,20 +10,21 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.marks import NO_MARK, Mark
 
 UNKNOWN_SENSOR = "unknown-sensor"
+"""Reason of a dead letter: the sensors table has no sensor of this name."""
 
 
 class SourceError(ValueError):
-    """The source cannot be used; the message names file, line, column, what was found and what was expected."""
+    """The source cannot be used. The message names file, line and column, what was found and what was expected."""
 
 
 class Origin(NamedTuple):
     """Where a live reading came from.
 
     Attributes:
-        name: what no other reading of this edge is called, as "kafka/topic/0/17".
-        place: for people: the MQTT topic, the client's address.
-        partition, offset: of a Kafka topic; else 0 and a serial number of the edge's own.
-        payload: as it came, cut to 64 KiB.
+        name: a name that no other reading of this edge has, such as "kafka/topic/0/17".
+        place: where it came from, for people: the MQTT topic, the client's address.
+        partition, offset: place in a Kafka topic; for other sources 0 and a serial number of the edge's own.
+        payload: the message as it came, cut to 64 KiB.
     """
 
     name: str
@@ -37,12 +38,12 @@ class Row(NamedTuple):
     """Readings of one event time.
 
     Attributes:
-        number: of the row in the source, 0-based.
-        time_us: event time.
-        places: intp[m], the sensors' places among the edge's.
-        values: float64[m]; not a number only where the source says so.
-        origin: of a live reading.
-        again: an earlier incarnation has read it, and told of what was wrong with it.
+        number: number of the row in the source, from 0.
+        time_us: event time, in microseconds.
+        places: intp[m], the sensors, each by its place among the edge's sensors.
+        values: float64[m], their readings; NaN only where the source says so.
+        origin: where a live reading came from; None for a row of a file.
+        again: whether an earlier incarnation has read the row and has reported what was wrong with it.
     """
 
     number: int
@@ -55,15 +56,15 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A reading that cannot be used, or several.
+    """One reading that cannot be used, or several.
 
     Attributes:
-        number: of the row.
+        number: number of the row in the source.
         detail: what was found and what was expected.
-        payload: as it was found.
-        origin: of a live reading.
-        count: readings that this stands for.
-        letter: False: they are counted, and no letter is written.
+        payload: the reading as it was found.
+        origin: where a live reading came from; None for a cell of a file.
+        count: how many readings this object stands for.
+        letter: whether a dead letter is written; if not, the readings are only counted.
     """
 
     reason: str
@@ -81,9 +82,9 @@ class Place:
     """Where a row begins in a file.
 
     Attributes:
-        row: 0-based, without the header.
-        line: 1-based, as an editor counts.
-        offset: in bytes.
+        row: number of the row, from 0, without the header.
+        line: number of the line, from 1, as an editor counts.
+        offset: in bytes, from the beginning of the file.
     """
 
     row: int
@@ -93,12 +94,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a file has been read, for the next incarnation.
+    """How far a file has been read, kept for the next incarnation.
 
     Attributes:
-        next: the row to read next.
-        oldest: the oldest row that the windows open then may contain.
-        observed_us: the event time after which nothing was missed up to `next`.
+        next: place of the row to read next.
+        oldest: place of the oldest row that windows may contain which are still open.
+        observed_us: event time after which no row up to `next` was missed, in microseconds.
     """
 
     next: Place
@@ -107,10 +108,10 @@ class Progress:
 
 
 class Offsets(NamedTuple):
-    """How far a partition of a Kafka topic has been read; as in `Progress`.
+    """How far a partition of a Kafka topic has been read; `next` and `oldest` are offsets, as in `Progress`.
 
     Attributes:
-        mark: the identity of the topic in front of `next`.
+        mark: identifies the topic as it was before `next`.
     """
 
     next: int
@@ -120,11 +121,11 @@ class Offsets(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiveProgress:
-    """How far a live source has been read, for the next incarnation.
+    """How far a live source has been read, kept for the next incarnation.
 
     Attributes:
-        partitions: of a Kafka topic; other sources have no positions.
-        observed_us: the event time from which on this edge has been listening.
+        partitions: the offsets of each partition of a Kafka topic; empty for other sources.
+        observed_us: event time from which on this edge has been listening, in microseconds.
     """
 
     partitions: dict[int, Offsets]
@@ -133,13 +134,14 @@ class LiveProgress:
 
 @dataclass(frozen=True, slots=True)
 class EdgePosition:
-    """How far an edge is.
+    """How far an edge has come.
 
     Attributes:
-        source: what it reads, and the digest of a CSV's header: a position means nothing in another source.
-        origin_us: event time of a replay's first row; 0 = live.
-        step: the last step published.
-        incarnation: that published it; the next one must be greater, whatever the clock says.
+        source, header_sha256: name of the source and digest of a CSV's header; a position means nothing in another
+            source.
+        origin_us: event time of a replay's first row, in microseconds; 0 for a live source.
+        step: the last step that was published.
+        incarnation: the incarnation that published it; the next one must be greater, whatever the clock says.
     """
 
     edge: str
@@ -152,18 +154,18 @@ class EdgePosition:
 
 
 class Source(Protocol):
-    """Readings, each handed out once its time has come.
+    """Readings, each handed out once its time has come. All times are event times in microseconds.
 
     Attributes:
-        origin_us: event time of a replay's first row, which fixes all others; 0 = live.
-        refill: rows that an earlier incarnation had read and whose windows were still open; to be added first.
-        observed_us: the event time after which nothing was missed; later after every skip.
-        send_after_us: steps that end up to here are not sent, since their time is over.
-        delay_us: a step closes so long after its end.
-        finished: every row has been handed out or skipped, and every step may be closed that will be.
-        skipped_rows: rows whose time was over before they could be read; their readings are not sent.
-        trouble: why nothing comes, for people; empty = all is well.
-        fault: how the source contradicted what was kept of it, once it has; empty = it has not.
+        origin_us: event time of a replay's first row, from which all others follow; 0 for a live source.
+        refill: rows that an earlier incarnation had read and whose windows were still open; the edge adds them first.
+        observed_us: time after which no reading was missed; it grows with every skip.
+        send_after_us: steps that end at this time or before are not sent, because they are over.
+        delay_us: time from the end of a step to its closing.
+        finished: whether every row has been handed out or skipped, and no step remains that waits for one.
+        skipped_rows: how many rows were not sent because their time had passed before they could be read.
+        trouble: why no readings come, for people; empty while they can.
+        fault: how the source contradicted what had been kept about it; empty while it has not.
     """
 
     origin_us: int
@@ -182,10 +184,10 @@ class Source(Protocol):
 
     @property
     def waiting(self) -> int:
-        """Readings that have arrived and were not handed out yet."""
+        """How many readings have arrived and have not been handed out."""
 
     def due(self, now_us: int, max_rows: int) -> list[Row]:
-        """Return the rows whose event time has come; fewer than `max_rows` = all of them.
+        """Return the rows whose event time has come; fewer than `max_rows` means that these are all.
 
         Raises:
             SourceError: the source is malformed from here on.
@@ -195,25 +197,25 @@ class Source(Protocol):
         """Return the event time up to which every reading has been handed out."""
 
     def next_us(self) -> int | None:
-        """Return the event time of the next row, None = not known, or none."""
+        """Return the event time of the next row; None if it is not known, or if there is none."""
 
     def unusable(self) -> list[Unusable]:
-        """Return what has been found unusable since the last call."""
+        """Return the readings found unusable since the last call."""
 
     def progress(self, after_us: int) -> Progress | LiveProgress:
-        """Return how far it is; `after_us`: open windows contain only later rows."""
+        """Return how far the source has been read; open windows contain only readings later than `after_us`."""
 
     def close(self) -> None:
-        """Let go of the source."""
+        """Release the source."""
 
 
 class Opener(Protocol):
-    """A source whose settings have been checked, and which is not read yet: an edge first needs a placement.
+    """A source whose settings have been checked and that is not read yet: an edge needs a placement first.
 
     Attributes:
-        name, digest: of the source; a position means nothing in another one. Without a digest the source is live, and
-            another source's position is passed over.
-        letters_per_s: of dead letters at most; None = as many as there are.
+        name, digest: identify the source, since a position means nothing in another one. Without a digest the source is
+            live, and a position in another source is ignored.
+        letters_per_s: most dead letters a second; None means no limit.
     """
 
     name: str
@@ -224,8 +226,8 @@ class Opener(Protocol):
         """Begin to read, where `position` says or at the beginning.
 
         Raises:
-            SourceError: the source cannot be used, or does not go with the position.
+            SourceError: the source cannot be used, or does not fit the position.
         """
 
     def close(self) -> None:
-        """Let go of it; only if it has not been opened."""
+        """Release the source, if it has not been opened."""

@@ -1,4 +1,4 @@
-"""Which source an edge reads: [source] kind. A new kind is a feed (tsunagi.edge.live.Feed) and a line here."""
+"""Makes the source that `[source] kind` names. A new kind is a feed (tsunagi.edge.live.Feed) and a line here."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tsunagi.runtime.settings import Settings
 
 
 class LiveOpener:
-    """`tsunagi.edge.source.Opener` of a live source.
+    """The `tsunagi.edge.source.Opener` of a live source.
 
     Args:
-        key_first: as for `tsunagi.edge.decode.Decoder`.
-        clock: says when a reading arrived; None = the machine's.
+        key_first: as in `tsunagi.edge.decode.Decoder`.
+        clock: stamps the arrival of a reading; None means the machine's clock.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class LiveOpener:
 
     def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> LiveSource:
         settings = self._settings
-        # Of another source only the step counts, which must not be sent twice: where it was means nothing here.
+        # Of a position in another source only the step counts, which must not be sent twice: its offsets mean nothing
+        # here.
         progress = None if position is None or position.source != self.name else position.progress
         return LiveSource(
             self._feed,
@@ -73,10 +74,10 @@ def make_opener(
     logger: structlog.stdlib.BoundLogger,
     clock: Clock | None = None,
 ) -> Opener:
-    """Make the source that the settings name.
+    """Return the opener of the source that the settings name.
 
     Raises:
-        SourceError: it cannot be used: a file, a pattern, an address.
+        SourceError: the source cannot be used: its file, its topic pattern or its address.
     """
     source = settings.source
     feed: Feed

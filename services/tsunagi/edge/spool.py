@@ -1,12 +1,12 @@
 """What an edge could not send yet: in memory, and on disk once it has waited, so that it outlives the process.
 
-While the log answers nothing is written. Once the oldest record has waited for `SPILL_S`, or the edge stops, all that
-waits goes to a file, and whatever comes after it as well until everything has been delivered. The next incarnation
-sends that first, in the same order. What had been delivered shortly before is sent again then: slots drop repeats by
-(edge, step).
+While the log answers, nothing is written. Once the oldest record has waited for `SPILL_S`, or the edge stops, all
+waiting records go to a file, and so does each later record until everything has been delivered. The next incarnation
+sends the file's records first, in the same order. Some of them may have been delivered shortly before; the slots drop
+such repeats by (edge, step).
 
-A disk that takes nothing ends nobody: what waits is kept in memory, within the same bound, and the disk is tried again
-every `RETRY_S`. The directory belongs to one process at a time (tsunagi.edge.owner).
+A disk that takes nothing does not end the edge: the records are kept in memory, within the same bound, and the disk is
+tried again every `RETRY_S`. The directory belongs to one process at a time (tsunagi.edge.owner).
 """
 
 from __future__ import annotations
@@ -25,21 +25,25 @@ from tsunagi.edge.owner import Owner
 from tsunagi.edge.source import SourceError
 
 SPILL_S = 1.0
-"""Records that the log has not acknowledged for so long, seconds, are written to the spool's file."""
+"""Once the oldest record has waited this many seconds for the log's acknowledgement, the waiting records are written to
+the spool's file. A shorter time would write to disk at each hiccup of the broker; what waits for less is lost when the
+process is killed."""
 RETRY_S = 5.0
-"""A disk that failed is tried again after so many seconds."""
+"""A disk that failed is tried again after this many seconds."""
 
-_FRAME = struct.Struct("<III")  # CRC-32 of the rest, slot, length
+_FRAME = struct.Struct("<III")
+"""Head of a record in the file: the CRC-32 of all that follows it, the slot, the length of the value in bytes."""
 _MAGIC = b"tsunagi-spool-1\n"
+"""First bytes of the file: its format and version."""
 
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A record on its way.
+    """A record that waits for the log's acknowledgement.
 
     Attributes:
-        delivered: the log has it.
-        written: it stands in the file.
+        delivered: whether the log has acknowledged it.
+        written: whether it stands in the file.
     """
 
     slot: int
@@ -50,20 +54,20 @@ class Item:
 
 
 class Spool:
-    """Records that the log does not have yet, oldest first.
+    """Records that the log has not acknowledged, oldest first.
 
     Args:
-        max_bytes: what may wait at most; beyond that the oldest that nobody is sending is given up.
+        max_bytes: most bytes that may wait. Beyond that the oldest records that are not being sent are given up.
 
     Attributes:
-        dropped: records given up.
-        left: records that an earlier incarnation had left.
-        fault: why nothing can be kept on disk at present; "" = it can.
-        owner: the hold on the file's directory.
+        dropped: how many records were given up.
+        left: how many records an earlier incarnation had left.
+        fault: why records cannot be kept on disk at present; "" while they can.
+        owner: this process's hold on the file's directory.
 
     Raises:
-        SourceError: the file is no spool.
-        ReplacedError: by `tidy`: a newer process has taken the directory over.
+        SourceError: the file is not a spool.
+        ReplacedError: raised by `tidy`: a newer process has taken the directory over.
     """
 
     def __init__(self, path: Path, max_bytes: int, logger: structlog.stdlib.BoundLogger, now_s: float) -> None:
@@ -72,11 +76,11 @@ class Spool:
         self._max_bytes = max_bytes
         self._logger = logger
         self._items: deque[Item] = deque()
-        self._taken = 0  # the first so many of them are being sent
+        self._taken = 0  # how many items, from the first, are being sent
         self._waiting = 0
         self._bytes = 0
         self._file: BinaryIO | None = None
-        self._file_bytes = 0  # of whole records; what stands behind them is the rest of a failed attempt
+        self._file_bytes = 0  # length of the whole records in the file; behind them may be the rest of a failed write
         self.fault = ""
         self._retry_s = now_s
         self.left = 0
@@ -89,12 +93,12 @@ class Spool:
             raise
 
     def __len__(self) -> int:
-        """Return how many records the log does not have."""
+        """Return how many records the log has not acknowledged."""
         return self._waiting
 
     @property
     def disk_bytes(self) -> int:
-        """Size of the file, 0 = there is none."""
+        """Size of the file in bytes; 0 if there is none."""
         return self._file_bytes
 
     def put(self, slot: int, value: bytes, now_s: float) -> None:
@@ -107,7 +111,7 @@ class Spool:
             self._write([item], now_s)
 
     def take(self) -> Item | None:
-        """Return the oldest record that is not being sent yet; None = there is none. `untake` gives it back."""
+        """Return the oldest record that is not being sent yet, or None; `untake` gives it back."""
         if self._taken == len(self._items):
             return None
         item = self._items[self._taken]
@@ -115,16 +119,16 @@ class Spool:
         return item
 
     def untake(self) -> None:
-        """The record that was taken last could not be sent."""
+        """Give back the record that was taken last: it could not be sent."""
         self._taken -= 1
 
     def delivered(self, item: Item) -> None:
-        """The log has a record."""
+        """Take note that the log has acknowledged a record."""
         item.delivered = True
         self._waiting -= 1
 
     def tidy(self, now_s: float) -> None:
-        """Forget what was delivered; bring what has waited to disk."""
+        """Forget the delivered records, and write those that have waited for `SPILL_S` to disk."""
         self.owner.check()
         self._forget()
         if now_s < self._retry_s:
@@ -141,11 +145,11 @@ class Spool:
             self.spill(now_s)
 
     def spill(self, now_s: float) -> None:
-        """Bring all that waits to disk."""
+        """Write all waiting records to disk."""
         self._write([item for item in self._items if not item.delivered and not item.written], now_s)
 
     def keep(self, now_s: float) -> int:
-        """Leave what waits to the next start; return how many records could not be, and are given up."""
+        """Leave the waiting records on disk for the next start; return how many are lost because the disk failed."""
         self._forget()
         if self._items:
             self.spill(now_s)
@@ -156,7 +160,7 @@ class Spool:
         return lost
 
     def close(self) -> None:
-        """Let go of the file, which stays if anything is in it, and of its directory."""
+        """Release the file, which stays if it holds records, and its directory."""
         self._close_file()
         self.owner.close()
 
@@ -207,7 +211,7 @@ class Spool:
             self._recovered()
 
     def _open(self) -> BinaryIO:
-        """Open the file for more behind its whole records."""
+        """Open the file for appending behind its whole records."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = self.path.open("ab", buffering=0)
         try:
@@ -221,7 +225,7 @@ class Spool:
 
     def _append(self, file: BinaryIO, record: bytes) -> None:
         left = memoryview(record)
-        while left:  # a disk that is almost full takes a part
+        while left:  # a disk that is almost full may take only a part
             left = left[file.write(left) :]
         self._file_bytes += len(record)
 
@@ -256,7 +260,7 @@ class Spool:
         self.fault = ""
 
     def _load(self, now_s: float) -> None:
-        """Take in what the file holds; while it cannot be read it is left as it is, and tried again."""
+        """Load the records of the file; if it cannot be read now, leave it as it is and try again later."""
         try:
             found = self._read()
         except OSError as error:
@@ -271,12 +275,12 @@ class Spool:
             self._logger.info("records of an earlier run wait to be sent", records=len(found), path=str(self.path))
 
     def _read(self) -> list[tuple[int, bytes]]:
-        """Return what the file holds; what stands behind a damaged place, as after a power cut, is given up."""
+        """Return the records of the file; those behind a damaged place, as after a power cut, are given up."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
             return []
-        if _MAGIC.startswith(content):  # a full disk took no more
+        if _MAGIC.startswith(content):  # a full disk took only this much
             return []
         if not content.startswith(_MAGIC):
             raise SourceError(f"{self.path}: found {content[:20]!r}, expected a spool of version 1")

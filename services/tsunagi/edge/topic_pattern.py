@@ -5,23 +5,27 @@ from __future__ import annotations
 from tsunagi.edge.source import SourceError
 
 SENSOR = "{sensor}"
+"""In a pattern, stands for the level of the topic that names the sensor."""
 EDGE = "{edge}"
+"""In a pattern, stands for the name of the edge."""
 _WHERE = "[source.mqtt] topic"
+"""The setting that errors name."""
 
 
 class TopicPattern:
-    """A pattern, checked.
+    """A topic pattern that has been checked.
 
     Args:
-        pattern: levels between slashes. `{sensor}` is a whole level, once; `{edge}` may be part of one; `+` is any
-            level, `#` at the end any number of them. Without `{sensor}` the payload must name the sensor.
-        edge: the name that stands for `{edge}`.
+        pattern: levels between slashes. `{sensor}` must be a whole level and may stand once; `{edge}` may be part of a
+            level; `+` stands for any one level, `#` at the end for any number of levels. Without `{sensor}` the payload
+            must name the sensor.
+        edge: the name that replaces `{edge}`.
 
     Attributes:
-        subscription: the filter to subscribe to.
+        subscription: the MQTT filter to subscribe to.
 
     Raises:
-        SourceError: the pattern is none.
+        SourceError: the pattern is malformed.
     """
 
     def __init__(self, pattern: str, edge: str) -> None:
@@ -47,7 +51,7 @@ class TopicPattern:
         self.subscription = "/".join("+" if level == SENSOR else level for level in self._levels)
 
     def sensor(self, topic: str) -> str | None:
-        """Return the sensor that a topic names; None = the pattern has no `{sensor}`, or it is not that topic's."""
+        """Return the sensor that a topic names; None if the pattern has no `{sensor}`, or the topic no such level."""
         if self._sensor_at is None:
             return None
         levels = topic.split("/")

@@ -1,7 +1,8 @@
 """Sliding windows over the readings of one edge, by event time; no clock and no I/O.
 
-Step k is the window (k x slide - window, k x slide]. Every window is computed afresh from the readings it contains,
-never by adding and subtracting at its ends: sums cannot drift, and readings may come in any order before a step closes.
+Step k is the window (k x slide - window, k x slide]. Each window is computed afresh from the readings it contains,
+never by adding and subtracting at its ends: so sums cannot drift, and readings may come in any order before a step
+closes.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ from tsunagi.runtime.settings import MICROSECONDS, Steps
 Places = npt.NDArray[np.intp]
 
 LATE = "reading-late"
+"""Reason of a dead letter: each window that the reading belongs to has been closed."""
 EARLY = "before-first-window"
+"""Reason of a count: the reading is older than the first whole window."""
 NOT_A_NUMBER = "not-a-number"
+"""Reason of a dead letter: the reading is NaN or infinite."""
 OUT_OF_RANGE = "out-of-range"
-"""Why a reading goes into no window: those that it belongs to are closed; it is older than the first one; it is NaN or
-infinite; it lies outside the range that the sensors table gives its sensor."""
+"""Reason of a dead letter: the reading lies outside the range that the sensors table gives its sensor."""
 
 _NEVER_US = np.iinfo(np.int64).min // 2
+"""An event time earlier than any other, in microseconds. Differences to it do not overflow an int64."""
 _FIRST_CAPACITY = 4096
+"""Readings that the arrays have room for at first; they double when they are full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A reading that no window takes.
+    """A reading that goes into no window.
 
     Attributes:
         reason: `LATE`, `NOT_A_NUMBER` or `OUT_OF_RANGE`.
@@ -45,13 +50,13 @@ class Rejected:
 
 
 class Closed(NamedTuple):
-    """What is known of one step.
+    """The result of one step.
 
     Attributes:
-        sensors: uint32[m], ids, ascending; a sensor without a value is not among them.
-        places: intp[m], the same sensors by their place among the edge's.
-        values: float64[m], aggregates, or the last reading where `counts` is 0.
-        counts: uint32[m], readings in the window.
+        sensors: uint32[m], ids of the sensors that have a value, ascending.
+        places: intp[m], the same sensors, each by its place among the edge's sensors.
+        values: float64[m], aggregates of the readings, or the last reading held over where `counts` is 0.
+        counts: uint32[m], number of readings in the window.
     """
 
     step: int
@@ -62,14 +67,14 @@ class Closed(NamedTuple):
 
 
 class Limits:
-    """What values the sensors can have, by their table."""
+    """The range of values that each sensor may have, from the sensors table."""
 
     def __init__(self, sensors: tuple[Sensor, ...]) -> None:
         self._minimum = np.nan_to_num(np.array([sensor.minimum for sensor in sensors]), nan=-np.inf)
         self._maximum = np.nan_to_num(np.array([sensor.maximum for sensor in sensors]), nan=np.inf)
 
     def judge(self, time_us: int, places: Places, values: Floats) -> tuple[Places, Floats, list[Rejected]]:
-        """Return the readings that can be, and those that cannot."""
+        """Return the readings that are within their range, and those that are not or are no finite numbers."""
         good = (values >= self._minimum[places]) & (values <= self._maximum[places]) & np.isfinite(values)
         if good.all():
             return places, values, []
@@ -81,7 +86,7 @@ class Limits:
 
 
 def reject(reason: str, time_us: int, places: Places, values: Floats) -> list[Rejected]:
-    """Return readings of one event time as rejected."""
+    """Return readings of one event time as `Rejected`, all for the same reason."""
     pairs = zip(places.tolist(), values.tolist(), strict=True)
     return [Rejected(reason, place, time_us, value) for place, value in pairs]
 
@@ -99,12 +104,13 @@ class SlidingWindows:
         self._window_us = steps.window_us
         self._aggregate = steps.aggregate
         self._ids: Sensors = np.array([sensor.id for sensor in sensors], dtype=np.uint32)
-        self._max_age_us = np.array([sensor.max_age_s for sensor in sensors]) * MICROSECONDS  # NaN: never held
+        # NaN: a value is not held over
+        self._max_age_us = np.array([sensor.max_age_s for sensor in sensors]) * MICROSECONDS
         self._holds = bool(np.isfinite(self._max_age_us).any())
         self._limits = Limits(sensors)
         self._last_us: npt.NDArray[np.int64] = np.full(len(sensors), _NEVER_US, dtype=np.int64)
         self._last: Floats = np.full(len(sensors), np.nan)
-        # Readings whose windows are open, in order of arrival.
+        # Readings that open windows contain, in order of arrival.
         self._times: npt.NDArray[np.int64] = np.empty(_FIRST_CAPACITY, dtype=np.int64)
         self._places: Places = np.empty(_FIRST_CAPACITY, dtype=np.intp)
         self._values: Floats = np.empty(_FIRST_CAPACITY)
@@ -113,19 +119,19 @@ class SlidingWindows:
         self.next_step: int | None = None
 
     def end_us(self, step: int) -> int:
-        """Return the event time at which a step's window ends, and which it contains."""
+        """Return the event time at which a step's window ends; the window contains it."""
         return step * self._slide_us
 
     def begin_us(self, step: int) -> int:
-        """Return the event time at which a step's window begins, and which it does not contain."""
+        """Return the event time at which a step's window begins; the window does not contain it."""
         return step * self._slide_us - self._window_us
 
     def observe_from(self, time_us: int, *, not_before: int | None = None) -> None:
-        """Declare that every reading after `time_us` will be added; the next step is the first window whole from there.
+        """Declare that each reading after `time_us` will be added; the next step is the first window whole from there.
 
         Args:
-            time_us: event time, exclusive.
-            not_before: no step below this one, whatever is whole.
+            time_us: event time in microseconds; a reading of this very time may be missing.
+            not_before: the next step is not below this one, even if an earlier window is whole.
         """
         step = -((-time_us - self._window_us) // self._slide_us)
         for bound in (self.next_step, not_before):
@@ -136,11 +142,11 @@ class SlidingWindows:
         """Add readings of one event time.
 
         Args:
-            places: intp[m], the sensors' places.
-            values: float64[m].
+            places: intp[m], the sensors, each by its place among the edge's sensors.
+            values: float64[m], their readings.
 
         Returns:
-            The readings that were not taken.
+            The readings that were rejected.
         """
         if time_us <= self._closed_us:
             return reject(LATE, time_us, places, values)
@@ -155,16 +161,16 @@ class SlidingWindows:
         return rejected
 
     def precedes(self, time_us: int) -> bool:
-        """Return whether a reading of that time is in no window: it came before the first that is whole."""
+        """Return whether a reading of that time came before the first whole window, and so is in no window."""
         if self.next_step is None:
             return False
         return self._closed_us < time_us <= self.begin_us(self.next_step)
 
     def close(self, step: int) -> Closed:
-        """Close a step: no reading up to its end is taken from now on.
+        """Close a step: readings up to its end are not taken from now on.
 
         Raises:
-            ValueError: the step is below `next_step`: closed before, or its window is not whole.
+            ValueError: the step is below `next_step`: it was closed before, or its window is not whole.
         """
         if self.next_step is None or step < self.next_step:
             raise ValueError(f"step {step} cannot be closed, the next is {self.next_step}")
@@ -189,7 +195,7 @@ class SlidingWindows:
     def _combine(
         self, times: npt.NDArray[np.int64], places: Places, values: Floats, counts: npt.NDArray[np.intp]
     ) -> Floats:
-        """Return the aggregate of each sensor, float64[n]; meaningless where it has no reading."""
+        """Return the aggregate of each sensor, float64[n]; it means nothing for a sensor without a reading."""
         results: Floats = np.zeros(len(self._ids))
         match self._aggregate:
             case "mean" | "sum":
@@ -204,11 +210,11 @@ class SlidingWindows:
                 np.maximum.at(results, places, values)
             case "last":
                 order = np.argsort(times, kind="stable")
-                results[places[order]] = values[order]  # of several assignments to a place the last one stays
+                results[places[order]] = values[order]  # of several readings of a sensor the last assignment stays
         return results
 
     def _remember(self, times: npt.NDArray[np.int64], places: Places, values: Floats, end_us: int) -> None:
-        """Keep each sensor's latest reading up to `end_us`; later ones must not be seen by this step."""
+        """Keep each sensor's latest reading up to `end_us`; this step must not see later ones."""
         known = np.flatnonzero(times <= end_us)
         order = known[np.argsort(times[known], kind="stable")]
         order = order[times[order] >= self._last_us[places[order]]]

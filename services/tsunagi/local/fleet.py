@@ -1,4 +1,4 @@
-"""What the nodes say of themselves: heartbeats and acknowledgements, followed as they come."""
+"""Follows what the nodes say about themselves: heartbeats and acknowledgements."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from tsunagi.runtime.log import ACKS, HEARTBEATS, Log, Position
 from tsunagi.runtime.messages import Ack, Heartbeat, SlotBeat
 
 FRESH_S = 2.0
-"""A node whose last heartbeat is older counts as gone here (the detectors of the slots are stricter)."""
+"""A node counts as gone here once its last heartbeat is older than this, in seconds. Slots decide by stricter rules."""
 
 _BACK = 400
+"""Heartbeats before the end of the topic that are read at the start: the last ones of each node are among them."""
 _READ_RECORDS = 2000
+"""Most records that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +28,16 @@ class Beat:
     appended_us: int
 
     def age_s(self, now_us: int) -> float:
-        """Return how long ago that was."""
+        """Return how long ago the log appended it, in seconds."""
         return (now_us - self.appended_us) / 1e6
 
 
 class Fleet:
-    """A reader of `heartbeats` and `acks`; `update` takes in what came.
+    """A reader of `heartbeats` and `acks`; `update` reads what is new.
 
     Attributes:
-        beats: by node.
-        acks: by (slot, level, node).
+        beats: the last heartbeat of each node.
+        acks: the last acknowledgement of each (slot, level, node).
     """
 
     def __init__(self, log: Log) -> None:
@@ -51,11 +53,11 @@ class Fleet:
 
     @property
     def caught_up(self) -> bool:
-        """All heartbeats have been taken in that were there at the start."""
+        """Whether all heartbeats have been read that stood in the log at the start."""
         return self._next >= self._end
 
     def update(self, timeout_s: float = 0.0) -> None:
-        """Take in what is there; wait up to `timeout_s` for the first of it."""
+        """Read what is new; wait up to `timeout_s` seconds for the first record."""
         records = self._reader.read(_READ_RECORDS, timeout_s)
         while records:
             for record in records:
@@ -70,7 +72,7 @@ class Fleet:
                         if not forgery(record, ack):
                             self._on_ack(ack)
                 except UnusableError:
-                    continue  # the services count and report it
+                    continue  # the services count and report such records
             records = self._reader.read(_READ_RECORDS, 0.0)
 
     def _on_ack(self, ack: Ack) -> None:
@@ -81,7 +83,7 @@ class Fleet:
             self.acks[key] = ack
 
     def fresh(self, role: str | None = None) -> dict[str, Heartbeat]:
-        """Return the last heartbeats of the nodes that live, by node."""
+        """Return the last heartbeat of each living node, or of those with one role."""
         now_us = time.time_ns() // 1000
         return {
             node: beat.message
@@ -90,7 +92,7 @@ class Fleet:
         }
 
     def of_slot(self, slot: int, role: str) -> tuple[str, SlotBeat] | None:
-        """Return the living node that has this role (primary | standby | ...) of a slot, of the latest epoch."""
+        """Return the living node with this role (primary | standby | ...) of a slot in the latest epoch, or None."""
         found = [
             (part.epoch, node, part)
             for node, beat in self.fresh("worker").items()
@@ -103,7 +105,7 @@ class Fleet:
         return node, part
 
     def standby_ready(self, slot: int, other_than: str = "") -> str:
-        """Return the node that could take the slot over now; "" = none."""
+        """Return a node that could take the slot over now; "" if there is none."""
         for node, beat in self.fresh("worker").items():
             if node != other_than and any(
                 part.slot == slot and part.role == "standby" and part.ready for part in beat.slots
@@ -112,10 +114,10 @@ class Fleet:
         return ""
 
     def acked(self, slot: int, node: str) -> int:
-        """Return the node's last Level-0-Ack of a slot (exclusive offset); -1 = none."""
+        """Return the offset of the node's last Level-0-Ack of a slot (exclusive); -1 if there is none."""
         ack = self.acks.get((slot, "level0", node))
         return -1 if ack is None else ack.level0.offset
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Release the reader."""
         self._reader.close()

@@ -1,4 +1,4 @@
-"""`tsunagi recovery set`: another eps, delta or number of helpers, while the slots run."""
+"""`tsunagi recovery set`: changes eps, delta or the number of helpers while the slots run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tsunagi.worker.recovery_target import merged
 
 
 class RecoveryTargetError(ValueError):
-    """What is asked for cannot be."""
+    """A value that is asked for is impossible."""
 
 
 def ask(settings: Settings, fields: dict[str, Any], tell: Callable[[str], None]) -> None:
-    """Write to `plan` what the recovery is to aim at; a field that is not given is as the settings say.
+    """Write the target of the recovery to `plan`; a field that is not given is as the settings say.
 
     Args:
-        fields: of `RecoveryTarget`; empty = all as the settings say again.
+        fields: fields of `RecoveryTarget`; if empty, all are again as the settings say.
 
     Raises:
-        RecoveryTargetError: a value that cannot be.
-        LogError: the broker does not take it.
+        RecoveryTargetError: a value is impossible.
+        LogError: the broker does not take the record.
     """
     try:
         aimed = merged(settings.recovery, fields)

@@ -1,4 +1,4 @@
-"""`tsunagi results`: ordered results on standard output, as a table, JSON lines or CSV."""
+"""`tsunagi results`: writes ordered results to standard output, as a table, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def print_results(
     merged: bool = False,
     output: TextIO = sys.stdout,
 ) -> None:
-    """Print results until their present end, or until interrupted if `follow`.
+    """Print results up to their present end, or until interrupted if `follow`.
 
     Args:
         form: table | json | csv.
-        groups: only these; empty = all.
-        merged: all groups as one stream in the order of time.
+        groups: print only these groups; empty means all.
+        merged: whether all groups are printed as one stream in time order.
 
     Raises:
-        LogError: the log does not answer or has no results topic.
+        LogError: the log does not answer, or has no topic of results.
     """
     write = _writer(form, output)
     table = read_sensors(settings.sensors)
@@ -51,7 +51,7 @@ def print_results(
                 if follow:
                     output.flush()
             output.flush()
-        except BrokenPipeError:  # `tsunagi results | head`
+        except BrokenPipeError:  # as in `tsunagi results | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if results.unreadable_count:
             sys.stderr.write(f"tsunagi: {results.unreadable_count} records of `{results.topic}` could not be read\n")

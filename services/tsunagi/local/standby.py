@@ -1,4 +1,4 @@
-"""`tsunagi standby`: another batch size, policy or limit for slots' secondaries, while they run."""
+"""`tsunagi standby`: changes the batch size, the policy or the limit of slots' secondaries while they run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tsunagi.system.topics import quiet_log
 
 
 class TargetError(ValueError):
-    """What is asked for cannot be."""
+    """A value that is asked for is impossible."""
 
 
 def ask(settings: Settings, slots: Sequence[int], fields: dict[str, Any], tell: Callable[[str], None]) -> None:
-    """Write to `plan` what the slots' secondaries are to aim at; a field that is not given is as the settings say.
+    """Write the targets of slots' secondaries to `plan`; a field that is not given is as the settings say.
 
     Args:
-        slots: empty = all.
-        fields: of `Target`; empty = all as the settings say again.
+        slots: the slots to change; empty means all.
+        fields: fields of `Target`; if empty, all are again as the settings say.
 
     Raises:
-        TargetError: a slot or value that cannot be.
-        LogError: the broker does not take it.
+        TargetError: a slot or a value is impossible.
+        LogError: the broker does not take the record.
     """
     count = quiet_log(settings, "standby").with_slots(settings).slots.count
     for slot in slots:

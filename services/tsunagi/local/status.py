@@ -1,4 +1,4 @@
-"""`tsunagi status`: what the log says of slots, nodes and results, in a table or as JSON."""
+"""`tsunagi status`: shows what the log says about slots, nodes and results, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tsunagi.system import processes
 from tsunagi.system.topics import tool_log
 
 _LISTEN_S = 0.6
+"""After the old heartbeats have been read, new ones are read for this many seconds, so that each living node is
+heard."""
 _CONNECT_S = 15.0
+"""Longest wait for the first records, in seconds: a new client may need seconds to connect on a busy machine."""
 _SLOTS = {
     "slots": ("slot", "owner", "epoch", "offset", "lag", "step"),
     "secondaries": ("slot", "secondary", "behind", "B", "Spark"),
@@ -31,14 +34,14 @@ _LEFT = frozenset({"owner", "secondary", "node", "role", "process", "slots"})
 
 
 def read_status(settings: Settings) -> dict[str, Any]:
-    """Ask the log and the pid files.
+    """Return the state of the system, from the log and the pid files.
 
     Returns:
         {"broker", "slots": [...], "spark": {...}, "nodes": [...], "processes": [...], "results": {...}}, as `--json`
         prints it.
 
     Raises:
-        LogError: the broker does not answer, or has no topics of ours.
+        LogError: the broker does not answer, or has no topics of this system.
     """
     log = tool_log(settings, "status")
     if log.partitions(TUPLES) == 0:
@@ -48,7 +51,8 @@ def read_status(settings: Settings) -> dict[str, Any]:
     fleet = Fleet(log)
     reader = log.reader()
     try:
-        # The first records of a fresh client may take seconds; then so long that everybody who lives has spoken.
+        # The first records of a new client may take seconds; after them the command listens until each living node
+        # has spoken.
         deadline = time.monotonic() + _CONNECT_S
         while not fleet.caught_up and time.monotonic() < deadline:
             fleet.update(0.1)
@@ -103,7 +107,7 @@ def _slot(slot: int, fleet: Fleet, ends: Mapping[tuple[str, int], int]) -> dict[
 
 
 def _spark(fleet: Fleet, settings: Settings) -> dict[str, Any]:
-    """Return what the job's last heartbeat says of its batches; {} = there is none, or it has had no batch."""
+    """Return what the job's last heartbeat says about its batches; {} if there was no heartbeat or no batch."""
     beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
     if not beats or not beats[0].order:
         return {}

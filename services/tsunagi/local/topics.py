@@ -1,4 +1,4 @@
-"""Topics, users and rights as `tsunagi up` and `tsunagi topics` make them."""
+"""Makes topics, users and rights, for `tsunagi up` and `tsunagi topics`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tsunagi.scaler.placing import sized
 from tsunagi.system.topics import quiet_log, wait_for_range
 
 _LEADER_S = 20.0
-"""So long all partitions of topics that were just made may take together until each has a leader."""
+"""Longest wait, in seconds, until each partition of new topics has a leader; it is one wait for all of them."""
 
 
 def make_topics(settings: Settings) -> None:
     """Make or check the topics, and wait until every partition answers: a new one has no leader for a moment.
 
     Raises:
-        LogError: see `KafkaLog.ensure_topics`; or a partition did not answer.
+        LogError: a topic is not as expected (see `KafkaLog.ensure_topics`), or a partition did not answer.
     """
     source = quiet_log(settings, "up")
     if settings.slots.grow and not source.slots_made():
@@ -45,12 +45,12 @@ def make_rights(settings: Settings, tell: Callable[[str], None], *, acls: bool, 
     """Make the users of the broker and their rights; the edges are those of the sensors table.
 
     Args:
-        users: directory with a file password-USER for each user to be made or changed.
+        users: directory with a file password-USER for each user that is to be made or changed; None makes none.
 
     Raises:
         BrokerError: a password cannot be read.
         ConfigError: an edge has another user's name.
-        LogError: the broker refuses.
+        LogError: the broker refuses the change.
     """
     if not acls and users is None:
         return

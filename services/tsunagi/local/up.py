@@ -28,27 +28,34 @@ from tsunagi.system.processes import Process, ProcessError
 from tsunagi.system.topics import quiet_log, tool_log
 
 READY_S = 90.0
-"""Services that have not said within this time, seconds, that they are ready are given up."""
+"""Longest wait until all services say that they are ready, in seconds; after it `up` fails."""
 READY_S_A_MB = 1.0
-"""Each megabyte of the recovery model's file gives workers so much longer to be ready: their filters are made of it."""
+"""Workers get this many seconds more to be ready for each megabyte of the recovery model's file, from which they make
+their filters."""
 CONSUMING_S = 30.0
-"""Spark's first batch is waited for so long, seconds."""
+"""Longest wait for Spark's first batch, in seconds."""
 SHIPPED_SPEED = 600
-"""The shipped readings are ten minutes apart; so fast, they come every second, as [steps] interval_s has it."""
+"""Speed of the replay of the shipped readings, which are ten minutes apart: at 600 they come every second, as the
+default of [steps] interval_s expects."""
 
 SPEED_VARIABLE = "TSUNAGI_SOURCE__SPEED"
+"""Environment variable by which `up` sets the speed of the edges' replay."""
 LOCAL = ("127.0.0.1", "localhost")
-# Who is stopped first; the scaler before the workers, or it would replace them.
+"""Hosts of [kafka] servers for which `up` starts a broker of its own."""
 _ORDER = ("edge", "spark", "scaler", "worker")
+"""Order in which services are stopped. The scaler is stopped before the workers, or it would replace them."""
 _POLL_S = 0.2
+"""Time between two looks at heartbeats while `up` waits, in seconds."""
 _NEARLY_RECORDS = 20
-_NAMED = 10  # files that are told by name
+"""Spark has caught up once it has acknowledged all but this many outputs of each slot; more come while it works."""
+_NAMED = 10
+"""Most files that a message names; of more it gives the number."""
 
 Tell = Callable[[str], None]
 
 
 class Stopped(NamedTuple):
-    """What became of the processes: who ended, who of them had to be killed, and who was not seen to end, in words."""
+    """Says of the processes who ended, who of them had to be killed, and who did not end, each as a text."""
 
     ended: list[str]
     killed: list[str]
@@ -59,8 +66,8 @@ class System:
     """The services of one configuration on this machine.
 
     Args:
-        config: the file that the services read; None = as this process.
-        tell: is called with a line for each thing that is done.
+        config: the configuration file that the services read; None means the one that this process reads.
+        tell: called with one line for each thing that is done.
     """
 
     def __init__(self, settings: Settings, config: Path | None, tell: Tell) -> None:
@@ -72,11 +79,12 @@ class System:
     # ---- starting
 
     def start_broker(self) -> bool:
-        """Start the local broker if one is meant and nobody answers there; return whether it was started.
+        """Start the local broker if the settings mean one and none answers; return whether it was started.
 
         Raises:
-            BrokerError: it cannot be started.
-            ProcessError: the configured broker is not local, and does not answer; or there can be no state directory.
+            BrokerError: the broker cannot be started.
+            ProcessError: the configured broker is on another machine and does not answer, or the state directory cannot
+                be made.
         """
         try:
             mark(self.settings.state)
@@ -99,14 +107,14 @@ class System:
         return True
 
     def make_topics(self, *, join: bool = False) -> None:
-        """Make or check the topics of this system, which is not to be started on another's.
+        """Make or check the topics; a log that belongs to another system is refused.
 
         Args:
-            join: see `tsunagi.system.identity.admit`.
+            join: as in `tsunagi.system.identity.admit`.
 
         Raises:
             ConfigError: the log is of another system.
-            LogError: see `KafkaLog.ensure_topics`.
+            LogError: a topic is not as expected (see `KafkaLog.ensure_topics`).
         """
         admit(self.settings, join=join)
         make_topics(self.settings)
@@ -115,7 +123,7 @@ class System:
         self.tell("topics: there")
 
     def start_workers(self) -> list[str]:
-        """Start scaler, workers and Spark; those that run already stay. Return their names."""
+        """Start scaler, workers and Spark, except for those that run; return their names."""
         self._start("scaler", "scaler", ["scaler", "run"])
         names = worker_names(self.settings)
         for name in names:
@@ -125,7 +133,7 @@ class System:
         return ["scaler", *names, "spark"]
 
     def start_edges(self, edges: Iterable[str] | None = None) -> list[str]:
-        """Start the edges of the sensors table, or those given; return their names."""
+        """Start the edges of the sensors table, or the given ones; return their names."""
         names = list(read_sensors(self.settings.sensors).edges if edges is None else edges)
         variables = {}
         if self.config is None and self.settings.source == Source():
@@ -150,11 +158,11 @@ class System:
         if processes.pid_file(self.settings.state, node) in processes.unreadable(self.settings.state):
             file = processes.pid_file(self.settings.state, node)
             raise ProcessError(
-                f"{file}: damaged, or of another version, so whether {node} runs is not known; "
+                f"{file}: damaged, or of another version, so it is not known whether {node} runs; "
                 "end it by hand and delete the file"
             )
         if running is not None:
-            processes.kill(running)  # what is left of its session: a dead Spark driver's JVM
+            processes.kill(running)  # what is left of its session, such as a dead Spark driver's JVM
         process = processes.start(self.settings, self.config, node, role, arguments, variables)
         self.started.append(process)
         self.tell(f"{node}: started (pid {process.pid})")
@@ -164,10 +172,11 @@ class System:
     def wait_ready(self, nodes: Iterable[str], timeout_s: float = READY_S) -> None:
         """Wait until every slot has an owner and a ready secondary, and every node says that it is ready.
 
-        A large recovery model gives them more time than `timeout_s`.
+        With a large recovery model the wait is longer than `timeout_s`.
 
         Raises:
-            ProcessError: a process died (with the end of its log), or it took too long (with what is missing).
+            ProcessError: a process died (the message has the end of its log), or time ran out (it says what is
+                missing).
         """
         fleet = Fleet(tool_log(self.settings, "up"))
         model = self.settings.recovery.model
@@ -188,12 +197,12 @@ class System:
             fleet.close()
 
     def wait_consuming(self, timeout_s: float = CONSUMING_S) -> bool:
-        """Wait until Spark has acknowledged nearly all that slots have written; return whether it has.
+        """Wait until Spark has acknowledged nearly all outputs of the slots; return whether it has.
 
-        Its first batch takes several times as long as the later ones (a cold JVM).
+        Its first batch takes several times as long as later ones, because the JVM is cold.
         """
         if self.settings.query.mode == "tuples":
-            return True  # no part of Spark's
+            return True  # Spark takes no part in such a query
         source = tool_log(self.settings, "up")
         fleet, reader = Fleet(source), source.reader()
         deadline = time.monotonic() + timeout_s
@@ -212,7 +221,7 @@ class System:
         return False
 
     def missing(self, fleet: Fleet, nodes: Iterable[str]) -> str:
-        """Return what the system still lacks; "" = nothing."""
+        """Return what the system still lacks, for people; "" if nothing."""
         alive = fleet.fresh()
         for node in nodes:
             beat = alive.get(node)
@@ -233,7 +242,7 @@ class System:
         return ""
 
     def check_alive(self, nodes: Iterable[str]) -> None:
-        """Raise a ProcessError with the end of its log if one of the nodes' processes has died."""
+        """Raise a `ProcessError` with the end of its log if the process of one of the nodes has died."""
         for node in nodes:
             process = processes.find(self.settings.state, node)
             if process is None or not processes.alive(process):
@@ -242,10 +251,10 @@ class System:
     # ---- stopping
 
     def stop(self, *, broker: bool = True) -> Stopped:
-        """Stop everything that pid files name, in order, the broker last; whoever was not seen to end keeps his file.
+        """Stop all processes that pid files name, the broker last; a process that does not end keeps its file.
 
         Raises:
-            BrokerError: the broker was not seen to end.
+            BrokerError: the broker did not end.
         """
         state = self.settings.state
         ended, killed, left = [], [], []
@@ -279,7 +288,7 @@ class System:
 
 
 def local_broker(settings: Settings) -> Broker | None:
-    """Return the broker that this configuration would run here; None = its servers are elsewhere."""
+    """Return the broker that this configuration runs on this machine; None if its servers are elsewhere."""
     host, _, port = settings.kafka.servers.partition(":")
     if host not in LOCAL or not port.isdigit():
         return None
@@ -287,7 +296,7 @@ def local_broker(settings: Settings) -> Broker | None:
 
 
 def unanswered(settings: Settings, timeout_s: float = 2.0) -> str:
-    """Return why no broker answers at the configured servers; "" = one does."""
+    """Return why no broker answers at the configured servers; "" if one does."""
     cause = Cause()
     options = client_options(settings.kafka) | dict(settings.kafka.options) | {"log_level": 0, "error_cb": cause}
     admin = make_client(AdminClient, options)
@@ -299,14 +308,14 @@ def unanswered(settings: Settings, timeout_s: float = 2.0) -> str:
 
 
 def worker_names(settings: Settings) -> list[str]:
-    """Return gw-1.. (one a slot) and sec-1.. (the rest of `[scaler] workers`, at least slots + 2 in all)."""
+    """Return gw-1.. (one for each slot) and sec-1.. (the rest of `[scaler] workers`, which is at least slots + 2)."""
     slots = settings.slots.count
     workers = max(settings.scaler.workers, slots + 2)
     return [f"gw-{i + 1}" for i in range(slots)] + [f"sec-{i + 1}" for i in range(workers - slots)]
 
 
 def unready(host: str, port: int) -> str:
-    """Ask a service's /readyz; return why it is not ready, "" = it is."""
+    """Ask a service's /readyz; return why the service is not ready, or "" if it is."""
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/readyz", timeout=2.0) as answer:
             answer.read()
@@ -318,7 +327,7 @@ def unready(host: str, port: int) -> str:
 
 
 def died(state: Path, node: str) -> str:
-    """Say that a node has died, with the last lines of its log in readable form."""
+    """Return a text that says that a node has died, with the last lines of its log in readable form."""
     lines = [f"{node} has died; the end of {processes.log_file(state, node)}:"]
     lines += [f"  {_readable(line)}" for line in processes.tail(state, node, 8)]
     return "\n".join(lines)
@@ -336,10 +345,10 @@ def _readable(line: str) -> str:
 
 
 def wipe(settings: Settings, tell: Tell) -> None:
-    """Remove what a stopped system left behind where Tsunagi made the directory; tell what goes and what stays.
+    """Remove the files of a stopped system from directories that Tsunagi made; tell what is removed and what stays.
 
     Raises:
-        ProcessError: something cannot be removed.
+        ProcessError: a file cannot be removed.
     """
     names: dict[Path, tuple[str, ...]] = {}
     for path, written in ((settings.spark.checkpoint, CHECKPOINT), (settings.state, STATE)):

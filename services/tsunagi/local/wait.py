@@ -1,4 +1,4 @@
-"""`tsunagi wait`: until a new ordered result has come out; for scripts, and for `make up`."""
+"""`tsunagi wait`: waits until a new ordered result comes out, for scripts and for `make up`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tsunagi.runtime.settings import Settings
 from tsunagi.system.topics import tool_log
 
 AGAIN_S = 1.0
+"""Pause before a log that did not answer is asked again, in seconds."""
 
 
 class NoResultError(RuntimeError):
@@ -21,13 +22,13 @@ class NoResultError(RuntimeError):
 
 
 def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], None]) -> None:
-    """Return once a block of results was appended after this call.
+    """Return once a block of results has been appended after this call.
 
-    A broker that is starting on a busy machine answers some questions and not others: they are asked again.
+    A broker that is starting on a busy machine may fail to answer some of the questions; those are asked again.
 
     Raises:
-        NoResultError: none was.
-        LogError: the log does not answer at all, has no results topic, or did not answer to the end.
+        NoResultError: no block was appended within `timeout_s` seconds.
+        LogError: the log never answers, or has no topic of results.
     """
     table = read_sensors(settings.sensors)
     source = tool_log(settings, "wait")

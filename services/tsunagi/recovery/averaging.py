@@ -1,12 +1,12 @@
 """A slot's model while it runs: the average of several, each weighing by how little it errs now.
 
-Which structure is best is not settled by the history that a fit has: it depends on how much has been seen since, on
-what fails together, and on how the data move on. So the best structures of each kind that the fit found go on with
-the data (`refit.FadingMoments`), and living edges fail in the eyes of all of them alike (shadow failures, as in
-`calibration.Shadow`), each time from what the slot's filter believes at that moment. From their errors, which fade,
-follow weights as of an exponentially weighted forecaster (Cesa-Bianchi and Lugosi 2006, chapter 2). What is averaged
-are the models' parameters, so that one model comes out: on short series that is better than the best candidate alone,
-since which one that is cannot be told well. Nothing is drawn at random: the same steps give the same.
+A fit cannot settle from its history which structure is best: that depends on how much has been seen since, on what
+fails together, and on how the data change. So the best structures of each kind that the fit found go on with the data
+(`refit.FadingMoments`). Living edges fail for all of them alike (shadow failures, as in `calibration.Shadow`), each
+time from the state that the slot's filter has at that moment. Their errors, which fade, give weights as of an
+exponentially weighted forecaster (Cesa-Bianchi and Lugosi 2006, chapter 2). The parameters of the models are averaged,
+so that one model results. On short series it is better than the best candidate alone, since nobody can tell well which
+one that is. Nothing is random: the same steps give the same model.
 """
 
 from __future__ import annotations
@@ -30,35 +30,38 @@ from tsunagi.recovery.search import Candidate
 from tsunagi.runtime.columns import Floats
 
 SOFTNESS = 0.03
-"""By how much a candidate's score may be worse for its weight to fall by e, after a fit to `SOFT_STEPS` steps: by 3 %
-more error. The more steps, the better are errors known: it falls with their fourth root."""
+"""A candidate whose score is worse by this (about 3 % more error) weighs less by the factor e, after a fit to
+`SOFT_STEPS` steps. With more steps errors are known better, so the value falls with the fourth root of their number."""
 SOFT_STEPS = 500.0
-"""Steps of a fit at which `SOFTNESS` holds as it stands."""
+"""Number of steps of a fit for which `SOFTNESS` holds as it stands."""
 MEMORY = 1000.0
-"""Steps at most after which an error weighs half: how much is missing changes faster than how sensors move, and a
-candidate that erred before its moments followed the data may be the best since."""
+"""Longest half-life of an error, in steps: how much is missing changes faster than how sensors move, and a candidate
+that erred before its moments had followed the data may be the best one now."""
 LEAST_WEIGHT = 0.02
-"""A candidate that weighs less than this share of the best is left out."""
+"""A candidate whose weight is below this share of the best one's weight is left out."""
 TRIAL_WEIGHT = 0.5
-"""What the fit's trials weigh, as a share of what as many steps of shadow failures do."""
+"""Weight of the fit's trials, as a share of the weight of as many steps of shadow failures."""
 SCORED_SENSORS = 100
-"""Sensors up to which there is a shadow failure at every step; in larger slots at a share of them, for the time."""
+"""In a slot with up to this many sensors there is a shadow failure at every step; in larger slots it is at a share of
+the steps, because it takes time."""
 LARGEST = 100.0
-"""An error past this, in units of scale, says that a model broke, not by how much."""
+"""An error counts as this at most, in units of scale: a larger one says that a model broke, and nothing more by its
+size."""
 
 
 class ModelAverage:
-    """Candidates for a slot's model, their moments, errors and weights.
+    """The candidates for a slot's model, with their moments, errors and weights.
 
     Args:
-        model: made by `estimation.estimate`, or by `best` of another average, which this one then goes on from. Without
-            candidates and moments in it, its own structure is the only one.
-        recovery: the slot's filter; shadow failures begin with its state.
-        edge_of: each sensor's edge.
-        half_life: of a row, and of an error up to `MEMORY`, in steps; None = the number the model was fitted to.
+        model: made by `estimation.estimate`, or by `best` of another average, from which this one then goes on. A model
+            without candidates and moments has its own structure as the only candidate.
+        recovery: the filter of the slot; a shadow failure begins with its state.
+        edge_of: the edge of each sensor.
+        half_life: of a row, and of an error up to `MEMORY`, in steps; None means the number of steps of the model's
+            fit.
 
     Attributes:
-        passed_over: models that could not be made of the moments as they were; the ones before stayed.
+        passed_over: number of models that could not be made from their moments; the earlier ones stayed in use.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class ModelAverage:
         self._filters = [Recovery(each) for each in self._models] if len(self._models) > 1 else []
         self._turn = 0
         self.passed_over = 0
-        # Values that shadow failures see in as many steps as the fit had.
+        # Number of values that shadow failures see in as many steps as the fit had.
         seen = min(self._steps, self._memory) * len(model) / self._turns.edges
         self._scores = Scores(self._candidates, self._turns.edges, TRIAL_WEIGHT * seen)
         self._shadows: list[Recovery] = []
@@ -98,11 +101,11 @@ class ModelAverage:
 
     @property
     def operations(self) -> float:
-        """Multiplications that a step may need, the one that folds rows into the moments."""
+        """Most multiplications that a step may need: at a step that folds rows into the moments."""
         return sum(bank.operations for bank in self._moments.values())
 
     def observe(self, values: Floats, step: int) -> None:
-        """Take in a step that the slot's filter has just taken: float64[n], sensor units; NaN = missing."""
+        """Follow a step that the slot's filter has just taken: float64[n], sensor units; NaN = missing."""
         for (_, profiled), moments in self._moments.items():
             base = self._bases[profiled]
             moments.observe((values - base.mean_at(step)) / base.scale)
@@ -126,9 +129,9 @@ class ModelAverage:
         self._scores.add(self._length, missing + len(known) / len(values), squares, len(known))
 
     def best(self) -> Model:
-        """Return the average of the candidates' models, of the moments as they are now.
+        """Return the average of the candidates' models, made from the moments as they are now.
 
-        It holds what another average needs to go on from here: candidates with their errors, and moments.
+        It holds what another average needs to go on from here: the candidates with their errors, and the moments.
         """
         weights = self.weights()
         self._turn = (self._turn + 1) % len(self._candidates)
@@ -138,7 +141,7 @@ class ModelAverage:
                     self._models[number] = self._made(number)
                 except (ModelError, linalg.LinAlgError):
                     self.passed_over += 1
-        if self._filters:  # those that are scored take turns, for the time
+        if self._filters:  # one filter is made anew at each call, because it takes time
             self._filters[self._turn] = Recovery(self._models[self._turn])
         profiled = [each.profiled for each in self._candidates]
         share = float(weights[profiled].sum())
@@ -155,18 +158,18 @@ class ModelAverage:
         return replace(model, profile=profile, about=about, moments=kept)
 
     def scores(self) -> Floats:
-        """Return each candidate's score with as much missing as lately, float64[candidates]; the lower the better."""
+        """Return the score of each candidate for the share missing lately, float64[candidates]; lower is better."""
         return self._scores.now()
 
     def weights(self) -> Floats:
-        """Return what each candidate weighs, float64[candidates], of sum 1."""
+        """Return the weight of each candidate, float64[candidates]; the sum is 1."""
         scores = self.scores()
         weights = np.exp((scores.min() - scores) / self._softness)
         weights[weights < LEAST_WEIGHT] = 0.0
         return np.asarray(weights / weights.sum())
 
     def candidates(self) -> list[Candidate]:
-        """Return the candidates with their mean squared errors as they are now."""
+        """Return the candidates with their present mean squared errors."""
         means = self._scores.means().tolist()
         return [
             replace(candidate, squares=tuple(one), half=tuple(half), whole=tuple(whole))
@@ -174,7 +177,7 @@ class ModelAverage:
         ]
 
     def _choose(self, seen: npt.NDArray[np.bool_], step: int) -> None:
-        """Begin a failure of the next edge that is alive."""
+        """Begin a shadow failure of the next edge that is alive."""
         turn = self._turns.take(seen)
         self._masked, self._length = turn or (None, SHADOW_STEPS[0])
         rest = max(1.0, len(self._base) / SCORED_SENSORS)
@@ -194,7 +197,7 @@ class ModelAverage:
 
 
 def _averaged(weighted: list[tuple[float, Model]]) -> Model:
-    """Return the model whose mean, F, Q and prior are the weighted means of theirs."""
+    """Return the model whose mean, F, Q and prior are the weighted means of those of the models."""
     if len(weighted) == 1:
         return weighted[0][1]
     models = [model for _, model in weighted]
@@ -208,7 +211,7 @@ def _averaged(weighted: list[tuple[float, Model]]) -> Model:
 
 
 def _candidates(model: Model) -> tuple[list[Candidate], dict[int, Floats]]:
-    """Return a model's candidates that moments are known for, and moments by lag."""
+    """Return the candidates of a model whose moments it keeps, and the moments by lag."""
     profiled = model.profile is not None
     found = [
         candidate
@@ -223,7 +226,7 @@ def _candidates(model: Model) -> tuple[list[Candidate], dict[int, Floats]]:
 
 
 def _whole_profile(model: Model) -> Model:
-    """Return a model with the profile that an average took a share of."""
+    """Return a model with its whole profile, of which an average had taken a share."""
     share = float(model.about.get("profile_share", 1.0))
     if model.profile is None or share in (0.0, 1.0):
         return model
@@ -231,7 +234,7 @@ def _whole_profile(model: Model) -> Model:
 
 
 def _with_profile(moments: Floats, model: Model, lag: int, *, profiled: bool) -> Floats:
-    """Return moments around the profile as they are, or around the mean alone: with what the profile adds."""
+    """Return moments around the profile as they are; for a model without it, add what the profile explains."""
     if profiled or model.profile is None:
         return moments
     now = model.profile - model.profile.mean(axis=0)

@@ -1,8 +1,8 @@
-"""Many small slots at once: the precision form over stacked matrices.
+"""Filters of many small slots at once: the precision form over stacked matrices.
 
-A step of a slot with 50 sensors is too small for its arithmetic to matter: what takes time is calling numpy. Here one
-call does a step of all slots. Each slot has its own model and its own missing set; sets of unlike size are padded with
-independent dummies of variance 1, which change nothing.
+With 50 sensors a step's arithmetic takes hardly any time; the calls of numpy do. Here one call takes a step of all
+slots. Each slot has its own model and its own missing set. Smaller missing sets are padded with independent dummies of
+variance 1, which change nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 
 
 class RecoveryBatch:
-    """Filters of many slots with the same number of sensors, side by side.
+    """The filters of many slots with the same number of sensors.
 
     Args:
-        models: one a slot, all of n sensors, and all in a shape for the precision form (`forms.PRECISION_LIMIT`).
-        eps, delta: as of `filter.Recovery`.
+        models: one for each slot, all with n sensors and a condition number within `forms.PRECISION_LIMIT`.
+        eps, delta: as in `filter.Recovery`.
 
     Raises:
-        ModelError: no model, unlike numbers of sensors, or one that needs the covariance form.
+        ModelError: there is no model, their numbers of sensors differ, or one needs the covariance form.
     """
 
     def __init__(self, models: Sequence[Model], *, eps: float = 1.0, delta: float = 0.9) -> None:
@@ -53,7 +53,7 @@ class RecoveryBatch:
         parts = [choice.form.matrices() for choice in forms if isinstance(choice.form, PrecisionForm)]
         self._prior_precision, self._L, self._G, self._H = (np.stack(part) for part in zip(*parts, strict=True))
         self._slots = np.arange(len(models))[:, None]
-        self._x: Floats | None = None  # float64[S, n]: readings, and posterior means where missing
+        self._x: Floats | None = None  # float64[S, n]: readings; posterior means where missing
         self._missing = np.zeros((len(models), 0), dtype=np.intp)
         self._real = np.zeros((len(models), 0), dtype=bool)
         self._precision = np.zeros((len(models), 0, 0))
@@ -62,17 +62,17 @@ class RecoveryBatch:
         return len(self.models)
 
     def step(self, values: npt.ArrayLike, step: int = 0) -> StepEstimate:
-        """Take in the next step of all slots.
+        """Take the next step of all slots.
 
         Args:
-            values: float64[S, n], sensor units; NaN or infinite = missing.
-            step: its number, for models with a profile.
+            values: float64[S, n], sensor units; NaN or infinite means missing.
+            step: number of the step, for models with a profile.
 
         Returns:
-            the estimates, float64[S, n] each.
+            the estimates, each float64[S, n].
 
         Raises:
-            ValueError: another shape than (slots, sensors).
+            ValueError: the shape is not (slots, sensors).
         """
         given = np.asarray(values, dtype=np.float64)
         if given.shape != self._mean.shape:
@@ -101,7 +101,7 @@ class RecoveryBatch:
     def _advance(
         self, readings: Floats, missing: npt.NDArray[np.intp], real: npt.NDArray[np.bool_]
     ) -> tuple[Floats, Floats]:
-        """Compute the posterior; return its mean, float64[S, n], and variances where missing, float64[S, m]."""
+        """Return the posterior's mean, float64[S, n], and its variances where readings are missing, float64[S, m]."""
         slots = self._slots
         pairs = slots[:, :, None], missing[:, :, None], missing[:, None, :]
         if self._x is None:
@@ -135,19 +135,19 @@ class RecoveryBatch:
         return readings, np.asarray(np.maximum(np.einsum("smm->sm", covariance), 0.0))
 
     def _G_rows(self, last: npt.NDArray[np.intp]) -> Floats:  # noqa: N802 - the literature's symbol
-        """Return G[:, Z]' of each slot, float64[S, m, n]."""
+        """Return G[:, Z]' of each slot, float64[S, m, n]; Z is the missing set of the step before."""
         return np.asarray(self._G.transpose(0, 2, 1)[self._slots, last])
 
 
 def _apply(matrices: Floats, vectors: Floats) -> Floats:
-    """Return each matrix times its vector."""
+    """Return the product of each matrix with its vector."""
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 
 def _padded(missing: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-    """Return the missing places of each row, padded to the longest, and which of them are real.
+    """Return the missing places of each row, padded to the longest, and a mask of those that are not padding.
 
-    The padding are places that are not missing, each once: so nothing is written twice.
+    The padding consists of places that are not missing, each at most once, so nothing is written twice.
     """
     count = missing.sum(axis=1)
     longest = int(count.max())

@@ -1,11 +1,12 @@
-"""Bounds that hold on real data: how wide they must be is measured all the time, on edges that are alive.
+"""Bounds that hold on real data: how wide they must be is measured all the time on edges that are alive.
 
-A *shadow failure* masks a living edge in the model's eyes only: what the filter says of its sensors is compared with
-what they send. The ratio of error to stated standard deviation, collected by group of sensors, tells by which factor
-the standard deviation must be multiplied for a bound of probability delta: its quantile at delta over the Gaussian's
-(split conformal; Vovk, Gammerman, Shafer 2005). Newer ratios weigh more, so that the factor follows the data as they
-drift. Three things that ratios of one group do not share are taken out before and put back after: that a sensor is
-worse than its group, that all of them are worse these days, and what hangs on an estimate's traits (`factors`).
+A *shadow failure* hides a living edge from a copy of the filter; what that copy says about the edge's sensors is
+compared with what they send. The ratios of error to stated standard deviation are collected by group of sensors. The
+factor by which the standard deviation must be multiplied for a bound of probability delta is their quantile at delta,
+divided by the Gaussian's (split conformal; Vovk, Gammerman, Shafer 2005). Newer ratios weigh more, so the factor
+follows the data as they drift. Ratios of one group differ in three ways, which are taken out before the quantile and
+put back after it: a sensor is worse than its group, the whole group is worse at present, and an estimate's traits
+matter (`factors`).
 """
 
 from __future__ import annotations
@@ -25,42 +26,47 @@ from tsunagi.recovery.numbering import numbered
 from tsunagi.runtime.columns import Floats
 
 KEPT = 4000
-"""Ratios kept of a group: for a bound of 0.99, 40 lie beyond it."""
+"""Ratios that are kept for a group: for a bound of probability 0.99, 40 of them lie beyond it."""
 LEAST_BEYOND = 5.0
-"""Ratios that must lie beyond a level, by weight, before its quantile is believed rather than the model's table."""
+"""This weight of ratios must lie beyond a level before their quantile is believed; until then the model's table
+holds."""
 OWN_WEIGHT = 80.0
-"""Ratios of its own that a sensor needs to weigh as much as its group: those of one outage are much alike."""
+"""With this weight of own ratios a sensor's spread counts as much as its group's. It is high because the ratios of one
+outage are much alike."""
 LATELY_WEIGHT = 30.0
-"""Ratios of the last steps that weigh as much as all before."""
+"""With this many ratios the last steps count as much for a group's present spread as all that was before."""
 LATELY_HALF_LIFE = 15.0
-"""Steps after which the last steps' ratios weigh half."""
+"""Half-life of a ratio among those of the last steps, in steps."""
 HALF_LIFE = 1000.0
-"""Steps after which a ratio weighs half."""
+"""Half-life of a ratio, in steps."""
 LARGEST = 20.0
-"""A ratio past this says that the model broke, not by how much."""
+"""A ratio counts as this at most: a larger one says that the model broke, and nothing more by its size."""
 OUTLYING = 9.0
-"""A square counts as this many usual ones at most where spreads are measured: three usual distances. One jump
-would else widen the bounds of its sensor for a thousand steps, and those of its group for tens."""
+"""Where spreads are measured, a squared ratio counts as this many usual ones at most, which is three usual distances.
+Otherwise one jump would widen the bounds of its sensor for a thousand steps, and those of its group for tens of
+steps."""
 SHADOW_STEPS = (10, 3, 30)
-"""Lengths of shadow failures, in steps, in turn."""
+"""Lengths of shadow failures, in steps; each edge has them in this order."""
 SLOPE_EVERY = 10
-"""Steps between two looks at how ratios hang on traits."""
+"""Steps between two fits of how ratios depend on traits."""
 SLOPE_WEIGHT = 300.0
-"""Ratios that a slope needs to weigh as much as that there is none (ridge, in units of each trait's variance)."""
+"""A slope is shrunk towards 0 as by this weight of ratios that show no slope (a ridge, in units of each trait's
+variance)."""
 SLOPE_ROUNDS = 3
-"""Newton's steps a look; the next look goes on from there."""
+"""Newton steps in one such fit; the next fit goes on from there."""
 MARKS = np.array([1.0, 3, 10, 30, 100, 300, 1000, 3000, 10_000])
-"""Ages, in steps, at which outages are counted that lasted so long."""
+"""Ages of outages, in steps: it is counted how many outages lasted to each of them."""
 LEAST_OUTAGES = 1.5
-"""Outages, by weight, that must have reached an age before its factors may be below the table's: two, not long ago.
+"""This weight of outages must have reached an age before its factors may be below the table's: two outages, not long
+ago.
 
-With three, bounds of short histories were far too wide where the table is: the interval score of 240 rows was up to 2.5
-times as great."""
+With a weight of three, bounds from short histories were far too wide where the table's are: the interval score of 240
+rows was up to 2.5 times as great."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """What is known of one group: ratios, newest last, each with its step and its traits' columns."""
+    """The ratios of one group, newest last, each with its step and the columns of its traits; and what they show."""
 
     ratios: Floats = field(default_factory=lambda: np.empty(0))
     steps: Floats = field(default_factory=lambda: np.empty(0))
@@ -73,7 +79,7 @@ class _Group:
     looked: float = -np.inf
 
     def add(self, step: int, ratios: Floats, columns: Floats, half_life: float) -> None:
-        """Keep ratios of a step, and look at how they hang on traits if it is time to."""
+        """Keep the ratios of a step, and fit again how they depend on traits if it is time to."""
         self.ratios = np.concatenate([self.ratios, ratios])[-KEPT:]
         self.steps = np.concatenate([self.steps, np.full(len(ratios), float(step))])[-KEPT:]
         self.columns = np.concatenate([self.columns, columns])[-KEPT:]
@@ -82,15 +88,15 @@ class _Group:
             self._look(0.5 ** ((step - self.steps) / half_life))
 
     def standard(self) -> Floats:
-        """Return the ratios without what their traits explain."""
+        """Return the ratios without the part that their traits explain."""
         return self.ratios / shape(self.columns, self.slope, self.centre)
 
     def tried(self) -> float:
-        """Return up to which age there were outages enough, in steps; 0 = none."""
+        """Return the greatest age that enough outages have reached, in steps; 0 if none has."""
         return float(np.max(MARKS, initial=0.0, where=self.reached >= LEAST_OUTAGES))
 
     def follow(self, excess: Floats) -> None:
-        """Take in a step's squares, in units of the usual one, that `lately` was already taken out of."""
+        """Update `lately` by a step's squared ratios, in units of the usual one and without `lately` itself."""
         kept = 0.5 ** (1 / LATELY_HALF_LIFE)
         square = self.lately**2
         before = square * (LATELY_WEIGHT + self.lately_count) - LATELY_WEIGHT
@@ -100,7 +106,7 @@ class _Group:
         self.lately_count = count
 
     def _look(self, weights: Floats) -> None:
-        """Fit the logarithm of a ratio's square as linear in its columns: gamma likelihood, penalised, outliers cut."""
+        """Fit the logarithm of a squared ratio, linear in its columns: gamma likelihood, penalised, outliers cut."""
         self.centre = weights @ self.columns / weights.sum()
         columns = self.columns - self.centre
         squares = np.square(self.ratios)
@@ -120,15 +126,15 @@ class _Group:
 
 
 class Calibration:
-    """Factors on a model's standard deviation, by group of sensors.
+    """Measures factors on a model's standard deviation, by group of sensors.
 
     Args:
         model: its table is used until enough has been seen.
-        group_of: each sensor's group; None = all are one.
-        half_life: of a ratio, in steps.
+        group_of: the group of each sensor; None means that all are one group.
+        half_life: half-life of a ratio, in steps.
 
     Attributes:
-        group_of: intp[n], each sensor's group by number; `groups`: their names.
+        group_of: intp[n], the number of each sensor's group; `groups`: the names of the groups.
     """
 
     def __init__(
@@ -142,13 +148,13 @@ class Calibration:
         self._model = model
         self._half_life = half_life
         self._found = [_Group() for _ in self.groups]
-        self._own_sum = np.zeros(n)  # of squared ratios, and how many, with the half-life's weights
+        self._own_sum = np.zeros(n)  # sum of each sensor's squared ratios, and below their number, both fading
         self._own_count = np.zeros(n)
         self._step = 0
         self._cached: dict[float, Factors] = {}
 
     def observe(self, step: int, sensors: Places, ratios: Floats, traits: Traits) -> None:
-        """Take in abs(truth - mean) / sd of estimates of some sensors, sd the model's own (not calibrated)."""
+        """Add abs(truth - mean) / sd of estimates of some sensors; sd is the model's own, without calibration."""
         good = np.isfinite(ratios)
         if not good.any():
             return
@@ -179,9 +185,9 @@ class Calibration:
         np.add.at(self._own_count, sensors, 1.0)
 
     def factors(self, delta: float) -> Factors:
-        """Return what standard deviations must be multiplied by for bounds of `delta`.
+        """Return the factors on standard deviations for bounds of probability `delta`.
 
-        Of groups of which too little is known it is what the model's table says.
+        A group about which too little is known has the factor of the model's table.
         """
         if delta not in self._cached:
             table = Factors.plain(np.full(len(self._model), self._model.inflation(delta)), self.group_of)
@@ -189,7 +195,7 @@ class Calibration:
         return self._cached[delta]
 
     def measured(self, delta: float, otherwise: Factors) -> Factors:
-        """Return the same, with the given factors of groups of which too little is known."""
+        """Return the factors; a group about which too little is known has the ones in `otherwise`."""
         if not np.array_equal(otherwise.group, self.group_of):
             otherwise = Factors.plain(otherwise.base, self.group_of)
         multiple = half_width(delta)
@@ -207,7 +213,7 @@ class Calibration:
         return Factors(base, self.group_of, slope, centre, tried)
 
     def counts(self) -> list[int]:
-        """Return how many ratios each group's factor rests on."""
+        """Return the number of ratios from which each group's factor comes."""
         return [len(group.ratios) for group in self._found]
 
     def newest(self, group: int, count: int) -> Floats:
@@ -215,7 +221,7 @@ class Calibration:
         return self._found[group].columns[-count:]
 
     def _spreads(self) -> tuple[Floats, Floats]:
-        """Return by how much a sensor is worse than its group, and its group lately than usual, float64[n] each."""
+        """Return how much worse a sensor is than its group, and its group than usual at present, float64[n] each."""
         total = np.bincount(self.group_of, self._own_sum, minlength=len(self._found))
         count = np.bincount(self.group_of, self._own_count, minlength=len(self._found))
         usual = np.divide(total, count, out=np.ones(len(total)), where=(count > 0) & (total > 0))[self.group_of]
@@ -223,7 +229,7 @@ class Calibration:
         return np.sqrt(own), np.array([group.lately for group in self._found])[self.group_of]
 
     def _quantile(self, group: _Group, delta: float) -> float | None:
-        """Return the weighted quantile, with the finite-sample correction; None = too few ratios to say."""
+        """Return the weighted quantile with the finite-sample correction; None if there are too few ratios."""
         if not len(group.ratios):
             return None
         weights = 0.5 ** ((group.steps[-1] - group.steps) / self._half_life)
@@ -242,8 +248,8 @@ class Turn(NamedTuple):
     """One shadow failure.
 
     Attributes:
-        sensors: of the edge that is masked.
-        steps: how long it lasts, of `SHADOW_STEPS`.
+        sensors: the sensors of the edge that is hidden.
+        steps: its length, one of `SHADOW_STEPS`.
     """
 
     sensors: Places
@@ -251,14 +257,14 @@ class Turn(NamedTuple):
 
 
 class Turns:
-    """Edges to fail in the eyes of a filter, one after the other, and each of them for every length in turn.
+    """Chooses the edges that fail in shadow failures, one after the other, each with every length in turn.
 
     Args:
-        edge_of: each sensor's edge.
-        offset: of the first edge.
+        edge_of: the edge of each sensor.
+        offset: number of the first edge.
 
     Attributes:
-        edges: how many there are.
+        edges: number of edges.
     """
 
     def __init__(self, edge_of: Sequence[Hashable], offset: int = 0) -> None:
@@ -266,14 +272,14 @@ class Turns:
         self._sensors = [np.flatnonzero(numbers == number) for number in range(len(names))]
         self.edges = len(names)
         self._next = offset
-        # Each edge counts its own failures: one count for all would give an edge the same length each time where the
-        # number of edges is a multiple of the number of lengths.
+        # Each edge counts its own failures. With one count for all, an edge would always have the same length where
+        # the number of edges is a multiple of the number of lengths.
         self._failures = list(range(offset, offset + self.edges))
 
     def take(self, seen: npt.NDArray[np.bool_]) -> Turn | None:
-        """Return the failure of the next edge of which something was read, bool[n]; None = there is none.
+        """Return the failure of the next edge of which something was read, given bool[n]; None if there is none.
 
-        A sensor that is dead, or has gaps, is no reason to pass over its edge: it has no truth and is left out.
+        A sensor that is dead or has gaps does not exclude its edge: it has no truth and is left out.
         """
         for turn in range(self.edges):
             edge = (self._next + turn) % self.edges
@@ -286,12 +292,12 @@ class Turns:
 
 
 class Shadow:
-    """Fails living edges in the eyes of a copy of the filter, one after the other, and tells how wrong it is then.
+    """Lets living edges fail for a copy of the filter, one after the other, and measures how wrong it is then.
 
     Args:
-        recovery: the slot's filter; each shadow failure begins with its state.
-        edge_of: each sensor's edge.
-        offset: of the first edge and length: several shadows side by side should not mask the same edge.
+        recovery: the filter of the slot; each shadow failure begins with its state.
+        edge_of: the edge of each sensor.
+        offset: number of the first edge and length: several shadows side by side should not hide the same edge.
     """
 
     def __init__(self, recovery: Recovery, edge_of: Sequence[Hashable], *, offset: int = 0) -> None:
@@ -302,7 +308,7 @@ class Shadow:
         self._until = 0
 
     def observe(self, values: Floats, step: int) -> tuple[Places, Floats, Traits]:
-        """Take in a step that the slot's filter has just taken; return masked sensors, their ratios and traits."""
+        """Follow a step that the slot's filter has just taken; return hidden sensors, their ratios and their traits."""
         seen = np.isfinite(values)
         sensors = self._masked
         if sensors is None or step >= self._until:
@@ -316,7 +322,7 @@ class Shadow:
         return known, ratios(values[known], estimate.mean[known], estimate.sd[known]), self._filter.traits(known)
 
     def _choose(self, seen: npt.NDArray[np.bool_], step: int) -> None:
-        """Begin a failure of the next edge that is alive at the next step, from the slot's own state."""
+        """Begin a failure of the next edge that is alive, from the slot's own state; it shows from the next step on."""
         turn = self._turns.take(seen)
         self._masked = None
         if turn is not None:

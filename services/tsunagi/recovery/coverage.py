@@ -1,7 +1,7 @@
-"""How often bounds hold, and for whom: by how high an estimate is, how old, how much is missing, and by sensor.
+"""How often bounds hold, by class: how high an estimate is, how old it is, how much is missing; and by sensor.
 
-A share over all estimates hides those for whom bounds do not hold. Classes of one kind together count each estimate
-once.
+A share over all estimates would hide a class whose bounds do not hold. The classes of one kind together count each
+estimate once.
 """
 
 from __future__ import annotations
@@ -17,29 +17,32 @@ from tsunagi.runtime.columns import Floats
 Mask = npt.NDArray[np.bool_]
 
 LEVELS = {"lowest": -0.84, "low": -0.25, "middle": 0.25, "high": 0.84, "highest": np.inf}
-"""Upper ends in units of scale: fifths of the estimates, were they Gaussian and as spread as the readings."""
+"""Upper end of each class of levels, in units of scale: fifths of the estimates, if these were Gaussian and spread like
+the readings."""
 AGES = {"1": 1.0, "2-3": 3.0, "4-10": 10.0, "11-30": 30.0, "31-100": 100.0, "over 100": np.inf}
-"""Greatest number of steps since the sensor was last read, of each class."""
+"""Upper end of each class of ages: steps since the sensor was last read."""
 SHARES = {"up to 10%": 0.1, "10-25%": 0.25, "25-50%": 0.5, "over 50%": 1.0}
-"""Greatest share of the slot's sensors that are missing, of each class."""
+"""Upper end of each class of missing shares: the share of the slot's sensors that is missing."""
 KINDS: Mapping[str, Mapping[str, float]] = {"level": LEVELS, "steps": AGES, "missing": SHARES}
+"""The classes of each kind, by name, each with its upper end."""
 LEAST_OF_A_SENSOR = 50
-"""Truths of a sensor before its share says something."""
+"""A sensor needs this many truths before its share says something."""
 
 _NAMES = [(kind, name) for kind, classes in KINDS.items() for name in classes]
+"""Kind and name of each class, in the order of `Coverage.by_class`."""
 
 
 class Coverage:
-    """Counts estimates whose truth became known.
+    """Counts the estimates whose truth became known.
 
     Args:
-        groups: of sensors.
-        sensors: how many there are.
+        groups: number of groups of sensors.
+        sensors: number of sensors.
 
     Attributes:
-        truths, within: int64[groups], all of them, and those whose truth lay within the bound.
-        by_class: int64[2, classes]: the same by class, in the order of `names`.
-        by_sensor: int64[2, sensors].
+        truths, within: int64[groups], number of truths, and of those that lay within the bound.
+        by_class: int64[2, classes], the same by class, in the order of `names`.
+        by_sensor: int64[2, sensors], the same by sensor.
     """
 
     names = _NAMES
@@ -54,10 +57,10 @@ class Coverage:
         """Count some estimates.
 
         Args:
-            places, groups: of their sensors.
+            places, groups: their sensors, and the groups of these.
             within: whether their truths lay within their bounds.
-            traits: theirs.
-            share: of sensors missing at their step, the same for all or float64[k].
+            traits: the traits of the estimates.
+            share: share of the sensors that was missing at their step: one for all, or float64[k].
         """
         self.truths += np.bincount(groups, minlength=len(self.truths))
         self.within += np.bincount(groups[within], minlength=len(self.within))
@@ -73,13 +76,13 @@ class Coverage:
             begin += len(ends)
 
     def add_table(self, estimated: Mask, where: Mask, within: Mask, level: Floats) -> None:
-        """Count the estimates of a table of steps, one row a step, all bool[T, n] or float64[T, n].
+        """Count the estimates of a table of steps, one row a step; all arrays are bool[T, n] or float64[T, n].
 
         Args:
-            estimated: what was not read.
-            where: the estimates whose truth is known.
-            within: whether the truth lay within the bound; only read where `where` is set.
-            level: of the estimates, in units of scale; likewise.
+            estimated: whether the sensor was not read at the step, so that there is an estimate.
+            where: whether the truth of the estimate is known.
+            within: whether the truth lay within the bound; it is read only where `where` is set.
+            level: level of the estimates, in units of scale; read only where `where` is set.
         """
         steps, places = np.nonzero(where)
         traits = Traits(level[where], np.ones(len(places)), ages(estimated)[where])
@@ -87,7 +90,7 @@ class Coverage:
         self.add(places, np.zeros(len(places), dtype=np.intp), within[where], traits, share)
 
     def worst_sensor(self) -> tuple[int, float] | None:
-        """Return place and share within of the sensor whose bounds hold least often; None = too few truths of each."""
+        """Return place and share of the sensor whose bounds hold least often; None if each has too few truths."""
         truths, within = self.by_sensor
         known = np.flatnonzero(truths >= LEAST_OF_A_SENSOR)
         if not len(known):
@@ -97,7 +100,7 @@ class Coverage:
         return int(known[worst]), float(shares[worst])
 
     def shares(self) -> dict[str, dict[str, float]]:
-        """Return the share within of each class that has truths, by kind."""
+        """Return, by kind, the share of truths within the bound for each class that has truths."""
         found: dict[str, dict[str, float]] = {}
         for (kind, name), truths, within in zip(_NAMES, *self.by_class.tolist(), strict=True):
             if truths:
@@ -106,11 +109,11 @@ class Coverage:
 
 
 def levels(mean: Floats, truth: Floats, unit: Floats) -> Floats:
-    """Return how far estimates are from the mean of their sensor's truths, in its units, float64[T, n]; 0 = not known.
+    """Return how far estimates are from the mean of their sensor's truths, in its units, float64[T, n]; 0 = unknown.
 
     Args:
-        mean, truth: float64[T, n], sensor units; NaN = there is none.
-        unit: float64[n], each sensor's standard deviation; 0 = it is constant.
+        mean, truth: float64[T, n], sensor units; NaN means that there is none.
+        unit: float64[n], standard deviation of each sensor; 0 means that it is constant.
     """
     known = np.isfinite(truth)
     usual = np.where(known, truth, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -119,7 +122,7 @@ def levels(mean: Floats, truth: Floats, unit: Floats) -> Floats:
 
 
 def worst_fifth(level: Floats, within: Mask) -> float:
-    """Return the share within of the fifth of the estimates, by how high they are, whose bounds hold least often."""
+    """Return the share of truths within the bound for the fifth of the estimates, by level, where it is lowest."""
     fifth = np.searchsorted(np.quantile(level, (0.2, 0.4, 0.6, 0.8)), level)
     return min(float(within[fifth == each].mean()) for each in np.unique(fifth))
 

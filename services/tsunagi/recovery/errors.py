@@ -1,7 +1,7 @@
-"""What everything around models raises."""
+"""The error of everything around recovery models."""
 
 from __future__ import annotations
 
 
 class ModelError(ValueError):
-    """The model cannot be made, read or used; the message names the file or argument, what was found and expected."""
+    """The model cannot be made, read or used. The message names file or argument, what was found and expected."""

@@ -1,11 +1,11 @@
-"""Fitting a recovery model to history: shrinkage, structure and calibration chosen by masking edges that were alive.
+"""Fits a recovery model to history: shrinkage, structure and calibration are chosen by hiding edges that were alive.
 
-A history is short beside its sensors (100 windows, 200 sensors), its windows overlap and its level drifts, so formulas
-for independent rows (Ledoit and Wolf 2004; Chen et al. 2010) shrink far too little. What the model is for can be tried
-instead: fit the first part of the history, hide one edge after another in the rest, and see how wrong the filter is.
-That picks structure (`moments`), shrinkage, persistence and profile. How sure it is of itself does not count (the
-density it gives to the truth chose worse on six of seven series): the same hidden truths then calibrate its bounds, a
-split-conformal factor a level.
+A history is short for its number of sensors (100 windows, 200 sensors), its windows overlap and its level drifts, so
+formulas for independent rows (Ledoit and Wolf 2004; Chen et al. 2010) shrink far too little. But one can try what the
+model is for: fit the first part of the history, hide one edge after another in the rest, and measure how wrong the
+filter is. This chooses structure (`moments`), shrinkage, persistence and profile. The density that a model gives to the
+truth does not count: it chose worse on six of seven series. The same hidden truths then calibrate the bounds, with a
+split-conformal factor for each level.
 """
 
 from __future__ import annotations
@@ -29,56 +29,61 @@ from tsunagi.recovery.trial import Edges, Trial, evenly, run_trial
 from tsunagi.runtime.columns import Floats
 
 LEAST_STEPS = 12
-"""Steps that a history must have."""
+"""Least number of steps that a history must have."""
 LEAST_READINGS = 4
-"""A sensor with fewer windows than this is left out: nothing is known of its spread."""
+"""A sensor with fewer windows than this is left out: nothing is known about its spread."""
 MASKED_SHARE = 1 / 3
-"""Share of the steps, at the end, on which a fit to those before is tried."""
+"""A fit to the first steps is tried on this share of the steps, the last ones."""
 MASKED_EDGES = 8
-"""Edges tried at most, evenly taken."""
+"""Most edges that are hidden in trials, evenly chosen: each one takes time."""
 MASKED_HALVES = 4
-"""Ways to have half of the edges out that are tried."""
+"""Number of choices of half of the edges that are hidden together in trials."""
 TRYING, MAKING = "trying it with all sensors", "making and checking the model"
-"""Stages of a fit after the search."""
+"""Names of the stages of a fit after the search, for progress lines."""
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-"""Probabilities that a model's table of factors has; between them it is interpolated."""
+"""Probabilities for which a model's table has factors; in between they are interpolated."""
 REPORTED_DELTA = 0.9
-"""Probability of the bounds that the report of a fit tells of."""
+"""Probability of the bounds that the report of a fit is about."""
 SEARCHED = 1000
-"""Sensors that the search for a structure runs on at most, evenly taken from every edge: it makes and tries some fifty
-models, n^3 operations each. What it finds is tried once more with all of them."""
+"""Most sensors with which a structure is searched, evenly chosen from every edge: the search makes and tries some fifty
+models with n^3 operations each. What it finds is tried once more with all sensors."""
 TRIED_MODELS = 60
-"""Models that a search tries, about."""
+"""Number of models that a search tries, roughly, for the estimate of its time."""
 TRIAL_INVERSES = 3.0
-"""Making and trying a model takes about as many inverses of a matrix of its sensors, n^3 multiplications each."""
+"""To make and try a model takes about as many operations as this many inverses of a matrix of its sensors (n^3
+multiplications each)."""
 MOMENTS_AT_MOST = 500
-"""Sensors up to which a model keeps the moments it was made of: they take 16 n^2 bytes a lag."""
+"""A model with up to this many sensors keeps the moments from which it was made: they take 16 n^2 bytes for each
+lag."""
 CONSTANT = 1e-9
-"""A standard deviation below this share of the mean is rounding."""
+"""A standard deviation below this share of the mean comes from rounding: the sensor is constant."""
 FLOOR_SHARE = 0.01
-"""Scale given to a constant sensor, as a share of its mean, or of the median sensor's scale where the mean is zero."""
+"""Scale of a constant sensor, as a share of its mean; where the mean is zero, as a share of the median sensor's
+scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """What was done, and how well it did on the masked last part of the history.
+    """What a fit did, and how good it was on the hidden last part of the history.
 
     Attributes:
         steps, sensors: size of the history that was used.
-        missing_share: of its cells.
+        missing_share: share of its cells without a reading.
         left_out: sensors with too few readings; the model does not know them.
-        constant: sensors that never changed; their scale is a floor, their bounds a guess.
-        duplicated: groups of sensors that always read the same; together they tell no more than one of them.
+        constant: sensors that never changed; their scale is a floor, and their bounds are a guess.
+        duplicated: groups of sensors that always read the same; each group tells no more than one sensor.
         transition: "diagonal", "innovation" or "full" (`moments`).
-        persistence: the diagonal; mean of the diagonal where F is full.
+        persistence: the diagonal of F; its mean where F is full.
         shrinkage: weight of the target (independent sensors) in the covariance.
-        lag: of the innovations; 0 where there are none.
-        profile: [period, harmonics] of the profile; empty = none.
-        condition: condition number of Q and prior, infinite where singular; nugget: what the filter adds to them.
+        lag: steps over which innovations are taken; 0 where there are none.
+        profile: [period, harmonics] of the profile; empty if there is none.
+        condition: condition number of Q and prior, infinite if singular; nugget: what the filter adds to their
+            diagonals.
         masked_steps, masked_values: size of the trial.
-        nrmse: root mean squared error over each sensor's scale; `last_value_nrmse`, `mean_nrmse` of the two naive ways.
+        nrmse: root mean squared error over each sensor's scale; `last_value_nrmse`, `mean_nrmse`: the same if the last
+            value, or the mean, were taken instead.
         coverage_raw: share of truths within the model's own bounds of probability 0.9, before calibration.
-        inflation: the factor on sd at 0.9.
+        inflation: the factor on the standard deviation for bounds of probability 0.9.
     """
 
     steps: int
@@ -116,22 +121,22 @@ def estimate(
     """Fit a model.
 
     Args:
-        history: float64[T, n], one row a step, sensor units; NaN or infinite = no reading.
-        names: the n sensors.
-        edges: each sensor's edge, length n; None = four made up, every fourth sensor each.
-        period: steps after which a day (or whatever repeats) begins again; "auto" = looked for in the history; None =
-            no profile. A profile is only kept if the trial is better for it.
-        first_step: the step that row 0 is; a profile's phase is step % period.
-        whole: returns what there is in all, of which `history` is then a sample (of the steps, and perhaps of the
-            sensors), given the lags whose moments are wanted, and [period, harmonics] of the profile (empty = none);
-            None = `history` is all.
-        progress: is told how far it is; None = nobody is.
+        history: float64[T, n], one row a step, sensor units; NaN or infinite means no reading.
+        names: names of the n sensors.
+        edges: the edge of each sensor; None means four made-up edges with every fourth sensor each.
+        period: number of steps after which a day, or whatever repeats, begins again; "auto" finds it in the history;
+            None means no profile. A profile is kept only if the trial is better with it.
+        first_step: number of the step of row 0; the phase of a profile is step % period.
+        whole: returns the whole history, of which `history` is then a sample (of the steps, and perhaps of the
+            sensors), given the lags whose moments are wanted and [period, harmonics] of the profile (empty = none).
+            None means that `history` is all there is.
+        progress: reports how far the fit is; None reports nothing.
 
-    The structure is searched with `SEARCHED` sensors at most. Its trial, which calibrates the bounds, and the model
-    have all of them.
+    The structure is searched with `SEARCHED` sensors at most. The trial that calibrates the bounds, and the model
+    itself, have all sensors.
 
     Returns:
-        the model (its `about` holds the report) and the report.
+        the model, whose `about` holds the report, and the report.
 
     Raises:
         ModelError: the history is too short, or no sensor has enough readings.
@@ -231,16 +236,17 @@ def estimate(
 
 
 def thinned(edge_of: Sequence[str], most: int) -> list[int]:
-    """Return the places of `most` sensors at most, ascending: evenly taken from every edge.
+    """Return the places of `most` sensors at most, ascending, evenly chosen from every edge.
 
-    So about the same share of them fails with an edge as of all. Of edges of a sensor or two some are left out.
+    So about the same share of them fails with an edge as of all sensors. Some edges with one or two sensors are left
+    out.
     """
     by_edge = np.argsort(np.unique(edge_of, return_inverse=True)[1], kind="stable")
     return sorted(by_edge[evenly(len(by_edge), most)].tolist())
 
 
 def _counted(progress: Progress) -> Callable[[], None]:
-    """Return what tells how far a search is, to be called after each model that was tried."""
+    """Return a function that reports how far a search is; it must be called after each model that was tried."""
     count = 0
 
     def tried() -> None:
@@ -252,18 +258,18 @@ def _counted(progress: Progress) -> Callable[[], None]:
 
 
 def read_often(history: Floats) -> list[int]:
-    """Return the places of the sensors with `LEAST_READINGS` or more."""
+    """Return the places of the sensors with `LEAST_READINGS` readings or more."""
     return [int(place) for place in np.flatnonzero(np.isfinite(history).sum(axis=0) >= LEAST_READINGS)]
 
 
 def base_of(names: tuple[str, ...], rows: Floats, profile: tuple[int, ...], first_step: int) -> Model:
-    """Return a model with names, means, scales and profile of rows, float64[T, n]; the rest of it says nothing."""
+    """Return a model with names, means, scales and profile of rows, float64[T, n]; its other parts mean nothing."""
     mean, scale, _ = _scales(rows)
     return Part.of(rows, _base(names, mean, scale), profile, first_step).base
 
 
 def about_of(report: FitReport) -> dict[str, Any]:
-    """Return a report as a model's `about`, JSON values; the condition number of a singular matrix is null."""
+    """Return a report as a model's `about`, with JSON values; the condition number of a singular matrix is null."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(report)))
     return found | {"condition": report.condition if np.isfinite(report.condition) else None}
 
@@ -274,7 +280,7 @@ def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
 
 
 def _moments(part: Part, candidates: list[Candidate]) -> dict[int, Floats]:
-    """Return what a model of each candidate can be made of, by lag (`averaging.ModelAverage`)."""
+    """Return the moments from which a model of each candidate can be made, by lag (`averaging.ModelAverage`)."""
     if len(part.base) > MOMENTS_AT_MOST:
         return {}
     lags = {candidate.structure.lag for candidate in candidates}
@@ -284,13 +290,13 @@ def _moments(part: Part, candidates: list[Candidate]) -> dict[int, Floats]:
 
 
 def _scales(rows: Floats) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-    """Return each sensor's mean and standard deviation, and which sensors are constant (their scale is a floor)."""
+    """Return the mean and standard deviation of each sensor, and which are constant (their scale is a floor)."""
     mean, sd = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0, ddof=1)
     return mean, *units_of(mean, sd)
 
 
 def units_of(mean: Floats, sd: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return each sensor's scale, and which sensors are constant, given means and standard deviations."""
+    """Return the scale of each sensor, and which sensors are constant, from means and standard deviations."""
     constant = sd <= CONSTANT * np.abs(mean)
     typical = float(np.median(sd[~constant])) if not constant.all() else 1.0
     floor = FLOOR_SHARE * np.where(mean == 0, typical, np.abs(mean))
@@ -298,23 +304,23 @@ def units_of(mean: Floats, sd: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
 
 
 def duplicates(rows: Floats, names: tuple[str, ...], constant: npt.NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
-    """Return groups of sensors, none of them constant, whose columns are equal, gaps too."""
+    """Return the groups of sensors whose columns are equal, gaps too; constant sensors are left out."""
     groups: dict[bytes, list[str]] = {}
     for place, name in enumerate(names):
         if not constant[place]:
-            column = rows[:, place] + 0.0  # no negative zero
+            column = rows[:, place] + 0.0  # turns a negative zero into zero
             groups.setdefault(hashlib.sha256(column.tobytes()).digest(), []).append(name)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
 def _groups(edge_of: Sequence[str]) -> list[Edges]:
-    """Return the sensors of each edge that is masked, in the order of the edges' names."""
+    """Return the sensors of each edge that is hidden, in the order of the edges' names."""
     order, names = sorted(set(edge_of)), np.array(edge_of)
     return [np.flatnonzero(names == order[place]) for place in evenly(len(order), MASKED_EDGES).tolist()]
 
 
 def halves(edge_of: Sequence[str]) -> list[Edges]:
-    """Return the sensors of half of the edges, in up to `MASKED_HALVES` ways: neighbours by name, from all round."""
+    """Return the sensors of half of the edges, for up to `MASKED_HALVES` choices of neighbours by name."""
     order, names = sorted(set(edge_of)), np.array(edge_of)
     count = (len(order) + 1) // 2
     firsts = evenly(len(order) + 1, MASKED_HALVES + 1)[:-1]
@@ -322,7 +328,7 @@ def halves(edge_of: Sequence[str]) -> list[Edges]:
 
 
 def _calibration(trial: Trial) -> tuple[tuple[float, float], ...]:
-    """Split conformal: the quantile of abs(error) / sd over the Gaussian's, never below 1 since the level drifts."""
+    """Return split-conformal factors: quantiles of abs(error) / sd over the Gaussian's, not below 1 due to drift."""
     ratios = np.sort(np.abs(trial.error) / trial.sd)
     if not len(ratios):
         return ()

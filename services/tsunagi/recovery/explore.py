@@ -1,8 +1,9 @@
-"""What eps, delta, helpers and slots cost and bring, before anything is changed: `tsunagi recovery explore`.
+"""What eps, delta, helpers and slots cost and what they give, before they are changed: `tsunagi recovery explore`.
 
-Edges fail at random, as in section 5.1 of Takao et al. (DEIM 2023): each with probability `fail` a step, for `steps`
-steps. Whether a lost value meets (eps, delta) hangs on which sensors are read alone (equation (7)), and on how long ago
-it was read itself: what is satisfied in a long outage, when the past has been forgotten, is so in one of any length.
+Edges fail at random as in section 5.1 of Takao et al. (DEIM 2023): each with probability `fail` at each step, for
+`steps` steps. Whether a lost value meets (eps, delta) depends only on which sensors are read (equation (7)) and on how
+long ago it was read itself. What is met in a long outage, when the past has been forgotten, is met in an outage of any
+length.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VALUE_BYTES = 16
-"""Of a helper's value in a TupleBatch: sensor, value and count."""
+"""Bytes of one helper's value in a TupleBatch: sensor, value and count."""
 TIMED_STEPS = 5
-"""Steps of each scenario that are timed."""
+"""Number of steps of each scenario whose time is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,10 @@ class Scenario:
     """How edges fail.
 
     Attributes:
-        fail: probability that a living edge fails at a step (the paper's r_f).
-        steps: for how long (t_f).
-        draws: sets of dead edges that are tried.
-        seed: of the draws.
+        fail: probability that a living edge fails at a step (r_f in the paper).
+        steps: length of an outage in steps (t_f in the paper).
+        draws: number of sets of dead edges that are tried.
+        seed: seed of these draws.
     """
 
     fail: float = 0.01
@@ -51,7 +52,7 @@ class Scenario:
     seed: int = 1
 
     def dead(self, edges: int) -> Iterator[npt.NDArray[np.intp]]:
-        """Yield which edges are dead; never none, since then there is nothing to see."""
+        """Yield sets of dead edges; an empty set is left out, since it would show nothing."""
         share = self.fail * self.steps / (1 + self.fail * self.steps)
         draw = np.random.default_rng(self.seed)
         for _ in range(self.draws):
@@ -61,16 +62,17 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one choice costs and brings.
+    """The cost and the benefit of one choice.
 
     Attributes:
-        slots, cap, eps, delta: the choice; cap = helpers of a slot at most.
-        meanwhile: share of lost values that meet (eps, delta), mean over an outage of the scenario's length; about
-            (`helpers.steps_within`).
-        satisfied: the same in a long outage; `reachable`: that could, if everything alive were read.
-        helpers: of all slots together, on average.
-        helper_bytes: that edges send more, a step.
-        step_ms: CPU of a step, all slots together; `worst_slot_ms`: of the slowest slot, which must fit into a step.
+        slots, cap, eps, delta: the choice; cap is the most helpers of a slot.
+        meanwhile: share of lost values that meet (eps, delta), as the mean over an outage of the scenario's length; it
+            is an approximation (`helpers.steps_within`).
+        satisfied: the same share in a long outage; `reachable`: the share that could if everything alive were read.
+        helpers: number of helpers of all slots together, on average.
+        helper_bytes: bytes that edges send for them at each step.
+        step_ms: CPU time of a step, all slots together; `worst_slot_ms`: of the slowest slot, which must fit into a
+            step.
     """
 
     slots: int
@@ -99,7 +101,7 @@ def explore(
     """Try every choice of slots, cap and eps.
 
     Args:
-        edge_of: the edge of each of the model's sensors.
+        edge_of: the edge of each sensor of the model.
 
     Raises:
         ModelError: an argument is out of range.
@@ -155,7 +157,7 @@ def _tried(
     precision: Floats,
     steps: int,
 ) -> tuple[float, int, int, int, int]:
-    """Return values satisfied meanwhile and for good, values that could be, values lost and helpers, over all draws."""
+    """Return counts over all draws: values satisfied meanwhile, for good, and reachable; values lost; helpers."""
     meanwhile, share = 0.0, told(model)
     satisfied = reachable = values = helpers = 0
     for gone in lost:
@@ -172,7 +174,7 @@ def _tried(
 
 
 def _time(model: Model, members: Sequence[npt.NDArray[np.intp]], lost: Sequence[npt.NDArray[np.intp]]) -> Floats:
-    """Return seconds of a step, float64[draws, slots], outages under way."""
+    """Return the seconds of a step, float64[draws, slots], while outages last."""
     result = np.zeros((min(len(lost), TIMED_STEPS), len(members)))
     for slot, group in enumerate(members):
         part = model.select([model.names[place] for place in group])
@@ -188,7 +190,7 @@ def _time(model: Model, members: Sequence[npt.NDArray[np.intp]], lost: Sequence[
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw what share of the lost values is satisfied, over what it costs, and save the picture.
+    """Draw the share of lost values that is satisfied, over its cost, and save the picture.
 
     Raises:
         ModelError: the package matplotlib is not installed (`pip install 'tsunagi-stream[report]'`).

@@ -1,8 +1,8 @@
-"""What a model's standard deviations are multiplied by, for bounds that hold on real data.
+"""The factors on a model's standard deviations that make bounds hold on real data.
 
-One factor for each sensor is not enough. A model is wrong by more where a sensor stands high than where it stands low,
-where more is missing, and where an outage has lasted for longer. So a factor follows what an estimate is like (its
-traits), by a variance function that is exponential in them (Davidian and Carroll 1987); `calibration` measures it.
+One factor for each sensor is not enough. A model errs more where a sensor reads high than where it reads low, where
+more is missing, and where an outage has lasted longer. So a factor depends on an estimate's traits, by a variance
+function that is exponential in them (Davidian and Carroll 1987); `calibration` measures it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from tsunagi.runtime.messages import Calibrated
 Places = npt.NDArray[np.intp]
 
 HIGHEST_LEVEL = 3.0
-"""A level further from the mean than this, in units of scale, counts as this: few truths tell of what is beyond."""
+"""A level counts as this at most, in units of scale, above or below the mean: too few truths lie beyond it."""
 USUAL_DISTANCE = 0.8
-"""Mean distance of a Gaussian from its mean, in standard deviations, rounded."""
+"""Mean distance of a Gaussian from its mean, in standard deviations, rounded: distances are taken relative to it."""
 LEAST_SD = 1e-6
-"""Standard deviation, in units of scale, below which its logarithm says nothing."""
+"""A standard deviation counts as this at least, in units of scale, before its logarithm is taken."""
 COLUMNS = 4
-"""What a factor's logarithm is linear in: level, distance from the mean, logarithms of standard deviation and age."""
+"""Number of columns in which the logarithm of a factor is linear: level, distance from the mean, and the logarithms of
+standard deviation and age."""
 MOST_SHAPE = 1.5
-"""Traits multiply or divide a factor by at most exp(this), 4.5."""
+"""Traits multiply or divide a factor by exp(this) at most, which is 4.5."""
 
 
 class Traits(NamedTuple):
-    """What is known of some estimates without their truths, float64[k] each.
+    """What is known about some estimates without their truths, float64[k] each.
 
     Attributes:
-        level: how far the estimate is from its sensor's mean, in units of scale.
-        sd: the model's own standard deviation of it, in units of scale; it grows with what is missing beside it.
+        level: distance of the estimate from its sensor's mean, in units of scale.
+        sd: the model's own standard deviation of the estimate, in units of scale; it grows with what else is missing.
         age: steps since the sensor was last read, 1 or more.
     """
 
@@ -44,11 +45,11 @@ class Traits(NamedTuple):
     age: Floats
 
     def at(self, places: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Traits:
-        """Return those of some of the estimates."""
+        """Return the traits of some of the estimates."""
         return Traits(self.level[places], self.sd[places], self.age[places])
 
     def columns(self, tried: Floats | float = np.inf) -> Floats:
-        """Return what a factor's logarithm is linear in, float64[k, COLUMNS]; no age counts for more than `tried`."""
+        """Return the columns in which a factor's logarithm is linear, float64[k, COLUMNS]; ages end at `tried`."""
         level = np.clip(self.level, -HIGHEST_LEVEL, HIGHEST_LEVEL)
         age = np.log(np.maximum(np.minimum(self.age, tried), 1.0))
         return np.stack([level, np.abs(level) - USUAL_DISTANCE, np.log(np.maximum(self.sd, LEAST_SD)), age], axis=1)
@@ -58,13 +59,13 @@ class Traits(NamedTuple):
 class Factors:
     """A factor for each estimate: base[sensor] x exp(slope[group] . (columns - centre[group])).
 
-    For outages longer than have been tried it is never less than what the fit found (`Model.inflation`).
+    In an outage that is longer than those tried, a factor is never less than the fit's (`Model.inflation`).
 
     Attributes:
-        base: float64[n], by sensor; above 0.
-        group: intp[n], each sensor's row in the others.
-        slope, centre: float64[groups, COLUMNS], see `Traits.columns`.
-        tried: float64[groups], steps up to which there were outages enough.
+        base: float64[n], factor of each sensor; above 0.
+        group: intp[n], the row of each sensor in the other arrays.
+        slope, centre: float64[groups, COLUMNS], for `Traits.columns`.
+        tried: float64[groups], greatest age, in steps, that enough outages have reached.
     """
 
     base: Floats
@@ -75,7 +76,7 @@ class Factors:
 
     @classmethod
     def plain(cls, base: npt.ArrayLike, group: Places | None = None) -> Factors:
-        """Return factors that follow no trait; `group`: intp[n], None = all sensors are one."""
+        """Return factors that depend on no trait; `group` is intp[n], None means one group."""
         values = np.array(base, dtype=np.float64)
         of = np.zeros(len(values), dtype=np.intp) if group is None else group
         rows = int(of.max(initial=0)) + 1
@@ -83,7 +84,7 @@ class Factors:
 
     @classmethod
     def read(cls, record: Calibrated) -> Factors:
-        """Read a record; whether its columns fit each other is for `valid` to say."""
+        """Read a record; `valid` says whether its columns fit each other."""
         base = floats(record.factor)
         if not record.tried:
             return cls.plain(base)
@@ -93,7 +94,7 @@ class Factors:
         return cls(base, sensors(record.group).astype(np.intp), slope, centre, tried)
 
     def write(self, *, epoch: int, model: str) -> Calibrated:
-        """Return the record that puts them in force, of an owner's epoch and on a model's sha256."""
+        """Return the record that puts the factors in force: of an owner's epoch, for the model with this SHA-256."""
         return Calibrated(
             epoch=epoch,
             model=model,
@@ -106,7 +107,7 @@ class Factors:
 
     @property
     def valid(self) -> bool:
-        """Whether all arrays fit together and can be computed with."""
+        """Whether all arrays fit together and all numbers can be computed with."""
         rows = len(self.tried)
         return bool(
             self.base.shape == self.group.shape
@@ -119,10 +120,10 @@ class Factors:
         )
 
     def of(self, places: Places, traits: Traits, least: float) -> Floats:
-        """Return the factors of estimates of sensors at these places, float64[k].
+        """Return the factors of estimates of the sensors at these places, float64[k].
 
         Args:
-            least: what the fit found for the probability in question.
+            least: the factor that the fit found for the probability in question.
         """
         group = self.group[places]
         tried = self.tried[group]
@@ -131,20 +132,20 @@ class Factors:
         return np.where(beyond, np.maximum(factors, least), factors)
 
     def __getitem__(self, places: Places | npt.NDArray[np.bool_] | slice) -> Floats:
-        """Return the factors of some sensors' usual estimates, those at the centre of their group's traits."""
+        """Return the factors of some sensors for usual estimates, whose traits are those at the centre of the group."""
         return self.base[places]
 
     def select(self, places: Places) -> Factors:
-        """Return those of some of the sensors, in this order."""
+        """Return the factors of some of the sensors, in this order."""
         return Factors(self.base[places], self.group[places], self.slope, self.centre, self.tried)
 
     def widened(self, count: int) -> Factors:
-        """Return them with so many sensors more, whose factor is 1."""
+        """Return the factors with `count` more sensors, whose factor is 1."""
         base, group = np.ones(count), np.zeros(count, dtype=np.intp)
         joined = np.concatenate([self.base, base]), np.concatenate([self.group, group])
         return Factors(*joined, self.slope, self.centre, self.tried)
 
 
 def shape(columns: Floats, slope: Floats, centre: Floats) -> Floats:
-    """Return by what traits multiply a factor, float64[k]; columns float64[k, COLUMNS], the others alike or one row."""
+    """Return by what traits multiply a factor, float64[k]; columns is float64[k, COLUMNS], the others too or a row."""
     return np.asarray(np.exp(np.clip(((columns - centre) * slope).sum(axis=1), -MOST_SHAPE, MOST_SHAPE)))

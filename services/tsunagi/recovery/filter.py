@@ -1,8 +1,8 @@
-"""Approximate recovery: what a dead edge would have sent, each value with its bound.
+"""Approximate recovery: estimates what a dead edge would have sent, each value with its bound.
 
-Takao, Sugiura, Ishikawa, Lu, DEIM 2023, section 2: condition the prediction on what did arrive (equations (1), (2)),
-predict the next step (equations (4), (5)), and state for each estimate the half width that holds the truth with
-probability delta (equation (6)).
+Takao, Sugiura, Ishikawa, Lu, DEIM 2023, section 2: condition the prediction on the readings that arrived (equations
+(1), (2)), predict the next step (equations (4), (5)), and give for each estimate the half width of the interval that
+holds the truth with probability delta (equation (6)).
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ from tsunagi.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arra
 from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 
 WILD = 1e100
-"""A reading further than this from the mean, in standard deviations, cannot be computed with: it counts as missing."""
+"""A reading further than this from the mean, in standard deviations, counts as missing: computations with it might
+overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepEstimate:
-    """One step, float64[n] each, in the sensors' own units and the order of the model's names.
+    """The estimates of one step, float64[n] each, in sensor units and in the order of the model's names.
 
     Attributes:
-        mean: the reading as it came in, or its estimate.
-        sd: calibrated standard deviation of the error; 0 = measured.
-        quality: uint8[n]: EXACT = measured; BOUNDED = estimated, P(|x - mean| <= eps) >= delta; UNBOUNDED = wider.
-        bound: half width of the interval that holds the truth with probability delta; 0 = measured.
+        mean: the reading as it came, or its estimate.
+        sd: calibrated standard deviation of the error; 0 for a reading.
+        quality: uint8[n]: EXACT = reading; BOUNDED = estimate with P(|x - mean| <= eps) >= delta; UNBOUNDED = wider.
+        bound: half width of the interval that holds the truth with probability delta; 0 for a reading.
     """
 
     mean: Floats
@@ -57,14 +58,14 @@ class StepEstimate:
 
 
 class Measured(Protocol):
-    """Measures what standard deviations are multiplied by (`calibration.Calibration`)."""
+    """Measures the factors on standard deviations (`calibration.Calibration`)."""
 
     def factors(self, delta: float) -> Factors:
         """Return the factors for bounds of probability delta."""
 
 
 class _Given:
-    """Factors that somebody else has found."""
+    """Factors that are given from outside, instead of being measured here."""
 
     def __init__(self, values: Factors) -> None:
         self.values = values
@@ -78,27 +79,28 @@ class Recovery:
     """The filter over the sensors of one slot.
 
     Args:
-        model: of exactly these sensors (`Model.select`).
+        model: the model of exactly these sensors (`Model.select`).
         eps: tolerated error, in units of each sensor's scale.
-        delta: probability with which the bound must hold.
-        form: "precision" (fast), "covariance" (for a Q that is nearly singular), "auto" = by the condition number.
-        calibration: factors on the standard deviation that follow the data (`calibration.Calibration`); None = the
+        delta: probability with which a bound must hold.
+        form: "precision" (fast), "covariance" (for a Q that is nearly singular), or "auto", by the condition number.
+        calibration: factors on the standard deviation that follow the data (`calibration.Calibration`); None means the
             model's own table.
-        choice: the model's form, where that is made already.
+        choice: the model's form, if it has been made already.
 
     Attributes:
-        form: the form in use; `choice`: all that is known of it.
+        form: name of the form in use; `choice`: everything that is known about it.
         condition: the greater of the condition numbers of Q and of the prior.
-        nugget: what was added to both diagonals, in units of scale squared; 0 = nothing.
-        reason: why this form, in words for a log line.
+        nugget: what was added to both diagonals, in units of scale squared; 0 if nothing.
+        reason: why this form is used, in words for a log line.
         distrusted: bool[n], sensors whose readings count as missing (`distrust`).
-        restarts: how often rounding broke the recursion and the prior had to stand in (it is wider, so bounds hold).
+        restarts: how often rounding broke the recursion, so that the prior was used instead (it is wider, so bounds
+            hold).
 
-    State: the missing set, m(m+1)/2 numbers of its posterior precision or covariance, and n values; its context takes
-    about 8 n + 4 m (m + 3) bytes (n = 107, m = 27: 4.1 KB; n = 1000, m = 100: 50 KB).
+    The state consists of the missing set, m(m+1)/2 numbers of its posterior precision or covariance, and n values. Its
+    context takes about 8 n + 4 m (m + 3) bytes (n = 107, m = 27: 4.1 KB; n = 1000, m = 100: 50 KB).
 
     Raises:
-        ModelError: Q or the prior is no covariance, or an argument is out of range.
+        ModelError: Q or the prior is not a covariance, or an argument is out of range.
     """
 
     def __init__(
@@ -130,7 +132,8 @@ class Recovery:
     def _use(self, model: Model, choice: Choice) -> None:
         self.model, self.choice = model, choice
         self._inflation = model.inflation(self._delta)
-        # A large model of a stationary process; of small ones every step is computed as the equations have it.
+        # True for a large model of a stationary process. With small models every step is computed as the equations
+        # say.
         self._stays_unread = len(model) > FEW and model.diagonal and not model.drift.any()
         self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
         self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
@@ -139,18 +142,18 @@ class Recovery:
         self._form = choice.form
 
     def fork(self) -> Recovery:
-        """Return another filter that goes on from here; its standard deviations are the model's own."""
+        """Return another filter that goes on from this state; its standard deviations are the model's own."""
         other = copy(self)
-        other._form = copy(self._form)  # noqa: SLF001 - what was gathered for the last step is each one's own
+        other._form = copy(self._form)  # noqa: SLF001 - each filter needs its own rows of the last step
         other._calibration = _Given(Factors.plain(np.ones(len(self.model))))  # noqa: SLF001
         other.restarts = 0
         return other
 
     def set_factors(self, factors: Factors | None) -> None:
-        """Multiply standard deviations by these from the next step on; None = by the model's own table.
+        """Multiply standard deviations by these factors from the next step on; None means the model's own table.
 
         Raises:
-            ModelError: not one a sensor, or not all can be computed with.
+            ModelError: there is not one factor for each sensor, or one cannot be computed with.
         """
         if factors is not None and not (factors.valid and factors.base.shape == self.model.mean.shape):
             raise ModelError(
@@ -159,37 +162,37 @@ class Recovery:
         self._calibration = None if factors is None else _Given(factors)
 
     def distrust(self, sensor: int, *, out: bool) -> None:
-        """Let a sensor's readings count as missing from the next step on, or no longer (`suspects.Suspects`)."""
-        self.distrusted = self.distrusted.copy()  # a fork has what was in force when it was made
+        """Count a sensor's readings as missing from the next step on, or no longer (`suspects.Suspects`)."""
+        self.distrusted = self.distrusted.copy()  # a fork keeps what was in force when it was made
         self.distrusted[sensor] = out
 
     @property
     def given_factors(self) -> Factors | None:
-        """What `set_factors` was given."""
+        """The factors that `set_factors` was given; None if they are measured."""
         return self._calibration.values if isinstance(self._calibration, _Given) else None
 
     @property
     def raw_sd(self) -> Floats:
-        """Standard deviations of the last step before calibration, float64[n], sensor units; 0 = measured."""
+        """Standard deviations of the last step before calibration, float64[n], sensor units; 0 for a reading."""
         return np.asarray(self._raw_sd * self.model.scale)
 
     @property
     def longest_outage(self) -> int:
-        """Steps for which the sensor has been missing that was read the longest ago; 0 = all were read."""
+        """Number of steps for which the longest missing sensor has been missing; 0 if all were read."""
         return int(self._age.max(initial=0))
 
     def traits(self, places: Places) -> Traits:
-        """Return those of the last step's estimates of these sensors, which were missing."""
+        """Return the traits of the last step's estimates of these sensors, which were missing."""
         return Traits(self._level[places], self._raw_sd[places], self._age[places].astype(np.float64))
 
     def follow(self, model: Model, step: int = 0) -> None:
         """Go on with another model of the same sensors and scale (`refit.Refit`, `averaging.ModelAverage`).
 
         Args:
-            step: the last one taken; only asked for where the two models' profiles differ.
+            step: the last step taken; it matters only if the profiles of the two models differ.
 
         Raises:
-            ModelError: its sensors or their scale are others.
+            ModelError: the model has other sensors or another scale.
         """
         if model.names != self.model.names or not np.array_equal(model.scale, self.model.scale):
             raise ModelError("recovery: found a model of other sensors or another scale, expected a refit of the same")
@@ -198,10 +201,10 @@ class Recovery:
         self.adopt(before, step)
 
     def adopt(self, other: Recovery, step: int = 0) -> None:
-        """Go on from where another filter of the same sensors and scale is: what that believes of what is missing.
+        """Go on from the state of another filter with the same sensors and scale.
 
         Args:
-            step: the last one that it took; only asked for where the two models' profiles differ.
+            step: the last step that it took; it matters only if the profiles of the two models differ.
         """
         state = other._state
         self.distrusted, self._age = other.distrusted, other._age
@@ -215,24 +218,25 @@ class Recovery:
         self._state = State(state.missing, spread, state.x + shift, state.variance)
 
     def aim(self, *, eps: float, delta: float) -> None:
-        """State bounds of another probability, and tag them by another tolerance, from the next step on."""
+        """Give bounds of another probability, and tag them by another tolerance, from the next step on."""
         self._eps, self._delta = eps, delta
         self._half_width, self._inflation = half_width(delta), self.model.inflation(delta)
 
     def widened(self, model: Model, step: int = 0, fitted: tuple[Model, Choice] | None = None) -> Recovery:
-        """Return a filter of these sensors and more that goes on from here (helpers, section 4.2 of the paper).
+        """Return a filter of these sensors and more that goes on from this state (helpers, section 4.2 of the paper).
 
         Args:
-            model: its first sensors are this filter's, with the same scale.
-            step: the last one taken; only asked for where the two models' profiles differ.
-            fitted: a model of these sensors and its form, which that of `model` may be made of (`widened_form`);
-                this filter's own may be a refit, which a replica that was restored has not had at the same time.
+            model: its first sensors are the sensors of this filter, with the same scale.
+            step: the last step taken; it matters only if the profiles of the two models differ.
+            fitted: a model of these sensors and its form, from which the form of `model` may be made (`widened_form`).
+                This filter's own model will not do: it may be a refit, and a replica that was restored has not had it
+                at the same time.
 
-        Of the sensors that are new nothing was read yet: given what is known now they have their stationary
-        distribution, X_new | X ~ N(A X, D) with A = S_new,own S_own^-1 of the prior.
+        Nothing has been read of the new sensors yet. Given the present state they have their stationary distribution,
+        X_new | X ~ N(A X, D) with A = S_new,own S_own^-1 of the prior.
 
         Raises:
-            ModelError: the model's first sensors are others, or the prior is no covariance.
+            ModelError: the first sensors of the model are others, or its prior is not a covariance.
         """
         n, wide = len(self.model), len(model)
         same = model.names[:n] == self.model.names and np.array_equal(model.scale[:n], self.model.scale)
@@ -262,18 +266,18 @@ class Recovery:
             both[np.diag_indices_from(both)] += other.nugget
             spread = inverse(both) if other.form == "precision" else both
         except linalg.LinAlgError:
-            return other  # rounding: it begins with the prior, which is wider, so bounds hold
+            return other  # rounding broke it: it begins with the prior, which is wider, so bounds hold
         places = np.concatenate([missing, np.arange(n, wide)])
         other._state = State(places, np.tril(spread), np.concatenate([known, pull @ known]), np.diag(both).copy())
         return other
 
     def posterior(self) -> tuple[Floats, Places, Floats]:
-        """Return the last step's mean, missing set and covariance on it, in units of scale around the model's mean.
+        """Return the last step's mean, missing set and its covariance, in units of scale around the model's mean.
 
-        float64[n], intp[m], float64[m, m]; not calibrated.
+        They are float64[n], intp[m] and float64[m, m], without calibration.
 
         Raises:
-            ValueError: no step was taken yet.
+            ValueError: no step has been taken yet.
         """
         state = self._state
         if state is None:
@@ -285,7 +289,7 @@ class Recovery:
         return state.x, state.missing, whole
 
     def half_widths(self, delta: float) -> Floats:
-        """Return the last step's bounds for another probability, float64[n], sensor units; 0 = measured."""
+        """Return the bounds of the last step for another probability, float64[n], sensor units; 0 for a reading."""
         missing = np.flatnonzero(self._age)
         result = np.zeros(len(self.model))
         spread = self._factor(missing, delta) * self._raw_sd[missing]
@@ -293,17 +297,17 @@ class Recovery:
         return result
 
     def step(self, values: Floats, step: int = 0) -> StepEstimate:
-        """Take in the next step and estimate what is missing.
+        """Take the next step, and estimate what is missing.
 
         Args:
-            values: float64[n], sensor units; NaN or infinite = missing.
-            step: its number; a model with a profile takes its phase from it.
+            values: float64[n], sensor units; NaN or infinite means missing.
+            step: number of the step, which gives the phase of a model with a profile.
 
-        The first step has no predecessor: the prior is conditioned on it. A step with nothing missing makes the state
-        equal to its readings; one with everything missing is predicted.
+        The first step has no predecessor: the prior is conditioned on its readings. After a step with nothing missing
+        the state equals the readings; a step with everything missing is predicted.
 
         Raises:
-            ValueError: another number of values than the model has sensors.
+            ValueError: the number of values is not the model's number of sensors.
         """
         model = self.model
         given = np.asarray(values, dtype=np.float64)
@@ -334,14 +338,14 @@ class Recovery:
         return StepEstimate(mean, sd, quality, bound)
 
     def _factor(self, missing: Places, delta: float) -> Floats | float:
-        """Return what the standard deviations of the last step's estimates are multiplied by."""
+        """Return the factors on the standard deviations of the last step's estimates."""
         table = self._inflation if delta == self._delta else self.model.inflation(delta)
         if self._calibration is None:
             return table
         return self._calibration.factors(delta).of(missing, self.traits(missing), table)
 
     def operations(self, missing: int) -> float:
-        """Return about how many multiplications a step takes with so many sensors missing, now or at the last step."""
+        """Return roughly how many multiplications a step takes with `missing` sensors missing, now or a step before."""
         n, last = len(self.model), 0 if self._state is None else len(self._state.missing)
         m = float(max(missing, last))
         if self.form == "covariance" and m:
@@ -353,8 +357,8 @@ class Recovery:
             return State(missing, np.empty((0, 0)), readings, np.empty(0))
         state = self._state
         if state is not None and self._stays_unread and len(state.missing) == len(state.x) and not state.x.any():
-            # Nothing has been read yet: the prior is what is believed, at whichever step. A slot may wait for hundreds
-            # of steps for its first batch, and to carry all of its sensors on would take n^3 operations each.
+            # Nothing has been read yet, so the prior is the state at any step. A slot may wait hundreds of steps for
+            # its first batch; to predict all of its sensors would take n^3 operations each time.
             if len(missing) == len(state.x) and len(state.variance):
                 return state
         elif state is not None:
@@ -369,7 +373,7 @@ class Recovery:
         return self._form.first(readings, missing)
 
     def context(self) -> bytes:
-        """Return the state; `resume` from it continues with the same outputs."""
+        """Return the state; a filter that resumes from it goes on with the same outputs."""
         arrays: dict[str, npt.NDArray[np.generic]] = {"model": self._tag()}
         state, factors = self._state, self.given_factors
         if factors is not None:
@@ -385,10 +389,10 @@ class Recovery:
         return pack_arrays(arrays)
 
     def resume(self, context: bytes) -> None:
-        """Go on from the state that `context` returned, here or in another process.
+        """Go on from a state that `context` has returned, here or in another process.
 
         Raises:
-            ModelError: the context is of another model or form, or none at all.
+            ModelError: the bytes are not a context, or are one of another model or form.
         """
         try:
             arrays = unpack_arrays(context)
@@ -410,7 +414,7 @@ class Recovery:
         missing = arrays["missing"].astype(np.intp)
         m = len(missing)
         lower, x = arrays["spread"].astype(np.float64), arrays["x"].astype(np.float64)
-        # Contexts of before there were ages have none.
+        # Contexts of earlier versions have no ages.
         age = arrays["age"].astype(np.intp) if "age" in rest else np.zeros(m, dtype=np.intp)
         if lower.shape != (m * (m + 1) // 2,) or x.shape != (n,) or age.shape != (m,) or (m and missing[-1] >= n):
             raise ModelError(f"recovery: the context's arrays do not fit together (m = {m}, n = {n})")
@@ -420,12 +424,12 @@ class Recovery:
         self._age[missing] = age
 
     def _tag(self) -> Bytes:
-        """Form and model, 9 bytes: a posterior means nothing to another."""
+        """Identify form and model in 9 bytes: a posterior means nothing to another model or form."""
         return np.frombuffer(bytes([FORMS.index(self.form)]) + bytes.fromhex(self.model.identity)[:8], dtype=np.uint8)
 
 
 def _factors(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Factors:
-    """Read what `Recovery.context` wrote; contexts of before have one factor a sensor."""
+    """Read the factors that `Recovery.context` wrote; contexts of earlier versions have one for each sensor."""
     base = arrays["factors"].astype(np.float64)
     if not {"group", "slope", "centre", "tried"} <= set(arrays):
         return Factors.plain(base)

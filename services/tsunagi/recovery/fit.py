@@ -1,6 +1,6 @@
-"""`tsunagi fit`: a model from readings of the past, over the same windows as an edge computes.
+"""`tsunagi fit`: fits a model to past readings, over the same windows as an edge computes.
 
-What fits into memory is fitted here; more goes through Spark (`tsunagi_spark.fit`), which finds the same.
+A history that fits into memory is fitted here; a larger one through Spark (`tsunagi_spark.fit`), with the same result.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ from tsunagi.runtime.settings import Steps
 __all__ = ["IN_MEMORY_BYTES", "Columns", "described", "fit_history", "period_of", "read_history", "summary", "windows"]
 
 IN_MEMORY_BYTES = 512 * 2**20
-"""Of readings as float64 that are fitted in memory; the fit takes some times as much."""
+"""Most bytes of readings, as float64, that are fitted in memory; the fit itself takes a multiple of that."""
 NEAR_SINGULAR = 1e7
-"""Condition number from which a fit is reported as near singular; the precision form bears no more."""
+"""A fit is reported as nearly singular from this condition number on: the precision form is not exact beyond it."""
 WIDEST = 1e100
-"""Plausible range of sensors without one: squares of more would overflow."""
+"""Plausible range, in both directions, of a sensor without one: computations with larger numbers might overflow."""
 READING = "reading the history"
+"""Name of the stage of reading, for progress lines."""
 READ_BYTE = 1500.0
-"""Multiplications that could be done in the time that it takes to read a byte of readings as float64."""
+"""Multiplications that take as long as reading one byte of readings (as float64), for the estimate of the time."""
 NAMED = 5
-"""Sensors that a message names at most."""
+"""Most sensors that a message names."""
 
 Period = int | Literal["auto"] | None
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+"""Seconds in each unit of a duration such as 24h."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the sensors table says of a history's columns.
+    """What the sensors table says about the columns of a history.
 
     Attributes:
-        sensors: of each column.
-        low, high: float64[n], plausible range.
-        max_age: float64[n], nominal intervals for which a reading holds; NaN = only in its window.
+        sensors: the sensor of each column.
+        low, high: float64[n], plausible range of each sensor.
+        max_age: float64[n], nominal intervals for which a reading holds; NaN means only in its window.
     """
 
     sensors: tuple[Sensor, ...]
@@ -60,10 +62,10 @@ class Columns:
 
     @classmethod
     def of(cls, files: HistoryFiles, table: SensorTable, steps: Steps) -> Columns:
-        """Look the columns up.
+        """Look up the columns of a history.
 
         Raises:
-            ModelError: the table does not have one of them.
+            ModelError: the table lacks one of them.
         """
         sensors = {sensor.name: sensor for sensor in table.sensors}
         unknown = [name for name in files.names if name not in sensors]
@@ -81,7 +83,7 @@ class Columns:
         return [sensor.edge for sensor in self.sensors]
 
     def plausible(self, values: Floats) -> tuple[Floats, int]:
-        """Return readings, float64[rows, n], without those outside their range, and how many those are."""
+        """Return readings, float64[rows, n], with NaN for those out of range, and the number of these."""
         outside = (values < self.low) | (values > self.high)
         return np.where(outside, np.nan, values), int(outside.sum())
 
@@ -98,18 +100,18 @@ def fit_history(
     """Fit a model in memory.
 
     Args:
-        path: a CSV, a Parquet file, or a directory of either: a column a sensor, perhaps a column `time`, one row a
-            nominal interval.
-        table: gives each sensor's edge, plausible range and maximal age; a sensor that only it has stays unmodelled.
+        path: a CSV, a Parquet file, or a directory of either: a column for each sensor, perhaps a column `time`, one
+            row a nominal interval.
+        table: gives each sensor's edge, plausible range and maximal age; a sensor without a column stays unmodelled.
         steps: window, slide and aggregate.
         rows: share of the rows from the start, in (0, 1], or (first, end) with end exclusive.
-        period: of a profile: none, auto, a number of steps or a duration such as 24h; see `period_of`.
-        tell: is told each few seconds what it is on, how far it is, and how long it may still take.
+        period: period of a profile: none, auto, a number of steps, or a duration such as 24h; see `period_of`.
+        tell: called every few seconds with a line: what is being done, how far it is, how long it may still take.
 
-    Readings outside a sensor's plausible range count as missing.
+    A reading outside its sensor's plausible range counts as missing.
 
     Raises:
-        ModelError: naming file and line, what was found and expected.
+        ModelError: the history cannot be used; the message names file and line, what was found and expected.
     """
     with Progress(tell) as progress:
         return _fitted(path, table, steps, rows, period, progress)
@@ -152,12 +154,12 @@ def period_of(text: str, steps: Steps, cut: Cut) -> Period:
     """Read the period of a profile, in steps.
 
     Args:
-        text: none; auto (looked for in the history; none if its steps have no numbers); steps, or a duration in s, min,
-            h or d.
+        text: none; auto (found in the history; none if its steps have no numbers); a number of steps; or a duration in
+            s, min, h or d.
 
     Raises:
-        ModelError: it is none of these, no whole number of steps, or the history's steps have no numbers, so that the
-            phase of a profile would be wrong in the running system.
+        ModelError: the text is none of these or not a whole number of steps, or the steps of the history have no
+            numbers, so that the phase of a profile would be wrong in the running system.
     """
     if text == "none" or (text == "auto" and not cut.numbered):
         return None
@@ -188,7 +190,7 @@ def _unnumbered(steps: Steps, cut: Cut) -> str:
 
 
 def described(model: Model, sensors: Sequence[Sensor], steps: Steps, cut: Cut) -> dict[str, Any]:
-    """Return a model's `about` with what its steps are."""
+    """Return the `about` of a model, with a description of its steps."""
     units = {sensor.name: sensor.unit for sensor in sensors}
     return {
         **model.about,
@@ -202,7 +204,7 @@ def described(model: Model, sensors: Sequence[Sensor], steps: Steps, cut: Cut) -
 
 
 def summary(model: Model, report: FitReport, steps: Steps) -> list[str]:
-    """Say in lines what was fitted, how well, and what is odd about the sensors."""
+    """Return lines that say what was fitted, how good it is, and what is odd about the sensors."""
     profile = f"profile of {report.profile[0]} steps" if report.profile else "no profile"
     structure = f"persistence {report.persistence:.3g}, shrinkage {report.shrinkage:g}"
     naive = f"last value {report.last_value_nrmse:.3f}, mean {report.mean_nrmse:.3f}"

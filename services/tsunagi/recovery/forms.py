@@ -1,9 +1,9 @@
-"""The two ways to carry the posterior of what is missing from one step to the next.
+"""The two ways to carry the posterior of the missing sensors from one step to the next.
 
-Both give the distribution of equations (1), (2), (4), (5) of Takao et al. (DEIM 2023). Since readings are exact, all
-that is uncertain at a step is its missing set Z (m of n sensors), and the precision form (docs/recovery.md) works with
-matrices of that size: 3 m^3 + 8 m n operations a step (n^2 more where F is not diagonal). The covariance form solves
-with the n - m observed sensors instead, n^3 / 3 and more, but needs no inverse of Q.
+Both give the distribution of equations (1), (2), (4), (5) of Takao et al. (DEIM 2023). Readings are exact, so only the
+missing set Z (m of n sensors) is uncertain at a step. The precision form (docs/recovery.md) works with matrices of that
+size: 3 m^3 + 8 m n operations a step, and n^2 more if F is not diagonal. The covariance form solves with the n - m
+observed sensors instead, which takes n^3 / 3 and more, but needs no inverse of Q.
 """
 
 from __future__ import annotations
@@ -26,24 +26,28 @@ from tsunagi.runtime.columns import Floats
 Places = npt.NDArray[np.intp]
 
 PRECISION_LIMIT = 1e7
-"""Condition number of Q and of the prior up to which the precision form agrees with the literal equations to 1e-8."""
+"""Up to this condition number of Q and of the prior, the precision form agrees with the literal equations to 1e-8."""
 SINGULAR = 1e13
-"""Condition number past which a nugget is added: Cholesky factors of single blocks would fail by rounding."""
+"""Beyond this condition number a nugget is added to the diagonal: Cholesky factors of single blocks would fail by
+rounding."""
 NUGGET_SHARE = 1e-10
 """The nugget, as a share of the largest eigenvalue."""
 CACHED = 2**16
-"""Numbers that stay in a core's cache from one use to the next."""
+"""Float64 numbers that stay in a core's cache from one use to the next: blocks of this size are read at once."""
 KEPT = 2**20
-"""Numbers of the rows that a step keeps for the next one; of more, bringing them again is little beside the rest."""
+"""Most float64 numbers of rows that a step keeps for the next one. Where there are more, reading them again takes
+little of the whole time."""
 HALVED = 64
-"""Columns up to which a triangular solve, or inverse, is not split."""
+"""A triangular solve or inverse with up to this many columns is not split."""
 HALVED_INVERSE = 1000
-"""Columns from which LAPACK inverts a triangle faster than halves do."""
+"""From this many columns on LAPACK inverts a triangle faster than two halves do."""
 FEW = 500
-"""Sensors up to which all eigenvalues are computed in no time; beyond, the outermost ones alone."""
+"""With up to this many sensors all eigenvalues are computed, which takes no time; with more, only the outermost
+ones."""
 FORMS = ("precision", "covariance")
+"""Names of the two forms."""
 _CHOICE = "_choice"
-"""Where a model keeps the form that was made of it in advance."""
+"""Attribute in which a model keeps its form, if that was made in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,9 @@ class State:
 
     Attributes:
         missing: intp[m], ascending: the missing set Z.
-        spread: float64[m, m], lower triangle valid: precision or covariance of X on Z, by the form.
+        spread: float64[m, m], lower triangle valid: precision or covariance of X on Z, depending on the form.
         x: float64[n]: readings, and on Z the posterior mean; float64[n, k] for k runs with the same missing sets.
-        variance: float64[m]: of X on Z.
+        variance: float64[m]: variances of X on Z.
     """
 
     missing: Places
@@ -64,10 +68,10 @@ class State:
 
 
 class Form(Protocol):
-    """One way to do it. `readings` is float64[n], or float64[n, k] for k runs at once, with zeros on `missing`.
+    """One of the two ways. `readings` is float64[n], or float64[n, k] for k runs at once, with zeros on `missing`.
 
     Raises (both methods):
-        LinAlgError: rounding left no positive definite matrix.
+        LinAlgError: rounding left a matrix that is not positive definite.
     """
 
     def first(self, readings: Floats, missing: Places) -> State:
@@ -78,30 +82,30 @@ class Form(Protocol):
 
 
 class PrecisionForm:
-    """Eliminates what was missing at the last step from the joint precision of what is missing now and was then.
+    """Eliminates the sensors missing at the last step from the joint precision of those missing now and then.
 
-    With L = Q^-1, G = L F and H = F' L F, two neighbouring steps, the later one first, have W = [[L, -G], [-G', H]],
-    and P is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior
-    mean brings to zero; with K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
+    Let L = Q^-1, G = L F and H = F' L F. Two neighbouring steps, the later one first, have W = [[L, -G], [-G', H]]; P
+    is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior mean
+    brings to zero. With K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
     (docs/recovery.md).
 
-    With a diagonal F the rows that a step reads by its missing set are those that the next step reads by its last one:
-    with little missing they are kept, since nothing else takes as long as bringing rows from memory.
+    With a diagonal F, the rows that a step reads for its missing set are those that the next step reads for its last
+    one. If little is missing they are kept, since nothing else takes as long as reading rows from memory.
     """
 
     def __init__(self, model: Model, prior_precision: Floats, precision: Floats) -> None:
         self._model = model
         self._rows = np.empty((0, len(model)))
         self._block = np.empty((0, 0))
-        self._rows_of: Places | None = None  # the missing set whose rows and block of L these are
+        self._rows_of: Places | None = None  # the missing set whose rows and block of L are kept
         self._prior_precision = prior_precision
         self._precision = precision  # L
-        self._pair: Floats | None = None  # W; of a diagonal F it is L, with rows and columns rescaled
+        self._pair: Floats | None = None  # W; with a diagonal F it is L with its rows and columns rescaled
         if not model.diagonal:
             self._pair = _pair_precision(precision, model.transition)
 
     def __copy__(self) -> PrecisionForm:
-        """Return another of the same matrices, which keeps rows of its own."""
+        """Return another form with the same matrices, which keeps rows of its own."""
         other = PrecisionForm.__new__(PrecisionForm)
         other.__dict__ |= self.__dict__ | {"_rows": np.empty((0, len(self._model))), "_rows_of": None}
         return other
@@ -127,13 +131,13 @@ class PrecisionForm:
         return _solve(now, -pull, readings, origin, missing)
 
     def _gather(self, state: State, readings: Floats, missing: Places) -> tuple[Floats, ...]:
-        """Return the origin that means are reckoned from; of W gradient and block on Z'; on Z, [Z',Z] and block on Z.
+        """Return the origin of means; W's gradient and block on Z'; on Z the gradient, block [Z',Z] and block on Z.
 
-        The blocks are in Fortran's order, as LAPACK wants them: of a symmetric matrix rows are as good as columns.
+        The blocks are in Fortran's order, as LAPACK needs them: of a symmetric matrix rows serve as columns.
         """
         model, last, n = self._model, state.missing, len(readings)
         if self._pair is not None:
-            # The origin is the model's mean: F x alone would take longer than all the rest.
+            # The origin is the model's mean: to compute F x would take longer than everything else.
             drift = model.drift if readings.ndim == 1 else model.drift[:, None]
             both = np.concatenate([readings - drift, state.x])
             both[missing] = 0.0
@@ -170,7 +174,7 @@ class PrecisionForm:
 
 
 def _pair_precision(precision: Floats, transition: Floats) -> Floats:
-    """Return W, float64[2n, 2n], of `PrecisionForm`."""
+    """Return the matrix W, float64[2n, 2n], of `PrecisionForm`."""
     n = len(precision)
     pair = np.empty((2 * n, 2 * n))
     pair[:n, :n] = precision
@@ -184,8 +188,8 @@ def _pair_precision(precision: Floats, transition: Floats) -> Floats:
 def _read(matrix: Floats, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
     """Return matrix[rows] @ vector, then matrix[rows][:, c] for each c of `columns`; vector is float64[n] or [n, k].
 
-    Rows are brought from memory once, for the product and for all blocks: in a large model with little missing nothing
-    else takes as long.
+    Rows are read from memory once for the product and all blocks: in a large model with little missing nothing else
+    takes as long.
     """
     at_once = max(1, CACHED // matrix.shape[1])
     cache = np.empty((min(at_once, len(rows)), matrix.shape[1]))
@@ -201,7 +205,7 @@ def _read(matrix: Floats, rows: Places, vector: Floats, *columns: Places) -> tup
 
 
 class CovarianceForm:
-    """The equations as published, with solves in place of inverses."""
+    """The equations as published, with solves instead of inverses."""
 
     def __init__(self, model: Model, nugget: float) -> None:
         self._model = model
@@ -228,7 +232,7 @@ class CovarianceForm:
 
     @staticmethod
     def _condition(predicted: Floats, ahead: Floats, readings: Floats, missing: Places) -> State:
-        """Equations (1), (2)."""
+        """Condition a prediction on the readings: equations (1), (2)."""
         seen = np.ones(len(readings), dtype=bool)
         seen[missing] = False
         observed = np.flatnonzero(seen)
@@ -247,28 +251,28 @@ class CovarianceForm:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """Condition number, greatest eigenvalue, and inverse where rounding left one, of a covariance."""
+    """Condition number, greatest eigenvalue and inverse (if rounding left one) of a covariance."""
 
     condition: float
     highest: float
     inverse: Floats | None
 
     def times(self, share: float) -> Examined:
-        """Return the same of the matrix times a number above 0."""
+        """Return the same for the matrix times a number above 0."""
         inverted = None if self.inverse is None else self.inverse / share
         return Examined(self.condition, share * self.highest, inverted)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A form for a model.
+    """The form that is used for a model.
 
     Attributes:
         name: "precision" or "covariance".
-        form: it.
+        form: the form itself.
         condition: the greater of the condition numbers of Q and of the prior.
-        nugget: what was added to both diagonals, in units of scale squared; 0 = nothing.
-        noise, prior: what is known of Q and of the prior.
+        nugget: what was added to both diagonals, in units of scale squared; 0 if nothing.
+        noise, prior: what is known about Q and about the prior.
     """
 
     name: str
@@ -280,16 +284,16 @@ class Choice:
 
 
 def choose_form(model: Model, name: str = "auto") -> Choice:
-    """Make the form of this name for a model; "auto" = precision up to `PRECISION_LIMIT`.
+    """Return the form of this name for a model; "auto" means precision up to `PRECISION_LIMIT`.
 
     Raises:
-        ModelError: Q or the prior is no covariance, or no form has this name.
+        ModelError: Q or the prior is not a covariance, or there is no form of this name.
     """
     if name not in ("auto", *FORMS):
         raise ModelError(f"recovery: form: found {name!r}, expected auto, {' or '.join(FORMS)}")
     kept: Choice | None = model.__dict__.get(_CHOICE)
     if kept is not None and name == "auto":
-        return replace(kept, form=copy(kept.form))  # each has rows of its own
+        return replace(kept, form=copy(kept.form))  # each filter needs rows of its own
     prior = _examine("prior", model.prior)
     share = _noise_share(model)
     noise = _examine("Q", model.Q) if share is None else prior.times(share)
@@ -307,26 +311,26 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
 
 
 def keep_form(model: Model) -> None:
-    """Make a model's form in advance: `choose_form` then has it.
+    """Make a model's form in advance, so that `choose_form` need not.
 
     Raises:
-        ModelError: as `choose_form`.
+        ModelError: as in `choose_form`.
     """
     model.__dict__[_CHOICE] = choose_form(model)
 
 
 def widened_form(own: Choice, narrow: Model, model: Model) -> Choice | None:
-    """Make the form of a model whose first sensors are those of another, from the other's inverses.
+    """Return the form of a model that begins with the sensors of another one, made from the other's inverses.
 
-    With k more sensors it takes about 4 n^2 k multiplications instead of 2 n^3.
+    With k more sensors this takes about 4 n^2 k multiplications instead of 2 n^3.
 
     Args:
         own: the form of `narrow`.
-        model: its first sensors are those of `narrow`.
+        model: a model whose first sensors are those of `narrow`.
 
     Returns:
-        None where it must be made anew: the models have other covariances, F is not diagonal, or it is not certain that
-        the precision form will do.
+        The form; or None if it must be made anew: the covariances of the models differ, F is not diagonal, or it is not
+        certain that the precision form is exact enough.
     """
     n = len(narrow)
     known = own.noise.inverse is not None and own.prior.inverse is not None
@@ -345,15 +349,15 @@ def widened_form(own: Choice, narrow: Model, model: Model) -> Choice | None:
 
 
 def _bordered(own: Examined, matrix: Floats) -> Examined:
-    """Return the inverse of [[A, B], [B', C]] given that of A, and a bound of its condition number.
+    """Return the inverse of [[A, B], [B', C]] from that of A, and a bound of its condition number.
 
     With P = A^-1 B and the Schur complement S = C - B' P, the inverse is [[A^-1 + P S^-1 P', -P S^-1], [., S^-1]].
 
     Raises:
-        LinAlgError: rounding left no S that is positive definite.
+        LinAlgError: rounding left an S that is not positive definite.
     """
     inverted = own.inverse
-    assert inverted is not None  # noqa: S101 - the caller has seen it
+    assert inverted is not None  # noqa: S101 - the caller has checked it
     n = len(inverted)
     side, corner = matrix[:n, n:], matrix[n:, n:]
     pull = inverted @ side
@@ -383,7 +387,7 @@ def _noise_share(model: Model) -> float | None:
 
 
 def _examine(name: str, matrix: Floats) -> Examined:
-    """Find out what a covariance is like, without all its eigenvalues where a factor shows that they are positive."""
+    """Examine a covariance; not all eigenvalues are computed if a factor shows that they are positive."""
     inverted: Floats | None
     try:
         inverted = inverse(matrix)
@@ -405,14 +409,15 @@ def _greatest(matrix: Floats) -> float:
     """Return the greatest eigenvalue by Lanczos' method.
 
     Raises:
-        ArpackError: it did not converge.
+        ArpackError: the method did not converge.
     """
-    start = np.random.default_rng(0).normal(size=len(matrix))  # always the same: all who load a model choose alike
+    # always the same, so that all workers choose the same form
+    start = np.random.default_rng(0).normal(size=len(matrix))
     return float(eigsh(matrix, k=1, which="LA", v0=start, tol=1e-4, return_eigenvectors=False)[0])
 
 
 def _solve(precision: Floats, pull: Floats, readings: Floats, origin: Floats, missing: Places) -> State:
-    """Return the state with this precision (lower triangle) and precision x (mean - origin) = pull on `missing`."""
+    """Return the state with this precision (lower triangle), where precision x (mean - origin) = pull on `missing`."""
     x = readings.copy()
     if not len(missing):
         return State(missing, np.empty((0, 0)), x, np.empty(0))
@@ -425,7 +430,8 @@ def _solve(precision: Floats, pull: Floats, readings: Floats, origin: Floats, mi
 def _divide(block: Floats, factor: Floats) -> None:
     """Multiply a block in Fortran's order by factor'^-1 from the right, for a lower triangular factor.
 
-    By halves, so that most of it are products of matrices: they run three times as fast as a triangular solve.
+    It works by halves, so that most of the work is products of matrices: they are three times as fast as a triangular
+    solve.
     """
     columns = len(factor)
     if columns <= HALVED:
@@ -441,7 +447,7 @@ def _divide(block: Floats, factor: Floats) -> None:
 def _invert(factor: Floats) -> None:
     """Replace a lower triangular factor, in Fortran's order and zero above, by its inverse.
 
-    By halves like `_divide`, in sizes where that is up to twice as fast.
+    It works by halves like `_divide`, in sizes where that is up to twice as fast.
     """
     n = len(factor)
     if n <= HALVED or n > HALVED_INVERSE:
@@ -457,9 +463,9 @@ def _invert(factor: Floats) -> None:
 
 
 def cholesky(matrix: Floats, *, keep: bool = False) -> Floats:
-    """Return the lower Cholesky factor, upper triangle zero; only the lower triangle is read.
+    """Return the lower Cholesky factor, upper triangle zero; only the lower triangle of the matrix is read.
 
-    Unless it is to be kept, the factor takes the matrix' place (where that is in Fortran's order).
+    Unless `keep` is set, the factor may overwrite the matrix (if that is in Fortran's order).
     """
     factor = matrix.copy(order="F") if keep else np.asfortranarray(matrix)
     info = lapack.potrf(factor)
@@ -472,7 +478,7 @@ def inverse(matrix: Floats, nugget: float = 0.0) -> Floats:
     """Return (matrix + nugget I)^-1, symmetric to the last bit; only the lower triangle is read.
 
     Raises:
-        LinAlgError: it is not positive definite.
+        LinAlgError: the matrix is not positive definite.
     """
     own = np.array(matrix, order="F")
     own[np.diag_indices_from(own)] += nugget

@@ -1,9 +1,9 @@
-"""Helpers: sensors of other slots that a slot reads as well while its own cannot recover what is lost well enough.
+"""Helpers: sensors of other slots that a slot reads too while it cannot recover lost sensors well enough by itself.
 
-Takao, Sugiura, Ishikawa, Lu, DEIM 2023, section 4.2. Whether a lost value meets (eps, delta) hangs on its variance
-alone, and that on which sensors are read, not on what they read (equation (7)): so helpers can be chosen before
-anything is recovered. Each choice here is greedy: the candidate that takes most off the variances that are still too
-great. With the Cholesky factor of what is read, a pick costs one row of it (pivoted Cholesky).
+Takao, Sugiura, Ishikawa, Lu, DEIM 2023, section 4.2. Whether a lost value meets (eps, delta) depends on its variance
+alone, and that depends on which sensors are read, not on what they read (equation (7)). So helpers can be chosen before
+anything is recovered. The choice is greedy: each time the candidate that reduces the variances that are still too great
+the most. With the Cholesky factor of what is read, a choice costs one row of it (pivoted Cholesky).
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from tsunagi.runtime.columns import Floats
 Places = npt.NDArray[np.intp]
 
 CAP = 100
-"""Helpers of a slot at most, where nothing else is said."""
+"""Most helpers of a slot, unless the settings say otherwise."""
 FIRST_LOOK = 512
-"""Candidates of the first look: those that vary most together with a value that is not good enough, given what the slot
-reads. The rest are looked at only if these do not suffice."""
+"""Number of candidates that are looked at first: those that vary most together with a value that is not good enough,
+given what the slot reads. The others are looked at only if these do not suffice."""
 LEAST_RESIDUAL = 1e-9
-"""Variance, of 1, below which a candidate is known from what is read already."""
+"""A candidate tells nothing new if its variance given what is read is below this, in units of scale squared."""
 LEAST_VARIANCE = 1e-300
 """Stands for the variance of a sensor that has none, so that nothing is divided by 0."""
 TOLD_LEAST = 1e-9
-"""What a step tells of the next one is a share of its variance, and counts as this much at least, and as 1 less this at
-most: a logarithm is taken of it."""
+"""What a step tells about the next one is a share of its variance. It counts as this at least, and as 1 minus this at
+most, because its logarithm is taken."""
 AT_A_TIME = 5
-"""Sensors of the paper's list that are added before the bound is checked again."""
+"""Number of sensors of the paper's list that are added before the bound is checked again."""
 
 
 class HelpersError(ValueError):
-    """The arguments do not fit together; the message says what was found and what was expected."""
+    """The arguments do not fit together. The message says what was found and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Helpers:
-    """What was chosen.
+    """The helpers that were chosen.
 
     Attributes:
-        chosen: intp[k], sensors to read as well, best first.
-        targets: intp[m], the slot's lost sensors, ascending.
-        variance: float64[m], of each with the helpers.
-        satisfied: bool[m], whether that is at most the threshold.
-        reason: "satisfied"; "cap": the cap was reached first; "no helper": nothing that is read anywhere reaches it.
+        chosen: intp[k], the sensors to read too, best first.
+        targets: intp[m], the lost sensors of the slot, ascending.
+        variance: float64[m], variance of each target with the helpers.
+        satisfied: bool[m], whether it is at most the threshold.
+        reason: "satisfied"; "cap": the cap was reached first; "no helper": no sensor that is read anywhere is enough.
     """
 
     chosen: Places
@@ -64,7 +64,7 @@ def variance_threshold(eps: float, delta: float) -> float:
     """Return the greatest variance with P(abs(x - mean) <= eps) >= delta, in the square of the units of `eps`.
 
     Raises:
-        HelpersError: eps is not above 0, or delta no probability between 0 and 1.
+        HelpersError: eps is not above 0, or delta is not a probability between 0 and 1.
     """
     if not (eps > 0 and 0 < delta < 1):
         raise HelpersError(f"helpers: found eps = {eps}, delta = {delta}, expected eps > 0 and 0 < delta < 1")
@@ -72,18 +72,18 @@ def variance_threshold(eps: float, delta: float) -> float:
 
 
 def told(model: Model) -> Floats:
-    """Return which share of each sensor's variance its last step tells, float64[n], in (0, 1): 1 - Q_ii / prior_ii."""
+    """Return the share of a sensor's variance that its last step tells, float64[n] in (0, 1): 1 - Q_ii / prior_ii."""
     noise = np.diag(model.Q) / np.maximum(np.diag(model.prior), LEAST_VARIANCE)
     return np.asarray(np.clip(1 - noise, TOLD_LEAST, 1 - TOLD_LEAST))
 
 
 def steps_within(variance: Floats, limit: float | Floats, share: Floats) -> Floats:
-    """Return for how many steps of an outage values stay within a variance; infinite = for good.
+    """Return the number of steps of an outage for which values stay within a variance; infinite means for good.
 
     Args:
-        variance: what they end up with.
-        share: of it that a step tells of the next (`told`): after k steps about 1 - share^k of it is reached, exactly
-            where F is a multiple of I and the same is read all along.
+        variance: the variance that they reach in the end.
+        share: the share of it that a step tells about the next (`told`). After k steps about 1 - share^k of the
+            variance is reached; this is exact if F is a multiple of I and the same sensors are read all the time.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = np.floor(np.log1p(-limit / variance) / np.log(share))
@@ -104,16 +104,17 @@ def choose_helpers(
     Args:
         covariance: float64[n, n] of all sensors of the fleet, in units of scale.
         slot: the slot's sensors.
-        missing: all sensors of the fleet that are lost now, the slot's among them.
-        threshold: variance up to which a value is good enough (`variance_threshold`); one, or float64[n].
-        cap: helpers at most.
-        precision: float64[n, n], inverse of `covariance`: tells at once which values no helper can reach, so that none
-            is spent on them. Without it the search ends when no candidate takes anything off.
+        missing: all sensors of the fleet that are lost now, with those of the slot.
+        threshold: greatest variance of a value that is good enough (`variance_threshold`): one number, or float64[n].
+        cap: most helpers.
+        precision: float64[n, n], inverse of `covariance`. It tells at once which values no helper can make good enough,
+            so that none is spent on them. Without it the search ends when no candidate reduces any variance.
 
     Raises:
-        HelpersError: naming the argument.
+        HelpersError: an argument is wrong; the message names it.
 
-    Cost: with s sensors of the slot read, c candidates and m targets about s^2 c + s m c, then (s + k) c for the k-th.
+    Cost: with s sensors of the slot read, c candidates and m targets about s^2 c + s m c, then (s + k) c for the k-th
+        helper.
     """
     n = len(covariance)
     own = _places("slot", slot, n)
@@ -143,8 +144,8 @@ def choose_helpers(
 class _Search:
     """The greedy search of `choose_helpers`.
 
-    `variance` are the targets' as of now. With R R' = the covariance of what is read, a candidate's row W = R^-1 C
-    gives Cov(target, candidate | read) = C_tc - W_t' W_c; each pick adds one row to W.
+    `variance` are the present variances of the targets. With R R' = the covariance of what is read, a candidate's row W
+    = R^-1 C gives Cov(target, candidate | read) = C_tc - W_t' W_c; each choice adds one row to W.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class _Search:
         return right
 
     def run(self, cap: int) -> list[int]:
-        """Return the best helpers, at most `cap`: among the likely ones, and if these do not suffice among all."""
+        """Return the best helpers, at most `cap`: among the likely ones, and if these do not suffice, among all."""
         first = self._first_look()
         chosen = self._pick(first, cap)
         if len(first) < len(self._all) and self._short().any():
@@ -193,7 +194,7 @@ class _Search:
             return self._all
         short = self._short()
         rows = self._covariance[self._targets[short]]
-        if len(self._read):  # of what the slot reads already nobody need tell again
+        if len(self._read):  # what the slot reads already counts for no candidate
             known = np.asfortranarray(self._W_targets[:, short])
             lapack.trsm(self._factor, known, transposed=True)
             rows = rows - known.T @ self._covariance[self._read]
@@ -201,7 +202,7 @@ class _Search:
         return np.sort(self._all[np.argpartition(-strength, FIRST_LOOK)[:FIRST_LOOK]])
 
     def _pick(self, candidates: Places, cap: int) -> list[int]:
-        """Return the best candidates, until nothing is short, nothing helps or the cap is reached."""
+        """Return the best candidates, until every value is good enough, no candidate helps or the cap is reached."""
         chosen: list[int] = []
         if not (self._short().any() and len(candidates) and cap):
             return chosen
@@ -223,7 +224,7 @@ class _Search:
                 break
             with np.errstate(divide="ignore", invalid="ignore"):
                 taken = np.where(free, np.square(cross) / own, 0.0)
-            # What is taken off beyond the threshold counts little: it only breaks ties.
+            # A reduction below the threshold counts little: it only breaks ties.
             worth = np.minimum(taken, need[:, None]).sum(axis=0) + 1e-6 * taken[need > 0].sum(axis=0)
             best = int(worth.argmax())
             if worth[best] <= 1e-12:
@@ -240,14 +241,14 @@ class _Search:
             chosen.append(sensor)
             free &= own > LEAST_RESIDUAL
             free[best] = False
-        # Of all targets, the satisfied ones too.
+        # The variances of all targets are computed, also of the satisfied ones.
         read = np.concatenate([self._read, np.array(chosen, dtype=np.intp)])
         self.variance = _variance_given(self._covariance, read, self._targets)
         return chosen
 
 
 def _factor(covariance: Floats, read: Places) -> Floats:
-    """Return the lower Cholesky factor of what is read; sensors that tell the same get a nugget of rounding's size."""
+    """Return the lower Cholesky factor of what is read; a nugget of rounding's size separates equal sensors."""
     block = covariance[np.ix_(read, read)]
     factor = np.array(block, order="F")
     if lapack.potrf(factor):
@@ -259,7 +260,7 @@ def _factor(covariance: Floats, read: Places) -> Floats:
 
 
 def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
-    """Return float64[m]: equation (7)."""
+    """Return the variances of the targets given what is read, float64[m]: equation (7)."""
     own = covariance[targets, targets].copy()
     if not len(read) or not len(targets):
         return own
@@ -270,7 +271,7 @@ def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats
 
 
 def best_variance(precision: Floats, lost: Places, targets: Places) -> Floats:
-    """Return the targets' variances if all that lives were read: the diagonal of (precision on the lost)^-1."""
+    """Return the targets' variances if all living sensors were read: the diagonal of (precision on the lost)^-1."""
     block = np.asfortranarray(precision[np.ix_(lost, lost)])
     if lapack.potrf(block):
         raise HelpersError("helpers: precision: found a matrix that is not positive definite")
@@ -289,19 +290,19 @@ def _places(name: str, given: npt.ArrayLike, n: int) -> Places:
 
 
 class ListOrder:
-    """The paper's way: candidates in a fixed order for each slot, added until the bound holds (`proposed+`).
+    """The paper's way: a fixed order of candidates for each slot, added until the bound holds (`proposed+`).
 
     Args:
         correlation: float64[n, n] of all sensors.
         edge_of: each sensor's edge.
         slot_of: each sensor's slot.
-        threshold: variance up to which a value is good enough.
-        cap: sensors of a slot and its helpers together, at most (the paper: 150).
-        at_a_time: sensors added before the bound is checked again.
+        threshold: greatest variance of a value that is good enough.
+        cap: most sensors of a slot and its helpers together (in the paper 150).
+        at_a_time: number of sensors that are added before the bound is checked again.
 
     Attributes:
-        lists: L_i: candidates of slot i, by what each adds to equation (12), greatest first.
-        first: O'_ij: helpers of slot i that the outage of edge j alone needs.
+        lists: L_i: the candidates of slot i, by what each adds to equation (12), greatest first.
+        first: O'_ij: the helpers of slot i that the outage of edge j alone needs.
     """
 
     def __init__(
@@ -336,7 +337,7 @@ class ListOrder:
         ]
 
     def choose(self, slot: int, edges: Sequence[Hashable]) -> Helpers:
-        """Return the helpers of a slot while these edges are down: the O'_ij of each, then L_i from its start."""
+        """Return the helpers of a slot while these edges are down: O'_ij of each, then L_i from its beginning."""
         lost = np.concatenate([self._sensors[edge] for edge in edges])
         start = [self.first[slot][edge] for edge in edges if edge in self.first[slot]]
         return self._add(slot, lost, np.concatenate(start) if start else np.empty(0, dtype=np.intp))

@@ -1,7 +1,7 @@
-"""Readings of the past, in CSV or Parquet files: what is there, and reading it a bounded number of rows at a time.
+"""Past readings in CSV or Parquet files: lists what there is, and reads it a bounded number of rows at a time.
 
-One row a reading time: a column `time` (optional, the first one in a CSV), and a column a sensor. The files of a
-directory go on from one another in the order of their names. What is listed is small and can be sent to whoever reads.
+One row is a reading time: a column `time` (optional, the first one in a CSV) and a column for each sensor. The files of
+a directory follow each other in the order of their names. The list is small, and can be sent to whoever reads the rows.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from tsunagi.runtime.columns import Floats
 __all__ = ["History", "HistoryFiles", "Piece", "Rows", "list_history", "read_history"]
 
 KINDS = (".csv", ".parquet")
+"""Endings of the files that can be read."""
 TAIL_ROWS = 100
-"""Rows that show how far rows are apart."""
+"""Number of last rows that show how far apart rows are."""
 
 Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Readings in memory.
+    """Past readings in memory.
 
     Attributes:
-        names: sensors, in the file's order.
-        values: float64[rows, n]; NaN = no reading.
-        times_us: int64[rows], event times, microseconds since the epoch, ascending; None = there is no time column.
+        names: names of the sensors, in the file's order.
+        values: float64[rows, n]; NaN means no reading.
+        times_us: int64[rows], event times, microseconds since 1970, ascending; None if there is no column of times.
     """
 
     names: tuple[str, ...]
@@ -45,14 +46,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class HistoryFiles:
-    """What a history consists of.
+    """The files of a history and their rows.
 
     Attributes:
-        path: as given, for messages.
-        names: sensors, in the files' order.
-        timed: whether rows have times; else they are numbered.
-        pieces: in order; each can be read alone.
-        size_bytes: of its readings as float64, about.
+        path: the path as it was given, for messages.
+        names: names of the sensors, in the files' order.
+        timed: whether rows have times; if not, they are numbered.
+        pieces: the pieces in order; each can be read alone.
+        size_bytes: rough size of the readings as float64.
     """
 
     path: Path
@@ -65,23 +66,23 @@ class HistoryFiles:
         """Read a piece, some rows at a time.
 
         Args:
-            line: number of its first line in a CSV, for messages; None = not known.
+            line: number of its first line in a CSV, for messages; None if it is not known.
 
         Raises:
-            ModelError: naming the file and line, what was found and expected.
+            ModelError: a row cannot be used; the message names file and line, what was found and expected.
         """
         if piece.path.suffix == ".parquet":
             return history_parquet.read(piece, self.names, timed=self.timed)
         return history_csv.read(piece, self.names, line, timed=self.timed)
 
     def count(self, piece: Piece) -> int:
-        """Return how many rows a piece has; in a CSV they are counted."""
+        """Return the number of rows of a piece; in a CSV they are counted by reading it."""
         if piece.rows is not None:
             return piece.rows
         return history_csv.count(piece)
 
     def part(self, share: float) -> HistoryFiles:
-        """Return the first rows alone, a share in (0, 1] of all."""
+        """Return the history of the first rows alone, a share in (0, 1] of all."""
         if share == 1.0:
             return self
         counts = [self.count(piece) for piece in self.pieces]
@@ -95,7 +96,7 @@ class HistoryFiles:
         return replace(self, pieces=pieces, size_bytes=round(self.size_bytes * end / ends[-1]))
 
     def times(self, piece: Piece) -> Times:
-        """Return the times of a piece's rows, int64[rows], microseconds, or their numbers."""
+        """Return the times of a piece's rows, int64[rows], in microseconds; or their numbers."""
         if not self.timed:
             return np.arange(piece.first, piece.first + self.count(piece), dtype=np.int64)
         if piece.path.suffix == ".parquet":
@@ -103,7 +104,7 @@ class HistoryFiles:
         return np.concatenate([rows.times for rows in self.read(piece)])
 
     def tail(self) -> Times:
-        """Return the times of the last rows, some at least."""
+        """Return the times of the last rows: `TAIL_ROWS` of them or more, if there are."""
         found = np.empty(0, dtype=np.int64)
         for piece in reversed(self.pieces):
             found = np.concatenate([self.times(piece), found])
@@ -113,10 +114,10 @@ class HistoryFiles:
 
 
 def list_history(path: Path) -> HistoryFiles:
-    """Look at a file, or at the files of a directory, without reading the readings.
+    """List a file, or the files of a directory, without reading the readings.
 
     Raises:
-        ModelError: there is none, or they do not go together.
+        ModelError: there is no file, or the files do not belong together.
     """
     files = _files(path)
     first: HistoryFiles | None = None
@@ -171,7 +172,7 @@ def read_history(path: Path) -> History:
     """Read a whole history.
 
     Raises:
-        ModelError: naming file and line, what was found and expected.
+        ModelError: a row cannot be used; the message names file and line, what was found and expected.
     """
     files = list_history(path)
     times: list[Times] = []

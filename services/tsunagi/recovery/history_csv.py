@@ -1,6 +1,6 @@
-"""A CSV of readings: header = sensor names, one row a reading time, empty cell = no reading.
+"""Reads a history from a CSV: header = sensor names, one row a reading time, an empty cell = no reading.
 
-The first column may be `time`: ISO 8601 with a zone, or seconds since the epoch. A row is a line.
+The first column may be `time`: ISO 8601 with a zone, or seconds since 1970. A row is a line.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
 
 PIECE_BYTES = 16 * 2**20
+"""Rough size of a piece in bytes: small enough to share a file between many tasks, large enough that a task is worth
+its start."""
 CELL_BYTES = 8
-"""Of a reading in a CSV, about, for an estimate of its size as float64."""
+"""Rough size of a reading in a CSV, in bytes, for an estimate of its size as float64."""
 
 
 def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
-    """Return sensors, whether there are times, the pieces, and the size of the readings as float64, about.
+    """Return sensors, whether there are times, the pieces, and the rough size of the readings as float64 in bytes.
 
     Raises:
         ModelError: the header cannot be used, or the file cannot be read.
@@ -65,7 +67,7 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
 
 
 def _next_line(file: BinaryIO, end: int) -> bytes:
-    """Return the next line that is a row, before `end`."""
+    """Return the next line before `end` that is a row."""
     line = file.readline()
     while line and passed_over(line) and file.tell() < end:
         line = file.readline()
@@ -86,7 +88,7 @@ def first_line(path: Path) -> int:
 
 
 def count(piece: Piece) -> int:
-    """Return how many rows a piece has."""
+    """Return the number of rows of a piece."""
     with piece.path.open("rb") as file:
         file.seek(piece.begin)
         text = file.read(piece.end - piece.begin)
@@ -94,10 +96,10 @@ def count(piece: Piece) -> int:
 
 
 def read(piece: Piece, names: tuple[str, ...], line: int | None, *, timed: bool) -> Iterator[Rows]:
-    """Read a piece; `line` is the number of its first line, None = not known.
+    """Read a piece; `line` is the number of its first line, None if it is not known.
 
     Raises:
-        ModelError: naming file and line, what was found and expected.
+        ModelError: a row cannot be used; the message names file and line, what was found and expected.
     """
     most, width = batch_rows(len(names)), len(names) + timed
     times: list[int] = []
@@ -135,7 +137,7 @@ def read(piece: Piece, names: tuple[str, ...], line: int | None, *, timed: bool)
 
 
 def _numbers(where: str, names: tuple[str, ...], cells: list[str], *, plain: bool) -> Floats:
-    """Return a row's readings, float64[n]; `plain` = it has no "_", which float() takes between digits."""
+    """Return the readings of a row, float64[n]; `plain` says that it has no "_", which float() would accept."""
     if plain:
         try:
             return np.fromiter(map(float, cells), np.float64, len(cells))

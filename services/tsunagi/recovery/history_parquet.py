@@ -1,7 +1,7 @@
-"""A Parquet file of readings: a column a sensor, null = no reading, and perhaps a column `time`.
+"""Reads a history from a Parquet file: a column for each sensor, null = no reading, and perhaps a column `time`.
 
-Times are timestamps with a zone, ISO 8601 texts with one, or seconds since the epoch. A piece is a row group, so
-how many tasks can share a history hangs on how it was written: some hundred megabytes a row group do well.
+Times are timestamps with a zone, ISO 8601 texts with one, or seconds since 1970. A piece is a row group, so the way a
+file was written decides how many tasks can share it; row groups of some hundred megabytes are good.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Times = npt.NDArray[np.int64]
 
 
 def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
-    """Return sensors, whether there are times, the pieces, and the size of the readings as float64.
+    """Return sensors, whether there are times, the pieces, and the size of the readings as float64 in bytes.
 
     Raises:
         ModelError: the columns cannot be used, or the file cannot be read.
@@ -67,10 +67,10 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
 
 
 def read(piece: Piece, names: tuple[str, ...], *, timed: bool) -> Iterator[Rows]:
-    """Read a piece.
+    """Read a piece, some rows at a time.
 
     Raises:
-        ModelError: naming the file and row group, what was found and expected.
+        ModelError: a row cannot be used; the message names file and row group, what was found and expected.
     """
     file = _open(piece.path)
     left, number = piece.rows, piece.first
@@ -82,7 +82,7 @@ def read(piece: Piece, names: tuple[str, ...], *, timed: bool) -> Iterator[Rows]
         rows = batch.num_rows if left is None else min(left, batch.num_rows)
         if not rows:
             return
-        batch = batch.slice(0, rows)  # noqa: PLW2901 - only what counts of it
+        batch = batch.slice(0, rows)  # noqa: PLW2901 - only the rows that count
         where = f"row group {piece.begin}, row {number - piece.first}"
         times: Times = np.arange(number, number + rows, dtype=np.int64)
         if timed:
@@ -107,7 +107,7 @@ def _open(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
         raise ModelError(f"{path}: Parquet needs pyarrow, which the image tsunagi-spark has") from None
     try:
         found = path.stat()
-        # A task reads one row group after the other: of thousands of columns the footer takes longer than they do.
+        # A task reads one row group after the other: with thousands of columns the footer takes longer than the rows.
         return parquet.ParquetFile(path, metadata=_footer(path, found.st_mtime_ns, found.st_size))
     except (OSError, pa.ArrowException) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from None
@@ -121,7 +121,7 @@ def _footer(path: Path, _mtime_ns: int, _size: int) -> Any:  # noqa: ANN401 - as
 
 
 def _time_column(path: Path, names: list[str]) -> str | None:
-    """Return what the column of times is called; None = there is none."""
+    """Return the name of the column of times; None if there is none."""
     found = [name for name in names if is_time(name)]
     if len(found) > 1:
         raise ModelError(f"{path}: found the columns {found[0]!r} and {found[1]!r}, expected one column of times")
@@ -129,10 +129,10 @@ def _time_column(path: Path, names: list[str]) -> str | None:
 
 
 def _values(path: Path, where: str, batch: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
-    """Return float64[rows, n] of the sensors' columns.
+    """Return the readings in the sensors' columns, float64[rows, n].
 
     Raises:
-        ModelError: a whole number is beyond 2^53, where a float64 no longer tells it from its neighbours.
+        ModelError: a whole number is beyond 2^53, where float64 cannot tell it from its neighbours.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -149,7 +149,7 @@ def _values(path: Path, where: str, batch: pa.RecordBatch, names: tuple[str, ...
 
 
 def _times(path: Path, where: str, column: Any) -> Times:  # noqa: ANN401 - as above
-    """Return microseconds since the epoch."""
+    """Return the times in a column, in microseconds since 1970."""
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import compute as pc  # noqa: PLC0415
 
@@ -159,7 +159,7 @@ def _times(path: Path, where: str, column: Any) -> Times:  # noqa: ANN401 - as a
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
             raise ModelError(f"{path}: time: found timestamps without a zone, expected them with one, such as UTC")
-        # Nanoseconds may be cut off; a time past the range of microseconds must not come out as another one.
+        # Nanoseconds may be cut off, but a time beyond the range of microseconds must not become another time.
         options = pc.CastOptions(pa.timestamp("us", tz=kind.tz), allow_time_truncate=True)
         try:
             microseconds = column.cast(options=options).cast("int64").to_numpy(zero_copy_only=False)
@@ -180,10 +180,10 @@ def _times(path: Path, where: str, column: Any) -> Times:  # noqa: ANN401 - as a
 
 
 def _checked(path: Path, where: str, times_us: npt.NDArray[np.int64 | np.float64]) -> Times:
-    """Return times, microseconds since the epoch, as int64[rows].
+    """Return times, in microseconds since 1970, as int64[rows].
 
     Raises:
-        ModelError: one is past the range of times.
+        ModelError: a time is beyond the range of times.
     """
     for time_us in (times_us.min(initial=0), times_us.max(initial=0)):
         if not in_range(float(time_us)):

@@ -1,4 +1,4 @@
-"""A stretch of a history's rows that can be read alone, and rows as they are read."""
+"""A part of a history's rows that can be read alone, and the rows as they are read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 from tsunagi.runtime.columns import Floats
 
 BATCH_CELLS = 2_000_000
-"""Readings that are handed out at a time."""
+"""Number of readings that are returned at a time, which bounds the memory that reading takes."""
 
 
 class Piece(NamedTuple):
     """Neighbouring rows of one file.
 
     Attributes:
-        begin, end: bytes of a CSV; of a Parquet file, row groups; end exclusive.
-        first: event time of its first row, microseconds; without times, its number.
-        rows: how many of them count; None = all.
+        begin, end: bytes of a CSV, or row groups of a Parquet file; end is exclusive.
+        first: event time of its first row, in microseconds; its number if rows have no times.
+        rows: how many of its rows count; None means all.
     """
 
     path: Path
@@ -31,13 +31,13 @@ class Piece(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Some rows.
+    """Some rows of a piece.
 
     Attributes:
-        times: int64[rows]: microseconds since the epoch, or row numbers.
-        values: float64[rows, n]; NaN = no reading.
-        where: the first of them, for messages.
-        next_line: the line after the last of them; None = not known.
+        times: int64[rows]: microseconds since 1970, or numbers of rows.
+        values: float64[rows, n]; NaN means no reading.
+        where: place of the first row, for messages.
+        next_line: number of the line after the last row; None if it is not known.
     """
 
     times: npt.NDArray[np.int64]
@@ -47,5 +47,5 @@ class Rows(NamedTuple):
 
 
 def batch_rows(sensors: int) -> int:
-    """Return how many rows are handed out at a time."""
+    """Return the number of rows that are returned at a time."""
     return max(1, BATCH_CELLS // max(1, sensors))

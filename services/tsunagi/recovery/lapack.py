@@ -1,13 +1,13 @@
 """BLAS and LAPACK for large matrices, without holding Python's global lock.
 
-SciPy's own functions keep the lock for as long as they compute. A worker that conditions a thousand missing sensors
-would then send no heartbeat for half a second, and its secondary would take it for dead. These functions call the same
-routines of the same library through the addresses that `scipy.linalg.cython_blas` and `cython_lapack` publish; `ctypes`
-lets other threads run meanwhile. They work in place, and on blocks of a matrix too.
+SciPy's own functions hold the lock while they compute. A worker that conditions a thousand missing sensors would then
+send no heartbeat for half a second, and its secondary would take it for dead. The functions here call the same routines
+of the same library, through the addresses that `scipy.linalg.cython_blas` and `cython_lapack` publish; `ctypes` lets
+other threads run meanwhile. They work in place, and on blocks of a matrix too.
 
-Such a call costs some microseconds more than SciPy's, so what takes fewer than `LARGE` operations goes through SciPy.
+Such a call costs some microseconds more than SciPy's, so work with fewer than `LARGE` operations goes through SciPy.
 
-All matrices are float64 in Fortran's order, and of triangular and symmetric ones the lower triangle is what counts.
+All matrices are float64 in Fortran's order; of triangular and symmetric ones only the lower triangle is used.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from scipy.linalg import blas, cython_blas, cython_lapack, lapack
 from tsunagi.runtime.columns import Floats
 
 LARGE = 2e6
-"""Multiplications from which a call lets other threads run: that many take about half a millisecond."""
+"""From this many multiplications on a call lets other threads run: they take about half a millisecond."""
 
 
 def potrf(matrix: Floats) -> int:
-    """Replace a matrix by its Cholesky factor, zero above the diagonal.
+    """Replace a matrix by its Cholesky factor, with zeros above the diagonal.
 
     Returns:
         0, or the order of a leading minor that is not positive.
@@ -45,7 +45,7 @@ def potrf(matrix: Floats) -> int:
 
 
 def potrs(factor: Floats, right: Floats) -> Floats:
-    """Return A^-1 right for the lower Cholesky factor of A; right is float64[n] or float64[n, k], and stays."""
+    """Return A^-1 right for the lower Cholesky factor of A; right is float64[n] or float64[n, k] and stays as it is."""
     if _is_small(2.0 * right.size * len(factor)):
         solved, _ = lapack.dpotrs(factor, right, lower=1)
         return np.asarray(solved)
@@ -76,7 +76,7 @@ def trtri(factor: Floats) -> None:
 
 
 def trtrs(factor: Floats, right: Floats) -> Floats:
-    """Return factor^-1 right; right is float64[n] or float64[n, k], and stays."""
+    """Return factor^-1 right; right is float64[n] or float64[n, k], and is not changed."""
     if _is_small(1.0 * right.size * len(factor)):
         solved, _ = lapack.dtrtrs(factor, right, lower=1)
         return np.asarray(solved)
@@ -89,8 +89,8 @@ def trsm(factor: Floats, right: Floats, *, transposed: bool = False, from_right:
     """Replace `right`, float64[m, k], by factor^-1 right.
 
     Args:
-        transposed: by factor'^-1 right.
-        from_right: by right factor^-1 (or right factor'^-1).
+        transposed: multiply by factor'^-1 instead.
+        from_right: multiply from the right, by factor^-1 or factor'^-1.
     """
     m, k = right.shape
     if _is_small(float(m) * k * len(factor)):
@@ -104,7 +104,7 @@ def trsm(factor: Floats, right: Floats, *, transposed: bool = False, from_right:
 def gemm(
     alpha: float, left: Floats, right: Floats, into: Floats, *, beta: float = 1.0, transposed: bool = False
 ) -> None:
-    """Replace `into`, float64[m, k], by alpha left right + beta into (`transposed`: with right')."""
+    """Replace `into`, float64[m, k], by alpha left right + beta into (with `transposed`, right' in place of right)."""
     m, k = into.shape
     inner = left.shape[1]
     if _is_small(float(m) * k * inner):
@@ -131,13 +131,13 @@ def _is_small(operations: float) -> bool:
 
 
 def _keep(made: Floats, wanted: Floats) -> None:
-    """SciPy works in place where it can; a block within a matrix it copies first."""
+    """Copy a result into the matrix where SciPy did not work in place, as for a block within a matrix."""
     if made is not wanted and not np.may_share_memory(made, wanted):
         wanted[:] = made
 
 
 def _step(matrix: Floats) -> int:
-    """Return how many numbers lie between two columns.
+    """Return the number of elements from the beginning of one column to that of the next.
 
     Raises:
         ValueError: the matrix is not float64 with contiguous columns.
@@ -149,7 +149,7 @@ def _step(matrix: Floats) -> int:
 
 
 def _call(module: ModuleType, name: str, *arguments: bytes | float | Floats) -> int:
-    """Call a routine; return its `info` (of LAPACK's), which the routine writes behind its other arguments."""
+    """Call a routine; return the `info` of a LAPACK routine, which it writes behind its other arguments."""
     given: list[Any] = []
     for argument in arguments:
         if isinstance(argument, np.ndarray):
@@ -179,6 +179,6 @@ _signature.argtypes = [ctypes.py_object]
 
 @cache
 def _routine(module: ModuleType, name: str, arguments: int) -> Callable[..., None]:
-    """Return a routine, all of whose arguments are pointers, as Fortran wants them."""
+    """Return a routine whose arguments are all pointers, as Fortran expects."""
     capsule = module.__pyx_capi__[name]
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(_address(capsule, _signature(capsule)))

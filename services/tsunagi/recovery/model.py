@@ -1,9 +1,9 @@
-"""The Gaussian model that lost values are recovered with (architecture, "Recovery").
+"""The Gaussian model with which lost values are recovered (architecture, "Recovery").
 
-X(t+1) = mean + drift + F (X(t) - mean) + noise, noise ~ N(0, Q), and N(mean, prior) before anything was seen, where the
-mean may have a time-of-day profile. It is the joint normal N(mu'', Sigma'') of two neighbouring steps (Takao, Sugiura,
-Ishikawa, Lu, DEIM 2023, equations (4), (5)), kept in the form the filter needs. All matrices are in units of each
-sensor's standard deviation.
+X(t+1) = mean + drift + F (X(t) - mean) + noise, with noise ~ N(0, Q), and N(mean, prior) before anything was read; the
+mean may have a time-of-day profile. This is the joint normal N(mu'', Sigma'') of two neighbouring steps (Takao,
+Sugiura, Ishikawa, Lu, DEIM 2023, equations (4), (5)), in the form that the filter needs. All matrices are in units of
+each sensor's standard deviation.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ if TYPE_CHECKING:
     from typing import Self
 
 ZERO_VARIANCE_SCALE = 1.0
-"""Scale of a sensor whose given variance is zero: any will do, its matrices hold zeros."""
+"""Scale of a sensor whose given variance is zero. Any scale would do, since its matrices hold zeros."""
 NEGATIVE_SHARE = 1e-8
-"""How far below zero rounding may push an eigenvalue, as a share of the largest."""
+"""Rounding may push an eigenvalue below zero by this share of the largest one; more means that a matrix is no
+covariance."""
 ROUNDING = 1e-13
-"""Elements of F, of 1, that are none."""
+"""F counts as diagonal if no element beside its diagonal is above this, as a share of the largest diagonal element or
+of 1: such elements are rounding errors of the fit."""
 _PART = "_part"
-"""Where a model keeps the part of it that was selected in advance."""
+"""Attribute in which a model keeps a part of itself that was selected in advance."""
 
 Calibrated = tuple[tuple[float, float], ...]
-"""(delta, factor), ascending."""
+"""Pairs (delta, factor), ascending."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,20 +50,20 @@ class Model:
     """A linear Gaussian state-space model of n sensors whose readings are exact.
 
     Attributes:
-        names: the sensors' names, length n, no name twice.
+        names: names of the sensors, length n, no name twice.
         mean: float64[n], sensor units: mean of X(t) (block B of the paper's joint).
-        scale: float64[n], sensor units, > 0: standard deviation of each sensor; the unit of all that follows.
+        scale: float64[n], sensor units, > 0: standard deviation of each sensor, the unit of everything below.
         transition: float64[n] (a diagonal F) or float64[n, n]: F = Sigma''_AB Sigma''_BB^-1.
-        Q: float64[n, n], covariance of the step's noise: Sigma''_AA - F Sigma''_BA.
-        prior: float64[n, n], covariance of X before anything was seen: Sigma''_BB.
-        drift: float64[n]: mean of block A less mean of block B; zeros for a stationary model.
-        profile: float64[period, n], units of scale: added to `mean` at steps with step % period = its row; None = none.
-        calibration: ((delta, factor), ...) ascending: what the model's sd must be multiplied by so that its intervals
-            of probability delta cover that share of masked history; empty = 1 everywhere.
-        about: free facts of the fit (period, sensors left out, nugget, scores), JSON values; part of the file.
+        Q: float64[n, n], covariance of a step's noise: Sigma''_AA - F Sigma''_BA.
+        prior: float64[n, n], covariance of X before anything was read: Sigma''_BB.
+        drift: float64[n]: mean of block A minus mean of block B; zeros for a stationary model.
+        profile: float64[period, n], units of scale: row step % period is added to `mean`; None if there is no profile.
+        calibration: ((delta, factor), ...) ascending: the factors on the model's standard deviation with which
+            intervals of probability delta cover that share of hidden history; empty means 1 everywhere.
+        about: facts about the fit (period, sensors left out, nugget, scores), JSON values; part of the file.
         moments: by lag, the covariance of (X(t), X(t - lag)) around mean and profile, float64[2n, 2n], in units of
-            scale; of lag 0 that of X(t), float64[n, n]. Models of other structures can be made of them
-            (`averaging.ModelAverage`); empty = not known. The filter does not need them.
+            scale; for lag 0 that of X(t), float64[n, n]. Models of other structures can be made from them
+            (`averaging.ModelAverage`). Empty if they are not known; the filter does not need them.
     """
 
     names: tuple[str, ...]
@@ -126,7 +128,7 @@ class Model:
 
     @property
     def diagonal(self) -> bool:
-        """Whether F is kept as its diagonal."""
+        """Whether F is kept as its diagonal alone."""
         return self.transition.ndim == 1
 
     @property
@@ -141,32 +143,32 @@ class Model:
         return self.transition * x if x.ndim == 1 else self.transition[:, None] * x
 
     def predict(self, x: Floats) -> Floats:
-        """Return drift + F x: the next step's mean, in units of scale around `mean`; float64[n] or float64[n, k]."""
+        """Return drift + F x, the next step's mean in units of scale around `mean`; float64[n] or float64[n, k]."""
         return self.apply_transition(x) + (self.drift if x.ndim == 1 else self.drift[:, None])
 
     def inflation(self, delta: float) -> float:
-        """Return the factor on sd for intervals of probability `delta`, linear between the calibrated levels."""
+        """Return the factor on sd for intervals of probability `delta`, interpolated between the calibrated levels."""
         if not self.calibration:
             return 1.0
         levels, factors = zip(*self.calibration, strict=True)
-        # Between levels the multiple of sd, not the level, is the natural axis: tails are where factors change.
+        # It is interpolated over the multiple of sd and not over the level: factors change in the tails.
         multiples = [half_width(level) for level in levels]
         return float(np.interp(half_width(delta), multiples, factors))
 
     @classmethod
     def from_joint(cls, mean: npt.ArrayLike, joint: npt.ArrayLike, names: Sequence[str] | None = None) -> Self:
-        """Make a model from the joint normal of two neighbouring steps, in sensor units.
+        """Return the model of a joint normal of two neighbouring steps, given in sensor units.
 
         Args:
             mean: mu'': float64[2n], block A (time t+1) first, then block B (time t); or float64[n] for both.
             joint: Sigma'': float64[2n, 2n], blocks in the same order.
-            names: the n sensors; default s0, s1, ...
+            names: names of the n sensors; by default s0, s1, ...
 
         Raises:
-            ModelError: shapes do not fit, or the joint is no covariance.
+            ModelError: the shapes do not fit, or the joint is not a covariance.
 
-        Equation (4) is used with mu''_B as the mean subtracted from X(t), as the conditional normal has it; the two
-        means are the same in a stationary model.
+        In equation (4), mu''_B is the mean that is subtracted from X(t), as in the conditional normal; in a stationary
+        model the two means are equal.
         """
         if names is None:
             names = [f"s{place}" for place in range(len(np.asarray(joint)) // 2)]
@@ -204,7 +206,7 @@ class Model:
         )
 
     def joint(self) -> tuple[Floats, Floats]:
-        """Return (mu'', Sigma'') of the paper, float64[2n] and float64[2n, 2n] in sensor units, block A first."""
+        """Return mu'' and Sigma'' of the paper, float64[2n] and float64[2n, 2n] in sensor units, block A first."""
         cross = self.apply_transition(self.prior)
         ahead = self._ahead()
         sigma = np.block([[ahead, cross], [cross.T, self.prior]])
@@ -212,13 +214,13 @@ class Model:
         return np.concatenate([self.mean + self.drift * self.scale, self.mean]), sigma * np.outer(twice, twice)
 
     def select(self, names: Sequence[str]) -> Model:
-        """Return the model of some sensors, in the order given.
+        """Return the model of some of the sensors, in the given order.
 
-        It is the conditional model of these sensors alone, made anew from their joint: X_S(t+1) given X_S(t). A block
-        of F would be wrong, since it is meant to be applied together with the sensors left out.
+        It is the conditional model of these sensors alone, made from their joint: X_S(t+1) given X_S(t). A block of F
+        would be wrong, since F is meant to be applied together with the sensors that are left out.
 
         Raises:
-            ModelError: a name is unknown or stands twice, or there is none.
+            ModelError: a name is unknown or stands twice, or there is no name.
         """
         kept: Model | None = self.__dict__.get(_PART)
         if kept is not None and kept.names == tuple(names):
@@ -233,7 +235,7 @@ class Model:
             raise ModelError("model: found no sensors to select, expected at least one")
         keep = np.array([places[name] for name in names], dtype=np.intp)
         block = np.ix_(keep, keep)
-        if self.diagonal:  # F S restricted is F_S S_S: the blocks are the conditional model already
+        if self.diagonal:  # with a diagonal F the blocks are the conditional model already
             transition, noise = self.transition[keep], self.Q[block]
         else:
             cross = self.apply_transition(self.prior)[block]
@@ -264,7 +266,7 @@ class Model:
         return other
 
     def keep_part(self, part: Model) -> None:
-        """Let `select` return this model, which it has made, when it is asked for the same sensors again."""
+        """Keep a model that `select` has made, so that `select` returns it for the same sensors."""
         if part is not self:
             self.__dict__[_PART] = part
 
@@ -274,11 +276,11 @@ class Model:
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 of the model file's bytes, hexadecimal: what ModelChange records name a model by."""
+        """SHA-256 of the model file's bytes, hexadecimal: the name of a model in ModelChange records."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Return the model file's bytes; the same model gives the same bytes (docs/recovery-model.md)."""
+        """Return the bytes of the model file; the same model gives the same bytes (docs/recovery-model.md)."""
         arrays = {
             "mean": self.mean,
             "scale": self.scale,
@@ -299,10 +301,10 @@ class Model:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str) -> Self:
-        """Read a model file's bytes; `source` is what errors call it.
+        """Read the bytes of a model file; `source` is its name in errors.
 
         Raises:
-            ModelError: naming the source, what was found and what was expected.
+            ModelError: they are not a model; the message names the source, what was found and what was expected.
         """
         try:
             words, arrays = unpack(data)
@@ -327,7 +329,7 @@ class Model:
             raise ModelError(f"{source}: the header is not a model's: {type(error).__name__}: {error}") from None
 
     def save(self, path: Path) -> str:
-        """Write the model file, whole or not at all; return its SHA-256, hexadecimal."""
+        """Write the model file, completely or not at all; return its SHA-256, hexadecimal."""
         return write_atomically(path, self.to_bytes())
 
     @classmethod
@@ -335,13 +337,13 @@ class Model:
         """Read a model file.
 
         Raises:
-            ModelError: naming the file and what was found: missing, truncated, damaged, of another version.
+            ModelError: the file is missing, truncated, damaged or of another version; the message names it.
         """
         return cls.from_bytes(read_bytes(path), str(path))
 
 
 def _both(keep: npt.NDArray[np.intp], lag: int, n: int) -> npt.NDArray[np.intp]:
-    """Return where moments of a lag have these sensors."""
+    """Return the rows of these sensors in the moments of a lag."""
     return np.concatenate([keep, n + keep]) if lag else keep
 
 
@@ -355,15 +357,15 @@ def _check_calibration(calibration: Calibrated) -> None:
 
 
 def half_width(delta: float) -> float:
-    """Half width, in standard deviations, of the central interval of probability delta (equation (6))."""
+    """Return the half width, in standard deviations, of the central interval of probability delta (equation (6))."""
     return NormalDist().inv_cdf((1 + delta) / 2)
 
 
 def _make_exact(key: str, matrix: Floats) -> None:
-    """Make a symmetric matrix what stands in the file, to the last bit: its lower triangle, mirrored.
+    """Make a symmetric matrix equal to what the file will hold, to the last bit: its lower triangle, mirrored.
 
     Raises:
-        ModelError: it is not symmetric.
+        ModelError: the matrix is not symmetric.
     """
     worst = largest = 0.0
     for lower, upper in mirrored_tiles(matrix):
@@ -375,10 +377,10 @@ def _make_exact(key: str, matrix: Floats) -> None:
 
 
 def _check_joint(sigma: Floats) -> None:
-    """Raise if a covariance of sensors of unit variance has an eigenvalue clearly below 0.
+    """Raise a `ModelError` if a covariance of sensors of unit variance has an eigenvalue clearly below 0.
 
-    A Cholesky factor of the matrix with as much added as an eigenvalue may be below 0 shows that it has none: that is a
-    thirtieth of the work of finding them.
+    If a Cholesky factor exists after the greatest allowed rounding error was added to the diagonal, there is no such
+    eigenvalue. This takes a thirtieth of the work of computing the eigenvalues.
     """
     lifted = np.array(sigma, order="F")
     lifted[np.diag_indices_from(lifted)] += NEGATIVE_SHARE * max(float(np.diag(sigma).max()), 1e-300)
@@ -390,7 +392,7 @@ def _check_joint(sigma: Floats) -> None:
 
 
 def _is_diagonal(matrix: Floats) -> bool:
-    """Return whether all beside the diagonal is rounding."""
+    """Return whether everything beside the diagonal is a rounding error."""
     diagonal = np.diag(matrix)
     beside = np.abs(matrix)
     beside[np.diag_indices_from(beside)] = 0.0
@@ -402,7 +404,7 @@ def _symmetric(matrix: Floats) -> Floats:
 
 
 def _right_divide(numerator: Floats, covariance: Floats) -> Floats:
-    """Return numerator @ covariance^-1; its pseudo-inverse where the covariance is singular."""
+    """Return numerator @ covariance^-1; with the pseudo-inverse if the covariance is singular."""
     factor = np.array(covariance, order="F")
     if not lapack.potrf(factor) and float(np.diag(factor).min()) > 1e-7 * float(np.diag(factor).max()):
         return np.asarray(lapack.potrs(factor, numerator.T).T)

@@ -1,7 +1,7 @@
 """The bytes of a model file (docs/recovery-model.md).
 
-A file is a short magic, a JSON header with its checksum, and little-endian float64 arrays with theirs: nothing in it is
-executed when it is read.
+A file is a short magic text, a JSON header with its checksum, and little-endian float64 arrays with theirs. Nothing in
+it is executed when it is read.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from tsunagi.recovery.errors import ModelError
 from tsunagi.runtime.columns import F64, Floats
 
 MAGIC = b"TSUNAGI-MODEL\r\n\x1a"
-"""A text-mode transfer changes the line end, and the file is then refused for what it is."""
+"""First bytes of a model file. A transfer as text would change the line end in it, and the file is then refused."""
 VERSION = 1
+"""Version of the format of a model with neither profile nor moments."""
 PROFILE_VERSION = 2
-"""Of a model with a profile, which a reader of version 1 would leave out."""
+"""Version of the format of a model with a profile, which a reader of version 1 would leave out."""
 MOMENTS_VERSION = 3
-"""Of a model that keeps moments; with or without a profile."""
+"""Version of the format of a model that keeps moments, with or without a profile."""
 PROFILE = "profile"
+"""Name of the array of the profile, which not every model has."""
 MOMENTS = "moments-"
-"""Names of arrays that not every model has; that of moments ends in their lag."""
+"""Beginning of the names of arrays of moments, which not every model has; the lag follows."""
 _PREFIX = struct.Struct("<16sII32s")  # magic, version, header bytes, SHA-256 of the header
 
 
 def pack(words: Mapping[str, Any], arrays: Mapping[str, Floats]) -> bytes:
-    """Return the file's bytes; the same words and arrays give the same bytes.
+    """Return the bytes of a model file; the same words and arrays give the same bytes.
 
     Args:
-        words: of the header, JSON values.
-        arrays: by name, in the order in which they are written.
+        words: JSON values for the header.
+        arrays: arrays by name, in the order in which they are written.
     """
     version = PROFILE_VERSION if PROFILE in arrays else VERSION
     if any(name.startswith(MOMENTS) for name in arrays):
@@ -53,10 +55,10 @@ def pack(words: Mapping[str, Any], arrays: Mapping[str, Floats]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Floats]]:
-    """Return the words and the arrays of a file's bytes.
+    """Return the words and the arrays in the bytes of a model file.
 
     Raises:
-        ModelError: what was found and what was expected.
+        ModelError: the file is damaged or of another version; the message says what was found and expected.
         ValueError, KeyError, TypeError, AttributeError: the header is not a model's.
     """
     if len(data) < _PREFIX.size:
@@ -92,10 +94,10 @@ def _split(payload: bytes, shapes: dict[str, tuple[int, ...]]) -> dict[str, Floa
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file.
+    """Return the bytes of a file.
 
     Raises:
-        ModelError: naming it.
+        ModelError: the file cannot be read; the message names it.
     """
     try:
         return path.read_bytes()
@@ -106,7 +108,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> str:
-    """Write a file whole or not at all; return the SHA-256 of its bytes, hexadecimal."""
+    """Write a file completely or not at all; return the SHA-256 of its bytes, hexadecimal."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -121,7 +123,7 @@ def write_atomically(path: Path, data: bytes) -> str:
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(directory)  # else the rename itself may be lost with the power
+        os.fsync(directory)  # otherwise a power cut may undo the rename
     finally:
         os.close(directory)
     return hashlib.sha256(data).hexdigest()

@@ -1,12 +1,12 @@
-"""Second moments of a fleet's history, and the models of different structure that can be made of them.
+"""Second moments of a fleet's history, and models of different structure that are made from them.
 
-All is in units of scale around the mean (and profile). A structure says which second moments the step's noise comes
-from, how far they are shrunk towards independent sensors, and how fast the past is forgotten:
+Everything is in units of scale around the mean (and profile). A structure says from which second moments the noise of a
+step is made, how far they are shrunk towards independent sensors, and how fast the past is forgotten:
 
-- "diagonal": F = persistence x I, Q = (1 - persistence^2) x the shrunk covariance: the sensors move together as they
-  lie together.
-- "innovation": F = persistence x I, Q from the covariance of what `lag` steps added: they move together otherwise than
-  they lie.
+- "diagonal": F = persistence x I, Q = (1 - persistence^2) x the shrunk covariance: the steps of the sensors are
+correlated as their values are.
+- "innovation": F = persistence x I, Q from the covariance of the changes over `lag` steps: the steps of the sensors are
+correlated in another way than their values.
 - "full": F and Q from the shrunk joint of neighbouring steps (the paper's N(mu'', Sigma'')).
 """
 
@@ -24,26 +24,27 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
 LEAST_PAIRS = 4
-"""Cells that both sensors must have for their covariance to be anything but zero."""
+"""Two sensors must have this many rows in common, or their covariance counts as zero."""
 LEAST_VARIANCE = 0.01
-"""Of a sensor that hardly moved in a part, in units of its whole history's variance; if it stood still, 1 is taken."""
+"""Least variance of a sensor in a part of the history, in units of its variance in the whole history; for a sensor that
+stood still it is set to 1."""
 LEAST_REPEAT = 0.2
-"""Autocorrelation of a period at least."""
+"""Least autocorrelation of a period that counts."""
 AS_GOOD = 0.9
-"""A peak of this share of the best is as good, but for noise."""
+"""A peak with this share of the best one counts as equally good: the difference is noise."""
 
 Transition = Literal["diagonal", "innovation", "full"]
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """How a model is made of moments.
+    """How a model is made from moments.
 
     Attributes:
-        transition: see the module.
+        transition: see the text of the module.
         shrinkage: weight of the target (independent sensors), 0 to 1.
-        persistence: the diagonal of F; not used where F is full.
-        lag: steps over which innovations are taken; 1 for "full", 0 for "diagonal".
+        persistence: the diagonal of F; not used if F is full.
+        lag: steps over which changes are taken; 1 for "full", 0 for "diagonal".
     """
 
     transition: Transition
@@ -53,7 +54,7 @@ class Structure:
 
     @property
     def noise_share(self) -> float:
-        """Share of what `lag` steps add that one step adds: over them it is one step's, times 1 + f^2 + f^4 ..."""
+        """Share of one step in the variance that `lag` steps add; those add the one step's, times 1 + f^2 + f^4 ..."""
         squared = self.persistence**2
         return 1 / self.lag if squared == 1 else (1 - squared) / (1 - squared**self.lag)
 
@@ -62,7 +63,7 @@ class Structure:
         """Read the structure of a fitted model from its `about`.
 
         Raises:
-            ModelError: the model was not fitted by `estimation.estimate`.
+            ModelError: `estimation.estimate` has not made this model.
         """
         found = about.get("structure")
         if not isinstance(found, Mapping) or found.get("transition") not in get_args(Transition):
@@ -82,31 +83,31 @@ class Moments:
         self._found: dict[int, Floats] = {}
 
     def covariance(self) -> Floats:
-        """Return float64[n, n]."""
+        """Return the covariance of the rows, float64[n, n]."""
         if 0 not in self._found:
             self._found[0] = covariance(self.rows[_any(self.rows)])
         return self._found[0]
 
     def joint(self, lag: int) -> Floats:
-        """Return float64[2n, 2n] of the rows `lag` steps apart, the later one first."""
+        """Return the covariance of rows `lag` steps apart, float64[2n, 2n], the later row first."""
         if lag not in self._found:
             later, earlier = self.rows[lag:], self.rows[:-lag]
-            whole = _any(later) & _any(earlier)  # a row in which nobody was read tells nothing
+            whole = _any(later) & _any(earlier)  # a row without any reading tells nothing
             self._found[lag] = covariance(np.hstack([later[whole], earlier[whole]]))
         return self._found[lag]
 
     def model(self, structure: Structure, base: Model) -> Model:
-        """Return a model of this structure; names, mean, scale and profile are those of `base`."""
+        """Return a model of this structure, with names, mean, scale and profile of `base`."""
         if structure.transition == "diagonal":
             return of_covariance(self.covariance(), structure, base)
         return of_joint(self.joint(structure.lag), structure, base)
 
 
 class GivenMoments(Moments):
-    """Second moments that were found elsewhere.
+    """Second moments that were computed elsewhere.
 
     Args:
-        found: by lag: float64[2n, 2n] as of `joint`; of lag 0, float64[n, n] as of `covariance`.
+        found: by lag: float64[2n, 2n] as of `joint`; for lag 0 float64[n, n] as of `covariance`.
     """
 
     def __init__(self, found: Mapping[int, Floats]) -> None:
@@ -125,7 +126,7 @@ def _any(rows: Floats) -> npt.NDArray[np.bool_]:
 
 
 def of_covariance(moments: Floats, structure: Structure, base: Model) -> Model:
-    """Make a "diagonal" model of float64[n, n]."""
+    """Return a "diagonal" model of a covariance, float64[n, n]."""
     prior = shrunk(moments, structure.shrinkage)
     n = len(prior)
     return replace(
@@ -138,14 +139,14 @@ def of_covariance(moments: Floats, structure: Structure, base: Model) -> Model:
 
 
 def of_joint(joint: Floats, structure: Structure, base: Model) -> Model:
-    """Make an "innovation" or "full" model of float64[2n, 2n], the later rows first."""
+    """Return an "innovation" or "full" model of a joint covariance, float64[2n, 2n], the later row first."""
     n = len(joint) // 2
     if structure.transition == "full":
-        # The target keeps what each sensor tells of itself: independent autoregressions.
+        # The target keeps what each sensor tells about itself: independent autoregressions.
         own = np.tile(np.eye(n, dtype=bool), (2, 2))
         kept = np.where(own, joint, (1 - structure.shrinkage) * joint)
         model = Model.from_joint(np.zeros(2 * n), kept, base.names)
-        # Back to the base's own scale; `from_joint` put the variance of block B into it.
+        # Back to the scale of `base`: `from_joint` has put the variance of block B into it.
         return replace(
             base,
             transition=_rescaled(model),
@@ -181,7 +182,7 @@ def shrunk(matrix: Floats, weight: float) -> Floats:
 
 
 def covariance(rows: Floats) -> Floats:
-    """Return the second moments of standardised rows over the cells that both have, made positive semi-definite."""
+    """Return the second moments of standardised rows over the cells that two sensors share, as a covariance."""
     seen = np.isfinite(rows)
     filled = np.where(seen, rows, 0.0)
     if seen.all():
@@ -191,12 +192,12 @@ def covariance(rows: Floats) -> Floats:
 
 
 def covariance_of(products: Floats, pairs: Floats | float) -> Floats:
-    """Return a covariance, float64[n, n], given sums of products and of how many cells; one number = no gaps."""
+    """Return a covariance, float64[n, n], from sums of products and the numbers of cells; one number means no gaps."""
     if isinstance(pairs, float):
         found = products / max(pairs, 1.0)
     else:
         found = np.divide(products, pairs, out=np.zeros_like(pairs), where=pairs >= LEAST_PAIRS)
-        found = nearest(found)  # each element over its own rows: the whole need not be a covariance
+        found = nearest(found)  # each element has other rows, so the whole need not be a covariance
     variances = np.diag(found)
     lift = np.where(variances < LEAST_VARIANCE**2, 1.0, np.maximum(LEAST_VARIANCE - variances, 0.0))
     found = found + found.T
@@ -206,7 +207,7 @@ def covariance_of(products: Floats, pairs: Floats | float) -> Floats:
 
 
 def nearest(matrix: Floats) -> Floats:
-    """Return the matrix without its negative eigenvalues, variances kept."""
+    """Return the matrix without its negative eigenvalues; the variances are kept."""
     values, vectors = np.linalg.eigh(matrix)
     variances = np.diag(matrix).copy()
     positive = (vectors * np.maximum(values, 0.0)) @ vectors.T
@@ -218,8 +219,8 @@ def profile_of(rows: Floats, period: int, harmonics: int, first_step: int = 0) -
     """Return the mean of standardised rows by phase, float64[period, n], smoothed to some harmonics of the period.
 
     Args:
-        rows: float64[T, n]; NaN = no reading. Row 0 is step `first_step`.
-        harmonics: sines and cosines kept; a phase that was never seen counts as the mean.
+        rows: float64[T, n]; NaN means no reading. Row 0 is step `first_step`.
+        harmonics: number of sines and cosines that are kept; a phase that was never seen has the mean.
     """
     phase = (first_step + np.arange(len(rows))) % period
     seen = np.isfinite(rows)
@@ -234,9 +235,9 @@ def profile_of(rows: Floats, period: int, harmonics: int, first_step: int = 0) -
 
 
 def detect_period(rows: Floats) -> int | None:
-    """Return the period at which standardised rows are most like themselves, in steps; None = nothing repeats.
+    """Return the period with which standardised rows repeat, in steps; None if nothing repeats.
 
-    The autocorrelation of all sensors together must have a peak of `LEAST_REPEAT` that at least three cycles show.
+    The autocorrelation of all sensors together must have a peak of `LEAST_REPEAT`, and there must be three cycles.
     """
     filled = np.where(np.isfinite(rows), rows, 0.0)
     steps = len(filled)
@@ -245,16 +246,16 @@ def detect_period(rows: Floats) -> int | None:
     if len(power) < 8 or power[0] <= 0:
         return None
     like: npt.NDArray[np.float64] = power / power[0] * steps / (steps - np.arange(len(power)))
-    fallen = np.flatnonzero(like < like.max() / 4)  # past the first fall, so that mere smoothness is no period
+    fallen = np.flatnonzero(like < like.max() / 4)  # behind the first fall: smoothness alone is not a period
     if not len(fallen):
         return None
     rest = like[fallen[0] :]
     best = int(rest.argmax())
     if rest[best] < LEAST_REPEAT or best in (0, len(rest) - 1):
         return None
-    # Two periods are a period as well: the first peak that is as good as the best, but for noise.
+    # Two periods are a period as well, so the first peak is taken that is as good as the best, but for noise.
     peaks = np.flatnonzero((rest[1:-1] >= rest[:-2]) & (rest[1:-1] >= rest[2:])) + 1
     first = int(fallen[0] + peaks[rest[peaks] >= AS_GOOD * rest[best]][0])
     near = range(max(2, first - first // 10), min(first + first // 10 + 1, len(like)))
-    # Its multiples tell it more exactly than it does itself.
+    # The multiples of a period determine it more exactly than it does itself.
     return max(near, key=lambda period: float(like[period::period].mean()))

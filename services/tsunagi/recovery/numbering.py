@@ -1,4 +1,4 @@
-"""Names as numbers: edges and groups are told apart by any name, and computed with as indices."""
+"""Numbers for names: edges and groups may have any names, and are computed with as indices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 def numbered(names: Iterable[Hashable]) -> tuple[npt.NDArray[np.intp], tuple[Hashable, ...]]:
-    """Return each name's number, and the names by number, in the order in which they come first."""
+    """Return the number of each name, and the names by number, in the order of their first occurrence."""
     numbers: dict[Hashable, int] = {}
     of = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.intp)
     return of, tuple(numbers)

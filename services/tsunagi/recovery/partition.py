@@ -1,9 +1,10 @@
-"""Which sensors are recovered together: the split of a fleet into slots of equal size.
+"""Decides which sensors are recovered together: splits a fleet into slots of equal size.
 
 Takao, Sugiura, Ishikawa, Lu, DEIM 2023, section 4.1. A slot recovers a dead edge's sensors from its other sensors, so
-strongly correlated sensors of *different* edges belong into one slot: equation (12) sums their squared correlations.
-The paper's greedy (figure 3) maximises it one sensor at a time, the slots in turn, and every slot ends with what the
-others left. `proposed-swap` fills one slot after the other, and then exchanges sensors for as long as that helps.
+strongly correlated sensors of *different* edges belong into one slot; equation (12) is the sum of their squared
+correlations. The paper's greedy method (figure 3) maximises it one sensor at a time, slot by slot in turn, and every
+slot ends with what the others left. `proposed-swap` fills one slot after the other, and then exchanges sensors as long
+as that helps.
 """
 
 from __future__ import annotations
@@ -22,27 +23,29 @@ from tsunagi.runtime.columns import Floats
 
 Method = Literal["single", "random", "vanilla", "proposed", "proposed-swap"]
 METHODS: tuple[str, ...] = get_args(Method)
+"""The names of the methods."""
 
 Slots = npt.NDArray[np.intp]
 
 ROUNDS = 12
-"""Rounds of exchanges at most."""
+"""Most rounds of exchanges."""
 LEAST_GAIN = 1e-3
-"""A round that gains a smaller share of the objective is the last."""
+"""A round that gains less than this share of the objective is the last one."""
 NEIGHBOURS = 5
-"""Slots that are grown anew together."""
+"""Number of slots that are filled again together."""
 TINY = 1e-12
-"""A gain that may be rounding."""
+"""A gain below this may be a rounding error, and counts as none."""
 TIE_DIGITS = 12
-"""Digits by which two candidates must differ; else the first of them is taken, on every machine."""
+"""Digits to which two candidates are compared. If they are equal the first one is taken, so that every machine chooses
+the same."""
 TILE = 256
-"""Rows and columns of a matrix that are mirrored at once, so that both places of a pair are in the cache."""
+"""Rows and columns of a matrix that are compared with their mirror image at once, so that both are in the cache."""
 LEAST_RESIDUAL = 1e-12
-"""Variance, of 1, below which a sensor is known from others already and tells nothing new."""
+"""Least conditional variance that is computed with, in units of scale squared: a sensor with less tells nothing new."""
 
 
 class PartitionError(ValueError):
-    """The arguments do not fit together; the message says what was found and what was expected."""
+    """The arguments do not fit together. The message says what was found and what was expected."""
 
 
 def partition(
@@ -57,17 +60,17 @@ def partition(
 
     Args:
         correlation: float64[n, n]; "vanilla" also takes a covariance, whose diagonal then counts.
-        edge_of: each sensor's edge, length n, anything that can be compared for equality.
-        slots: how many; "single" uses the first alone.
-        method: "single" (one slot, the paper's comparison), "random" (by `seed`), "vanilla" (figure 3 with equations
-            (10), (11)), "proposed" (figure 3 with equation (12)), "proposed-swap" (equation (12) by growth and
-            exchanges; the default).
+        edge_of: the edge of each sensor, length n; anything that can be compared for equality.
+        slots: number of slots; "single" uses only the first.
+        method: "single" (one slot, for comparison, as in the paper), "random" (by `seed`), "vanilla" (figure 3 with
+            equations (10), (11)), "proposed" (figure 3 with equation (12)), or "proposed-swap" (equation (12) by growth
+            and exchanges; the default).
 
     Returns:
-        intp[n]: each sensor's slot. The same arguments give the same slots.
+        intp[n], the slot of each sensor. The same arguments give the same slots.
 
     Raises:
-        PartitionError: naming the argument.
+        PartitionError: an argument is wrong; the message names it.
     """
     matrix, edges = _checked(correlation, edge_of)
     n = len(matrix)
@@ -125,7 +128,7 @@ def _checked(
 
 
 def _asymmetry(matrix: Floats) -> float:
-    """Return the greatest difference across the diagonal, tile by tile, since a transposed walk misses every cache."""
+    """Return the greatest difference across the diagonal; it goes tile by tile to use the cache."""
     worst = 0.0
     for row in range(0, len(matrix), TILE):
         for column in range(row, len(matrix), TILE):
@@ -136,7 +139,7 @@ def _asymmetry(matrix: Floats) -> float:
 
 
 def _weights(matrix: Floats, edges: npt.NDArray[np.intp]) -> Floats:
-    """Return R squared, zero between sensors of one edge (and on the diagonal): what a pair in one slot is worth."""
+    """Return R squared, with zeros between sensors of one edge and on the diagonal: the worth of a pair in one slot."""
     weights = np.square(matrix)
     by_edge = np.argsort(edges, kind="stable")
     for members in np.split(by_edge, np.flatnonzero(np.diff(edges[by_edge])) + 1):
@@ -145,17 +148,17 @@ def _weights(matrix: Floats, edges: npt.NDArray[np.intp]) -> Floats:
 
 
 def _seeds(variances: Floats, slots: int) -> npt.NDArray[np.intp]:
-    """Return the sensors that the slots start from: the greatest variances (figure 3, lines 1-4), first come first."""
+    """Return the first sensor of each slot: the greatest variances (figure 3, lines 1-4), of equal ones the first."""
     return np.argsort(-variances, kind="stable")[:slots]
 
 
 def _greedy(weights: Floats, variances: Floats, slots: int) -> Slots:
-    """Figure 3 with equation (12): slots take turns to take the free sensor that adds most to them."""
+    """Figure 3 with equation (12): in turn, each slot takes the free sensor that adds most to it."""
     n = len(weights)
     slot_of = np.full(n, -1, dtype=np.intp)
     starts = _seeds(variances, slots)
     slot_of[starts] = np.arange(slots)
-    gain = weights[starts].copy()  # float64[slots, n]: what a sensor would add to a slot; taken ones are no candidates
+    gain = weights[starts].copy()  # float64[slots, n]: what a sensor would add to a slot; -inf if it is taken
     gain[:, starts] = -np.inf
     for turn in range(slots, n):
         slot = turn % slots
@@ -168,11 +171,11 @@ def _greedy(weights: Floats, variances: Floats, slots: int) -> Slots:
 
 
 def _vanilla(covariance: Floats, edges: npt.NDArray[np.intp], slots: int) -> Slots:
-    """Figure 3 with equations (10), (11): the worst variance of a slot's sensors when its own edge is down decides.
+    """Figure 3 with equations (10), (11): it minimises the worst variance in a slot when one of its edges is down.
 
     A slot A keeps K = Sigma_AA^-1 and B = K Sigma_A., both updated by bordering. With J = the slot's sensors of one
-    edge, and O = A without J: Cov(J | O) = K_JJ^-1, Cov(J, X | O) = K_JJ^-1 B_JX, and
-    Var(X | O) = Var(X | A) + B_JX' K_JJ^-1 B_JX; so no candidate needs an inverse of its own.
+    edge and O = A without J: Cov(J | O) = K_JJ^-1, Cov(J, X | O) = K_JJ^-1 B_JX, and Var(X | O) = Var(X | A) + B_JX'
+    K_JJ^-1 B_JX. So no candidate needs an inverse of its own.
     """
     n = len(covariance)
     variances = np.diag(covariance)
@@ -185,7 +188,8 @@ def _vanilla(covariance: Floats, edges: npt.NDArray[np.intp], slots: int) -> Slo
     for turn in range(slots, n):
         slot = turn % slots
         candidates = np.flatnonzero(free)
-        # Most candidates do not touch the worst sensor and tie: the first of them, whatever rounding says.
+        # Most candidates do not change the worst sensor and are equal: the first of them is taken, whatever the
+        # rounding.
         best = int(candidates[np.argmin(np.round(parts[slot].worst(candidates), TIE_DIGITS))])
         parts[slot].add(best)
         slot_of[best] = slot
@@ -207,7 +211,7 @@ class _Part:
     def add(self, sensor: int) -> None:
         coefficients = self._B[:, sensor].copy()
         variance = max(float(self._residual[sensor]), LEAST_RESIDUAL)
-        # Cov(sensor, X | A) for all X: what is left of the sensor's row.
+        # Cov(sensor, X | A) for all X: the sensor's row without what the slot explains.
         left = self._covariance[sensor] - coefficients @ self._covariance[self.members]
         new = left / variance
         self._B = np.vstack([self._B - np.outer(coefficients, new), new])
@@ -222,12 +226,12 @@ class _Part:
         self.members.append(sensor)
 
     def worst(self, candidates: npt.NDArray[np.intp]) -> Floats:
-        """Return the slot's greatest variance under the outage of one edge, for each candidate that might join."""
+        """Return the slot's greatest variance when one edge is down, for each candidate that might join it."""
         own = self._edges[self.members]
         edges = self._edges[candidates]
         coefficients = self._B[:, candidates]
         residual = np.maximum(self._residual[candidates], LEAST_RESIDUAL)
-        worst = residual.copy()  # the candidate itself, if the slot holds nothing else of its edge
+        worst = residual.copy()  # the candidate's own, if the slot has nothing else of its edge
         for edge in np.unique(own):
             J = np.flatnonzero(own == edge)
             spread = linalg.inv(self._K[np.ix_(J, J)])
@@ -241,15 +245,15 @@ class _Part:
 
 
 def _refined(weights: Floats, greedy: Slots, slots: int) -> Slots:
-    """Return the best of two grown splits, each improved by exchanges, and then neighbourhoods of it grown anew.
+    """Return the best of two grown splits, each improved by exchanges, and then with neighbouring slots filled again.
 
-    What the greedy gives is the third: it is never the best of a large field, but of a handful of sensors it may be.
+    The greedy split is the third: it is never the best for a large field, but may be for a handful of sensors.
     """
     sizes = [len(greedy) // slots + (slot < len(greedy) % slots) for slot in range(slots)]
     splits = [_Split(weights, _grow(weights, sizes, by_share=by_share), slots) for by_share in (False, True)]
     for split in splits:
         split.exchange()
-    best = max(*splits, _Split(weights, greedy, slots), key=_Split.value)  # the first of equals
+    best = max(*splits, _Split(weights, greedy, slots), key=_Split.value)  # of equal ones the first
     if slots > NEIGHBOURS:
         best.grow_anew()
     best.exchange()
@@ -257,10 +261,10 @@ def _refined(weights: Floats, greedy: Slots, slots: int) -> Slots:
 
 
 def _grow(weights: Floats, sizes: list[int], *, by_share: bool) -> Slots:
-    """Fill one slot after the other, from the outside of the field inwards, so that no remnants are left between.
+    """Fill one slot after the other, from the outside of the field inwards, so that no remnants are left in between.
 
-    A slot starts from the sensor that the free ones tell least of (`by_share`: least, as a share of what all did: next
-    to what is taken already), and takes the sensor that adds most until it is full.
+    A slot starts from the sensor about which the free ones tell least (with `by_share`: least as a share of what all
+    sensors told, which is next to what is taken already). Then it takes the sensor that adds most, until it is full.
     """
     n = len(weights)
     slot_of = np.full(n, -1, dtype=np.intp)
@@ -283,12 +287,12 @@ def _grow(weights: Floats, sizes: list[int], *, by_share: bool) -> Slots:
 
 
 class _Split:
-    """A split that is improved by exchanges which keep every slot's size.
+    """A split that is improved by exchanges, which keep the size of every slot.
 
     Attributes:
-        of: intp[n], each sensor's slot.
-        members: each slot's sensors.
-        worth: float64[slots, n]: the weights between a sensor and a slot's sensors, summed.
+        of: intp[n], the slot of each sensor.
+        members: the sensors of each slot.
+        worth: float64[slots, n]: sum of the weights between a sensor and the sensors of a slot.
     """
 
     def __init__(self, weights: Floats, of: Slots, slots: int) -> None:
@@ -304,27 +308,27 @@ class _Split:
         return float(self.worth[self.of, np.arange(len(self.of))].sum()) / 2
 
     def exchange(self) -> None:
-        """Take turns with the two kinds of exchange until they gain nearly nothing."""
+        """Use the two kinds of exchange in turn until they gain nearly nothing."""
         least = LEAST_GAIN * self.value()
         for _ in range(ROUNDS):
             if self._rotations() + self._swaps() <= least:
                 break
 
     def _rotations(self) -> float:
-        """Take one sensor out of every slot, the loosest, then the second loosest, ...; return what it gained.
+        """Take one sensor out of every slot, the loosest, then the second loosest, ...; return the gain.
 
-        To put them back the best way is an assignment problem, since each slot gets one back: cycles over many slots
-        are found at once.
+        To put them back in the best way is an assignment problem, since each slot gets one back. So cycles over many
+        slots are found at once.
         """
         weights, worth = self._weights, self.worth
         gained = 0.0
         every = np.arange(len(self.members))
         ranked = [np.argsort(worth[slot, group], kind="stable") for slot, group in enumerate(self.members)]
         for rank in range(max(len(group) for group in self.members)):
-            # Slots of one sensor less offer their first again when they are through.
+            # A slot with fewer sensors offers its first one again when it has offered all.
             place = [int(order[rank % len(order)]) for order in ranked]
             out = np.array([group[i] for group, i in zip(self.members, place, strict=True)])
-            value = worth[:, out].T - weights[np.ix_(out, out)]  # [sensor, slot]: with the slot's own sensor gone
+            value = worth[:, out].T - weights[np.ix_(out, out)]  # [sensor, slot]: without the sensor that the slot gave
             _, to = linear_sum_assignment(value, maximize=True)
             gain = float(value[every, to].sum() - np.diag(value).sum())
             if gain <= TINY:
@@ -339,10 +343,10 @@ class _Split:
         return gained
 
     def _swaps(self) -> float:
-        """Swap the best two sensors of two slots for as long as that gains; return what it gained.
+        """Swap the best two sensors of two slots as long as that gains; return the gain.
 
-        What a swap may gain at most, for each two slots, is cheap to tell (what two sensors lose by each other's
-        leaving is left out), and most pairs are dismissed by it.
+        An upper bound of the gain is cheap to compute for each two slots (it leaves out what two sensors lose when the
+        other one leaves), and it excludes most pairs.
         """
         gained = 0.0
         starts = np.concatenate([[0], np.cumsum([len(group) for group in self.members])[:-1]])
@@ -362,7 +366,7 @@ class _Split:
                 return gained
 
     def _swap(self, one: int, other: int) -> float:
-        """Swap sensors of two slots for as long as that gains; return what it gained."""
+        """Swap sensors of two slots as long as that gains; return the gain."""
         weights, worth = self._weights, self.worth
         mine, theirs = self.members[one], self.members[other]
         gained = 0.0
@@ -382,7 +386,7 @@ class _Split:
             self.of[mine[i]], self.of[theirs[j]] = one, other
 
     def grow_anew(self) -> None:
-        """Grow each slot and its nearest ones anew, and keep what is better: the way out of a local optimum."""
+        """Fill each slot and its nearest ones again, and keep what is better: this leads out of a local optimum."""
         for slot in range(len(self.members)):
             near = np.array([self.worth[slot, group].sum() for group in self.members])
             near[slot] = np.inf

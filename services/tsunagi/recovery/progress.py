@@ -1,8 +1,8 @@
-"""What a long computation is on, how far it is, and how long it may still take: a line every few seconds.
+"""Reports what a long computation is doing, how far it is and how long it may still take: a line every few seconds.
 
-A stage may be one call of LAPACK that takes a minute and says nothing meanwhile. So a thread of its own speaks, and
-each stage comes with the multiplications that it is expected to take: what those before it took per second tells how
-far it may be.
+A stage may be one call of LAPACK that takes a minute and reports nothing. So a thread of its own writes the lines, and
+each stage comes with the number of multiplications that it is expected to take: from the speed of the stages before it
+follows how far it may be.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 EVERY_S = 3.0
-"""Seconds between two lines. What takes less says nothing."""
+"""Seconds between two lines. A computation that takes less time writes none."""
 MOST_GUESSED = 0.95
-"""A stage that does not say how far it is counts as at most so far, until it ends."""
+"""A stage that does not report how far it is counts as this share at most, until it ends."""
 
 Tell = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """Tell nobody."""
+    """Do nothing with a line."""
     del line
 
 
@@ -30,7 +30,7 @@ class Stage(NamedTuple):
 
     Attributes:
         name: what it does, as the line says it.
-        operations: multiplications that it is expected to take.
+        operations: number of multiplications that it is expected to take.
     """
 
     name: str
@@ -38,18 +38,18 @@ class Stage(NamedTuple):
 
 
 class Progress:
-    """Speaks while it is entered.
+    """Writes lines while it is entered as a context.
 
     Args:
-        tell: is given each line.
-        clock: monotonic seconds.
+        tell: called with each line.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, tell: Tell = silent, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._tell, self._clock = tell, clock
         self._stages: list[Stage] = []
-        self._place = -1  # of the stage that it is on
-        self._share = 0.0  # of that stage, as far as it says so
+        self._place = -1  # number of the present stage
+        self._share = 0.0  # share of that stage that is done, as far as it reports it
         self._began = self._stage_began = clock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -65,21 +65,21 @@ class Progress:
             self._thread.join()
 
     def expect(self, stages: Sequence[Stage]) -> None:
-        """Say what comes after the stages known so far."""
+        """Add stages after those known so far."""
         self._stages += stages
 
     def begin(self, name: str) -> None:
-        """Begin the next stage of this name; those before it are over."""
+        """Begin the next stage of this name; the stages before it are over."""
         names = [stage.name for stage in self._stages]
         self._share, self._stage_began = 0.0, self._clock()
         self._place = names.index(name, self._place + 1)
 
     def reach(self, share: float) -> None:
-        """Say how far the stage is, 0 to 1."""
+        """Report how far the stage is, from 0 to 1."""
         self._share = min(1.0, share)
 
     def line(self) -> str:
-        """Return what it is on, how far, and how long it may still take."""
+        """Return a line: what is being done, how far it is, and how long it may still take."""
         now, place = self._clock(), self._place
         if place < 0:
             return "starting"

@@ -1,9 +1,9 @@
-"""A model that follows the data: moments with exponentially fading weights, started from a fitted model's.
+"""A model that follows the data: its moments have exponentially fading weights, and begin with a fitted model's.
 
-A row with gaps enters by its expectation, mean and covariance, given what was read of it and the moments so far (the E
-step of an EM algorithm). So an outage neither stops the learning of the others nor teaches that the lost sensors stood
-still, and the moments stay a covariance. In slots of more than `FILLED_AT_MOST` sensors that would take too long: there
-rows with gaps are passed over.
+A row with gaps enters with its expectation, mean and covariance, given what was read of it and the moments so far (the
+E step of an EM algorithm). So an outage does not stop the learning of the other sensors, nor does it teach that the
+lost ones stood still; and the moments stay a covariance. In slots with more than `FILLED_AT_MOST` sensors this would
+take too long: there rows with gaps are left out.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from tsunagi.recovery.moments import Structure, of_covariance, of_joint
 from tsunagi.runtime.columns import Floats
 
 FOLD = 32
-"""Rows that are folded into the moments at once: a matrix product in place of as many outer products."""
+"""Number of rows that are added to the moments at once: one matrix product instead of as many outer products."""
 BLOCK = 512
-"""Rows of the moments that are changed at a time."""
+"""Number of rows of the moments that are changed at once: it bounds the memory that this takes."""
 COPIES = 20
-"""Multiplications an element that could be done while the moments are copied, scaled and added up."""
+"""To copy, scale and add up the moments takes as long as this many multiplications for each element."""
 FILLED_AT_MOST = 300
-"""Sensors of a slot up to which gaps in a row are filled by what the others say before it is added to the moments."""
+"""In a slot with up to this many sensors the gaps of a row are filled from the other sensors before it is added to the
+moments."""
 RIDGE = 1e-9
-"""Of the variances, so that sensors which tell the same can be told apart."""
+"""Share that is added to variances, so that sensors that always read the same can be told apart."""
 
 
 class FadingMoments:
-    """Mean and second moments of rows x(t), or of (x(t), x(t - lag)), newer ones weighing more.
+    """Mean and second moments of rows x(t), or of (x(t), x(t - lag)); newer rows weigh more.
 
     Args:
-        moments: what was known before, float64[n, n] without a lag, float64[2n, 2n] (the later rows first) with one.
-        steps: rows that it rests on.
-        half_life: of a row, in steps.
-        lag: steps between the two halves; 0 = there is one only.
+        moments: what was known before: float64[n, n] without a lag, float64[2n, 2n] (later rows first) with one.
+        steps: number of rows from which it comes.
+        half_life: half-life of a row, in steps.
+        lag: steps between the two halves of a row; 0 means that there is only one.
 
     Attributes:
-        passed_over: rows that taught nothing, since they had gaps and the slot is large.
+        passed_over: number of rows that were left out because they had gaps and the slot is large.
     """
 
     def __init__(self, moments: Floats, *, steps: float, half_life: float, lag: int) -> None:
@@ -57,11 +58,11 @@ class FadingMoments:
 
     @property
     def operations(self) -> float:
-        """Multiplications that folding rows takes, where none has a gap: a product, and some copies of the moments."""
+        """Multiplications that adding rows takes if none has a gap: a product, and some copies of the moments."""
         return (FOLD + COPIES) * float(len(self._moments)) ** 2
 
     def observe(self, x: Floats) -> None:
-        """Take in the next row, float64[n]; NaN = missing."""
+        """Add the next row, float64[n]; NaN means missing."""
         self._before.append(x)
         if len(self._before) <= self._lag:
             return
@@ -96,7 +97,8 @@ class FadingMoments:
         kept = (1 - rate) ** len(rows)
         self._mean = kept * self._mean + weights @ rows
         weighted = (rows * weights[:, None]).T
-        for first in range(0, len(self._moments), BLOCK):  # in place: a copy of large moments is hundreds of megabytes
+        # in place, since a copy of large moments takes hundreds of megabytes
+        for first in range(0, len(self._moments), BLOCK):
             block = self._moments[first : first + BLOCK]
             block *= kept
             block += weighted[first : first + BLOCK] @ rows
@@ -106,7 +108,7 @@ class FadingMoments:
     def _fill(
         self, rows: Floats, mine: npt.NDArray[np.intp], missing: npt.NDArray[np.bool_], weights: Floats, spread: Floats
     ) -> None:
-        """Put the expectation of what is missing into rows with the same gaps, and add its covariance."""
+        """Put expectations into the gaps of rows that have the same gaps, and add their covariance."""
         lost, seen = np.flatnonzero(missing), np.flatnonzero(~missing)
         block = self._known(lost, lost)
         expected = np.broadcast_to(self._mean[lost], (len(mine), len(lost)))
@@ -121,9 +123,9 @@ class FadingMoments:
         spread[np.ix_(lost, lost)] += weights[mine].sum() * (block + block.T) / 2
 
     def _known(self, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> Floats:
-        """Return a block of the covariance, shrunk as far as there are few rows for so many sensors.
+        """Return a block of the covariance, shrunk the more the fewer rows there are for the sensors.
 
-        What a sensor tells of itself, a lag later, is kept. Unshrunk, what is filled in would be made of noise.
+        What a sensor tells about itself a lag later is kept. Without shrinkage the gaps would be filled with noise.
         """
         block = self._moments[np.ix_(rows, columns)] - np.outer(self._mean[rows], self._mean[columns])
         size = len(self._moments)
@@ -133,11 +135,11 @@ class FadingMoments:
 
 
 class Refit:
-    """The fading moments of one model, and the model of the same structure that they make.
+    """The fading moments of one model, and the model of the same structure that they give.
 
     Args:
-        model: made by `estimation.estimate`; its `about` names structure and steps.
-        half_life: of a row, in steps; None = the number of steps it was fitted to.
+        model: made by `estimation.estimate`; its `about` names structure and number of steps.
+        half_life: half-life of a row, in steps; None means the number of steps of the fit.
     """
 
     def __init__(self, model: Model, *, half_life: float | None = None) -> None:
@@ -149,27 +151,27 @@ class Refit:
 
     @property
     def passed_over(self) -> int:
-        """Rows that taught nothing, since they had gaps and the slot is large."""
+        """Number of rows that were left out because they had gaps and the slot is large."""
         return self._moments.passed_over
 
     def observe(self, values: Floats, step: int) -> None:
-        """Take in a step's readings, float64[n], sensor units; NaN = missing."""
+        """Add the readings of a step, float64[n], sensor units; NaN means missing."""
         self._moments.observe((values - self._base.mean_at(step)) / self._base.scale)
 
     def model(self) -> Model:
-        """Return a model of the moments as they are now; same names, scale, profile and structure."""
+        """Return a model of the present moments, with the same names, scale, profile and structure."""
         return refitted(self._base, self._structure, *self._moments.found())
 
 
 def steps_of(model: Model) -> float:
-    """Return how many steps a model was fitted to; 1 where it does not say."""
+    """Return the number of steps to which a model was fitted; 1 if it does not say."""
     return float(model.about.get("steps", 0)) or 1.0
 
 
 def refitted(base: Model, structure: Structure, mean: Floats, moments: Floats) -> Model:
-    """Return a model of this structure with the moments that `FadingMoments` found of `base`'s standardised rows.
+    """Return a model of this structure from the moments that `FadingMoments` found for `base`'s standardised rows.
 
-    A diagonal structure may be given those of a joint.
+    A "diagonal" structure also takes the moments of a joint.
     """
     n = len(base)
     base = replace(base, mean=base.mean + base.scale * mean[:n])
@@ -179,10 +181,10 @@ def refitted(base: Model, structure: Structure, mean: Floats, moments: Floats) -
 
 
 def moments_of(model: Model, structure: Structure) -> Floats:
-    """Return the moments that a model was made of, but for what shrinkage took away.
+    """Return the moments from which a model was made, except for what shrinkage removed.
 
     Raises:
-        ModelError: it was shrunk to nothing.
+        ModelError: shrinkage removed all of them.
     """
     if structure.shrinkage >= 1:
         raise ModelError("refit: found a model of independent sensors (shrinkage 1), expected one with moments")
@@ -196,7 +198,7 @@ def moments_of(model: Model, structure: Structure) -> Floats:
     f, lag = structure.persistence, structure.lag
     behind = _unshrunk(model.prior, structure.shrinkage)
     added = _unshrunk(model.Q, structure.shrinkage) / structure.noise_share
-    # added = behind (1 + f^2lag) - f^lag (cross + cross'), a stationary process given.
+    # added = behind (1 + f^2lag) - f^lag (cross + cross'), for a stationary process.
     cross = (behind * (1 + f ** (2 * lag)) - added) / (2 * f**lag) if f > 0 else np.zeros_like(behind)
     return np.block([[behind, cross], [cross.T, behind]])
 

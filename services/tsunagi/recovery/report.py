@@ -1,4 +1,4 @@
-"""`tsunagi recovery explore`: the table."""
+"""`tsunagi recovery explore`: prints its table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
 
 WIDTH = 120
-"""Of the table where nobody says how wide the terminal is."""
+"""Width of the table in characters, if nobody says how wide the terminal is."""
 
 
 def show_exploration(
@@ -31,7 +31,7 @@ def show_exploration(
     out: Path | None,
     picture: Path | None,
 ) -> None:
-    """Try what is wanted (arguments of `explore.explore`), and show it.
+    """Try the choices that are asked for (arguments of `explore.explore`), and print the results.
 
     Raises:
         ModelError: there is no model, or the sensors table lacks one of its sensors.

@@ -1,8 +1,8 @@
-"""How little each candidate for a slot's model errs, by how long an outage is and by how much is missing.
+"""How much each candidate for a slot's model errs, by the length of an outage and by the share that is missing.
 
-Which structure is best hangs on both: the more is missing, the more the past must tell. What counts is the squared
-error of the values that are missing now, so errors at each share missing weigh by how many values were missing at it
-lately.
+Which structure is best depends on both: the more is missing, the more the past must tell. What counts is the squared
+error of the values that are missing at present. So the errors at each missing share are weighted by how many values
+were missing at that share lately.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from tsunagi.recovery.trial import score_of
 from tsunagi.runtime.columns import Floats
 
 ELSEWHERE = 0.5
-"""What an error weighs where another share is missing: what errs more at one share mostly does at the others."""
+"""Weight of an error for another missing share than its own: a candidate that errs more at one share mostly does at the
+others."""
 WHOLE_WEIGHT = 0.1
-"""What the fit's trial with all edges out weighs, beside the others: errors are great there, and soon known."""
+"""Weight of the fit's trial with all edges out, compared with the others: errors are great there, and soon known."""
 MISSING_HALF_LIFE = 100.0
-"""Steps after which it weighs half how much was missing."""
+"""Half-life, in steps, of what is known about how much was missing."""
 USUAL_MISSING = 0.1
-"""Share of a step's values with which it is begun: missing with one edge out."""
+"""Share of the values that counts as missing at the beginning, with one edge out."""
 
 
 class Scores:
-    """Squared errors of candidates by length of outage, with one edge out, half of them, or all.
+    """Squared errors of candidates by length of outage, with one edge out, half of the edges, or all.
 
-    What lies between two of these shares counts for both, by its distance.
+    An error at a share in between counts for both neighbours, by its distance from them.
 
     Args:
-        candidates: with their errors in the fit's trials.
-        edges: of the slot.
-        values: how many values of shadow failures these errors weigh as much as.
+        candidates: the candidates with their errors in the fit's trials.
+        edges: number of edges of the slot.
+        values: number of values of shadow failures that have the weight of these errors.
     """
 
     def __init__(self, candidates: Sequence[Candidate], edges: int, values: float) -> None:
@@ -49,22 +50,22 @@ class Scores:
         self._missing = np.zeros(len(self._shares))
 
     def saw_missing(self, share: float) -> None:
-        """Take in which share of the sensors was missing at a step."""
+        """Take note of the share of the sensors that was missing at a step."""
         self._missing = 0.5 ** (1 / MISSING_HALF_LIFE) * self._missing + share * self._weights(share)
 
     def add(self, length: int, share: float, squares: Floats, count: int) -> None:
-        """Take in sums of squared errors, float64[candidates], of so many values of a shadow failure.
+        """Add sums of squared errors, float64[candidates], over `count` values of a shadow failure.
 
         Args:
-            length: of the failure, of `SHADOW_STEPS`.
-            share: of the sensors that are missing, those of the shadow failure among them.
+            length: length of the failure, one of `SHADOW_STEPS`.
+            share: share of the sensors that is missing, those of the shadow failure included.
         """
         place, weights = int(np.searchsorted(self._lengths, length)), ELSEWHERE + self._weights(share)
         self._squares[:, :, place] += np.outer(weights, squares)
         self._counts[:, place] += count * weights
 
     def fade(self, kept: float) -> None:
-        """Let errors seen so far weigh less."""
+        """Reduce the weight of all errors so far by a factor."""
         self._squares *= kept
         self._counts *= kept
 
@@ -73,14 +74,14 @@ class Scores:
         return np.asarray(self._squares / self._counts[:, None, :])
 
     def now(self) -> Floats:
-        """Return each candidate's score with as much missing as lately, float64[candidates]; the lower the better.
+        """Return the score of each candidate for the share missing lately, float64[candidates]; lower is better.
 
-        See `trial.score_of`.
+        The score is that of `trial.score_of`.
         """
         missing = self._missing + USUAL_MISSING * self._weights(0.0)
         return score_of(np.einsum("s,scl->cl", missing / missing.sum(), self.means()))
 
     def _weights(self, share: float) -> Floats:
-        """Return how far a share of missing sensors belongs to each of `_shares`, float64 of sum 1."""
+        """Return how much a missing share belongs to each of `_shares`, float64; the sum is 1."""
         places = np.arange(len(self._shares))
         return np.asarray(np.maximum(0.0, 1 - np.abs(places - np.interp(share, self._shares, places))))

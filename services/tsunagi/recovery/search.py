@@ -1,7 +1,7 @@
-"""The search for the structure of a model: what errs least on edges hidden from history it was not fitted to.
+"""The search for a model's structure: the one that errs least on hidden edges of history that it was not fitted to.
 
-A coordinate search on the last third of the history finds the best of each kind. These finalists are then tried on
-other parts as well, each with a model of all the rest: one part of a history is often not like what comes.
+A coordinate search on the last third of the history finds the best structure of each kind. These finalists are then
+tried on other parts too, each with a model of all the rest: one part of a history is often unlike what comes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from tsunagi.recovery.trial import LEAST_ERROR, OUTAGES, Edges, Trial, run_trial
 from tsunagi.runtime.columns import Floats
 
 SHRINKAGES = (0.0, 0.002, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
-"""Weights of independent sensors in the covariance that are tried."""
+"""Weights of independent sensors in the covariance (shrinkage) that are tried."""
 HOLD = Structure("innovation", 0.9, 1.0, 1)
-"""Nearly that each sensor stands still, by steps of its own: the last value, which is hard to beat in a random walk."""
+"""A structure that nearly keeps the last value of each sensor, which is hard to beat in a random walk."""
 PERSISTENCES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.995, 0.999)
-"""Values of a diagonal F that are tried: how much of a deviation is left a step later."""
+"""Values of a diagonal F that are tried: the share of a deviation that is left one step later."""
 LAGS = (1, 3, 10)
-"""Steps apart of two rows whose difference tells the innovations, where a model is made of those."""
+"""Numbers of steps over which changes are taken for a model that is made from changes."""
 HARMONICS = (3, 24)
-"""Of a profile: smooth, or with the teeth that a day within a week has."""
+"""Numbers of harmonics of a profile that are tried: smooth, or with the peaks that days have within a week."""
 FULL_AT_MOST = 1500
-"""Sensors up to which a full F is tried: its joint takes 32 n^2 bytes, and its filter n^2 operations a step."""
+"""A full F is tried with up to this many sensors: its joint takes 32 n^2 bytes, and its filter n^2 operations a
+step."""
 ROWS_A_SENSOR = 1.5
-"""Rows of history a sensor for shrinkage of nearly nothing to be tried; the trial tells whether that was too few."""
+"""Rows of history for each sensor from which on a shrinkage of nearly 0 is tried; the trial tells whether they are
+enough."""
 FOLDS = 3
-"""Parts of the history that the finalists are tried on."""
+"""Number of parts of the history on which the finalists are tried."""
 MUCH_WORSE = 0.25
-"""A finalist whose score is further than this behind the best is none: 1.3 times its error."""
+"""A structure whose score is worse than the best by more than this (1.3 times its error) is not a finalist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,12 @@ class Candidate:
     """A structure that may become a slot's model.
 
     Attributes:
-        structure: how the model is made of moments.
-        profiled: whether around the profile that the fit found.
-        squares: mean squared error in its trials with one edge out, by length of outage, shortest first; in units of
-            scale squared.
-        half: the same with half of the edges out; whole: with all, in the shortest outages alone, since all are seldom
-            out together for longer. Empty = not tried.
+        structure: how the model is made from moments.
+        profiled: whether the moments are around the profile that the fit found.
+        squares: mean squared error in trials with one edge out, by length of outage, shortest first; in units of scale
+            squared.
+        half: the same with half of the edges out; whole: the same with all of them out, in the shortest outages alone,
+            since all edges are seldom out for longer. Empty if not tried.
     """
 
     structure: Structure
@@ -59,11 +61,11 @@ class Candidate:
 
     @property
     def score(self) -> float:
-        """See `trial.score_of`; with one edge out."""
+        """The score of `trial.score_of`, with one edge out."""
         return float(score_of(np.array(self.squares)))
 
     def written(self) -> dict[str, Any]:
-        """Return it as a model file's `about` has it."""
+        """Return the candidate as JSON values for a model file's `about`."""
         return {
             **asdict(self.structure),
             "profiled": self.profiled,
@@ -74,7 +76,7 @@ class Candidate:
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> list[Candidate]:
-        """Read the candidates of a fitted model from its `about`; none in files of before there were any.
+        """Read the candidates of a fitted model from its `about`; files of earlier versions have none.
 
         Raises:
             ModelError: they are not what a fit writes.
@@ -96,11 +98,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of history, with the moments every structure is made of.
+    """A part of the history, with the moments from which each structure is made.
 
     Attributes:
         base: names, mean, scale and profile.
-        moments: around these, in units of scale.
+        moments: second moments around the mean and profile, in units of scale.
     """
 
     base: Model
@@ -108,7 +110,7 @@ class Part:
 
     @classmethod
     def of(cls, rows: Floats, base: Model, profile: tuple[int, ...], first_step: int) -> Part:
-        """Standardise rows, float64[T, n], by the scale of `base` around their own mean and profile."""
+        """Return rows, float64[T, n], in units of the scale of `base` around their own mean and profile."""
         count = np.isfinite(rows).sum(axis=0)
         total = np.nansum(rows, axis=0)
         mean = np.divide(total, count, out=base.mean.copy(), where=count > 0)
@@ -130,19 +132,20 @@ class Search:
     """The search for the structure with the best trial.
 
     Args:
-        rows: float64[T, n], sensor units; NaN = no reading.
-        split: rows from here on are the last third.
+        rows: float64[T, n], sensor units; NaN means no reading.
+        split: number of the first row of the last third.
         base: names, mean and scale.
-        groups: sensors that fail together.
-        halves: sensors of half of the edges, some choices of them: what finalists are tried on as well, and on an
-            outage of all. Empty = on neither.
-        first_step: the step that row 0 is.
-        fleet: sensors that the model will have, of which these are some; None = these are all.
-        tried: is called after each model that was tried.
+        groups: groups of sensors that fail together.
+        halves: sensors of half of the edges, for some choices of them: the finalists are tried on these and on an
+            outage of all edges too. Empty means on neither.
+        first_step: number of the step of row 0.
+        fleet: number of sensors that the model will have, if these are only some of them; None means that these are
+            all.
+        tried: called after each model that was tried.
 
     Attributes:
-        best, trial: found so far; the trial is that on the last third.
-        profile: (period, harmonics) of it; empty = none.
+        best, trial: the best structure so far, and its trial on the last third.
+        profile: (period, harmonics) of the best structure; empty if it has none.
     """
 
     def __init__(
@@ -164,13 +167,13 @@ class Search:
         self._told = tried
         self._part = Part.of(rows[:split], base, (), first_step)
         self._tried: dict[Structure, float] = {}
-        self._plain: dict[Structure, float] = {}  # the same without a profile, once there is one
+        self._plain: dict[Structure, float] = {}  # scores without a profile, once there is one
         self.profile: tuple[int, ...] = ()
         self.best = Structure("diagonal", 0.3, 0.9)
         self.trial = self._try(self._part, self.best)
 
     def run(self) -> None:
-        """Search coordinate by coordinate: how far, how much, and in which way."""
+        """Search one coordinate after the other: persistence, shrinkage, and the kind of transition with its lag."""
         self._persistences()
         self._each(replace(self.best, shrinkage=weight) for weight in self._shrinkages())
         self._persistences()
@@ -199,7 +202,7 @@ class Search:
             self.run()
 
     def decide(self) -> list[Candidate]:
-        """Try the best of each kind on every part of the history; return them, the best first, which is `best`."""
+        """Try the best of each kind on all parts of the history; return them, the best first, and keep it as `best`."""
         parts = [(self._split, len(self._rows))]
         size = self._split // (FOLDS - 1)
         parts += [(first, first + size) for first in range(0, size * (FOLDS - 1), size)]
@@ -224,7 +227,7 @@ class Search:
         return found
 
     def _tried_out(self, model: Model, begin: int, end: int) -> list[Floats]:
-        """Return mean squared errors by length of outage, of one edge, and perhaps of half of them and of all."""
+        """Return mean squared errors by length of outage: with one edge out, and perhaps with half of them and all."""
         kinds: list[tuple[list[Edges], Sequence[int]]] = [(self._groups, OUTAGES)]
         if self._halves:
             kinds += [(self._halves, OUTAGES), ([np.arange(len(model))], OUTAGES[:1])]
@@ -234,7 +237,7 @@ class Search:
         return found
 
     def _finalists(self) -> list[tuple[Structure, bool]]:
-        """Return the paper's, and unless hopeless `HOLD` and the best of each kind with and without the profile."""
+        """Return the published structure; and, unless hopeless, `HOLD` and the best of each kind, profiled or not."""
         pools = [(self._tried, bool(self.profile))] + ([(self._plain, False)] if self.profile else [])
         found: dict[tuple[Structure, bool], float] = {}
         for tried, profiled in pools:
@@ -249,11 +252,11 @@ class Search:
             if structure in plain:
                 found[structure, False] = plain[structure]
         least = min(found.values())
-        # The published one always: what it is worth with many edges down at once, trials of single ones do not tell.
+        # The published one always: trials of single edges do not show what it is worth with many edges down at once.
         return [key for key, score in found.items() if score < least + MUCH_WORSE or key == (published, False)]
 
     def _shrinkages(self, *, twice: bool = False) -> tuple[float, ...]:
-        """Return weights that leave a covariance that can be inverted: with few rows, not the least."""
+        """Return the shrinkages that leave an invertible covariance; with few rows the smallest ones are left out."""
         sensors = len(self._base) * (2 if twice else 1)
         return tuple(weight for weight in SHRINKAGES if weight >= 0.05 or self._split > ROWS_A_SENSOR * sensors)
 
@@ -271,14 +274,14 @@ class Search:
 
     def _try(self, part: Part, candidate: Structure) -> Trial:
         model = part.model(candidate)
-        # With the step before, which the outages start from.
+        # The rows begin one step earlier, with the step from which the outages start.
         trial = run_trial(model, self._rows[self._split - 1 :], self._groups, self._first_step + self._split - 1)
         self._told()
         return trial
 
 
 def _mean_squares(of_parts: Sequence[Floats]) -> tuple[float, ...]:
-    """Return mean squared errors by length of outage over the parts of a history, each of which counts alike."""
+    """Return mean squared errors by length of outage; each part of the history has the same weight."""
     lengths = min(len(squares) for squares in of_parts)
     mean = np.exp(np.mean([np.log(squares[:lengths] + LEAST_ERROR**2) for squares in of_parts], axis=0))
     return tuple(mean.tolist())

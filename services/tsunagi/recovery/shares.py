@@ -1,7 +1,7 @@
-"""A history in shares that are summed apart: which rows and steps each has, and what it makes of them.
+"""A history in shares that are summed separately: the rows and steps of each share, and its sums.
 
-A share has the steps that end at or after its first row and before the next share's. The rows that their windows, held
-readings and lags reach back to are read as well, from the pieces before.
+A share has the steps that end at or after its first row and before the first row of the next share. Rows that its
+windows, held readings and lags need from before are read too, from the pieces before.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tsunagi.runtime.settings import Steps
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Neighbouring pieces and steps.
+    """Neighbouring pieces of a history, and the steps that belong to them.
 
     Attributes:
-        before: pieces whose last rows reach into its steps; own: its own.
-        first, end: its steps, end exclusive.
+        before: pieces whose last rows its steps need; own: its own pieces.
+        first, end: its steps; end is exclusive.
     """
 
     before: tuple[Piece, ...]
@@ -39,7 +39,7 @@ class Share:
 
 
 class Counted(NamedTuple):
-    """How many rows there are, and how many readings of them were implausible."""
+    """How many rows were read, and how many of their readings were implausible."""
 
     rows: int
     outside: int
@@ -47,14 +47,14 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A history and how it is cut.
+    """A history, and how it is cut into steps.
 
     Attributes:
-        files, columns: what there is.
-        steps: window, slide, aggregate.
-        cut: of `steps` for this history.
-        first, end: all its steps, end exclusive.
-        newest: time of the last row, microseconds, or its number.
+        files, columns: the history, and what the sensors table says about its columns.
+        steps: window, slide and aggregate.
+        cut: how rows become steps.
+        first, end: all its steps; end is exclusive.
+        newest: time of the last row in microseconds, or its number.
     """
 
     files: HistoryFiles
@@ -67,7 +67,7 @@ class Work:
 
     @classmethod
     def of(cls, files: HistoryFiles, columns: Columns, steps: Steps) -> Work:
-        """Look at the ends of a history."""
+        """Look at the first and the last rows of a history."""
         tail, start = files.tail(), files.pieces[0].first
         cut = Cut.of(steps, tail if files.timed else None, start)
         newest = int(tail[-1])
@@ -75,12 +75,12 @@ class Work:
 
     @property
     def reach(self) -> int:
-        """Return for how long a reading holds at most, in the cut's units."""
+        """Return the longest time for which a reading holds, in the units of the cut."""
         ages = self.columns.max_age[np.isfinite(self.columns.max_age)]
         return int(np.ceil(ages.max() * self.cut.interval)) if len(ages) else 0
 
     def shares(self, wanted: int, lag: int) -> list[Share]:
-        """Split it, into `wanted` shares at most, of about as many pieces each."""
+        """Split the history into at most `wanted` shares with about the same number of pieces each."""
         pieces = self.files.pieces
         places = np.unique(np.linspace(0, len(pieces), min(wanted, len(pieces)) + 1).astype(np.intp)).tolist()
         found = []
@@ -91,13 +91,13 @@ class Work:
         return found
 
     def last_steps(self, most: int) -> Share:
-        """Return the share of the last steps alone."""
+        """Return a share of the last steps alone, at most `most` of them."""
         first = max(self.first, self.end - most)
         own = self._before(len(self.files.pieces), first)
         return Share(own[:-1], own[-1:], first, self.end)
 
     def _before(self, place: int, step: int) -> tuple[Piece, ...]:
-        """Return the pieces before a place whose rows a step, or one after it, needs."""
+        """Return the pieces before a place whose rows are needed by a step or one after it."""
         needed = self.cut.begin(step, self.reach)
         begin = place
         while begin > 0 and (begin == len(self.files.pieces) or self.files.pieces[begin].first > needed):
@@ -105,13 +105,13 @@ class Work:
         return self.files.pieces[begin:place]
 
     def blocks(self, share: Share, lag: int, counted: list[Counted]) -> Iterator[Block]:
-        """Compute a share's steps, and the `lag` steps before them; empty ones may be left out.
+        """Yield the steps of a share, and the `lag` steps before them; empty steps may be left out.
 
         Args:
-            counted: what its own pieces have is appended.
+            counted: the numbers of rows and implausible readings in its own pieces are appended.
 
         Raises:
-            ModelError: rows are not in order of time, or cannot be read.
+            ModelError: rows are not in the order of time, or cannot be read.
         """
         start = max(self.first, share.first - lag)
         needed, newest, found = self.cut.begin(start, self.reach), None, Counted(0, 0)
@@ -135,7 +135,7 @@ class Work:
 
 
 def whole_steps(work: Work, share: Share) -> Floats:
-    """Return a share's steps, float64[steps, n]."""
+    """Return the steps of a share, float64[steps, n]."""
     result = np.full((max(0, share.end - share.first), len(work.files.names)), np.nan)
     for block in work.blocks(share, 0, []):
         begin = block.step - share.first
@@ -146,14 +146,14 @@ def whole_steps(work: Work, share: Share) -> Floats:
 def summed(
     work: Work, share: Share, keep: npt.NDArray[np.intp], lags: Sequence[int], units: Units
 ) -> tuple[dict[int, Sums], Counted]:
-    """Sum a share.
+    """Return the sums of a share.
 
     Args:
         keep: intp[k], the columns that the model has.
-        lags, units: see `Sums`; units are of these columns.
+        lags, units: as in `Sums`; units are of these columns.
 
     Returns:
-        the sums by lag, and what was counted on the way.
+        the sums by lag, and the counts of rows and implausible readings.
     """
     found = {lag: Sums(len(keep), lag, units) for lag in lags}
     counted: list[Counted] = []

@@ -1,7 +1,7 @@
-"""Model files and the directory all workers take them from (docs/recovery-model.md).
+"""Model files, and the directory from which all workers take them (docs/recovery-model.md).
 
-A file is a short magic, a JSON header with its checksum, and little-endian float64 arrays with theirs: nothing in it is
-executed when it is read. The SHA-256 of the whole file is the model's identity; in the store it is the file's name.
+A file is a short magic text, a JSON header with its checksum, and little-endian float64 arrays with theirs. Nothing in
+it is executed when it is read. The SHA-256 of the whole file identifies the model; in the store it is the file's name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tsunagi.recovery.model_format import read_bytes, write_atomically
 from tsunagi.runtime.ranges import is_sha256
 
 REFITS = "refits"
-"""Where the store keeps what owners have made; there are many, and old ones go."""
+"""Folder of the store for models that owners have made. There are many of them, and old ones are removed."""
 
 
 class PendingError(ModelError):
-    """The model is being read, beside whoever asks for it; ask again once `ready` is set."""
+    """The model is being read in another thread; ask again once `ready` is set."""
 
     def __init__(self, sha256: str, ready: threading.Event) -> None:
         super().__init__(f"model {sha256}: is being read")
@@ -30,10 +30,10 @@ class PendingError(ModelError):
 
 
 def store_path(store: Path, sha256: str) -> Path:
-    """Return where the store keeps a model.
+    """Return the path of a model in the store.
 
     Raises:
-        ModelError: `sha256` is not 64 hexadecimal digits (it would name some other file).
+        ModelError: `sha256` is not 64 hexadecimal digits, and might name another file.
     """
     if not is_sha256(sha256):
         raise ModelError(f"model {sha256!r}: expected a SHA-256 of 64 lower-case hexadecimal digits")
@@ -41,10 +41,10 @@ def store_path(store: Path, sha256: str) -> Path:
 
 
 def publish(model_file: Path, store: Path) -> tuple[str, Model]:
-    """Check a model file and copy it into the store under its SHA-256; return that and the model.
+    """Check a model file and copy it into the store under its SHA-256; return the SHA-256 and the model.
 
     Raises:
-        ModelError: the file is no good model; nothing is stored then.
+        ModelError: the file is not a good model; nothing is stored then.
     """
     data = read_bytes(model_file)
     model = Model.from_bytes(data, str(model_file))
@@ -59,10 +59,11 @@ def publish_refit(model: Model, store: Path, kept_s: float) -> str:
     """Put a model that a slot's owner has made into the store; return its SHA-256.
 
     Args:
-        kept_s: refits that nobody has made, loaded or had in force for so long are removed: no log names them any more.
+        kept_s: refits that nobody has made, loaded or had in force for this many seconds are removed: no log names
+            them.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     data = model.to_bytes()
     sha256 = hashlib.sha256(data).hexdigest()
@@ -72,16 +73,16 @@ def publish_refit(model: Model, store: Path, kept_s: float) -> str:
 
 
 def renew_refits(store: Path, in_force: Iterable[str]) -> None:
-    """Say that models are in force: those of them that are refits are kept."""
+    """Note that models are in force; those of them that are refits are kept."""
     if (store / REFITS).is_dir():
         refits.renew(store / REFITS, in_force)
 
 
 def load_from_store(store: Path, sha256: str) -> Model:
-    """Read a model by its SHA-256, a fitted one or a refit.
+    """Read a model by its SHA-256: a fitted one or a refit.
 
     Raises:
-        ModelError: it is not there, or what is there is not it.
+        ModelError: the store does not have it, or its file is damaged.
     """
     path = store_path(store, sha256)
     refit = store_path(store / REFITS, sha256)

@@ -1,9 +1,9 @@
-"""First and second moments of a history in one pass over it, in parts that add up.
+"""First and second moments of a history in one pass over it, as sums whose parts can be added.
 
-Steps are taken in units of provisional means and scales (and profile); what their true means and scales are is known at
-the end, and put right then exactly: for two cells x, y that both have, sum (x - a)(y - b) = sum x y - b sum x - a sum y
-+ a b count, where the sums go over the steps that have both. Memory: one matrix of the size of the joint of
-neighbouring steps, and two more where readings are missing, whatever the number of steps.
+Steps are taken in units of provisional means and scales (and profile). The true means and scales are known at the end,
+and the sums are then corrected exactly: for two sensors x, y, sum (x - a)(y - b) = sum x y - b sum x - a sum y + a b
+count, where the sums go over the steps with readings of both. Memory: one matrix of the size of the joint of
+neighbouring steps, and two more if readings are missing, whatever the number of steps.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from tsunagi.recovery.moments import covariance_of
 from tsunagi.runtime.columns import Floats
 
 TILE = 512
-"""Rows and columns of a tile, in which matrices travel."""
+"""Rows and columns of a tile; matrices are sent in tiles."""
 BLOCK_CELLS = 2_000_000
-"""Values that are multiplied at a time."""
+"""Number of values that are multiplied at once: it bounds the memory that this takes."""
 MATRICES = ("products", "alone", "pairs")
+"""Names of the matrices of `Sums`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What steps are measured in while they are summed.
+    """The units of steps while they are summed.
 
     Attributes:
         mean, scale: float64[n], sensor units.
-        profile: float64[period, n], units of scale; None = none.
+        profile: float64[period, n], units of scale; None if there is none.
     """
 
     mean: Floats
@@ -43,8 +44,8 @@ class Tile(NamedTuple):
     """A part of some sums.
 
     Attributes:
-        key: which part; parts of the same key add up.
-        data: float64[...].
+        key: which part it is; parts with the same key are added.
+        data: its numbers, float64[...].
     """
 
     key: tuple[str, int, int]
@@ -52,18 +53,19 @@ class Tile(NamedTuple):
 
 
 class Sums:
-    """Sums over steps.
+    """Sums over the steps of a history.
 
     Args:
-        sensors: n.
-        lag: of the joint: rows are [x(t), x(t - lag)], 2n wide; 0 = x(t) alone.
-        units: provisional ones.
+        sensors: number of sensors, n.
+        lag: lag of the joint: rows are [x(t), x(t - lag)] and 2n wide; 0 means x(t) alone.
+        units: provisional units.
 
     Attributes:
-        count, first, second: float64[n]: readings, their sum and sum of squares, without profile, provisional units.
+        count, first, second: float64[n]: number of readings, their sum and sum of squares, without profile, provisional
+            units.
         whole: number of rows without a gap; whole_sum: float64[w], their sum (w = n, or 2n with a lag).
-        matrices: "products" float64[w, w], upper triangle, of cells that both have; where there are gaps also "alone",
-            sum of x_i where row j has a reading, and "pairs", upper triangle, how many have both.
+        matrices: "products" float64[w, w], upper triangle, over cells that both have. If there are gaps also "alone",
+            the sum of x_i where row j has a reading, and "pairs", upper triangle, the number of cells that both have.
     """
 
     def __init__(self, sensors: int, lag: int, units: Units) -> None:
@@ -77,12 +79,12 @@ class Sums:
         self._block = max(1, BLOCK_CELLS // self.width)
 
     def add(self, step: int, values: Floats, own_from: int | None = None) -> None:
-        """Take in neighbouring steps, later than all before.
+        """Add neighbouring steps, which are later than all before.
 
         Args:
-            step: the first of them.
-            values: float64[steps, n], sensor units; NaN = missing.
-            own_from: steps before are only what others are paired with; None = all count.
+            step: number of the first of them.
+            values: float64[steps, n], sensor units; NaN means missing.
+            own_from: steps before this one only pair with others; None means that all count.
         """
         units = self._units
         x = (values - units.mean) / units.scale
@@ -101,7 +103,7 @@ class Sums:
             self._before = np.concatenate([self._before, np.full((min(step - self._next, self._lag), self._n), np.nan)])
         rows = np.concatenate([self._before[-self._lag :], x])
         self._next = step + len(x)
-        begin = step - (len(rows) - len(x))  # the step of row 0
+        begin = step - (len(rows) - len(x))  # number of row 0's step
         first = self._lag if own_from is None else max(self._lag, own_from - begin)
         for at in range(first, len(rows), self._block):
             later = rows[at : at + self._block]
@@ -113,7 +115,7 @@ class Sums:
         seen = np.isfinite(rows)
         told = seen[:, : self._n].any(axis=1)
         if self._lag:
-            told &= seen[:, self._n :].any(axis=1)  # a step at which nobody was read tells nothing
+            told &= seen[:, self._n :].any(axis=1)  # a step without any reading tells nothing
         if not told.all():
             rows, seen = rows[told], seen[told]
         if not len(rows):
@@ -132,11 +134,11 @@ class Sums:
         self._add("alone", np.where(seen[partial], rows[partial], 0.0), mask)
 
     def _add(self, name: str, rows: Floats, other: Floats | None = None) -> None:
-        """Add rows' @ rows (upper triangle), or rows' @ other, in place: no second matrix of this size is made."""
+        """Add rows' @ rows (upper triangle), or rows' @ other, in place: a second matrix of this size is too large."""
         matrix = self.matrices.get(name)
         if matrix is None:
             matrix = np.zeros((self.width, self.width), order="F")
-        # What is C-ordered float64[k, w] is, transposed, what BLAS takes without a copy.
+        # A C-ordered float64[k, w], transposed, is what BLAS takes without a copy.
         turned = np.ascontiguousarray(rows).T
         if other is None:
             done = blas.dsyrk(1.0, turned, beta=1.0, c=matrix, overwrite_c=1)
@@ -145,7 +147,7 @@ class Sums:
         self.matrices[name] = np.asarray(done)
 
     def tiles(self) -> Iterator[Tile]:
-        """Return all of it in parts, which `join` puts together again."""
+        """Yield all the sums in parts, which `join` can put together."""
         yield Tile(
             ("vectors", 0, 0), np.concatenate([self.count, self.first, self.second, self.whole_sum, [self.whole]])
         )
@@ -169,14 +171,14 @@ class Sums:
         self.matrices[name][row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE] += tile.data
 
     def mean_and_sd(self) -> tuple[Floats, Floats]:
-        """Return each sensor's mean and standard deviation, float64[n], sensor units."""
+        """Return the mean and standard deviation of each sensor, float64[n], sensor units."""
         count = np.maximum(self.count, 1.0)
         mean = self.first / count
         spread = np.maximum(self.second - self.first * mean, 0.0) / np.maximum(count - 1, 1.0)
         return self._units.mean + self._units.scale * mean, self._units.scale * np.sqrt(spread)
 
     def moments(self, mean: Floats, scale: Floats) -> Floats:
-        """Return the second moments around `mean` in units of `scale`, as `moments.covariance` would of all the rows.
+        """Return second moments around `mean` in units of `scale`, as `moments.covariance` would for all the rows.
 
         Returns:
             float64[n, n], or float64[2n, 2n] with a lag, the later rows first.
@@ -187,7 +189,7 @@ class Sums:
         ratio = np.tile(units.scale / scale, times)
         products, alone, pairs = (self._symmetric(name) for name in ("products", "alone", "pairs"))
         found = np.zeros((self.width, self.width)) if products is None else np.array(products)
-        for at in range(0, self.width, TILE):  # a few rows at a time: matrices of this size are gigabytes
+        for at in range(0, self.width, TILE):  # a few rows at a time, since matrices of this size take gigabytes
             rows = slice(at, at + TILE)
             single = np.broadcast_to(self.whole_sum[rows, None], (len(off[rows]), self.width))
             crossed = off * (single if alone is None else single + alone[rows])
@@ -200,7 +202,7 @@ class Sums:
         return covariance_of(found, self.whole if pairs is None else pairs + self.whole)
 
     def _symmetric(self, name: str) -> Floats | None:
-        """Return a matrix, its lower triangle filled in where there was none; None = it is not there."""
+        """Return a matrix with its lower triangle filled in; None if there is no such matrix."""
         matrix = self.matrices.get(name)
         if matrix is None or name == "alone":
             return matrix

@@ -1,8 +1,8 @@
-"""Sensors that fail alone: dead wrong while their edge is well (Takao et al., DEIM 2023, future work).
+"""Finds sensors that fail alone, and read wrong while their edge is well (Takao et al., DEIM 2023, future work).
 
-The other sensors of a slot say what a sensor should read at this very step: its conditional mean given all of them. A
-sensor that is stuck, jumps or has an offset is far from it again and again. The past is left out on purpose: to a
-filter that takes every reading for exact, a stuck sensor looks right as soon as it has been stuck for a step.
+The other sensors of a slot tell what a sensor should read at this very step: its conditional mean given all of them. A
+sensor that is stuck, jumps or has an offset is far from it again and again. The past is left out on purpose: a filter
+that takes every reading for exact would accept a stuck sensor after one step.
 """
 
 from __future__ import annotations
@@ -17,32 +17,35 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
 LIMIT = 6.0
-"""Distance from what the others say, in the sensor's own usual distances."""
+"""A reading is suspect if it is further than this from what the other sensors tell, in usual distances of the
+sensor."""
 STRIKES = 5
-"""Steps in a row past the limit after which a sensor is out."""
+"""After this many suspect steps in a row a sensor's readings are no longer used."""
 PARDON = 20
-"""Steps in a row within the limit after which it is taken back."""
+"""After this many steps in a row that are not suspect the sensor is used again."""
 HALF_LIFE = 500.0
-"""Steps after which what is usual for a sensor has half forgotten."""
+"""Half-life of what counts as usual for a sensor, in steps."""
 WARM_STEPS = 100
-"""Steps before anybody is judged: until then nobody knows what is usual."""
+"""Number of steps before any sensor is judged: until then it is not known what is usual."""
 CLIP = 3.0
-"""A distance counts as this at most in what is usual: else a slow fault would become usual."""
+"""A distance counts as this at most, in usual distances, where the usual is learnt: a slow fault must not become
+usual."""
 MOST = 0.2
-"""Share of the sensors past the limit at once beyond which it is the world that has changed, or the model is wrong."""
+"""If more than this share of the sensors is suspect at once, no sensor is judged: the world has changed, or the model
+is wrong."""
 STUCK_STEPS = 5
-"""Equal readings in a row that make a fault a stuck sensor."""
+"""With this many equal readings in a row a fault counts as a stuck sensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A change in what is thought of a sensor.
+    """A sensor that is no longer used, or used again.
 
     Attributes:
-        sensor: its place in the model.
-        out: True = not to be believed from now on; False = taken back.
-        reason: "stuck" or "implausible"; "" when it is taken back.
-        score: its distance, in its usual distances.
+        sensor: place of the sensor in the model.
+        out: True if its readings are not used from now on; False if they are used again.
+        reason: "stuck" or "implausible"; "" if the sensor is used again.
+        score: its distance from what the others tell, in its usual distances.
     """
 
     sensor: int
@@ -52,17 +55,17 @@ class Verdict:
 
 
 class Suspects:
-    """Judges the sensors of one model, a step after the other.
+    """Judges the sensors of one model, step by step.
 
     Args:
-        model: of the slot's sensors.
-        out: who is not believed to begin with; None = everybody is.
+        model: the model of the slot's sensors.
+        out: sensors that are not used at the beginning; None means that all are.
         limit, strikes, pardon: see `LIMIT`, `STRIKES`, `PARDON`.
 
     Attributes:
-        out: bool[n], who is not believed at present.
+        out: bool[n], sensors that are not used at present.
 
-    Cost: 2 n^2 operations a step.
+    A step takes 2 n^2 operations.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Suspects:
     ) -> None:
         n = len(model)
         self._model, self._limit, self._needed, self._pardon = model, limit, strikes, pardon
-        lift = 1e-8 * np.eye(n)  # sensors that tell the same
+        lift = 1e-8 * np.eye(n)  # so that sensors that read the same do not make it singular
         self._precision = np.asarray(np.linalg.inv(model.prior + lift), dtype=np.float64)
         self._size = np.sqrt(np.diag(self._precision))
         self.out = np.zeros(n, dtype=bool) if out is None else out.copy()
@@ -89,11 +92,11 @@ class Suspects:
         self._steps = 0
 
     def observe(self, step: int, values: Floats, estimate: Floats) -> list[Verdict]:
-        """Take in a step.
+        """Judge the sensors by a step; return what has changed.
 
         Args:
-            values: float64[n], readings as they came, of sensors that are out too; NaN = missing.
-            estimate: float64[n], what the filter makes of the step: it stands in where nothing was read, and for
+            values: float64[n], readings as they came, also of sensors that are out; NaN means missing.
+            estimate: float64[n], the filter's estimates of the step: they stand in for missing readings, and for
                 sensors that are out.
         """
         self._steps += 1
@@ -105,7 +108,7 @@ class Suspects:
         if self._steps <= WARM_STEPS:
             return []
         self._strikes = np.where(flagged, self._strikes + 1, np.where(seen, 0, self._strikes))
-        # A stuck sensor is right now and then, like a stopped clock.
+        # A stuck sensor is right now and then, like a stopped clock: equal readings do not speak for it.
         sound = seen & ~(self._stuck & (self._equal > 0))
         self._clear = np.where(flagged, 0, np.where(sound, self._clear + 1, self._clear))
         verdicts = []
@@ -126,9 +129,10 @@ class Suspects:
     def _scores(
         self, step: int, values: Floats, estimate: Floats, seen: npt.NDArray[np.bool_]
     ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Return distances in conditional standard deviations, and who is past the limit.
+        """Return distances in conditional standard deviations, and which sensors are suspect.
 
-        Whoever is furthest off is set aside before the next is judged: one wrong sensor makes its neighbours look so.
+        The sensor furthest off is set aside before the next is judged: one wrong sensor makes its neighbours look
+        wrong.
         """
         model = self._model
         believed = seen & ~self.out
@@ -136,7 +140,7 @@ class Suspects:
         x = (filled - model.mean_at(step)) / model.scale
         pull = self._precision @ x
         scores = pull / self._size
-        # Sensors that are out are judged by their readings against what all others say.
+        # Sensors that are out are judged by their own readings and what all the others tell.
         again = seen & self.out
         off = np.where(again, (np.where(seen, values, 0.0) - filled) / model.scale, 0.0)
         scores = np.where(again, scores + off * self._size, scores)
@@ -153,13 +157,13 @@ class Suspects:
             left[worst] = False
             pull = pull - self._precision[:, worst] * (pull[worst] / self._precision[worst, worst])
             scores = np.where(left, pull / self._size, scores)
-        return scores, again & flagged  # too many at once: nobody
+        return scores, again & flagged  # too many at once: no sensor is judged
 
     def _usual(self, scores: Floats) -> Floats:
         return np.asarray((scores - self._bias) / self._spread)
 
     def _learn(self, scores: Floats, who: npt.NDArray[np.bool_]) -> None:
-        """Follow what is usual, in the first steps quickly."""
+        """Learn what is usual, quickly in the first steps."""
         rate = max(1 - 0.5 ** (1 / HALF_LIFE), 1 / (self._steps + 1))
         off = np.clip(scores - self._bias, -CLIP * self._spread, CLIP * self._spread)
         if self._steps <= WARM_STEPS:

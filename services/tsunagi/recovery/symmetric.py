@@ -1,4 +1,4 @@
-"""Symmetric matrices: one triangle from the other, and a triangle as a row of numbers."""
+"""Symmetric matrices: one triangle copied from the other, and a triangle as a row of numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from tsunagi.runtime.columns import Floats
 
 TILE = 256
-"""Rows and columns of a matrix that are mirrored at a time: as many as fit into a core's cache."""
+"""Rows and columns of a matrix that are mirrored at once: as many as fit into a core's cache."""
 
 
 def mirror(matrix: Floats) -> None:
@@ -20,9 +20,9 @@ def mirror(matrix: Floats) -> None:
 
 
 def mirrored_tiles(matrix: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Return a matrix' tiles on and below the diagonal, each with the one across it, which is itself on the diagonal.
+    """Yield the tiles on and below the diagonal of a matrix, each with the tile across the diagonal (perhaps itself).
 
-    A transposed walk through a large matrix misses every cache, and copies of it are gigabytes.
+    To go through a large matrix transposed would miss every cache, and a copy of it takes gigabytes.
     """
     for row in range(0, len(matrix), TILE):
         for column in range(0, row + 1, TILE):
@@ -34,7 +34,7 @@ def lower_of(matrix: Floats) -> Floats:
     """Return the lower triangle of a matrix, row by row."""
     n = len(matrix)
     lower = np.empty(n * (n + 1) // 2)
-    for row, values in enumerate(matrix):  # indices of all elements would take four times as much as they
+    for row, values in enumerate(matrix):  # the indices of all elements would take four times their memory
         begin = row * (row + 1) // 2
         lower[begin : begin + row + 1] = values[: row + 1]
     return lower
@@ -44,7 +44,7 @@ def square_of(lower: Floats, n: int) -> Floats:
     """Return the n by n matrix of a lower triangle.
 
     Raises:
-        ValueError: the triangle is of another size.
+        ValueError: the triangle has another size.
     """
     if lower.shape != (n * (n + 1) // 2,):
         raise ValueError(f"found a triangle of {lower.size} numbers, expected {n * (n + 1) // 2} for {n} sensors")

@@ -1,4 +1,4 @@
-"""How wrong a model is of edges that were alive: trial outages on rows that it was not fitted to."""
+"""How wrong a model is about edges that were alive: trial outages on rows that it was not fitted to."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
 LEAST_ERROR = 1e-9
-"""Of a history that repeats itself exactly, in units of scale."""
+"""Error of a history that repeats itself exactly, in units of scale, so that its logarithm is finite."""
 OUTAGES = (3, 10, 30)
-"""Lengths of the trial outages, in steps; what a filter still knows after 30 it mostly knows for good."""
+"""Lengths of the trial outages, in steps. What a filter still knows after 30 steps it mostly knows for good."""
 OUTAGES_OF_A_LENGTH = 40
-"""Trial outages of one length at most, evenly taken."""
+"""Most trial outages of one length, evenly chosen."""
 
 Edges = npt.NDArray[np.intp]
 
@@ -27,8 +27,8 @@ class Trial:
     """Errors at the hidden truths, float64[k] each, in units of scale.
 
     Attributes:
-        error, sd: of the model's estimates.
-        last_value, mean: errors of the two naive ways.
+        error, sd: errors and standard deviations of the model's estimates.
+        last_value, mean: errors if the last value, or the mean, were taken instead.
         squares: float64[lengths], mean squared error over the outages of each length, shortest first.
     """
 
@@ -40,14 +40,14 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """See `score_of`."""
+        """The score of the trial, see `score_of`."""
         return float(score_of(self.squares))
 
 
 def score_of(squares: Floats) -> Floats:
-    """Return the logarithm of the root mean square, the mean over the lengths (last axis); the lower the better.
+    """Return the logarithm of the root mean square, as the mean over the lengths (last axis); lower is better.
 
-    So outages of each length count alike, though the long ones have more and greater errors.
+    So outages of each length have the same weight, though the long ones have more and greater errors.
     """
     return np.asarray(np.log(np.sqrt(squares) + LEAST_ERROR).mean(axis=-1))
 
@@ -55,15 +55,15 @@ def score_of(squares: Floats) -> Floats:
 def run_trial(
     model: Model, masked: Floats, groups: list[Edges], first_step: int = 0, lengths: Sequence[int] = OUTAGES
 ) -> Trial:
-    """Hide each group in turn, for outages of each length that begin one step after another ended.
+    """Hide each group in turn, in outages of each length, one after the other.
 
     Args:
-        masked: float64[T, n], sensor units; the first row is what the first outages start from.
-        groups: sensors that fail together.
-        first_step: the step that row 0 is.
-        lengths: of the outages, ascending.
+        masked: float64[T, n], sensor units; the first outages start from the first row.
+        groups: groups of sensors that fail together.
+        first_step: number of the step of row 0.
+        lengths: lengths of the outages, ascending.
 
-    Outages of a group have the same missing sets, so all run side by side: a step's matrices are made once for all.
+    The outages of a group have the same missing sets, so all run side by side: a step's matrices are made once for all.
     """
     means = np.stack([model.mean_at(first_step + row) for row in range(len(masked))])
     truth = ((masked - means) / model.scale).T  # float64[n, steps]
@@ -71,7 +71,7 @@ def run_trial(
     filled = _hold(truth)
     starts, lasting = outages(truth.shape[1], lengths)
     since = np.arange(1, int(lasting.max()) + 1)
-    # float64[steps since, outages]; an outage that is over runs on beside the others, unscored.
+    # float64[steps since, outages]; an outage that is over runs on beside the others, and is not scored.
     at = np.minimum(starts + since[:, None], truth.shape[1] - 1)
     lasts = (since[:, None] <= lasting) & (starts + since[:, None] < truth.shape[1])
     form = choose_form(model).form
@@ -98,7 +98,7 @@ def run_trial(
 
 
 def outages(steps: int, of: Sequence[int] = OUTAGES) -> tuple[Edges, Edges]:
-    """Return first (still observed) step and length of each trial outage, of these lengths."""
+    """Return the first step (still observed) and the length of each trial outage, for these lengths."""
     starts, lengths = [], []
     for length in sorted({min(length, steps - 1) for length in of}):
         every = np.arange(0, steps - 1, length + 1)
@@ -109,12 +109,12 @@ def outages(steps: int, of: Sequence[int] = OUTAGES) -> tuple[Edges, Edges]:
 
 
 def evenly(count: int, most: int) -> Edges:
-    """Return at most `most` of the numbers below `count`, from the first to the last."""
+    """Return at most `most` of the numbers below `count`, evenly from the first to the last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
 
 
 def _hold(truth: Floats) -> Floats:
-    """Fill gaps with the sensor's value before (at the start: the one after; without any: 0); they are never scored."""
+    """Fill gaps with the value before (at the start: the one after; without any: 0); they are never scored."""
     steps = np.arange(truth.shape[1])
     filled = np.zeros_like(truth)
     for row, values in enumerate(truth):

@@ -1,7 +1,7 @@
-"""Windows over the rows of a history, by the same law as an edge's: step k is (k x slide - window, k x slide].
+"""Windows over the rows of a history, by the same rule as an edge's: step k is (k x slide - window, k x slide].
 
-Every window is computed afresh from its rows. Rows may come in pieces, and with gaps: steps without a reading are
-missing steps.
+Each window is computed afresh from its rows. Rows may come in pieces and with gaps; a step without a reading is
+missing.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.settings import Steps
 
 BLOCK_CELLS = 2_000_000
-"""Windows' values that are computed at a time."""
+"""Number of values of windows that are computed at once: it bounds the memory that this takes."""
 AS_CONFIGURED = 2.0
-"""Rows less than so many times `[steps] interval_s` apart are taken for live readings."""
+"""Rows that are less than this many times `[steps] interval_s` apart count as live readings."""
 
 Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the rows of a history are cut into steps, in microseconds, or in rows where there are no times.
+    """How the rows of a history are cut into steps; in microseconds, or in rows if there are no times.
 
     Attributes:
-        interval: between two rows, nominally.
-        window, slide: as of `Steps`.
-        shift: what is taken off a row's time (or number).
-        numbered: whether steps have the numbers that they have in the running system, event time / slide.
-        speed: how many times faster than in its own time the history is taken.
+        interval: nominal time between two rows.
+        window, slide: as in `Steps`.
+        shift: what is subtracted from the time (or number) of a row.
+        numbered: whether steps have the numbers of the running system, event time / slide.
+        speed: how many times faster than its own time the history is taken.
     """
 
     interval: int
@@ -49,12 +49,13 @@ class Cut:
         """Choose how to cut rows.
 
         Args:
-            times_us: int64[rows], event times; None = there are none: a row is a nominal interval.
-            first_us: of the first row, where `times_us` are not of all rows.
+            times_us: int64[rows], event times; None if there are none: then a row is a nominal interval.
+            first_us: time of the first row, if `times_us` are not of all rows.
 
-        Times about `[steps] interval_s` apart, or closer (sensors that do not read together), are event times. Rows
-        further apart would leave most windows empty; they are for a replay faster than real time (`[source] speed`):
-        they are a nominal interval apart, and the steps' numbers hang on when the replay begins.
+        Times about `[steps] interval_s` apart, or closer (sensors that are not read together), are event times. Rows
+        further apart would leave most windows empty; they are meant for a replay that is faster than real time
+        (`[source] speed`). They count as a nominal interval apart, and the numbers of the steps depend on when the
+        replay begins.
         """
         if times_us is None or len(times_us) < 2:
             return cls(1, steps.window, steps.slide, steps.window - 1, numbered=False)
@@ -67,7 +68,7 @@ class Cut:
         return cls(spacing, window, steps.slide * spacing, shift, numbered=False, speed=spacing / interval)
 
     def first_step(self, time: int) -> int:
-        """Return the first whole window's step, given the first row's time; it stands for the interval up to it."""
+        """Return the step of the first whole window; the first row, at `time`, stands for the interval before it."""
         return -(-(time - self.shift - self.interval + self.window) // self.slide)
 
     def step_of(self, time: int) -> int:
@@ -79,7 +80,7 @@ class Cut:
         return -(-(time - self.shift) // self.slide)
 
     def begin(self, step: int, reach: int) -> int:
-        """Return the time after which readings matter to a step, `reach` = the longest time a reading holds."""
+        """Return the time after which readings matter to a step; `reach` is the longest time that a reading holds."""
         return step * self.slide + self.shift - max(self.window, reach)
 
 
@@ -87,8 +88,8 @@ class Block(NamedTuple):
     """Neighbouring steps.
 
     Attributes:
-        step: the first of them.
-        values: float64[steps, n]; NaN = neither a reading nor one held.
+        step: number of the first of them.
+        values: float64[steps, n]; NaN means neither a reading nor one that still holds.
     """
 
     step: int
@@ -96,13 +97,13 @@ class Block(NamedTuple):
 
 
 class Windows:
-    """Aggregates rows that come in order of time.
+    """Aggregates rows that come in the order of time.
 
     Args:
-        cut: see there.
+        cut: how rows are cut into steps.
         aggregate: mean, sum, min, max or last.
-        max_age: float64[n], in the cut's units: for how long a reading holds when the window has none; NaN = not.
-        next_step: the first step wanted; None = the first whole window after the first row.
+        max_age: float64[n], in the units of the cut: how long a reading holds if the window has none; NaN = not at all.
+        next_step: the first step wanted; None means the first whole window after the first row.
     """
 
     def __init__(self, cut: Cut, aggregate: str, max_age: Floats, next_step: int | None = None) -> None:
@@ -118,12 +119,13 @@ class Windows:
         self._block = max(1, BLOCK_CELLS // n)
 
     def add(self, times: Times, values: Floats, until: int | None = None) -> Iterator[Block]:
-        """Add rows, and return the steps that they end, in order; stretches of empty steps may be left out.
+        """Add rows, and yield the steps that they complete, in order; runs of empty steps may be left out.
 
         Args:
             times: int64[rows], later than all before.
-            values: float64[rows, n]; NaN or infinite = no reading.
-            until: the last step wanted, if no other row comes before its end; None = what the last row ends.
+            values: float64[rows, n]; NaN or infinite means no reading.
+            until: the last step wanted, if no other row comes before its end; None means the last that these rows
+                complete.
         """
         cut = self._cut
         self._times = np.concatenate([self._times, times - cut.shift])
@@ -144,7 +146,7 @@ class Windows:
         self._forget(self.next_step * cut.slide - cut.window)
 
     def _leap(self, last: int) -> None:
-        """Pass over steps that no reading can matter to."""
+        """Skip steps to which no reading can matter."""
         if self.next_step is None or self.next_step > last:
             return
         end = self.next_step * self._cut.slide
@@ -158,7 +160,7 @@ class Windows:
             self.next_step = min(last + 1, -(-int(self._times[following]) // self._cut.slide))
 
     def _combine(self, ends: Times, low: npt.NDArray[np.intp], high: npt.NDArray[np.intp]) -> Floats:
-        """Return the aggregates of the rows [low, high), a row after the other."""
+        """Return the aggregates of the rows [low, high), window by window."""
         shape = len(ends), self._values.shape[1]
         summed = self._aggregate in ("mean", "sum")
         result = np.zeros(shape) if summed else np.full(shape, np.nan)
@@ -184,7 +186,7 @@ class Windows:
         return result
 
     def _hold(self, result: Floats, ends: Times, high: npt.NDArray[np.intp]) -> None:
-        """Put readings that still hold where a window has none."""
+        """Fill in readings that still hold where a window has none."""
         values = self._values[:, self._held]
         rows = np.where(np.isfinite(values), np.arange(len(values))[:, None], -1)
         newest = np.maximum.accumulate(rows, axis=0)[high - 1] if len(values) else np.empty((0, 0), dtype=np.intp)
@@ -197,7 +199,7 @@ class Windows:
         result[:, self._held] = np.where(np.isnan(current) & holds, value, current)
 
     def _forget(self, time: int) -> None:
-        """Drop the rows up to `time`, which no window to come has; what they last said is kept."""
+        """Drop the rows up to `time`, which no later window contains; each sensor's last reading is kept."""
         kept = int(np.searchsorted(self._times, time, side="right"))
         if kept and len(self._held):
             values = self._values[:kept, self._held]
@@ -209,15 +211,16 @@ class Windows:
 
 
 def windows(values: Floats, steps: Steps, max_age_rows: Floats | None = None) -> Floats:
-    """Aggregate readings over whole sliding windows, as an edge does.
+    """Return the aggregates of readings over whole sliding windows, as an edge computes them.
 
     Args:
-        values: float64[rows, n], one row a nominal interval; NaN = no reading.
-        steps: window, slide, aggregate.
-        max_age_rows: float64[n], for how many rows a reading holds when the window has none; NaN = only in its window.
+        values: float64[rows, n], one row a nominal interval; NaN means no reading.
+        steps: window, slide and aggregate.
+        max_age_rows: float64[n], for how many rows a reading holds if the window has none; NaN means only in its
+            window.
 
     Returns:
-        float64[steps, n]; NaN = neither a reading nor one held.
+        float64[steps, n]; NaN means neither a reading nor one that still holds.
     """
     max_age = np.full(values.shape[1], np.nan) if max_age_rows is None else max_age_rows
     return history_steps(values, None, steps, max_age)[0]
@@ -230,9 +233,9 @@ def history_steps(
 
     Args:
         values: float64[rows, n].
-        times_us: int64[rows], or None: see `Cut.of`.
+        times_us: int64[rows], or None: as in `Cut.of`.
         max_age_intervals: float64[n], in nominal intervals.
-        most_bytes: that the steps may take; None = whatever they do.
+        most_bytes: most bytes that the steps may take; None means no limit.
 
     Returns:
         float64[steps, n], the number of the first step, and how the rows were cut.

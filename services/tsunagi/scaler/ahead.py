@@ -1,4 +1,4 @@
-"""The forecasts of a policy: rates in, means of the next slots out, with what they were worth so far."""
+"""Feeds measured rates to a forecaster, and keeps its forecasts together with how good they have been."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 ERRORS_FADE = 0.001
-"""What errors of forecasts weigh less after each slot."""
+"""Share of its weight that an old forecast error loses with each slot: errors of a thousand slots ago hardly count."""
 
 
 class ForecastError(RuntimeError):
-    """The forecaster raised, or gave something that is no rate."""
+    """The forecaster raised an error, or returned something that is not a rate."""
 
 
 class Ahead:
-    """Feeds a forecaster slot by slot; the quantiles are of the SLO-effective rate.
+    """Feeds a forecaster slot by slot. Its quantiles are about the SLO-effective rate (`effective_rate`).
 
     Args:
-        name: the forecaster, as `[scaler] forecast`.
-        boot_s: what a worker takes to boot.
-        guarded: whether the risk leaves out what the lag guard can make good in time.
+        name: the forecaster, as `[scaler] forecast` names it.
+        boot_s: time that a worker takes to boot, in seconds.
+        guarded: whether the risk leaves out lateness that the lag guard can still prevent.
 
     Attributes:
-        together: slots in which a backlog is worked off, and over which the risk's queue goes on (`risk`).
+        together: number of slots over which the queue of the risk goes on, and in which a backlog is worked off
+            (`risk`).
     """
 
     def __init__(self, name: str, slot_s: float, slo_s: float, boot_s: float = 100.0, *, guarded: bool = True) -> None:
@@ -50,14 +51,14 @@ class Ahead:
         self.failure = ""
         self.newest = Forecast(np.zeros(HORIZON), np.zeros((HORIZON, len(LEVELS))))
         self._said = np.zeros((HORIZON, HORIZON))
-        self._missed = np.zeros(HORIZON)  # by how much a slot's mean was off from the forecast one slot before
-        self._together = np.zeros(HORIZON)  # of errors of one forecast: the first slot's times each slot's
+        self._missed = np.zeros(HORIZON)  # for each past slot, its mean less the forecast made one slot before
+        self._together = np.zeros(HORIZON)  # sums, over forecasts, of the first slot's error times each slot's error
         self._alone = 1e-9
         self._seen = 0
         self._leads = np.arange(HORIZON)
 
     def add(self, rates: Floats, step_s: float) -> None:
-        """Take in measured rates. A forecaster that fails is asked again with the next slot; `failure` says why."""
+        """Add measured rates. A forecaster that fails is asked again after the next slot; `failure` says why."""
         for slot in self._slots.add(rates, step_s):
             leads = self._leads[: min(self._seen, HORIZON)]
             if len(leads):
@@ -78,10 +79,10 @@ class Ahead:
             self._seen += 1
 
     def now(self, near: float) -> Floats:
-        """Return the means of the next slots, by what the rate now says of them, (HORIZON,).
+        """Return the forecast means of the next slots, corrected by the rate of this moment, (HORIZON,).
 
         Args:
-            near: the smoothed rate now, in the slot that was forecast first.
+            near: the smoothed rate now, in tuples/s, within the slot that the newest forecast begins with.
         """
         off = self.persistence.difference * (near - self.newest.mean[0])
         shares = np.clip(self._together / self._alone, 0.0, 1.0)
@@ -89,10 +90,11 @@ class Ahead:
         return found
 
     def _compare(self, leads: Ints, mean: float) -> None:
-        """Learn how much of what the first slot of a forecast was off by the later ones were off by, too."""
+        """Learn how much of the error of a forecast's first slot the later slots of the same forecast share."""
         errors = mean - self._said[(self._seen - 1 - leads) % HORIZON, leads]
         self._missed[self._seen % HORIZON] = errors[0]
-        first = self._missed[(self._seen - leads) % HORIZON]  # of the forecast that spoke of this slot so many ahead
+        # first-slot errors of the forecasts that reached this slot
+        first = self._missed[(self._seen - leads) % HORIZON]
         self._together[leads] += first * errors - ERRORS_FADE * self._together[leads]
         self._alone += errors[0] ** 2 - ERRORS_FADE * self._alone
 
@@ -100,7 +102,7 @@ class Ahead:
         try:
             self._forecaster.update(mean, effective)
             found = self._forecaster.forecast(HORIZON)
-        except Exception as error:  # another's forecaster may raise whatever it likes
+        except Exception as error:  # a user's forecaster may raise any error
             raise ForecastError(f"the forecaster raised {type(error).__name__}: {error}") from error
         if found.mean.shape != (HORIZON,) or not np.isfinite(found.quantiles).all():
             raise ForecastError("the forecaster gave something that is not finite")

@@ -1,8 +1,9 @@
-"""Which worker should have which slot, by measured load and capacity: the split ratio of the stream, in whole slots.
+"""Decides which worker should have which slot, by measured load and capacity: the stream's split, in whole slots.
 
-ElasticStream's StreamManager splits one stream at any ratio. Here a slot goes to one worker as a whole, so the ratio is
-as fine as there are slots, and a change costs a planned takeover for each slot that goes elsewhere. So slots stay where
-they are unless their worker goes or is hot, and one is moved only where that lowers the hottest worker's load enough.
+ElasticStream's StreamManager splits one stream at any ratio. Here a slot goes to one worker as a whole, so the split is
+as fine as the slots are many, and each slot that changes its worker costs a planned takeover. Slots therefore stay
+where they are unless their worker leaves or is overloaded, and a slot moves only if that lowers the load of the most
+loaded worker enough.
 """
 
 from __future__ import annotations
@@ -13,21 +14,26 @@ from collections.abc import Collection, Mapping, Sequence
 from tsunagi.scaler.handover import Pair
 
 SLACK = 0.15
-"""A worker may carry so much more than its share before a slot leaves it."""
+"""A worker may carry this share more than its part of the load before a slot leaves it. With less, small changes of the
+load would move slots back and forth."""
 
 GAIN = 0.1
-"""A move must lower the hotter worker's load by this share of the mean at least, or it is not worth its pause."""
+"""A move must lower the load of the more loaded worker by this share of the mean load, or it is not worth the pause
+that it causes."""
 
 STANDBY_SLACK = 0.5
-"""Secondaries may be spread so much less evenly than owners, as a share of the mean: a change of secondary costs a
-rebuild."""
+"""Secondaries may be spread this much less evenly than owners, as a share of the mean load: a new secondary must build
+the slot's state again."""
 FLOOR = 0.02
-"""Of the mean load: what a slot counts for that has none, so that idle slots are spread as well."""
+"""An idle slot counts with this share of the mean load, so that idle slots are spread over the workers as well."""
 
 HOT = 0.3
+"""A worker is overloaded if its load is above the mean by more than this share."""
 HOT_S = 10.0
+"""An overload must last this many seconds before slots move: a short peak is over before a move is."""
 REST_S = 30.0
-"""Slots leave a worker that has been hotter than the mean by `HOT` for `HOT_S`, and not within `REST_S` of others."""
+"""After slots have moved for an overload, this many seconds pass before slots move for another one, so that the first
+move shows its effect."""
 
 
 def place(
@@ -36,9 +42,9 @@ def place(
     """Return who should own each slot and who should stand by for it.
 
     Args:
-        loads: of each slot, tuples/s or any other unit of work a second.
-        capacity: of each worker that may have slots, in the same unit; only their ratios count. Not empty.
-        present: who has the slots now; workers without a capacity lose them.
+        loads: load of each slot, in tuples/s or any other unit of work a second.
+        capacity: capacity of each worker that may have slots, in the same unit. Only the ratios count. Not empty.
+        present: who has the slots now; a worker without a capacity loses its slots.
     """
     share = _Share(loads, capacity)
     owners = {slot: pair.owner for slot, pair in present.items() if pair.owner in capacity}
@@ -46,11 +52,11 @@ def place(
     share.spread(owners, warm, slack=slack, gain=GAIN)
     if len(capacity) == 1:
         return {slot: Pair(owner, "") for slot, owner in owners.items()}
-    # A standby costs its worker little as long as nobody dies, and as much as the owner when it does.
+    # A secondary costs its worker little while nobody dies, and as much as an owner afterwards.
     seconds: dict[int, str] = {}
     for slot, owner in owners.items():
         pair = present.get(slot, Pair("", ""))
-        for name in (pair.secondary, pair.owner):  # one is warm already, the other will be when it is deposed
+        for name in (pair.secondary, pair.owner):  # the secondary is warm; the owner will be when it is deposed
             if name in capacity and name != owner:
                 seconds[slot] = name
                 break
@@ -60,7 +66,7 @@ def place(
 
 
 def utilisation(loads: Sequence[float], capacity: Mapping[str, float], owners: Mapping[int, str]) -> dict[str, float]:
-    """Return each worker's load over its capacity."""
+    """Return the load of each worker as a multiple of its capacity."""
     total = dict.fromkeys(capacity, 0.0)
     for slot, name in owners.items():
         if name in total:
@@ -69,7 +75,7 @@ def utilisation(loads: Sequence[float], capacity: Mapping[str, float], owners: M
 
 
 class _Share:
-    """Loads on workers while slots are dealt out."""
+    """The loads of the workers while slots are given to them."""
 
     def __init__(self, loads: Sequence[float], capacity: Mapping[str, float]) -> None:
         mean = sum(loads) / len(loads) if loads else 0.0
@@ -79,7 +85,7 @@ class _Share:
         self._base = dict.fromkeys(capacity, 0.0)
 
     def add(self, owners: Mapping[int, str]) -> None:
-        """Count these from now on as load that stays."""
+        """Count these slots from now on as load that stays on its workers."""
         for slot, name in owners.items():
             self._base[name] += self._loads[slot]
 
@@ -92,11 +98,11 @@ class _Share:
         gain: float,
         apart: Mapping[int, str] | None = None,
     ) -> None:
-        """Give every slot a worker in `of`, then move slots from hot to cold workers while that is worth it.
+        """Give every slot a worker in `of`, then move slots from more to less loaded workers while that is worth it.
 
         Args:
-            warm: slot -> the worker that it goes to rather than to others as good.
-            apart: slot -> the worker that must not have it.
+            warm: for a slot, the worker that is preferred among equally good ones, because it has the slot's state.
+            apart: for a slot, the worker that must not have it.
         """
         apart = apart or {}
         total = dict(self._base)
@@ -127,7 +133,7 @@ class _Share:
         limit: float,
         gain: float,
     ) -> tuple[int, str] | None:
-        """Return the move that helps the hottest worker most; None = none is worth it."""
+        """Return the (slot, worker) of the move that helps the most loaded worker most; None if no move is worth it."""
         used = {name: total[name] / size for name, size in self._capacity.items()}
         hot = max(used, key=lambda name: (used[name], name))
         if used[hot] <= limit:
@@ -154,21 +160,21 @@ class _Share:
 
 
 CALM_S = 5.0
-"""After a takeover that nobody wished, or the loss of a worker, slots stay where they are for so long: where one died
-others may, whoever is started anew comes back, and a slot that takes over should do nothing else."""
+"""After an unplanned takeover or the loss of a worker, slots stay where they are for this many seconds. Where one
+worker died others may, a restarted one comes back, and a slot that takes over should do nothing else."""
 
 
 class Placer:
-    """Keeps the goal of all slots, and changes it only for a reason. Times are monotonic seconds of the caller's clock.
+    """Keeps the goal for all slots; changes it only for a reason. Times are monotonic seconds of the caller's clock.
 
     Attributes:
-        goal: slot -> who should have it.
+        goal: for each slot, who should own it and who should stand by.
     """
 
     def __init__(self) -> None:
         self.goal: dict[int, Pair] = {}
         self._workers: frozenset[str] = frozenset()
-        self._seen: dict[int, str] = {}  # slot -> its owner when the goal was made, or when the goal was reached
+        self._seen: dict[int, str] = {}  # slot -> its owner when the goal was made or reached
         self._hot_since: float | None = None
         self._rests_until = 0.0
         self._calm_at = -math.inf
@@ -182,13 +188,13 @@ class Placer:
         *,
         retiring: Collection[str] = (),
     ) -> bool:
-        """Take in how things are; return whether the goal has changed.
+        """Update the goal from what the workers do now; return whether it has changed.
 
         Args:
-            capacity: of each worker that may have slots; while there is none, or a slot has no owner yet, nothing
-                changes.
-            present: who has the slots now: the owner by its own word, the secondary by the plan.
-            retiring: workers that are to go: their slots do not wait.
+            capacity: capacity of each worker that may have slots. Nothing changes while it is empty or a slot has no
+                owner.
+            present: who has the slots now: the owner according to itself, the secondary according to the plan.
+            retiring: workers that are to stop; their slots move at once, even in a calm time.
         """
         if not capacity or len(present) < len(loads):
             return False
@@ -200,7 +206,7 @@ class Placer:
         if self._seen and (strayed or lost):
             self._calm_at = now + CALM_S
             self._workers -= lost
-            for slot in strayed:  # it is not led back
+            for slot in strayed:  # the slot stays with the worker that took it over
                 self._seen[slot] = present[slot].owner
                 self.goal.pop(slot, None)
         urgent = any(pair.owner in retiring for pair in present.values())
@@ -229,7 +235,7 @@ class Placer:
 
 
 def split(loads: Sequence[float], present: Mapping[int, Pair], workers: Collection[str]) -> dict[str, float]:
-    """Return the share of the whole load that each worker has (the paper's ratio)."""
+    """Return the share of the whole load that each worker carries (the paper's split ratio)."""
     total = sum(loads)
     used = utilisation(loads, dict.fromkeys(workers, 1.0), {slot: pair.owner for slot, pair in present.items()})
     return {name: load / total if total > 0 else 0.0 for name, load in used.items()}

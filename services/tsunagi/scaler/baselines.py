@@ -1,4 +1,4 @@
-"""What users run today: workers for the peak, a horizontal autoscaler on the rate, and one on the lag."""
+"""The policies that users run today: workers for the peak, an autoscaler on the rate, an autoscaler on the lag."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from tsunagi.scaler.policy import Answer, PolicySettings, View, WorkerType
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, spread
 
 CALM_S = 300.0
-"""For how long less must have been wanted before workers go (the default of Kubernetes' autoscaler)."""
+"""Fewer workers must have been enough for this many seconds before workers are stopped; Kubernetes' autoscaler has the
+same default."""
 UTILISATION = 0.8
+"""Share of the capacity that the rate should take; the rest is room for bursts."""
 TOLERANCE = 0.1
+"""The number of workers changes only if the load differs from `UTILISATION` by more than this share of it, as in
+Kubernetes' autoscaler."""
 
 
 class AlwaysOn:
-    """The cheapest workers for the peak, all the time: the peak it was told, or the highest minute it has seen."""
+    """The cheapest workers for the peak, all the time. The peak is given, or it is the highest minute so far."""
 
     looks_again = False
 
@@ -54,7 +58,7 @@ class AlwaysOn:
 
 
 class _OneType:
-    """A horizontal autoscaler knows one size: the cheapest a tuple that has no limit (else the cheapest)."""
+    """An autoscaler that knows one type: the cheapest for a tuple among those without a limit, else among all."""
 
     looks_again = False
 
@@ -71,7 +75,7 @@ class _OneType:
         raise NotImplementedError
 
     def _recent(self, view: View) -> int:
-        """Return the most that was desired in the last `CALM_S`."""
+        """Return the largest number of workers that was desired in the last `CALM_S`."""
         count = self._desired(view)
         if self._type.limit is not None:
             count = min(count, self._type.limit)
@@ -92,7 +96,7 @@ class _OneType:
 
 
 class Threshold(_OneType):
-    """Workers so that the rate of the last minute is 80 % of the capacity, changed when it is off by over a tenth."""
+    """Keeps the rate of the last minute at `UTILISATION` of the capacity, within `TOLERANCE`."""
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
@@ -111,7 +115,7 @@ class Threshold(_OneType):
 
 
 class Lag(_OneType):
-    """A worker more for each lag that one works off within the limit; one fewer after five minutes without lag."""
+    """Adds a worker for each lag that one can work off within the limit; removes one after `CALM_S` without lag."""
 
     def __init__(self, settings: PolicySettings) -> None:
         super().__init__(settings)
@@ -132,5 +136,5 @@ class Lag(_OneType):
 
 
 def capacity(wanted: Mapping[str, int], types: tuple[WorkerType, ...]) -> float:
-    """Return the benchmarked capacity of workers, tuples/s."""
+    """Return the capacity of workers in tuples/s, as benchmarked."""
     return sum(kind.rate * wanted.get(kind.name, 0) for kind in types)

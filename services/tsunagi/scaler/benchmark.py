@@ -1,8 +1,8 @@
-"""`tsunagi scaler capacity`: how many tuples a second one worker of a type processes, measured beforehand.
+"""`tsunagi scaler capacity`: measures beforehand how many tuples a second one worker of a type processes.
 
-The configured chain of the largest slot is run on made-up readings on one core of this machine, as a worker's main loop
-runs it: records are parsed, processed and their outputs encoded. What the Kafka clients do beside it they do in threads
-of their own, so a worker reaches a little less; how much less is learnt while the system runs
+The configured operators of the largest slot run on made-up readings on one core of this machine, as the main loop of a
+worker runs them: records are parsed and processed, and outputs are encoded. The Kafka clients of a real worker work in
+threads of their own beside it, so it reaches a little less; how much less is learnt while the system runs
 (`tsunagi.scaler.capacity`).
 """
 
@@ -26,22 +26,27 @@ from tsunagi.slot.operators import build_chain
 from tsunagi.slot.slot import Slot, parse
 
 CHUNK = 200
+"""Records that are made at a time, before their processing is measured, so that making them does not count."""
 ROUNDS = 5
+"""Rounds that are measured. Their median is the result, so that one slow moment of the machine does not count."""
 FIRST = 1000
+"""First step of the made-up readings; any large number would do."""
 GENERATION = 1
+"""Generation of the made-up log, which has only one."""
 _SHA256 = "benchmark"
+"""Name of the model in the made-up log, where a real log has a SHA-256."""
 
 
 def measure(settings: Settings, kind: str, seconds: float, tell: Callable[[str], None]) -> float:
-    """Return the tuples/s of one worker of a type: the median of some rounds, at most what its size allows.
+    """Return the tuples/s of one worker of a type: the median of `ROUNDS`, at most what the type's size allows.
 
     Args:
         kind: a type of `[scaler.sizes]`, or "local".
-        seconds: how long to measure.
+        seconds: how long to measure, all rounds together.
 
     Raises:
         ConfigError: there is no such type.
-        SensorsError, ModelError, OperatorError: the chain cannot be made.
+        SensorsError, ModelError, OperatorError: the configured operators cannot be made.
     """
     size = settings.scaler.sizes.get(kind)
     if size is None and kind != LOCAL:
@@ -50,7 +55,7 @@ def measure(settings: Settings, kind: str, seconds: float, tell: Callable[[str],
     found = []
     feed = _Feed(settings, read_sensors(settings.sensors))
     tell(f"slot {feed.config.slot}: {len(feed.config.sensors)} sensors, {settings.query.mode}")
-    feed.run(seconds / ROUNDS)  # caches fill, and the filter has its first step behind it
+    feed.run(seconds / ROUNDS)  # fills caches and lets the filter take its first step
     for number in range(ROUNDS):
         found.append(feed.run(seconds / ROUNDS))
         tell(f"{number + 1} of {ROUNDS}: {found[-1]:,.0f} tuples/s on one core")
@@ -59,12 +64,12 @@ def measure(settings: Settings, kind: str, seconds: float, tell: Callable[[str],
 
 
 def limited(rate: float, size: Size) -> float:
-    """Return what is left of a core's rate on a size: the main loop is one thread, so a second core adds nothing."""
+    """Return how much of a core's rate a size allows: the main loop is one thread, so a second core adds nothing."""
     return min(rate * min(1.0, size.cpus), size.limit or float("inf"))
 
 
 class _Feed:
-    """A slot and a log for it without an end."""
+    """A slot, and an endless log for it."""
 
     def __init__(self, settings: Settings, table: SensorTable) -> None:
         placed = place_sensors(settings, table)
@@ -92,7 +97,7 @@ class _Feed:
             self._slot.apply(self._record(message))
 
     def run(self, seconds: float) -> float:
-        """Process for so long; return tuples/s of the time that was spent on processing."""
+        """Process readings for `seconds` of processing time; return the tuples/s."""
         spent, tuples = 0.0, 0
         while spent < seconds:
             records = list(self._records(CHUNK))
@@ -128,11 +133,11 @@ class _Feed:
     def _record(self, message: LogRecord) -> Record:
         message.version = VERSION
         offset, self._offset = self._offset, self._offset + 1
-        # Never ahead of the log's clock, and never behind by more than a slot waits for.
+        # The append time is never ahead of the log's clock, and never later than a slot waits for.
         appended_us = self._step * (1 if self.config.mode == "tuples" else self.config.slide_us)
         return Record(TUPLES, self._slot.slot, offset, appended_us, b"", message.SerializeToString())
 
 
 def _known(model: Model | None) -> Model:
-    assert model is not None  # noqa: S101 - a model is named in the log only if there is one
+    assert model is not None  # noqa: S101 - the log names a model only if there is one
     return model

@@ -1,4 +1,4 @@
-"""What a clairvoyant could not beat: the bound that a policy's cost is divided by."""
+"""The least cost that is possible if all rates are known beforehand; a policy's cost is compared with it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def cost_bound(
     slo_s: float,
     hour_s: float = HOUR_S,
 ) -> float:
-    """Return the least cost of keeping every tuple within `slo_s`, with all rates known beforehand.
+    """Return the least cost of keeping the delay of every tuple within `slo_s`, with all rates known beforehand.
 
-    A linear program: workers may be fractional, change every minute, and are there at once. Its variables are each
-    type's workers in each minute and the tuples processed by the end of each step.
+    It is the solution of a linear program in which the number of workers may be fractional, may change every minute,
+    and takes effect at once. The variables are the workers of each type in each minute, and the tuples processed by the
+    end of each step.
 
     Raises:
-        BoundError: the types' limits leave too little capacity.
+        BoundError: the limits of the types leave too little capacity.
     """
     steps = len(rates)
     per_minute = max(1, round(MINUTE_S / step_s))
@@ -42,7 +43,7 @@ def cost_bound(
     usable = _cheapest(types)
     columns = minutes * len(usable)
     minute_of = np.arange(steps) // per_minute
-    # done[k] - done[k-1] - step * sum(rate * workers[minute of k]) <= step * local
+    # Constraint: done[k] - done[k-1] - step * sum(rate * workers[minute of k]) <= step * local
     rows, cols, values = (
         [np.arange(steps), np.arange(1, steps)],
         [columns + np.arange(steps), columns + np.arange(steps - 1)],
@@ -74,7 +75,7 @@ def cost_bound(
 
 
 def _cheapest(types: Sequence[WorkerType]) -> list[WorkerType]:
-    """Leave out types that fractional workers of another, unlimited one always beat."""
+    """Leave out each type that is never better than fractional workers of another type without a limit."""
     ordered = sorted(types, key=lambda kind: kind.price_h / kind.rate)
     first_unlimited = next((i for i, kind in enumerate(ordered) if kind.limit is None), len(ordered) - 1)
     return ordered[: first_unlimited + 1]

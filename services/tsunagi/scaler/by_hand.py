@@ -1,4 +1,4 @@
-"""`tsunagi scaler scale`: how many workers there should be, asked for by hand."""
+"""`tsunagi scaler scale`: asks for a number of workers by hand."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from tsunagi.runtime.settings import LOCAL, Settings
 from tsunagi.system.plan import write_plan
 
 OPERATOR = "operator"
+"""Name under which `plan` keeps a number of workers that somebody asked for by hand."""
 
 
 class ScaleError(ValueError):
-    """What is asked for cannot be."""
+    """What is asked for is impossible or says nothing."""
 
 
 def ask(
@@ -22,11 +23,11 @@ def ask(
     """Write to `plan` how many workers of each type are wanted.
 
     Args:
-        kinds: TYPE=N.
+        kinds: a text TYPE=N for each type.
 
     Raises:
-        ScaleError: nothing is asked for, or what cannot be.
-        LogError: the broker does not take it.
+        ScaleError: nothing is asked for, or something impossible.
+        LogError: the broker does not take the record.
     """
     wanted = _read(settings, workers, kinds)
     if auto == bool(wanted):

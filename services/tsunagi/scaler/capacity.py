@@ -1,13 +1,13 @@
-"""What one worker of a type can process: benchmarked or told, then corrected by what its workers really do.
+"""How much a worker of each type can process: benchmarked or configured, then corrected by what workers do.
 
-The paper gives each type a rate measured beforehand and proposes to correct it by feedback while the system runs
-(ElasticStream, sections 4.2 and 5). Two things correct it:
+The paper gives each type a rate that is measured beforehand, and proposes to correct it by feedback while the system
+runs (ElasticStream, sections 4.2 and 5). Two kinds of measurement correct it:
 
-- throughput: only a worker whose queue is never empty says anything of it (`tsunagi.scaler.load.Saturation`);
-- latency by type: workers that were given less than that and still kept tuples waiting (they stall now and then) keep
-  the promised delay with a share of their rate only (`tsunagi.scaler.load.Delays`).
+- throughput: only a worker whose queue is never empty tells it (`tsunagi.scaler.load.Saturation`);
+- latency by type: workers that were given less than they can process and still let tuples wait (they stall now and
+then) can keep the promised delay only with a part of their rate (`tsunagi.scaler.load.Delays`).
 
-One measurement moves a figure by a part only, since a slow moment is not a slow machine.
+One measurement changes a figure only in part, since a slow moment does not make a slow machine.
 """
 
 from __future__ import annotations
@@ -19,37 +19,42 @@ from tsunagi.runtime.settings import Scaler
 from tsunagi.scaler.load import Latency
 
 WEIGHT = 0.2
+"""Weight of one new measurement of throughput or latency in the corrected figure."""
 BOUNDS = 0.25, 4.0
-"""A corrected rate stays within these multiples of the one that was benchmarked."""
+"""A corrected rate stays between these multiples of the benchmarked rate, so that false measurements cannot do any
+harm."""
 
 LATE = 0.01
-"""Share of a type's tuples that may be late before less is asked of it."""
+"""If more than this share of a type's tuples is late, less load is planned for its workers."""
 SAFE = 0.9
-"""Of the load at which they were late: what is asked of it then."""
+"""The load that is planned then, as a share of the load at which tuples were late."""
 LEAST = 0.5
-"""No promise is chased below this share of a rate: it would cost more than twice the workers."""
+"""A type is never planned with less than this share of its rate: more than twice the workers for the same load would
+cost too much for a promise of delay."""
 TRIED = 0.8
+"""A worker that had at least this share of its planned load has shown that it can keep the delay with it."""
 RETURN = 0.2, 0.05
-"""On time, a type is asked for more again, by so much of what is missing: the first where it had `TRIED` of what it is
-asked, the second where it had less. Little says little, but a type that is asked for little may never have more."""
+"""While tuples are on time, the planned load grows again by this part of what is missing to the full rate. The first
+number holds where workers had `TRIED` of their planned load, the second where they had less. Little load shows little,
+but without the second number a type with little load might never be given more."""
 
 
 def corrected(before: float | None, measured: float, told: float | None) -> float:
-    """Return a type's rate after what a saturated worker of it has processed, tuples/s.
+    """Return the rate of a type, in tuples/s, after a saturated worker of it has processed `measured`.
 
     Args:
-        before: the rate so far; None = not known.
-        told: the rate that was benchmarked; None = none was.
+        before: the rate so far; None if it is not known.
+        told: the benchmarked rate; None if there is none.
     """
     after = measured if before is None else before + WEIGHT * (measured - before)
     return after if told is None else min(max(after, BOUNDS[0] * told), BOUNDS[1] * told)
 
 
 def within(before: float, latency: Latency) -> float:
-    """Return at what share of its rate a type keeps the promised delay, after what was measured of it.
+    """Return the share of its rate with which a type keeps the promised delay, after a new measurement of its latency.
 
     Args:
-        before: the share so far, 1 = nothing was ever late.
+        before: the share so far; 1 if no tuple was ever late.
     """
     if latency.late_share > LATE:
         return max(LEAST, before + WEIGHT * min(0.0, SAFE * latency.load - before))
@@ -57,7 +62,7 @@ def within(before: float, latency: Latency) -> float:
 
 
 class Capacities:
-    """Tuples/s of one worker, by type, with which it keeps the promised delay."""
+    """The tuples/s that one worker of each type can process within the promised delay."""
 
     def __init__(self, settings: Scaler) -> None:
         self._told = {kind: size.rate or size.limit for kind, size in settings.sizes.items()}
@@ -65,34 +70,34 @@ class Capacities:
         self._within: dict[str, float] = {}
 
     def of(self, kind: str) -> float:
-        """Return a type's rate; of one that nobody has measured the mean of the others, or 1."""
+        """Return the rate of a type; for a type that nobody has measured the mean of the others, or 1 without any."""
         return self.throughput(kind) * self._within.get(kind, 1.0)
 
     def throughput(self, kind: str) -> float:
-        """Return what a worker of a type processes when it is never idle, however late."""
+        """Return the tuples/s that a worker of a type processes when it is never idle, however late they are."""
         known = self._rates.get(kind)
         if known is not None:
             return known
         return sum(self._rates.values()) / len(self._rates) if self._rates else 1.0
 
     def knows(self, kind: str) -> bool:
-        """Return whether a type's rate was told or measured."""
+        """Return whether the rate of a type has been configured or measured."""
         return kind in self._rates
 
     @property
     def within(self) -> dict[str, float]:
-        """The share of its rate at which a type keeps the promised delay; types that keep it with all are missing."""
+        """The share of its rate with which a type keeps the promised delay; a missing type needs no limit."""
         return dict(self._within)
 
     def correct(self, kind: str, rate: float) -> None:
-        """Take in what a saturated worker of a type has processed, tuples/s."""
+        """Correct the rate of a type by what one saturated worker of it has processed, in tuples/s."""
         if rate <= 0:
             return
         after = self._rates[kind] = corrected(self._rates.get(kind), rate, self._told.get(kind))
         metrics.TYPE_RATE.labels(type=kind).set(after)
 
     def on_latency(self, kind: str, latency: Latency) -> None:
-        """Take in how long tuples have waited for a type's workers."""
+        """Correct the rate of a type by how long tuples have waited for its workers."""
         if math.isnan(latency.late_share):
             return
         after = within(self._within.get(kind, 1.0), latency)

@@ -1,10 +1,10 @@
-"""Workers as containers, through Docker Engine's API (unix socket or TCP) and its own library.
+"""Starts and stops workers as containers, through the API of Docker Engine (unix socket or TCP).
 
-What runs is told by labels alone, so a scaler that starts anew adopts the containers of the one before it; those that
-have ended are removed. The image is not pulled: what is not there is an error that says so.
+The labels of containers are the only record of what runs. So a scaler that is restarted adopts the containers of the
+one before it; containers that have ended are removed. The image is not pulled: if it is missing, an error says so.
 
-How a worker is set up stands in `[scaler.containers]`, or is taken from a container of the same compose project
-(`like`): then there is one place that says it, and secrets, read-only files and logs are as they are there.
+`[scaler.containers]` configures a worker, or names a container of the same compose project that it is to be like
+(`like`). Then there is one place for the configuration, and secrets, read-only files and logs are as in that container.
 """
 
 from __future__ import annotations
@@ -21,18 +21,23 @@ from tsunagi.runtime.settings import Settings, Size
 from tsunagi.scaler.launcher import LauncherError
 
 TIMEOUT_S = 20
+"""Longest wait for an answer of the daemon, in seconds: to start a container on a busy machine takes some."""
 STOP_S = 10
+"""Docker kills a worker that has not stopped this many seconds after it was asked to."""
 NANO = 1_000_000_000
+"""Docker gives shares of a CPU in billionths."""
 
 PROJECT, NODE, TYPE, ROLE = "tsunagi.project", "tsunagi.node", "tsunagi.type", "tsunagi.role"
+"""Labels of a worker's container: the system it belongs to, its node name, its type, its role."""
 COMPOSE_PROJECT = "com.docker.compose.project"
+"""Label in which Docker Compose keeps a container's project."""
 
 ENDED = ("exited", "dead", "created")
-"""States of a container that does not run; "created": its start was refused."""
+"""States of a container that does not run. The state "created" remains when a start was refused."""
 
 
 class DockerLauncher:
-    """Starts, adopts and stops containers of one project.
+    """Starts, adopts and stops the containers of one system.
 
     Raises:
         LauncherError: the daemon does not answer, or the image is missing.
@@ -50,7 +55,7 @@ class DockerLauncher:
         except DockerException as error:
             raise LauncherError(f"[scaler.containers] url: {url} does not answer: {error}") from None
         if self._containers.like:
-            return  # a compose project may start its containers in any order: it is looked up at each launch
+            return  # compose starts containers in any order: it is looked up at each launch
         try:
             self._client.images.get(image)
         except ImageNotFound:
@@ -61,8 +66,8 @@ class DockerLauncher:
         """Create and start a container.
 
         Raises:
-            LauncherError: there is no container that it could be like.
-            DockerException: the daemon refuses.
+            LauncherError: there is no container that the worker could be like.
+            DockerException: the daemon refuses to start it.
         """
         project = self._containers.project
         size = self._settings.scaler.sizes.get(kind, Size())
@@ -93,7 +98,7 @@ class DockerLauncher:
         return found
 
     def stop(self, name: str) -> None:
-        """Stop and remove; Docker kills what has not stopped after `STOP_S`."""
+        """Stop and remove a container; Docker kills it if it has not stopped after `STOP_S`."""
         for container in self._list():
             if container.labels[NODE] == name:
                 container.stop(timeout=STOP_S)
@@ -112,7 +117,7 @@ class DockerLauncher:
         }
 
     def _like(self) -> dict[str, Any]:
-        """Return the set-up of the container that workers are to be like."""
+        """Return the configuration of the container that workers are to be like."""
         project, node = self._containers.project, self._containers.like
         label = [f"{COMPOSE_PROJECT}={project}", f"{NODE}={node}"]
         found = self._client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
@@ -140,4 +145,4 @@ class DockerLauncher:
         try:
             container.remove(force=True)
         except NotFound:
-            return  # somebody was faster
+            return  # somebody else has removed it

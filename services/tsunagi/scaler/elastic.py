@@ -1,7 +1,8 @@
-"""The elastic part of the scaler: workers come and go as is wanted, and slots go with them.
+"""The elastic part of the scaler: starts and stops workers as they are wanted, and moves slots to and from them.
 
-Thought is elsewhere: `rescale` (who is launched and stopped), `assignments` (where slots should be), `handover` (their
-way there), `load` (what there is to do). Here they are fed, and what follows is carried out.
+Other modules decide: `rescale` (who is started and stopped), `assignments` (where slots should be), `handover` (how
+they get there), `load` (how much work there is). This module feeds them with what is measured, and carries out what
+they answer.
 """
 
 from __future__ import annotations
@@ -31,26 +32,30 @@ from tsunagi.scaler.rescale import Rescale, Standing, Todo
 from tsunagi.scaler.trace import read_trace, resample
 
 LATENCY_S = 30.0
-"""Of the latency by type: long enough for one moment's trouble not to be a type's."""
+"""Seconds over which the latency of a worker type is averaged. A shorter time would blame the type for a single
+stall."""
 DRAIN_S = 20.0
-"""What it takes to move a worker's slots away; a paid hour's end is met by beginning so long before it."""
+"""Time that moving a worker's slots away takes, in seconds. A worker that is to stop at the end of its paid hour begins
+to lose its slots this long before."""
 
 FIXED = "fixed"
+"""Value of `[scaler] policy` with which the number of workers is fixed and no policy is asked."""
 POLICY = "policy"
+"""Name under which `plan` keeps a number of workers that a policy asked for."""
 
 
 class Elastic:
-    """One scaler's hands. Times are monotonic seconds of the caller's clock.
+    """What one scaler does with its workers. Times are monotonic seconds of the caller's clock.
 
     Args:
-        launcher: None = nobody starts or stops workers.
-        settle_s: after the start nothing is launched for so long.
-        ponder: see `Pilot`.
+        launcher: starts and stops workers; None if somebody else does.
+        settle_s: after its start the scaler launches nothing for this many seconds.
+        ponder: as in `Pilot`.
 
     Attributes:
-        rescale: how many workers are wanted, and who boots and goes.
-        views: how each slot stands, by the last measurement.
-        pilot: asks the policy; None = nobody is asked.
+        rescale: how many workers are wanted, who boots, and who is to stop.
+        views: the state of each slot at the last measurement.
+        pilot: asks the policy; None if the number of workers is fixed.
     """
 
     def __init__(
@@ -83,18 +88,18 @@ class Elastic:
         self._measured_at = now - MEASURE_S
         self._counted: Counter[str] = Counter()
         self._by_hand = False
-        self._asked: dict[str, int] | None = None  # what the policy has last had written to the plan
+        self._asked: dict[str, int] | None = None  # what the policy has asked for last in `plan`
         self._named: dict[str, set[tuple[str, ...]]] = {}
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
-        """Take in what a worker says of its slots."""
+        """Take note of what a worker says about its slots."""
         if beat.role == "worker":
             for part in beat.slots:
                 if part.slot in self._loads:
                     self._loads[part.slot].on_beat(part, now)
 
     def on_workers(self, workers: Workers) -> None:
-        """Take in how many workers are wanted, as it stands in `plan`."""
+        """Take note of the number of workers that `plan` asks for."""
         wanted = None if workers.as_configured else dict(workers.count)
         if wanted != self.rescale.wanted:
             self._logger.info("workers wanted", count=wanted, by=workers.by)
@@ -105,10 +110,10 @@ class Elastic:
             self._asked = wanted
 
     def ask(self, alive: Mapping[str, Heartbeat], now_s: float) -> Workers | None:
-        """Ask the policy if it is time; return what the plan is to say then, None = what it says.
+        """Ask the policy if it is time; return the new wish for `plan`, or None if it stays as it is.
 
         Args:
-            now_s: time of day, seconds since the epoch.
+            now_s: time of day, in seconds since 1970.
         """
         if self.pilot is None:
             return None
@@ -118,19 +123,19 @@ class Elastic:
         self.rescale.prefer = frozenset(self.pilot.due)
         target = dict(self.pilot.target)
         if self._by_hand or target == (self._asked or {}):
-            return None  # an operator's word stands until he takes it back; the policy goes on looking
+            return None  # a wish by hand stands until it is taken back; the policy goes on measuring
         self._asked = target
         return Workers(count=target, by=POLICY)
 
     def turn(self, alive: Mapping[str, Heartbeat], now: float) -> None:
-        """Launch, stop, and say where slots should be."""
+        """Start and stop workers, and say where slots should be."""
         running: Mapping[str, str] | None = {}
         if self._hands is not None:
             for name in self._hands.look(now):
                 self.rescale.refused(name, now)
             running = self._hands.running
         if running is None:
-            return  # nobody can say what runs: what is launched might be too many, what is stopped too few
+            return  # nobody knows what runs: a launch might be one too many
         todo = self.rescale.step(self._standing(alive), running, self._known(alive), now)
         self._carry_out(todo, now)
         self._planner.usable = todo.usable
@@ -143,12 +148,12 @@ class Elastic:
             self._export(alive, todo)
 
     def close(self) -> None:
-        """Let go of the launcher; workers go on."""
+        """Release the launcher; the workers go on."""
         if self._hands is not None:
             self._hands.close()
 
     def present(self, alive: Mapping[str, Heartbeat]) -> dict[int, Pair]:
-        """Return who has each planned slot: the owner by its own word, the secondary by the plan."""
+        """Return who has each planned slot: the owner according to itself, the secondary according to the plan."""
         owners = owners_of(alive)
         return {
             slot: Pair(owners.get(slot) or wish.owner, wish.secondary)
@@ -187,7 +192,7 @@ class Elastic:
         )
 
     def _take_saturated(self, locals_count: int) -> dict[str, float]:
-        """Return what one saturated worker of a type processed, and all local ones together under ""."""
+        """Return the tuples/s of one saturated worker of each type; for "", those of all local workers together."""
         found, self._saturated = self._saturated, {}
         if LOCAL in found:
             found[""] = found.pop(LOCAL) * locals_count
@@ -278,12 +283,12 @@ class Elastic:
 
 
 def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once) -> Pilot | None:
-    """Make what asks the policy that the settings name; None = none is asked.
+    """Return what asks the policy that the settings name; None if the number of workers is fixed.
 
     Raises:
         ConfigError: no type of worker can be launched, or one has no rate.
-        PolicyError: there is no such policy.
-        TraceError: the history cannot be used.
+        PolicyError: there is no such policy, or it cannot work with these settings.
+        TraceError: the file of past rates cannot be used.
     """
     if scaler.policy == FIXED:
         return None
@@ -316,7 +321,7 @@ def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once) -> Pilot 
 
 
 def read_history(path: Path, slot_s: float) -> NDArray[np.float64]:
-    """Read rates from before in the steps that a policy is handed, whole slots, the newest ones if some are left over.
+    """Read past rates in the steps that a policy is given, as whole slots; a rest at the beginning is left out.
 
     Raises:
         TraceError: the file cannot be used.

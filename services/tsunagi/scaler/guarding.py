@@ -1,9 +1,9 @@
-"""The lag guard's reckoning: how much capacity to launch now, for a queue that is there.
+"""The calculation of the lag guard: how much capacity to launch at once for a queue that has built up.
 
-A rate above the forecast either stays or goes back to what was forecast; how often it stays is learnt (`persistence`).
-For each amount that could be launched both are played through: workers are there after the boot, and what is late until
-a slot later has its price. Covering the mean of the two would be wrong in both: too little to drain the queue if the
-rate stays, and of no use if it goes.
+A rate above the forecast either stays or goes back to the forecast; how often it stays is learnt (`persistence`). For
+each amount of capacity that could be launched both cases are computed: workers are ready after the boot, and what is
+late until one slot later has its price. To plan for the mean of both cases would be wrong in each: it is too little to
+drain the queue if the rate stays, and useless if the rate goes back.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 AMOUNTS = 12
-"""Amounts that are compared, up to what drains the queue within a slot."""
+"""Number of amounts of capacity that are compared; the largest one drains the queue within a slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What waits, and what is to be done about it. Times are seconds from now.
+    """The tuples that wait, and the capacity for them. Times are seconds from now.
 
     Attributes:
-        waiting: tuples.
-        ready: (n, 2) rows of (time, tuples/s): capacity that is there or comes without our doing, now in the first row.
-        slo_s: longest delay promised.
-        boot_s: from launch to ready; span_s: time after that for which lateness counts.
-        step_s: of the reckoning.
+        waiting: number of tuples that wait.
+        ready: (n, 2) rows of (time, tuples/s): capacity that is there or will be without a launch; the first row is
+            now.
+        slo_s: longest delay that is promised.
+        boot_s: time from a launch to a ready worker; span_s: time after that for which lateness counts.
+        step_s: length of a step of the calculation.
     """
 
     waiting: float
@@ -39,7 +40,7 @@ class Queue:
     step_s: float
 
     def late(self, rate: float, more: Floats) -> Floats:
-        """Return the tuples that come too late at a rate, for each amount of capacity launched now."""
+        """Return the number of tuples that are late at a rate, for each amount of capacity that is launched now."""
         steps = max(1, round((self.boot_s + self.span_s) / self.step_s))
         waiting, late = np.full(len(more), self.waiting), np.zeros(len(more))
         for step in range(steps):
@@ -51,15 +52,15 @@ class Queue:
         return late
 
     def amounts(self, near: float) -> Floats:
-        """Return amounts to compare, 0 first: up to what carries the rate and drains the queue in `span_s`."""
+        """Return amounts to compare, from 0 up to the one that carries `near` and drains the queue in `span_s`."""
         most = near + (self.waiting + near * self.boot_s) / self.span_s - float(self.ready[:, 1].sum())
         return np.linspace(0.0, max(most, 0.0), AMOUNTS + 1)
 
 
 def expected_late(queue: Queue, near: float, said: float, stays: float, more: Floats) -> Floats:
-    """Return the tuples expected too late for each amount.
+    """Return the number of tuples expected to be late for each amount of capacity.
 
     Args:
-        near: the rate now; said: as forecast; stays: probability that it stays, 0..1.
+        near: the rate now; said: the rate that was forecast; stays: probability that the rate stays, 0..1.
     """
     return stays * queue.late(near, more) + (1.0 - stays) * queue.late(said, more)

@@ -1,13 +1,13 @@
-"""A slot's way from one worker to another, as a row of wishes: a planned takeover, without I/O.
+"""A slot's way from one worker to another as a sequence of wishes: a planned takeover, without I/O.
 
 See architecture, "No live surgery".
 
-prepare   the target becomes the slot's secondary and builds its state; the old secondary stays until it is ready
-move      the target is to promote itself; the plan names the slot's next secondary beside it
-moved     the target says that it owns the slot: the wish to move is over, so that a takeover later on is followed
+prepare   the target becomes the slot's secondary and builds its state; the old secondary stays until that is ready
+move      the target shall promote itself; the plan also names the slot's next secondary
+moved     the target says that it owns the slot: the wish to move has ended, so that a later takeover is accepted
 
-Every wish follows from the goal, the plan and the heartbeats alone, so a scaler that starts anew goes on with what one
-before it has begun. A wish that leads to nothing is given up after a while, and the slot rests before another try.
+Each wish follows from the goal, the plan and the heartbeats alone, so a restarted scaler goes on with what the one
+before it had begun. A wish without effect is given up after some time, and the slot rests before the next attempt.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ from tsunagi.runtime.plan import MOVE
 from tsunagi.standby.detector import Detector
 
 PREPARE, MOVED, SETTLE = "prepare", "moved", "settle"
+"""Reasons of an assignment in `plan`: the target builds the slot's state; the move is over, since the target owns the
+slot; only the secondary changes."""
 
 AT_ONCE = 4
-"""Slots on their way at a time; building a state reads the log, and too many at once delay each other."""
+"""Most slots that move at a time. Building a state reads the log, and too many at once delay each other."""
 
 PREPARE_S = 60.0
-"""A target that is not a ready secondary of the slot after so long, seconds, is given up."""
+"""A target that is not a ready secondary of the slot after this many seconds is given up."""
 MOVE_S = 20.0
-"""A target that does not own the slot so long after it was told to, seconds, is given up."""
+"""A target that does not own the slot this many seconds after the wish is given up."""
 REST_S = 10.0
-"""A slot that was given up is left alone for so long, seconds."""
+"""A slot whose move was given up is left alone for this many seconds."""
 
 
 class Pair(NamedTuple):
-    """Who owns a slot, and who stands by for it; "" = nobody."""
+    """Who owns a slot and who stands by for it; "" means nobody."""
 
     owner: str
     secondary: str
 
 
 class Wished(NamedTuple):
-    """What the plan is to say of a slot."""
+    """What the plan should say about a slot."""
 
     owner: str
     secondary: str
@@ -48,11 +50,11 @@ class Wished(NamedTuple):
 
 
 class Handover:
-    """The slots that are on their way. Times are monotonic seconds of the caller's clock.
+    """The slots that are moving. Times are monotonic seconds of the caller's clock.
 
     Attributes:
-        goal: slot -> who should have it in the end; a slot that is not named stays where it is.
-        done: moves carried out since the start; given_up: those that came to nothing.
+        goal: for each slot, who should have it in the end; a slot that is missing stays where it is.
+        done: number of moves carried out since the start; given_up: number of moves given up.
     """
 
     def __init__(self, detector: Detector) -> None:
@@ -60,11 +62,11 @@ class Handover:
         self.done = 0
         self.given_up = 0
         self._detector = detector
-        self._since: dict[int, tuple[int, float]] = {}  # slot -> (serial of the wish, seen since)
-        self._rests: dict[int, float] = {}  # slot -> until when
+        self._since: dict[int, tuple[int, float]] = {}  # slot -> (serial of the wish, time when it was first seen)
+        self._rests: dict[int, float] = {}  # slot -> time until which it rests
 
     def stands(self, known: Assignment, actual: str, alive: Collection[str], now: float) -> bool:
-        """Return whether a wish to move is still waited for, though another worker owns the slot."""
+        """Return whether a wish to move is still waited for although another worker owns the slot."""
         if known.reason != MOVE:
             return False
         if actual == known.owner:
@@ -75,15 +77,15 @@ class Handover:
         return not self._overdue(known, MOVE_S, now)
 
     def under_way(self, plan: Mapping[int, Assignment]) -> int:
-        """Return how many slots are on their way."""
+        """Return how many slots are moving."""
         return sum(known.reason in (PREPARE, MOVE) and slot in self._since for slot, known in plan.items())
 
     def toward(self, known: Assignment, wished: Wished, alive: Collection[str], now: float, *, room: bool) -> Wished:
-        """Return the next wish on the slot's way, or the given one where there is nothing to do.
+        """Return the next wish on the slot's way to its goal, or the given wish if there is nothing to do.
 
         Args:
             wished: what the plan would say without a goal; its owner is the worker that owns the slot.
-            room: whether one more slot may set out.
+            room: whether one more slot may begin to move.
         """
         slot, goal = known.slot, self.goal.get(known.slot)
         if goal is None or goal == wished[:2] or not goal.owner:
@@ -106,13 +108,13 @@ class Handover:
         return Wished(wished.owner, goal.owner, PREPARE)
 
     def begun(self, wish: Assignment, now: float) -> None:
-        """A wish has been written."""
+        """Take note that a wish has been written."""
         if wish.reason in (PREPARE, MOVE):
             self._since[wish.slot] = wish.serial, now
 
     def _overdue(self, known: Assignment, limit_s: float, now: float) -> bool:
         serial, since = self._since.setdefault(known.slot, (known.serial, now))
-        if serial != known.serial:  # another scaler's
+        if serial != known.serial:  # another scaler has written this wish
             self._since[known.slot] = known.serial, now
             return False
         if now - since <= limit_s:
@@ -123,6 +125,6 @@ class Handover:
         return True
 
     def _back(self, slot: int, wished: Wished, alive: Collection[str]) -> Wished:
-        """Return to a secondary that is ready, if there is one."""
+        """Return a wish for a ready secondary, if there is one; else the given wish."""
         ready = sorted(name for name in alive if name != wished.owner and self._detector.stands_by(name, slot))
         return Wished(wished.owner, ready[0], "protect") if ready else wished

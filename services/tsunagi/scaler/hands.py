@@ -1,4 +1,4 @@
-"""The launcher at work in a thread of its own: a daemon or a cloud that answers slowly does not hold the scaler up."""
+"""Runs the launcher in a thread of its own, so that a slow daemon or cloud does not hold up the scaler."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from structlog.stdlib import BoundLogger
 from tsunagi.scaler.launcher import Launcher
 
 LOOK_S = 0.5
-"""How often the launcher is asked what runs."""
+"""Time between two questions to the launcher about what runs, in seconds."""
 
 STOP_S = 5.0
-"""Between two requests to stop the same worker."""
+"""Shortest time between two requests to stop the same worker, in seconds."""
 
 
 class Hands:
     """Carries out launches and stops one after the other. Times are monotonic seconds of the caller's clock.
 
     Attributes:
-        running: name -> type, as the launcher said last; None = it has not said yet, or cannot say.
+        running: name -> type of the workers, by the launcher's last answer; None if it has not answered or cannot tell.
     """
 
     def __init__(self, launcher: Launcher, logger: BoundLogger) -> None:
@@ -37,7 +37,7 @@ class Hands:
         self._covered: set[str] = set()
 
     def look(self, now: float) -> list[str]:
-        """Bring `running` up to date; return the launches that have failed since the last call."""
+        """Update `running`; return the names whose launches have failed since the last call."""
         failed = self._reap({name: future for name, (_, future) in self._launches.items()}, "launch failed")
         for name in failed:
             del self._launches[name]
@@ -45,12 +45,12 @@ class Hands:
         self._stops = {name: future for name, future in self._stops.items() if not future.done()}
         if self._look is not None and self._look.done():
             look, self._look = self._look, None
-            # The calls are carried out in order: only what was launched after it was asked is not known to it yet.
+            # Calls are carried out in order: the answer lacks only what was launched after the question.
             for name in self._covered:
                 self._launches.pop(name, None)
             try:
                 found = look.result()
-            except Exception as error:  # noqa: BLE001 - a launcher may fail in any way, the scaler must not
+            except Exception as error:  # noqa: BLE001 - whatever a launcher raises, the scaler must go on
                 self._logger.warning("the launcher does not say what runs", detail=str(error))
                 self.running = None
             else:
@@ -62,13 +62,13 @@ class Hands:
         return failed
 
     def launch(self, name: str, kind: str) -> None:
-        """Have a worker started."""
+        """Start a worker, in the launcher's thread."""
         self._launches[name] = kind, self._submit(self._launcher.launch, name, kind)
         if self.running is not None:
             self.running = dict(self.running) | {name: kind}
 
     def stop(self, name: str, now: float) -> bool:
-        """Have a worker stopped; return whether it is asked now, or has been asked a moment ago."""
+        """Stop a worker, in the launcher's thread; return whether it is asked (not if it was a moment ago)."""
         if name in self._stops or now - self._stopped_at.get(name, -STOP_S) < STOP_S:
             return False
         self._stopped_at[name] = now
@@ -76,7 +76,7 @@ class Hands:
         return True
 
     def close(self) -> None:
-        """Wait for what is under way, then let go of the launcher; workers go on."""
+        """Wait for the calls under way, then release the launcher; the workers go on."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._launcher.close()
 

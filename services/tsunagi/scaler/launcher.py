@@ -1,4 +1,4 @@
-"""Who starts and stops workers. Another launcher is any class with this interface (docs/elastic.md)."""
+"""The interface to whoever starts and stops workers. A user's launcher is any class that has it (docs/elastic.md)."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from tsunagi.runtime.settings import LOCAL, Settings
 from tsunagi.system import processes
 
 KILL_S = 15.0
-"""A worker that was told to stop and still runs after so long is killed."""
+"""A worker that still runs this many seconds after it was told to stop is killed."""
 
 
 class LauncherError(ValueError):
-    """The launcher that the settings name cannot be used here; the message says why."""
+    """The launcher that the settings name cannot be used here. The message says why."""
 
 
 class Launcher(Protocol):
-    """Starts and stops workers; whether they live is read from their heartbeats, not asked of the launcher.
+    """Starts and stops workers. Whether they live is read from their heartbeats, not asked of the launcher.
 
-    It is called from one thread, which is not the scaler's own, so that a call may take its time. It keeps no list of
-    what it has started: `running` asks the machine, the daemon or the cloud, so that a scaler that starts anew finds
-    the workers of the one before it.
+    It is called from one thread, which is not the scaler's own, so a call may take time. It keeps no list of what it
+    has started: `running` asks the machine, the daemon or the cloud, so that a restarted scaler finds the workers of
+    the one before it.
     """
 
     def launch(self, name: str, kind: str) -> None:
         """Start a worker of this type under this name.
 
         Raises:
-            Exception: it cannot be started; the scaler logs it and tries again later.
+            Exception: the worker cannot be started; the scaler logs it and tries again later.
         """
 
     def running(self) -> Mapping[str, str]:
-        """Return name -> type of the workers that it has started and that have not ended; what has ended is cleared.
+        """Return name -> type of the workers that it has started and that still run; remove what is left of the others.
 
         Raises:
-            Exception: it cannot be told; the scaler then neither launches nor stops anything.
+            Exception: nobody can tell; the scaler then neither launches nor stops anything.
         """
 
     def stop(self, name: str) -> None:
-        """Ask a worker to stop, and return at once. It is called again while the worker runs, and may then be rougher.
+        """Ask a worker to stop, and return at once. Later calls, while the worker still runs, may use force.
 
         Raises:
-            Exception: it cannot be stopped; the scaler logs it and tries again later.
+            Exception: the worker cannot be stopped; the scaler logs it and tries again later.
         """
 
     def close(self) -> None:
-        """Let go of what the launcher holds; its workers go on."""
+        """Release what the launcher holds; its workers go on."""
 
 
 class NoLauncher:
-    """For systems whose workers are started by somebody else (a supervisor, Docker, Kubernetes)."""
+    """The launcher of systems whose workers somebody else starts (a supervisor, Docker, Kubernetes)."""
 
     def launch(self, name: str, kind: str) -> None:
         del name, kind
@@ -65,13 +65,13 @@ class NoLauncher:
         del name
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class LocalLauncher:
-    """Starts workers as processes of this machine. All workers of its state directory are its own, whoever began them.
+    """Starts workers as processes of this machine. It takes every worker of its state directory for its own.
 
-    A type's `rate` limit (`[scaler.sizes]`) is kept by the worker itself.
+    A worker keeps the `rate` limit of its type (`[scaler.sizes]`) by itself.
     """
 
     def __init__(self, settings: Settings, config: Path | None) -> None:
@@ -102,7 +102,7 @@ class LocalLauncher:
             processes.send_signal(process, signal.SIGTERM)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 def _kind(command: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Which launcher the settings name."""
+"""Makes the launcher that the settings name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tsunagi.scaler.launcher import Launcher, LocalLauncher, NoLauncher
 
 
 def make_launcher(settings: Settings, config: Path | None) -> Launcher:
-    """Make the launcher that `[scaler] launcher` names.
+    """Return the launcher that `[scaler] launcher` names.
 
     Raises:
         LauncherError: it cannot be used here.

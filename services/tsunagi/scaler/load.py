@@ -1,7 +1,7 @@
-"""What each slot has to do and how far behind it is, from heartbeats alone: no request of the scaler's own.
+"""How much work each slot has and how far behind it is, from heartbeats alone: the scaler sends no requests for it.
 
-A heartbeat says how far a worker has come in a slot's log (`position`) and how many records are left (`lag`), so where
-the log ends; both count records, and `record_tuples` says what a record holds.
+A heartbeat says how far a worker has come in a slot's log (`position`) and how many records are left (`lag`), and so
+where the log ends. Both are counted in records; `record_tuples` says how many tuples a record holds.
 """
 
 from __future__ import annotations
@@ -15,33 +15,35 @@ from dataclasses import dataclass
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 
 LOOK_S = 0.1
-"""A slot's end is kept in mind so often, seconds."""
+"""Shortest time between two kept ends of a slot's log, in seconds: it bounds the memory that they take."""
 WINDOW_S = 10.0
-"""The rate of a slot is that of so many seconds."""
+"""Time over which the rate of a slot is measured, in seconds."""
 KEEP_S = 900.0
-"""Ends are kept for so long, seconds: the longest delay that can be told."""
+"""Ends of a slot's log are kept for this many seconds, which is therefore the longest delay that can be measured."""
 MEASURE_S = 1.0
-"""The scaler looks at the slots so often; what a look says of the time since the one before goes by it."""
+"""Time between two measurements of the slots by the scaler, in seconds. Each one counts for the time since the one
+before."""
 BUSY_S = 0.5
-"""A slot that is further behind keeps its worker busy without a pause."""
+"""A worker is busy without a pause while one of its slots is behind by more than this, in seconds."""
 CLOCKS_S = 60.0
-"""How far two clocks are apart is taken from the shortest wait in so long: records are read within milliseconds, or a
-worker is not idle and what it processes is known otherwise."""
+"""The difference between two clocks is taken from the shortest wait in this many seconds. Some record is read within
+milliseconds in that time, or the worker is never idle, and then its throughput is known anyway."""
 SETTLE_S = 2.0
-"""For so long after its slots have changed a worker catches up with what a takeover or a handover has left it."""
+"""After its slots have changed, a worker catches up for this many seconds with what a takeover or a move has left;
+nothing is measured meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """A slot at a moment.
+    """The state of a slot at one moment.
 
     Attributes:
-        rate: tuples/s that have arrived over the last `WINDOW_S`.
-        backlog: tuples in the log that its owner has not processed.
-        delay_s: age of the oldest of them in the log.
-        wait_s: how long, in the last second, a record has waited at most until its owner read it: an owner that stalled
-            does not say itself that it is behind, and is not when it is heard again.
-        arrived, served: tuples since the start.
+        rate: tuples/s that have arrived in the last `WINDOW_S`.
+        backlog: number of tuples in the log that the owner has not processed.
+        delay_s: how long the oldest of them has been in the log.
+        wait_s: longest wait of a record in the last second, from its append to its reading by the owner. An owner that
+            stalled does not report that it was behind, and is behind no longer when it reports again.
+        arrived, served: number of tuples that have arrived and that were processed since the start.
     """
 
     rate: float = 0.0
@@ -54,17 +56,17 @@ class SlotView:
     def late_share(self, slo_s: float) -> float:
         """Return the share of the tuples of the last second that were processed later than `slo_s`.
 
-        While the owner is behind by more it is all of them; of a stall that is over, those that came in its beginning.
+        While the owner is behind by more than that, it is all of them; after a stall, those that came at its beginning.
         """
         return 1.0 if self.delay_s > slo_s else min(1.0, max(0.0, self.wait_s - slo_s) / MEASURE_S)
 
 
 class SlotLoad:
-    """One slot. Times are monotonic seconds of the caller's clock."""
+    """The load of one slot. Times are monotonic seconds of the caller's clock."""
 
     def __init__(self) -> None:
-        self._ends: deque[tuple[float, int, float]] = deque()  # (when, end of the log, tuples arrived until then)
-        self._waits: deque[tuple[float, int]] = deque()  # (when, microseconds by the owner's clock)
+        self._ends: deque[tuple[float, int, float]] = deque()  # (time, end of the log, tuples arrived until then)
+        self._waits: deque[tuple[float, int]] = deque()  # (time, wait in microseconds by the owner's clock)
         self._epoch = 0
         self._end = -1
         self._position = -1
@@ -73,7 +75,7 @@ class SlotLoad:
         self._served = 0.0
 
     def on_beat(self, part: SlotBeat, now: float) -> None:
-        """Take in what a worker says of the slot: its owner, or one that stands by and may know the end better."""
+        """Take note of what a worker says about the slot: its owner, or a standby, which may know the end better."""
         self._record_tuples = part.record_tuples or self._record_tuples
         if part.role == "primary":
             if self._position >= 0:
@@ -84,7 +86,7 @@ class SlotLoad:
             return
         end = part.position + part.lag
         if self._end < 0:
-            self._end = end  # what stood in the log before we came has not arrived just now
+            self._end = end  # records from before the scaler's start have not just arrived
         elif end > self._end:
             self._arrived += (end - self._end) * self._record_tuples
             self._end = end
@@ -96,14 +98,14 @@ class SlotLoad:
     def _on_wait(self, part: SlotBeat, now: float) -> None:
         if part.epoch > self._epoch:
             self._epoch = part.epoch
-            self._waits.clear()  # another owner, another clock
+            self._waits.clear()  # another owner has another clock
         if part.wait_us and part.epoch == self._epoch:
             self._waits.append((now, part.wait_us))
             while now - self._waits[0][0] > CLOCKS_S:
                 self._waits.popleft()
 
     def view(self, now: float) -> SlotView:
-        """Return how the slot stands."""
+        """Return the state of the slot."""
         if not self._ends:
             return SlotView()
         left = max(0, self._end - self._position) if self._position >= 0 else 0
@@ -126,14 +128,14 @@ class SlotLoad:
         return (max(recent) - min(wait_us for _, wait_us in self._waits)) / 1e6 if recent else 0.0
 
     def _delay(self, now: float) -> float:
-        """Return since when the log has held a record that the owner has not processed."""
+        """Return how long the log has held a record that the owner has not processed, in seconds."""
         place = bisect_right(self._ends, self._position, key=lambda item: item[1])
         return now - self._ends[min(place, len(self._ends) - 1)][0]
 
 
 @dataclass(slots=True)
 class _Run:
-    """A worker that has been busy without a pause, with the same slots."""
+    """A worker that has been busy without a pause with the same slots."""
 
     slots: frozenset[int]
     since: float
@@ -141,20 +143,21 @@ class _Run:
 
 
 class Saturation:
-    """What workers process while their queues are never empty: their real capacity (the paper's feedback).
+    """Measures what workers process while their queues are never empty: their real capacity (the paper's feedback).
 
-    A worker counts from when it has been behind for `SETTLE_S` with the same slots: what a takeover or a handover has
-    left it to catch up with is no measure of its usual work, but what it does after that is.
+    A worker counts once it has been behind for `SETTLE_S` with the same slots. To catch up after a takeover or a move
+    is not its usual work; what it does afterwards is.
     """
 
     LEAST_S = 5.0
+    """A worker must have been saturated for this many seconds before its throughput is taken."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
         self._found: dict[str, float] = {}
 
     def update(self, alive: Mapping[str, Heartbeat], slots: Mapping[int, SlotView], now: float) -> None:
-        """Take in how workers and slots stand."""
+        """Take note of the state of workers and slots."""
         for name, beat in alive.items():
             owned = _owned(beat)
             busy = any(slots[slot].delay_s > BUSY_S for slot in owned if slot in slots)
@@ -171,7 +174,7 @@ class Saturation:
         self._runs = {name: run for name, run in self._runs.items() if name in alive}
 
     def take(self) -> dict[str, float]:
-        """Return worker -> tuples/s, of those that were saturated since the last call."""
+        """Return worker -> tuples/s, for the workers that were saturated since the last call."""
         found, self._found = self._found, {}
         return found
 
@@ -181,10 +184,10 @@ class Latency:
     """How long tuples have waited for the workers of a type (the paper's latency by instance type, section 5).
 
     Attributes:
-        delay_s: mean over all tuples.
-        late_share: share of tuples that were processed later than promised, by workers that were given no more than
-            they are believed to process; NaN = there was none.
-        load: tuples/s that such a worker was given, over those it processes when it is never idle; NaN as above.
+        delay_s: mean delay of all tuples.
+        late_share: share of tuples that were processed later than promised, among workers that had no more load than
+            they are believed to process; NaN if there was no such worker.
+        load: load of such a worker, as a share of the tuples/s that it processes when it is never idle; NaN as above.
     """
 
     delay_s: float
@@ -194,7 +197,7 @@ class Latency:
 
 @dataclass(slots=True)
 class _Sums:
-    """Of the tuples that a type's workers have processed; `judged`, `late` and `load` of those that did not owe."""
+    """Sums over the tuples that a type's workers have processed; the last three leave overloaded workers out."""
 
     served: float = 0.0
     delay_s: float = 0.0
@@ -203,10 +206,10 @@ class _Sums:
     load: float = 0.0
 
     def add(self, views: Sequence[SlotView], came: float, full: float, slo_s: float, *, owes: bool) -> None:
-        """Take in tuples that a worker has processed.
+        """Add the tuples that a worker has processed.
 
         Args:
-            full: tuples/s that it processes when it is never idle.
+            full: tuples/s that the worker processes when it is never idle.
         """
         rate = sum(view.rate for view in views)
         self.served += came
@@ -226,13 +229,13 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Delayed:
-    """A worker with the same slots.
+    """A worker and its slots since they last changed.
 
     Attributes:
-        since: when it was given them.
-        served: tuples of theirs when it was last looked at.
-        idle_at, idle_arrived: when its queue was last empty, and what had arrived then.
-        owes: it has had more to do since then than it is believed to process, or was given slots with a backlog.
+        since: time when it was given them.
+        served: number of their tuples that were processed when it was last looked at.
+        idle_at, idle_arrived: when its queue was last empty, and how many tuples had arrived by then.
+        owes: whether it has since had more work than it is believed to process, or began with a backlog.
     """
 
     slots: frozenset[int]
@@ -244,13 +247,13 @@ class _Delayed:
 
 
 class Delays:
-    """Latency by type.
+    """Measures the latency of each type.
 
-    While slots are being moved nothing is counted: that is the rescaling's doing and not the type's. Nor is a type
-    judged by workers that have had too much to do: what is late then is late for want of workers.
+    Nothing is counted while slots are moved: that delay comes from rescaling and not from the type. Workers that have
+    had too much work do not count either: their tuples are late because there are too few workers.
 
     Args:
-        slo_s: longest delay promised.
+        slo_s: longest delay that is promised.
     """
 
     def __init__(self, slo_s: float) -> None:
@@ -266,11 +269,11 @@ class Delays:
         kind_of: Callable[[str], str],
         rate_of: Callable[[str], float],
     ) -> None:
-        """Take in how workers and slots stand.
+        """Take note of the state of workers and slots.
 
         Args:
-            kind_of: worker -> type.
-            rate_of: type -> tuples/s that a worker of it processes when it is never idle.
+            kind_of: returns the type of a worker.
+            rate_of: returns the tuples/s that a worker of a type processes when it is never idle.
         """
         for name, beat in alive.items():
             owned = _owned(beat)
@@ -292,9 +295,9 @@ class Delays:
         self._workers = {name: worker for name, worker in self._workers.items() if name in alive}
 
     def take(self) -> dict[str, Latency]:
-        """Return type -> latency since the last call.
+        """Return the latency of each type since the last call.
 
-        A type whose workers have processed nothing, or are all being given slots, is missing.
+        A type is missing if its workers have processed nothing, or if all of them are being given slots.
         """
         found, self._sums = self._sums, {}
         return {kind: sums.latency() for kind, sums in found.items()}

@@ -1,8 +1,9 @@
-"""The default program: which blocks to buy in each of the next slots, with what already runs and is paid.
+"""The default program: which blocks to buy in each of the next slots, given what already runs and is paid.
 
-A block is what one payment buys: an hour, or a slot where billing is by the second. A worker's next block can be
-bought only when the present one ends (a renewal, without boot) or by a launch (whose capacity is there after the boot
-time). In the first two slots workers are whole, later fractional: only the first slot's decisions are carried out.
+A block is what one payment buys: an hour, or one slot where billing is by the second. A worker can continue only at the
+end of its block, without a boot (a renewal); a launch brings a new worker, whose capacity is there after the boot. In
+the first two slots the number of workers is whole; later it may be fractional, since only the decisions for the first
+slot are carried out.
 """
 
 from __future__ import annotations
@@ -23,21 +24,26 @@ from tsunagi.scaler.program import ProgramError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 _WHOLE_SLOTS = 2
+"""Number of slots, from the first, in which workers are whole."""
 _GAP = 1e-3
+"""A solution counts as optimal if its price is at most this share above the best possible one: an exact optimum takes
+much longer."""
 _WHOLE = 1e-6
+"""A number counts as whole if it differs from a whole number by less than this."""
 _FREE = 1e-15
+"""A price of missing capacity below this is 0: it comes from rounding."""
 
 
 class Lookahead:
-    """Builds and solves the program for fixed types.
+    """Builds and solves the program for a fixed list of types.
 
     Args:
-        slot_s: length of a slot.
-        limit_s: time that a solution may take.
-        hour_s: what a paid hour lasts.
+        slot_s: length of a slot in seconds.
+        limit_s: longest time for a solution, in seconds.
+        hour_s: length of a paid hour in seconds.
 
     Attributes:
-        block: slots that a paid block lasts; `block_h`: what it costs, in prices of an hour.
+        block: number of slots that a paid block lasts; `block_h`: its price, in prices of an hour.
     """
 
     def __init__(
@@ -57,16 +63,16 @@ class Lookahead:
     def solve(
         self, prices: Prices, capacity: Floats, ends: Floats, running: Sequence[int], rates: Mapping[str, float]
     ) -> list[int]:
-        """Return for each type the blocks that begin in the first slot, renewals and launches.
+        """Return for each type the number of blocks that begin in the first slot: renewals and launches.
 
         Args:
             prices: what lateness costs in each slot.
-            capacity, ends: as `standing` gives them.
-            running: workers of each type.
-            rates: type -> tuples/s believed of one worker.
+            capacity, ends: as `standing` returns them.
+            running: number of workers of each type.
+            rates: for each type, the tuples/s that one worker is believed to process.
 
         Raises:
-            ProgramError: no solution in time.
+            ProgramError: no solution was found in time.
         """
         return (
             self._program(prices, capacity, ends, rates, running)
@@ -75,10 +81,10 @@ class Lookahead:
         )
 
     def _worth(self, prices: Prices, paid: Floats, ends: Floats, rates: Mapping[str, float]) -> bool:
-        """Return whether any plan could buy a block in the first slot.
+        """Return whether any plan could gain by buying a block in the first slot.
 
-        What a block saves shrinks with all else that is bought (the price of lateness is convex), so a block that does
-        not pay beside what is paid already never does.
+        A block saves less the more is bought beside it, since the price of lateness is convex. So a block that does not
+        pay beside what is paid already never does.
         """
         end = min(self.block, len(paid))
         without = prices(paid)[:end].sum()
@@ -94,19 +100,20 @@ class Lookahead:
         return False
 
     def _boots(self, kind: WorkerType) -> int:
-        """Return the number of slots that a worker boots in."""
+        """Return the number of slots in which a worker boots."""
         return max(1, math.ceil(kind.boot_s / self._slot_s - 1e-9))
 
     def _first(self, kind: WorkerType) -> float:
-        """Return the share of the last of them in which it is ready."""
+        """Return the share of the last of these slots in which the worker is ready."""
         return self._boots(kind) - kind.boot_s / self._slot_s
 
     def _program(
         self, prices: Prices, paid: Floats, ends: Floats, rates: Mapping[str, float], running: Sequence[int]
     ) -> list[int]:
-        """Return for each type the renewals and launches of the first slot.
+        """Return for each type the number of renewals and launches in the first slot.
 
-        Variables, each of `slots`: launches, renewals and blocks held of each type, capacity missing in tiers.
+        The variables are, for each slot: launches, renewals and held blocks of each type, and missing capacity in
+        tiers.
         """
         slots, kinds, block = len(paid), len(self._types), self.block
         launch = np.arange(kinds * slots).reshape(kinds, slots)
@@ -124,17 +131,18 @@ class Lookahead:
         low: list[Floats] = [need]
         high: list[Floats] = [np.full(slots, np.inf)]
         start = np.arange(slots)
-        within = np.minimum(block, slots - start) / block  # a block past the horizon is worth what is beyond
+        # of a block that ends after the horizon only this part is paid for
+        within = np.minimum(block, slots - start) / block
         row = slots
         for i, kind in enumerate(self._types):
             cost = kind.price_h * self.block_h
             price[launch[i]] = cost * within + SWITCH_COST * cost
             price[renew[i]] = cost * within
             matrix.add(start, held[i], rates[kind.name])
-            for age in range(self._boots(kind)):  # what is launched boots first
+            for age in range(self._boots(kind)):  # a launched worker boots first
                 absent = 1.0 - self._first(kind) * (age == self._boots(kind) - 1)
                 matrix.add(start[age:], launch[i, : slots - age], -rates[kind.name] * absent)
-            # What is held is what was held, with what begins and without what began a block ago.
+            # The blocks held are those held before, plus those that begin, minus those that began a block ago.
             matrix.add(row + start, held[i], 1.0)
             matrix.add(row + start[1:], held[i, :-1], -1.0)
             for begun in (launch[i], renew[i]):
@@ -143,7 +151,7 @@ class Lookahead:
             low.append(np.zeros(slots))
             high.append(np.zeros(slots))
             row += slots
-            # No more is renewed than ends.
+            # No more blocks are renewed than end.
             matrix.add(row + start, renew[i], 1.0)
             for begun in (launch[i], renew[i]):
                 matrix.add(row + start[block:], begun[: slots - block], -1.0)
@@ -162,10 +170,11 @@ class Lookahead:
         return [round(found[launch[i, 0]] + found[renew[i, 0]]) for i in range(kinds)]
 
     def _solve(self, price: Floats, upper: Floats, rows: LinearConstraint, whole: Ints) -> Floats:
-        """Return a solution whose `whole` variables are, within `_GAP` of the best.
+        """Return a solution whose variables `whole` are whole, with a price within `_GAP` of the best.
 
-        Most have an optimum of the relaxed program that is whole where it must be. Where not, the neighbouring whole
-        numbers are tried first; the relaxed optimum says how good they are. Only then is the program solved as it is.
+        Most programs have an optimum of the relaxed program that is whole where it must be. If not, the neighbouring
+        whole numbers are tried first; the relaxed optimum says how good they are. Only then is the whole program
+        solved.
         """
         began = time.perf_counter()
 
@@ -193,11 +202,11 @@ class Lookahead:
 
 
 def _tiers(prices: Prices, paid: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return what missing capacity costs in tiers, (slots, tiers), their widths, and the capacity needed, (slots,).
+    """Return the prices of missing capacity in tiers, (slots, tiers), their widths, and the capacity needed, (slots,).
 
-    Capacity below the last point is missing in tiers, the cheapest first since the price is convex. A tier is 0 wide if
-    it costs nothing (less is needed then) or lies beyond all that can be missing; the first has no end, since a backlog
-    may be more than all that can be had.
+    Capacity below the last point is missing in tiers, the cheapest first, since the price is convex. A tier has the
+    width 0 if it costs nothing (then less is needed) or lies beyond all that can be missing. The first tier has no end,
+    since a backlog may be more than all the capacity that can be bought.
     """
     widths = prices.unit[:, None] * np.diff(prices.multiples)
     tiers = -np.diff(prices.price, axis=1) / widths
@@ -212,7 +221,7 @@ def _tiers(prices: Prices, paid: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 class _Rows:
-    """The entries of a sparse matrix, as they come."""
+    """Collects the entries of a sparse matrix."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Ints, Ints, Floats]] = []

@@ -1,7 +1,7 @@
-"""Plans by marginal worth: buy the block that saves most beyond its price, again and again, until none does.
+"""Plans by marginal gain: buy the block that saves most beyond its price, again and again, until none saves anything.
 
-The price of lateness is convex in a slot's capacity, so what a block saves shrinks with all that is bought beside it:
-the greedy order is near the program's optimum, and takes a fraction of a millisecond.
+The price of lateness is convex in a slot's capacity, so a block saves less the more is bought beside it. The greedy
+order is therefore close to the optimum of the program, and takes a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SWITCH_COST = 0.02
-"""Price of a launch beside its block, in blocks, so that of equal plans the one that keeps what runs is taken."""
+"""Price of a launch beside its block, as a share of the block's price: of two equal plans the one that keeps running
+workers is taken."""
 _MOST = 1000
+"""Most blocks that one plan buys; it only guards against an endless loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What lateness costs: piecewise linear in a slot's capacity, at the same multiples of a unit in every slot.
+    """The price of lateness: piecewise linear in a slot's capacity, at the same multiples of a unit in every slot.
 
     Attributes:
-        unit: (slots,) tuples/s.
-        shift: (slots,) tuples/s that are needed besides (a backlog).
-        multiples: (points,) increasing.
-        price: (slots, points) convex and not increasing.
+        unit: (slots,) the unit, in tuples/s.
+        shift: (slots,) tuples/s that are needed in addition, for a backlog.
+        multiples: (points,) multiples of the unit, increasing.
+        price: (slots, points) prices, convex and not increasing.
     """
 
     unit: Floats
@@ -36,8 +38,8 @@ class Prices:
     price: Floats
 
     def __call__(self, capacity: Floats) -> Floats:
-        """Return the price in each slot, (slots,)."""
-        # Not by np.clip, which takes longer: this is asked for every block that might be bought.
+        """Return the price in each slot for a capacity, (slots,)."""
+        # Not np.clip, which is slower: this is called for every block that might be bought.
         multiple = (capacity - self.shift) / self.unit
         multiple = np.minimum(np.maximum(multiple, self.multiples[0]), self.multiples[-1])
         right = np.minimum(np.maximum(np.searchsorted(self.multiples, multiple), 1), len(self.multiples) - 1)
@@ -49,15 +51,15 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Blocks that can be bought.
+    """Blocks of one type that can be bought.
 
     Attributes:
-        rate: tuples/s.
+        rate: tuples/s of one worker.
         cost: price of a block.
-        boots: slots in which a launched one boots.
-        first: share of the last of them in which it is ready.
-        free: blocks at most; a large number = any.
-        renewals: (slots,) workers whose block ends at the start of a slot: their next one needs no boot.
+        boots: number of slots in which a launched worker boots.
+        first: share of the last of these slots in which it is ready.
+        free: most blocks that can be launched; a large number means any number.
+        renewals: (slots,) number of workers whose block ends at the start of a slot; their next block needs no boot.
     """
 
     rate: float
@@ -69,11 +71,11 @@ class Offer:
 
 
 def plan(prices: Prices, capacity: Floats, offers: Sequence[Offer], block: int) -> list[int]:
-    """Return how many blocks of each offer begin in the first slot, renewals among them.
+    """Return how many blocks of each offer begin in the first slot, with the renewals among them.
 
     Args:
-        capacity: (slots,) tuples/s of what is there anyway.
-        block: slots that a block lasts.
+        capacity: (slots,) tuples/s that are there without buying anything.
+        block: number of slots that a block lasts.
     """
     slots = len(capacity)
     capacity = capacity.copy()
@@ -94,7 +96,7 @@ def plan(prices: Prices, capacity: Floats, offers: Sequence[Offer], block: int) 
             part = offer.first * (saved[ready] - saved[np.maximum(ready - 1, 0)])
             launch = saved[end] - saved[ready] + part - (1.0 + SWITCH_COST) * offer.cost * within
             renew = np.where(renewals[i] > 0, saved[end] - saved[start] - offer.cost * within, -np.inf)
-            gain = np.maximum(launch, renew) - 1e-9 * offer.cost * start  # of equal ones the first
+            gain = np.maximum(launch, renew) - 1e-9 * offer.cost * start  # of equal gains the first slot is taken
             at = int(gain.argmax())
             if gain[at] > best:
                 best, choice = float(gain[at]), (i, at, bool(renew[at] >= launch[at]))

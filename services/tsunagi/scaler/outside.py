@@ -1,4 +1,4 @@
-"""Nodes and slots as the scaler sees them from outside, once a second as metrics and as Prometheus' list of targets."""
+"""Nodes and slots as the scaler sees them, published once a second as metrics and as Prometheus' list of targets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tsunagi.scaler.roster import Node, Roster, targets
 from tsunagi.scaler.watch import Watch
 
 REFRESH_S = 1.0
+"""Shortest time between two updates of metrics and targets, in seconds."""
 
 
 class Outside:
     """Follows heartbeats and acknowledgements beside the planner; it decides nothing.
 
     Attributes:
-        targets: what ``/targets`` answers; replaced as a whole, so that another thread may read it.
+        targets: the answer to ``/targets``; it is replaced as a whole, so that another thread may read it.
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -33,21 +34,21 @@ class Outside:
         metrics.RETENTION_S.set(settings.kafka.retention_s)
 
     def on_heartbeat(self, beat: Heartbeat, record: Record, *, old: bool) -> None:
-        """Take in a heartbeat, our own too; `old`: it stood in the log before we came."""
+        """Take note of a heartbeat, also of the scaler's own; `old`: it was in the log before this scaler began."""
         self._roster.on_heartbeat(beat, self._at(record, old=old))
 
     def on_ack(self, ack: Ack, record: Record, *, old: bool) -> None:
-        """Take in an acknowledgement; of a slot that this configuration does not have, nothing."""
+        """Take note of an acknowledgement; one of a slot that this configuration does not have is ignored."""
         body = ack.level1 if ack.WhichOneof("body") == "level1" else ack.level0
         if ack.WhichOneof("body") is not None and body.slot < len(self._watches):
             self._watches[body.slot].on_ack(ack, record.appended_us, self._at(record, old=old), old=old)
 
     def export(self, alive: Mapping[str, Heartbeat], now: float) -> None:
-        """Bring metrics and targets up to date, at most once in `REFRESH_S`.
+        """Update metrics and targets, at most once in `REFRESH_S`.
 
         Args:
-            alive: the workers that live, by name.
-            now: monotonic seconds.
+            alive: the living workers, by name.
+            now: time in monotonic seconds.
         """
         if now < self._next_at:
             return
@@ -76,6 +77,6 @@ class Outside:
         self._aged = present
 
     def _at(self, record: Record, *, old: bool) -> float:
-        """Return when it was appended, by our clock; what comes as we read has just been."""
+        """Return when a record was appended, by this process's clock; one that comes while it reads counts as new."""
         now = self._clock.monotonic()
         return now - max(0.0, (self._clock.now_us() - record.appended_us) / 1e6) if old else now

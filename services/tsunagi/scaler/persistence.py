@@ -1,4 +1,4 @@
-"""How much of a rate above the forecast is still there when a worker launched now is ready."""
+"""Learns how much of a rate above the forecast is still there when a worker that is launched now becomes ready."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 GAINS = (1.0, 0.6, 0.3, 0.15)
-"""Weights of the newest step in the smoothed rate: all of it where steps are calm, little where they are noisy."""
+"""Weights of the newest step in the smoothed rate that are tried: 1 fits calm steps, the small ones noisy steps."""
 _ABOVE = 1.15
+"""A rate counts as an excess if it is above the forecast by more than this factor: smaller differences are noise."""
 _MEMORY = 0.001
+"""Share of its weight that an old step loses with each slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What the lag guard would have gone by in a slot, and what it takes to help.
+    """What the lag guard would have known in a slot, and how long its help takes.
 
     Attributes:
-        near: (steps,) smoothed rate after each step, tuples/s.
-        share: of an excess over the forecast that lasts.
-        boot_s: from launch to ready.
+        near: (steps,) smoothed rate after each step, in tuples/s.
+        share: share of an excess over the forecast that lasts.
+        boot_s: time from a launch to a ready worker, in seconds.
     """
 
     near: Floats
@@ -31,13 +33,13 @@ class Reaction:
 
 
 class Persistence:
-    """Learns the share of an excess that lasts, by discounted least squares over the steps at which there was one.
+    """Learns the share of an excess that lasts, by discounted least squares over the steps with an excess.
 
-    The rate is smoothed in several ways at once; the one whose excess told most of what came is in force.
+    The rate is smoothed in several ways at once; the one whose excess has predicted best is used.
 
     Args:
-        boot_s: from launch to ready.
-        span_s: time after that which a launched worker is wanted for.
+        boot_s: time from a launch to a ready worker, in seconds.
+        span_s: time after that for which a launched worker is wanted, in seconds.
     """
 
     def __init__(self, boot_s: float, span_s: float) -> None:
@@ -58,7 +60,7 @@ class Persistence:
 
     @property
     def gain(self) -> float:
-        """Weight of the newest step in the smoothed rate."""
+        """Weight of the newest step in the smoothed rate that is used."""
         return GAINS[self._best]
 
     @property
@@ -69,15 +71,15 @@ class Persistence:
 
     @property
     def difference(self) -> float:
-        """Share of any difference from the forecast, either way and however small, that lasts, 0..1."""
+        """Share of any difference from the forecast, above or below and however small, that lasts, 0..1."""
         best = self._best
         return min(max(float(self._any_product[best] / self._any_square[best]), 0.0), 1.0)
 
     def add(self, rates: Floats, step_s: float, forecast: float) -> Reaction:
-        """Take in a slot's rates, and what had been forecast of it one slot before.
+        """Add the rates of a slot, and what had been forecast for it one slot before.
 
         Returns:
-            What could be gone by during this slot: `share` is that of before it.
+            What the guard could know during this slot; `share` is the one learnt before it.
         """
         from scipy.signal import lfilter  # noqa: PLC0415 - half a second, which a scaler without a policy need not wait
 
@@ -98,7 +100,7 @@ class Persistence:
         return Reaction(self._paths[best], share, self._boot_s)
 
     def _learn(self, before: Floats, rates: Floats, excess: Floats, said: float, step_s: float) -> None:
-        """Compare the excess at each step of the slot before with what was left of it a boot later."""
+        """Compare the excess at each step of the slot before with what was left of it one boot later."""
         first = round(self._boot_s / step_s)
         span = max(1, min(round(self._span_s / step_s), len(rates) - 1))
         sums = np.concatenate(([0.0], np.cumsum(np.concatenate((before, rates)))))

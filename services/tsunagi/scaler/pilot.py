@@ -1,9 +1,9 @@
-"""Once a time slot the policy is asked, and in between its lag guard: how many workers of each type, from measurements.
+"""Asks the policy once a time slot, and its lag guard in between: how many workers of each type are wanted.
 
-What a policy sees is made here of what is measured, and what it answers becomes the number of workers that `rescale`
-keeps (ElasticStream, sections 4.2 and 5). No I/O; times are seconds on one clock, which policies with a day profile
-take for the time of day. A policy may think for as long as its solver is allowed to: the scaler goes on meanwhile,
-since a worker may die, and the answer is carried out with what is there when it comes.
+It makes what a policy sees from measurements, and turns the policy's answer into the number of workers that `rescale`
+keeps (ElasticStream, sections 4.2 and 5). There is no I/O. Times are seconds on one clock, which policies with a
+profile of the day take for the time of day. A policy may think for as long as its solver is allowed to. The scaler goes
+on meanwhile, since a worker may die, and carries the answer out with what is there when it comes.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ import numpy as np
 from tsunagi.scaler.policy import NEVER, Answer, Policy, PolicySettings, View, Worker, follow
 
 STEPS = 30
-"""Rates are handed to a policy in so many steps a slot, at most."""
+"""Most steps a slot in which a policy is given rates: with slots of five minutes, a rate stands for ten seconds."""
 
 STEP_S = 1.0
-"""A step is not shorter: slots are measured no more often, and between two measurements nothing seems to arrive."""
+"""Shortest step, in seconds: the slots are measured once in this time, and nothing seems to arrive in between."""
 
 
 Ponder = Callable[[Callable[[], Answer]], "Future[Answer]"]
-"""Has something thought out: by another thread, or at once."""
+"""Runs a policy's decision: in another thread, or at once."""
 
 
 def at_once(think: Callable[[], Answer]) -> Future[Answer]:
-    """Think, and return when that is done."""
+    """Run a decision, and return when it is done."""
     future: Future[Answer] = Future()
     future.set_result(think())
     return future
 
 
 def step_of(slot_s: float) -> float:
-    """Return what one rate covers that a policy is handed, seconds."""
+    """Return the length of the steps in which a policy is given rates, in seconds."""
     return slot_s / max(1, min(STEPS, int(slot_s / STEP_S)))
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is measured at a moment.
+    """What is measured at one moment.
 
     Attributes:
-        arrived: tuples since the start, all slots.
-        late: tuples since the start that were processed later than the policy promises.
-        backlog: tuples that have arrived and are not processed.
-        delay_s: age of the oldest of them.
-        workers: name -> type of those that were launched and run or boot, local ones left out.
-        ready: those of them that have reported.
+        arrived: number of tuples since the start, over all slots.
+        late: number of tuples since the start that were processed later than the policy promises.
+        backlog: number of tuples that have arrived and are not processed.
+        delay_s: how long the oldest of them has waited.
+        workers: name -> type of the launched workers that run or boot; local workers are left out.
+        ready: those of them that have sent a heartbeat.
         local_rate: tuples/s of the local workers.
-        saturated: type -> tuples/s of one worker that was never idle, measured now; "" = a local one.
-        within: type -> share of its rate with which it keeps the promised delay; types that are missing: 1.
+        saturated: type -> tuples/s of one worker that was never idle, measured now; "" stands for a local worker.
+        within: type -> share of its rate with which it keeps the promised delay; a type that is missing has 1.
     """
 
     arrived: float
@@ -70,11 +70,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided, for logs and metrics.
+    """A decision, for logs and metrics.
 
     Attributes:
         kind: slot | guard.
-        launches, stops: what follows, by type and by name (the time at which it is to be gone).
+        launches, stops: what follows: number of launches by type, and by worker the time when it is to be gone.
     """
 
     at_s: float
@@ -87,15 +87,15 @@ class Decision:
 
 
 class Pilot:
-    """Asks a policy at its times.
+    """Asks a policy when it is time.
 
     Args:
-        drain_s: what it takes to move the slots away from a worker, before it can stop.
-        ponder: has a policy's decision thought out; its guard is asked in between, and answers at once.
+        drain_s: time that it takes to move the slots away from a worker before it can stop, in seconds.
+        ponder: runs a policy's decision. The guard is asked in between and answers at once.
 
     Attributes:
-        target: type -> workers, as the policy has it; what is paid for still counts until its time comes.
-        due: workers whose time has come: they are to go first.
+        target: type -> number of workers that the policy wants; a paid worker counts until its time comes.
+        due: workers whose time has come; they are the first to stop.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class Pilot:
         self._next_slot_s = now_s + settings.slot_s
         self._arrived: float | None = None
         self._rates: list[float] = []
-        self._rate = math.nan  # the newest of them
-        self._late = 0.0  # as it was at the last slot's end
+        self._rate = math.nan  # the newest rate
+        self._late = 0.0  # `Seen.late` at the end of the last slot
         self._delay_s = math.nan
         self._saturated: dict[str, float] = {}
         self._since: dict[str, float] = {}
@@ -123,16 +123,16 @@ class Pilot:
         self._stops: dict[str, float] = {}
 
     def resume(self, target: Mapping[str, int]) -> None:
-        """Go on from what an earlier scaler had decided, as it stands in `plan`."""
+        """Go on from what an earlier scaler had decided, which stands in `plan`."""
         self.target |= {kind: target.get(kind, 0) for kind in self.target}
 
     def step(self, seen: Seen, now_s: float) -> Decision | None:
-        """Take in what is measured; return a decision if one is due."""
+        """Take note of what is measured; return a decision if one is due."""
         self._follow(seen, now_s)
         self._let_go(seen, now_s)
         if now_s >= self._next_step_s:
             self._measure(seen, now_s)
-            # A hair's breadth before its end a slot is over: steps are summed up.
+            # The small tolerance is for rounding: the steps of a slot are summed up.
             if now_s >= self._next_slot_s - 1e-6:
                 self._end_slot(seen, now_s)
             elif self._pondered is None:
@@ -145,7 +145,7 @@ class Pilot:
 
     def _measure(self, seen: Seen, now_s: float) -> None:
         missed = int((now_s - self._next_step_s) / self._step_s) + 1
-        # A scaler that was held up knows what came in the meantime as a whole only.
+        # A scaler that was held up knows only the sum of what came meanwhile; it is spread over the missed steps.
         before = seen.arrived if self._arrived is None else self._arrived
         self._rate = max(0.0, (seen.arrived - before) / (missed * self._step_s))
         self._rates += [self._rate] * missed
@@ -153,7 +153,7 @@ class Pilot:
         self._next_step_s += missed * self._step_s
 
     def _end_slot(self, seen: Seen, now_s: float) -> None:
-        """Have the policy decide; one that still thinks about the slot before is asked at the end of the next."""
+        """Let the policy decide. If it still thinks about the slot before, it is asked at the end of the next one."""
         self._next_slot_s += (int((now_s - self._next_slot_s) / self._settings.slot_s) + 1) * self._settings.slot_s
         if self._pondered is not None:
             return
@@ -168,7 +168,7 @@ class Pilot:
         todo = follow(self._policy, self._settings, view, known, guard=kind == "guard")
         self._stops |= todo.stops
         for name in self.target:
-            # What runs on until its paid hour is over counts as wanted until then, or it would be stopped now.
+            # A worker that runs until its paid hour is over counts as wanted until then, or it would be stopped now.
             running = sum(1 for worker in view.workers if worker.type == name and worker.name not in self.due)
             self.target[name] = running + todo.launches.get(name, 0)
         self._let_go(seen, now_s)
@@ -177,7 +177,7 @@ class Pilot:
     def _follow(self, seen: Seen, now_s: float) -> None:
         if self._arrived is None:
             self._arrived = seen.arrived
-        if not seen.delay_s <= self._delay_s:  # also where nothing was measured yet
+        if not seen.delay_s <= self._delay_s:  # true also if nothing was measured yet
             self._delay_s = seen.delay_s
         self._saturated.update(seen.saturated)
         for name in seen.workers:
@@ -189,7 +189,7 @@ class Pilot:
                 del times[name]
 
     def _let_go(self, seen: Seen, now_s: float) -> None:
-        """Let those go whose time has come; one that is gone already makes room all the same."""
+        """Release the workers whose time has come; a worker that is gone already no longer counts either."""
         for name, at in list(self._stops.items()):
             if at <= now_s or name not in seen.workers:
                 del self._stops[name]

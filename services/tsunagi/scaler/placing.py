@@ -1,4 +1,4 @@
-"""Which slot each sensor belongs to, as the first placement has it, and whether a slot's step then fits its time."""
+"""Decides in the first placement which slot each sensor belongs to, and how many slots a step's time allows."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ from tsunagi.runtime.sensors import SensorTable, place
 from tsunagi.runtime.settings import Settings
 
 BUDGET_SHARE = 0.5
-"""Of a step's length that its recovery may take: a worker has other slots too, and must catch up after a takeover."""
+"""Share of a step's time that the recovery of one slot may take. A worker has other slots too, and must catch up after
+a takeover."""
 MISSING_SHARE = 0.1
+"""Share of the sensors that is missing in the measured steps."""
 MEASURED_STEPS = 5
+"""Number of steps that are measured; the fastest one counts, since the others were disturbed."""
 MEASURED_AT_MOST = 2000
-"""Sensors of a slot whose step is measured at the start; the filter of more takes seconds to make."""
+"""Most sensors with which the step of a slot is measured: to make the filter of more takes seconds. The time of a
+larger slot is extrapolated."""
 
 
 def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
-    """Return uint32[n], slot by sensor id, as `[slots] placement` wants it.
+    """Return uint32[n], the slot of each sensor by id, as `[slots] placement` says.
 
-    "spread" deals each edge's sensors out evenly, so that a dead edge leaves every slot much to recover from. The
-    other methods go by the recovery model's correlations (`tsunagi.recovery.partition`): sensors of different edges
-    that tell of each other come together. Sensors that the model does not know are spread.
+    "spread" distributes the sensors of each edge evenly, so that every slot has much left to recover a dead edge from.
+    The other methods follow the correlations in the recovery model (`tsunagi.recovery.partition`): sensors of different
+    edges that tell about each other come into one slot. Sensors that the model does not know are spread.
 
     Raises:
-        ModelError: the method goes by a model, and there is none, or it knows fewer sensors than there are slots.
+        ModelError: the method needs a model, and there is none, or it knows fewer sensors than there are slots.
     """
     count, method = settings.slots.count, settings.slots.placement
     placed = place(table, count)
@@ -57,7 +61,7 @@ def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
 
 
 def step_seconds(model: Model) -> float:
-    """Return what the recovery of these sensors takes a step on this machine, a tenth missing, others at every step."""
+    """Return the seconds that recovery takes for a step of these sensors here; other sensors miss in each step."""
     recovery, draw, taken = Recovery(model), np.random.default_rng(0), []
     for _ in range(MEASURED_STEPS):
         values = np.where(draw.random(len(model)) < MISSING_SHARE, np.nan, model.mean)
@@ -68,9 +72,9 @@ def step_seconds(model: Model) -> float:
 
 
 def sized(settings: Settings, table: SensorTable) -> Settings:
-    """Return the settings with so many slots that a step of each fits its time, within `[slots] count` and `most`.
+    """Return the settings with as many slots as a step's time asks for, within `[slots] count` and `most`.
 
-    As few as that allows, since few slots recover better. For topics that are not made yet.
+    It takes the smallest such number, since few slots recover better. It is for topics that have not been made yet.
     """
     slots = settings.slots
     if not slots.grow or not settings.recovery.model:
@@ -84,7 +88,7 @@ def sized(settings: Settings, table: SensorTable) -> Settings:
 
 
 class _Over(NamedTuple):
-    """A slot whose step takes too long: `ratio` times what it may."""
+    """A slot whose step takes too long: `ratio` times its budget."""
 
     slot: int
     sensors: int
@@ -93,16 +97,16 @@ class _Over(NamedTuple):
 
 
 def _enough(count: int, ratio: float) -> int:
-    """Return how many slots would do: the filter's cost goes with the square of a slot's sensors."""
+    """Return how many slots would be enough: the filter's time grows with the square of a slot's sensors."""
     return math.ceil(count * math.sqrt(ratio))
 
 
 def _over_budget(settings: Settings, placed: Sensors, table: SensorTable) -> _Over | None:
-    """Return the largest slot if its step takes too long, by measured cost."""
+    """Return the largest slot if its step takes longer than its budget, as measured; else None."""
     try:
         model = Model.load(Path(settings.recovery.model))
     except ModelError:
-        return None  # the workers, who need it, name what is wrong with it
+        return None  # the workers need the model, and report what is wrong with it
     known = set(model.names)
     largest = int(np.bincount(placed).argmax())
     names = [row.name for row in table.sensors if placed[row.id] == largest and row.name in known]
@@ -115,10 +119,10 @@ def _over_budget(settings: Settings, placed: Sensors, table: SensorTable) -> _Ov
 
 
 def budget_warning(settings: Settings, table: SensorTable, placed: Sensors) -> str:
-    """Return "" if a step of the largest slot fits its time, by measured cost, else what to do.
+    """Return "" if a step of the largest slot fits its budget, as measured; else a text that says what to do.
 
-    Few slots recover better and cheaper (docs/recovery.md), until a step of one takes too long. How many there are is
-    settled when the topics are made.
+    Few slots recover better and cost less (docs/recovery.md), until the step of one takes too long. Their number is
+    fixed when the topics are made.
     """
     over = _over_budget(settings, placed, table) if settings.recovery.model else None
     if over is None:

@@ -1,7 +1,7 @@
-"""Which worker should own which slot, and which should stand by: the scaler's wishes, without I/O.
+"""Decides which worker should own each slot and which should stand by: the scaler's wishes, without I/O.
 
-The slot's log says who owns it; the planner follows what the owners say in their heartbeats, and sees to it that every
-slot has a living secondary on another node. Where a slot should rather be elsewhere, `handover` leads it there.
+The log of a slot says who owns it. The planner follows what owners say in their heartbeats, and makes sure that every
+slot has a living secondary on another node. If a slot should be elsewhere, `handover` moves it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from tsunagi.scaler.handover import AT_ONCE, MOVED, Handover, Wished
 from tsunagi.standby.detector import Detector
 
 SUSPECT = 0.25
-"""Of `dead_s`: one that has been silent for so long is not made a secondary while there are others."""
+"""Share of `dead_s`. A worker that has been silent for longer is not made a secondary while there are others."""
 READ_BACK_S = 5.0
-"""A wish that has not come back from `plan` by then is written again."""
+"""A wish that has not come back from `plan` after this many seconds is written again."""
 
 
 class Planner:
     """Keeps the assignments of all slots.
 
     Args:
-        slots: how many there are.
-        workers: how many workers the first plan waits for.
-        dead_s: silence after which a worker is planned without.
-        patience_s: how long the first plan waits for all of them before it takes those that are there.
+        slots: number of slots.
+        workers: number of workers that the first plan waits for.
+        dead_s: a worker that is silent for this many seconds gets no slots any more.
+        patience_s: the first plan waits this many seconds for all workers, then it takes those that are there.
 
     Attributes:
-        handover: leads slots to where they should be.
-        usable: workers that may be given slots; None = all.
+        handover: moves slots to where they should be.
+        usable: workers that may be given slots; None means all.
     """
 
     def __init__(self, slots: int, workers: int, dead_s: float, patience_s: float, detector: Detector) -> None:
@@ -42,23 +42,24 @@ class Planner:
         self._detector = detector
         self.handover = Handover(detector)
         self.usable: Collection[str] | None = None
-        self._sent: dict[int, tuple[Assignment, float]] = {}  # written, and not read back yet
+        # wishes that are written and not read back yet, with the time
+        self._sent: dict[int, tuple[Assignment, float]] = {}
         self._plan: dict[int, Assignment] = {}
         self._serial = 0
         self._first_seen: float | None = None
 
     @property
     def assignments(self) -> Mapping[int, Assignment]:
-        """The newest assignment of each slot, as read from `plan`."""
+        """The newest assignment of each slot that was read from `plan`."""
         return self._plan
 
     @property
     def serial(self) -> int:
-        """The greatest serial number of an assignment, 0 = none yet."""
+        """The greatest serial number of an assignment; 0 if there is none yet."""
         return self._serial
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Take in an assignment as read from `plan` (our own, or another scaler's)."""
+        """Take note of an assignment that was read from `plan`: this scaler's own, or another one's."""
         self._serial = max(self._serial, assignment.serial)
         known = self._plan.get(assignment.slot)
         if known is None or assignment.serial > known.serial:
@@ -73,11 +74,11 @@ class Planner:
         return {name for wish in wishes for name in (wish.owner, wish.secondary) if name}
 
     def heard(self) -> set[str]:
-        """Return every name that was ever heard of."""
+        """Return the names of all workers that have ever sent a heartbeat."""
         return set(self._detector.beats())
 
     def alive(self, now: float) -> dict[str, Heartbeat]:
-        """Return the workers that live, by name."""
+        """Return the last heartbeats of the living workers, by name."""
         return {
             name: beat
             for name, beat in sorted(self._detector.beats().items())
@@ -85,7 +86,7 @@ class Planner:
         }
 
     def decide(self, now: float) -> list[Assignment]:
-        """Return the assignments to write now. Nothing while our own heartbeats do not come back."""
+        """Return the assignments to write now; none while this scaler's own heartbeats do not come back."""
         if not self._detector.settled(now):
             return []
         alive = self.alive(now)
@@ -110,7 +111,7 @@ class Planner:
         return wanted
 
     def _first_owners(self, alive: Mapping[str, Heartbeat], owners: Mapping[int, str], now: float) -> dict[int, str]:
-        """Spread the slots that nobody has planned yet over the workers, once these are there."""
+        """Spread the slots that have no assignment yet over the workers, once these are there."""
         unplanned = [slot for slot in range(self._slots) if slot not in self._plan]
         if not unplanned or not alive or self._first_seen is None:
             return {}
@@ -148,7 +149,8 @@ class Planner:
         if actual:
             owner, reason = actual, "follow" if actual != known.owner else known.reason
         elif known.owner in alive or known.secondary in alive:
-            owner, reason = known.owner, known.reason  # the secondary takes over by itself, or the owner is starting
+            # the secondary takes over by itself, or the owner is still starting
+            owner, reason = known.owner, known.reason
         else:
             owner, reason = _least(load, lambda name: name in usable), "rebuild"
         if reason == MOVE and actual:
@@ -162,10 +164,10 @@ class Planner:
     def _protected(
         self, slot: int, wished: Wished, alive: Mapping[str, Heartbeat], load: Counter[str], now: float
     ) -> Wished:
-        """Give the slot another secondary if the one it has is dead, or has become the owner.
+        """Give the slot another secondary if the present one is dead or has become the owner.
 
-        One that hosts the slot is ready at once, as an owner that was deposed is; but not if it was deposed for being
-        dead: whoever has just fallen silent is taken only if there is nobody else.
+        A worker that hosts the slot, such as a deposed owner, is ready at once. But an owner that was deposed because
+        it seemed dead has just been silent; it is taken only if there is nobody else.
         """
         owner, known, reason = wished
         if known in alive and known != owner:
@@ -176,17 +178,17 @@ class Planner:
         secondary = min(hosting, key=lambda name: (load[name], name), default="")
         secondary = secondary or _least(load, lambda name: name in usable)
         if not secondary and known != owner:
-            secondary = known  # nobody better: it may come back
+            secondary = known  # nobody is better, and this one may come back
         return Wished(owner, secondary, reason if secondary == known else "protect")
 
     def _usable(self, alive: Mapping[str, Heartbeat]) -> list[str]:
-        """Return the workers that slots may be given to; all, if none is meant to be."""
+        """Return the workers that may be given slots; if none may, all."""
         return [name for name in alive if self.usable is None or name in self.usable] or list(alive)
 
     def _load(
         self, alive: Mapping[str, Heartbeat], owners: Mapping[int, str], wanted: list[Assignment], but: int
     ) -> Counter[str]:
-        """Count the slots each living worker has or will have, as owner or secondary."""
+        """Count for each living worker the slots that it has or will have, as owner or as secondary."""
         load: Counter[str] = Counter(dict.fromkeys(alive, 0))
         plan = dict(self._plan) | {assignment.slot: assignment for assignment in wanted}
         for slot, assignment in plan.items():
@@ -199,12 +201,12 @@ class Planner:
 
 
 def _ends(known: Assignment, wish: Wished) -> bool:
-    """Return whether a wish to move, which the plan still holds, is over."""
+    """Return whether a wish to move that the plan still holds has ended."""
     return known.reason == MOVE and wish.reason != MOVE
 
 
 def owners_of(alive: Mapping[str, Heartbeat]) -> dict[int, str]:
-    """Return slot -> the living worker that says it is the slot's primary, of the greatest epoch."""
+    """Return for each slot the living worker that says it is the primary; of several the one of the greatest epoch."""
     claims: dict[int, tuple[int, str]] = {}
     for name, worker in alive.items():
         for beat in worker.slots:
@@ -218,6 +220,6 @@ def _hosts(slot: int, beat: Heartbeat) -> bool:
 
 
 def _least(load: Counter[str], allowed: Callable[[str], bool]) -> str:
-    """Return the least loaded of the allowed workers, ties by name; "" = none."""
+    """Return the least loaded of the allowed workers, of equal ones the first by name; "" if there is none."""
     names = [name for name in load if allowed(name)]
     return min(names, key=lambda name: (load[name], name), default="")

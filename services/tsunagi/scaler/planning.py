@@ -1,8 +1,8 @@
-"""The default policy: workers where they save more lateness than they cost, over the next slots together.
+"""The default policy: it has workers where they save more lateness than they cost, over the next slots together.
 
-What a late tuple costs is not known beforehand: it is a price, in units of what processing a tuple costs, that feedback
-moves until the share of late tuples is what is promised. The price stays between bounds, so that a promise that no
-capacity can keep is not chased without end.
+Nobody knows beforehand what a late tuple costs. So it has a price, in units of the cost of processing one tuple, and
+feedback moves this price until the share of late tuples is the promised one. The price stays within bounds, so that a
+promise that no capacity can keep is not pursued without end.
 """
 
 from __future__ import annotations
@@ -27,21 +27,25 @@ from tsunagi.scaler.risk import MULTIPLES
 from tsunagi.scaler.standing import standing
 
 LEARN_S = 56 * 86400.0
-"""Older rates tell nothing that newer ones do not."""
+"""Rates from longer ago than this many seconds (eight weeks) are not learnt: newer ones tell all that they do."""
 _FEEDBACK = 0.003
+"""Share by which the price of a late tuple moves with each slot, for a share of late tuples that is twice the
+target."""
 _CUT = 5.0
-"""The feedback divides the first price of a late tuple by no more than this; it multiplies it by `max_boost`."""
+"""The feedback lowers the price of a late tuple to the configured price divided by this at most; it raises it to
+`max_boost` times the configured price."""
 
 
 class LookaheadPolicy:
-    """Plans blocks over two hours by the measured risk of lateness; launches at once when the forecast was wrong."""
+    """Plans blocks over two hours by the measured risk of lateness; launches at once if the forecast was too low."""
 
     looks_again = True
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
         self._boot_s = min(kind.boot_s for kind in settings.types)
-        # Where blocks are paid it is worth leaving a surplus to the lag guard. By the second it costs next to nothing.
+        # Where blocks are paid by the hour it saves money to leave a surplus to the lag guard. By the second it does
+        # not.
         guarded = settings.billing == "hourly"
         self._ahead = Ahead(
             settings.forecast or "mixture", settings.slot_s, settings.slo_s, self._boot_s, guarded=guarded
@@ -59,12 +63,12 @@ class LookaheadPolicy:
 
     @property
     def late_price(self) -> float:
-        """Price of a late tuple, in prices of processing one."""
+        """Price of a late tuple, as a multiple of the price of processing one."""
         return self._late_price
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """Tuples/s that a worker is believed to process within the limit, by type."""
+        """Tuples/s that a worker of each type is believed to process within the limit of the delay."""
         return self._rates
 
     def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
@@ -88,7 +92,7 @@ class LookaheadPolicy:
         return Answer(wanted, float(ahead.mean[0]), float(ahead.at(0.95)[0]), rate, "plan", fallback)
 
     def _kept(self, view: View, wanted: dict[str, int]) -> dict[str, int]:
-        """Return an answer that stops nobody if the guard would launch again at once: booting takes time."""
+        """Return `wanted`, or one that stops nobody if the guard would launch again at once: booting takes time."""
         stops = actions(view, wanted, self._settings.billing, view.step_s).stops
         left = [worker for worker in view.workers if worker.name not in stops]
         if not stops or self._help(replace(view, workers=left)) is None:
@@ -104,21 +108,21 @@ class LookaheadPolicy:
         return self._help(view) or self._look_again(view)
 
     def _follow(self, view: View) -> None:
-        """Take the newest rate into the smoothed one."""
+        """Update the smoothed rate with the newest one."""
         if len(view.rates):
             newest = float(view.rates[-1])
             before = self._near if math.isfinite(self._near) else newest
             self._near = before + self._ahead.persistence.gain * (newest - before)
 
     def _ending(self, view: View) -> list[str]:
-        """Return the types of the workers whose paid block ends before the next look."""
+        """Return the types of the workers whose paid block ends before the guard is asked again."""
         if self._settings.billing != "hourly":
             return []
         last_s = view.now_s + view.step_s + view.drain_s
         return [worker.type for worker in view.workers if worker.stop_s == NEVER and worker.paid_s < last_s]
 
     def _help(self, view: View) -> Answer | None:
-        """Launch at once where the queue will pass the limit before a worker could boot, and it is worth it."""
+        """Launch at once if the queue will exceed the limit before a worker could boot, and if it is worth it."""
         if view.backlog <= 0:
             return None
         staying = [worker for worker in view.workers if worker.stop_s == NEVER]
@@ -147,7 +151,7 @@ class LookaheadPolicy:
         cost += late * self._late_price * self._tuple_price
         best = int(cost.argmin())
         if any(planned.values()) and more[-1] >= more[best]:
-            best = len(choices) - 1  # it knows what is to come after that, too
+            best = len(choices) - 1  # the plan also knows what comes after the boot
         if not more[best]:
             return None
         wanted = {kind: view.count(kind) + count for kind, count in choices[best].items()}
@@ -157,20 +161,20 @@ class LookaheadPolicy:
         return Answer(wanted, self._near, rate=view.local_rate + self._capacity(wanted), reason="guard")
 
     def _planned(self, view: View) -> dict[str, int]:
-        """Return what the plan would launch now, by type."""
+        """Return the number of workers of each type that the plan would launch now."""
         begun, ends, _ = self._plan(view, self._ahead.now(self._near))
         return {kind: max(0, count - ends[kind]) for kind, count in begun.items()}
 
     def _cover_now(self, need: float) -> Mapping[str, int]:
-        """Return the cheapest workers that carry so many tuples/s, as far as they may be had."""
+        """Return the cheapest workers that carry `need` tuples/s, as far as types allow."""
         told = sum(self._rates[kind] / rate for kind, rate in self._told.items()) / len(self._told)
         try:
-            return self._cover(need / told)  # the cover counts in benchmarked rates
+            return self._cover(need / told)  # the cover is computed with benchmarked rates
         except ProgramError:
             return spread(need / told, self._sizes)
 
     def _look_again(self, view: View) -> Answer | None:
-        """Decide anew about blocks that end before the next look: since the slot's start the rate may have changed."""
+        """Decide again about blocks that end before the next look: the rate may have changed since the slot began."""
         ending = self._ending(view)
         if not ending:
             return None
@@ -186,10 +190,10 @@ class LookaheadPolicy:
         return sum(self._rates[kind] * count for kind, count in wanted.items())
 
     def _plan(self, view: View, means: NDArray[np.float64]) -> tuple[dict[str, int], dict[str, int], str]:
-        """Return by type which blocks to begin within a slot from now, and which end; and which rule stood in.
+        """Return by type the blocks that begin within a slot and those that end; and the simpler rule used, or "".
 
         Args:
-            means: what is expected in the next slots, tuples/s.
+            means: expected rates of the next slots, in tuples/s.
         """
         kinds = self._settings.types
         prices = self._prices(view, means)
@@ -233,14 +237,14 @@ class LookaheadPolicy:
         return offers
 
     def _correct(self, view: View) -> None:
-        """Follow the throughput of saturated workers, within bounds of what was benchmarked, and the types' latency."""
+        """Correct the rates by the throughput of saturated workers, within bounds, and by the latency of the types."""
         for kind, rate in view.saturated.items():
             if kind in self._full and math.isfinite(rate) and rate > 0:
                 self._full[kind] = corrected(self._full[kind], rate, self._told[kind])
         self._rates = {kind: rate * view.within.get(kind, 1.0) for kind, rate in self._full.items()}
 
     def _feedback(self, view: View) -> None:
-        """Move the price of a late tuple by how many were late."""
+        """Move the price of a late tuple by the share of tuples that were late."""
         if not len(view.rates) or not math.isfinite(view.late):
             return
         share = view.late / max(self._ahead.level * self._settings.slot_s, 1e-9)

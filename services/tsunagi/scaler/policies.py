@@ -17,19 +17,21 @@ _MAKERS: dict[str, Callable[[PolicySettings], Policy]] = {
     "threshold": Threshold,
     "lag": Lag,
 }
+"""Makes each policy, by name."""
 POLICIES = tuple(_MAKERS)
+"""The names of the policies, as `[scaler] policy` may have them."""
 
 
 class PolicyError(ValueError):
-    """The policy cannot be had; the message names the setting, what was found and what was expected."""
+    """The policy cannot be made. The message names the setting, what was found and what was expected."""
 
 
 def make_policy(settings: PolicySettings) -> Policy:
-    """Make a policy.
+    """Return the policy that the settings name.
 
     Raises:
-        PolicyError: it names no policy, or cannot be had with these settings.
-        ForecasterError: it names no forecaster.
+        PolicyError: there is no such policy, or it cannot work with these settings.
+        ForecasterError: there is no such forecaster.
     """
     if settings.policy not in _MAKERS:
         raise PolicyError(f"policy: found {settings.policy!r}, expected one of {', '.join(POLICIES)}")

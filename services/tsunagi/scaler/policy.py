@@ -1,14 +1,14 @@
-"""What a scaling policy sees at the start of a time slot, and what it answers. No I/O, no clock.
+"""The interface of scaling policies: what they see at the start of a time slot, and what they answer. No I/O, no clock.
 
-Whoever runs a policy (the scaler's loop, the simulator) does, in this order:
+The caller of a policy (the scaler's loop or the simulator) does this, in this order:
 
-1. `learn` once, with the rates of all that came before, if any are known;
-2. at the start of every time slot `decide(view)`, then `follow` its answer: launches now, stops at their times;
-3. between two slots, as often as it measures, `guard(view)`: None, or an answer that is followed like the others (the
-   lag guard: workers are launched before the next slot when the forecast was wrong).
+1. `learn` once, with the rates of the time before, if any are known;
+2. at the start of each time slot `decide(view)`, and then what follows from the answer: launches now, stops later;
+3. between two slots, with each measurement, `guard(view)`: it returns None, or an answer that is carried out like the
+others (the lag guard: it launches workers before the next slot if the forecast was too low).
 
-A worker stops only at the end of a paid block. Most policies say at the start of a slot which of those blocks that end
-in it are the last; one that `looks_again` is asked at each block's end, by `guard` too.
+A worker stops only at the end of a paid block. Most policies say at the start of a slot which of the blocks that end in
+it are the last. A policy that `looks_again` is asked at the end of each block, through `guard` too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 Billing = Literal["hourly", "second"]
 HOUR_S = 3600.0
+"""Seconds in a paid hour."""
 NEVER = math.inf
+"""Time of a stop that has not been decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,13 @@ class WorkerType:
     """A size of worker that can be launched.
 
     Attributes:
-        name: unique among the types; a size in another region is a type of its own.
-        rate: tuples/s one worker can process, as benchmarked.
+        name: unique among the types; the same size in another region is another type.
+        rate: tuples/s that one worker can process, as benchmarked.
         price_h: price of an hour.
-        boot_s: from launch to ready.
-        region: where it runs; a label.
-        limit: how many may run at once; None = as many as wanted.
-        price_gb: price of a gigabyte sent to it (the paper's P_Nin).
+        boot_s: time from a launch to a ready worker, in seconds.
+        region: where it runs; only a label.
+        limit: most workers that may run at once; None means any number.
+        price_gb: price of a gigabyte that is sent to the worker (the paper's P_Nin).
     """
 
     name: str
@@ -54,11 +56,12 @@ class Worker:
     """A worker that runs or boots. Times are seconds on the clock of `View.now_s`.
 
     Attributes:
-        name: who it is, for `Actions.stops`.
+        name: identifies the worker in `Actions.stops`.
         type: name of its type.
-        ready_s: when it reported ready, or is expected to.
-        paid_s: when its paid block ends; it costs again if it still runs then. Billing by the second: now.
-        stop_s: when it will stop, already decided; NEVER = not decided.
+        ready_s: when it became ready, or is expected to.
+        paid_s: when its paid block ends; a worker that still runs then costs again. With billing by the second it is
+            now.
+        stop_s: when it will stop; NEVER if that has not been decided.
     """
 
     name: str
@@ -73,19 +76,20 @@ class View:
     """What is known when a policy is asked.
 
     Attributes:
-        now_s: time of the decision, the start of a slot (between slots for `guard`).
-        rates: arrival rates measured since the last `decide` (or `learn`), tuples/s, one a `step_s`, oldest first.
-        step_s: what one of them covers, the same in all calls; a slot is a whole number of steps.
-        backlog: tuples that have arrived and are not yet processed.
-        workers: those that run or boot, without the local ones.
-        local_rate: tuples/s of what runs anyway and costs nothing.
-        delay_s: longest delay of a tuple processed since the last `decide`; NaN = not measured.
-        late: tuples among those processed since then that took longer than the limit; NaN = not measured.
-        saturated: type -> tuples/s of one worker, measured since the last `decide` while its queue was never empty;
-            types that were not saturated are missing. "" is the local capacity.
-        within: type -> share of its rate with which it keeps the promised delay (its workers stall now and then, say);
-            types that are missing keep it with all.
-        drain_s: time it takes to empty a worker before it stops; it must begin so long before a paid block's end.
+        now_s: time of the decision: the start of a slot, or for `guard` a moment between two.
+        rates: arrival rates since the last `decide` (or `learn`), in tuples/s, one for each `step_s`, oldest first.
+        step_s: length of a step, the same in all calls; a slot is a whole number of steps.
+        backlog: number of tuples that have arrived and are not yet processed.
+        workers: the workers that run or boot, without the local ones.
+        local_rate: tuples/s of the local workers, which run anyway and cost nothing.
+        delay_s: longest delay of a tuple that was processed since the last `decide`; NaN if it was not measured.
+        late: number of tuples processed since then that took longer than the limit; NaN if it was not measured.
+        saturated: type -> tuples/s of one worker, measured since the last `decide` while its queue was never empty; a
+            type that was not saturated is missing. "" is the local capacity.
+        within: type -> share of its rate with which it keeps the promised delay, for example because its workers stall
+            now and then; a type that is missing keeps it with its full rate.
+        drain_s: time that it takes to empty a worker, which must therefore begin this long before the end of a paid
+            block.
     """
 
     now_s: float
@@ -101,7 +105,7 @@ class View:
     drain_s: float = 0.0
 
     def count(self, kind: str) -> int:
-        """Return how many workers of a type run or boot and are not about to stop."""
+        """Return how many workers of a type run or boot and have no time to stop."""
         return sum(worker.type == kind and worker.stop_s == NEVER for worker in self.workers)
 
 
@@ -110,12 +114,12 @@ class Answer:
     """How many workers of each type are wanted from now on.
 
     Attributes:
-        wanted: type -> workers, of every type.
-        forecast: mean rate expected in the next slot, tuples/s; NaN = this policy does not forecast.
-        quantile: the rate that was planned for in the next slot, tuples/s; NaN as above.
-        rate: capacity of what is wanted with the local capacity, tuples/s, as the policy believes it to be.
+        wanted: number of workers of every type.
+        forecast: mean rate that is expected in the next slot, in tuples/s; NaN if the policy does not forecast.
+        quantile: the rate in the next slot that was planned for, in tuples/s; NaN as above.
+        rate: capacity of the wanted and the local workers, in tuples/s, as the policy believes it to be.
         reason: why, in a word or two, for logs.
-        fallback: which stated rule stood in and for what; "" = none did.
+        fallback: which simpler rule was used, and instead of what; "" if none was.
     """
 
     wanted: Mapping[str, int]
@@ -130,42 +134,44 @@ class Policy(Protocol):
     """Says how many workers are wanted.
 
     Attributes:
-        looks_again: whether it is asked about a paid block at its end (`guard` too), not at the start of that slot.
+        looks_again: whether the policy is asked about a paid block when it ends (by `guard` too), not when its slot
+            begins.
     """
 
     looks_again: bool
 
     def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
-        """Take in the rates of the time before the first decision, whole slots, oldest first."""
+        """Learn the rates of the time before the first decision: whole slots, oldest first."""
 
     def decide(self, view: View) -> Answer:
-        """Answer at the start of a slot. Never raises for what it forecasts or solves: it falls back and says so."""
+        """Answer at the start of a slot. A failed forecast or solution is no error: a simpler rule is used."""
 
     def guard(self, view: View) -> Answer | None:
-        """Answer between two slots, if more workers are wanted at once."""
+        """Answer between two slots, if more workers are wanted at once; else return None."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """What a policy is told (`[scaler]`).
+    """The settings of a policy (`[scaler]`).
 
     Attributes:
         policy: its name, one of `POLICIES`.
-        types: what can be launched.
-        slot_s: the paper's TimeSlot.
-        billing: hourly = whole hours from launch; second = what is used.
-        hour_s: what a paid hour lasts; less than an hour on a compressed clock.
-        slo_s: longest delay promised.
-        forecast: name of the forecaster, for the policies that forecast; "" = as the policy has it by default.
-        application: data = the stream is split over workers; tasks = each gets a copy and runs some of the tasks.
-        tasks: task-parallel: how many tasks there are; a worker runs as many as its rate holds whole streams.
-        bandwidth: task-parallel: bytes/s that may leave for workers; each takes the whole stream.
-        tuple_bytes: size of a tuple, for traffic.
-        solve_s: time after which the program's solution is no longer waited for.
+        types: the types of workers that can be launched.
+        slot_s: length of a slot in seconds (the paper's TimeSlot).
+        billing: hourly = whole hours from the launch are paid; second = only the time used is paid.
+        hour_s: length of a paid hour in seconds; less than 3600 on a compressed clock.
+        slo_s: longest delay that is promised, in seconds.
+        forecast: name of the forecaster, for policies that forecast; "" means the default of the policy.
+        application: data = the stream is split over the workers; tasks = each worker gets all of it and runs some
+            tasks.
+        tasks: task-parallel: number of tasks; a worker runs as many as its rate holds whole streams.
+        bandwidth: task-parallel: bytes/s that may be sent to workers; each takes the whole stream.
+        tuple_bytes: size of a tuple in bytes, for the price of traffic.
+        solve_s: longest wait for a solution of the program, in seconds.
         solver: look-ahead: marginal = the greedy solution; program = the integer program.
-        late_target: share of tuples that the latency feedback lets be late.
-        late_price: price of a late tuple at first, in prices of processing one.
-        max_boost: latency feedback multiplies it by no more than this.
+        late_target: share of tuples that the latency feedback allows to be late.
+        late_price: price of a late tuple at the start, as a multiple of the price of processing one.
+        max_boost: the latency feedback raises this price to this multiple of it at most.
     """
 
     policy: str = "lookahead"
@@ -188,11 +194,11 @@ class PolicySettings:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What is to be done.
+    """What to do.
 
     Attributes:
-        launches: by type, now.
-        stops: by name, the time at which a worker is to be gone.
+        launches: number of workers of each type to launch now.
+        stops: for each worker by name, the time when it is to be gone.
     """
 
     launches: Mapping[str, int]
@@ -202,12 +208,13 @@ class Actions:
 def actions(view: View, wanted: Mapping[str, int], billing: Billing, again_s: float) -> Actions:
     """Return what carries out an answer: the paid-hour rule.
 
-    What is paid is used: a surplus worker stops at the end of its paid block, and only one whose block ends before the
-    policy is asked again (less `drain_s`) is told so; the others are asked about again. Where billing is by the second
-    it stops at once. Booting workers go first (nothing runs on them), then those whose block ends first.
+    What is paid is used: a worker that is too many stops at the end of its paid block. Only a worker whose block ends
+    before the policy is asked again (less `drain_s`) is told to stop; the policy is asked about the others again. With
+    billing by the second it stops at once. Booting workers stop first, since nothing runs on them, then those whose
+    blocks end first.
 
     Args:
-        again_s: how long until the policy is asked again about blocks that end: a slot, or a step.
+        again_s: seconds until the policy is asked again about blocks that end: a slot, or a step.
     """
     launches: dict[str, int] = {}
     stops: dict[str, float] = {}
@@ -226,10 +233,10 @@ def actions(view: View, wanted: Mapping[str, int], billing: Billing, again_s: fl
 
 
 def follow(policy: Policy, settings: PolicySettings, view: View, wanted: Mapping[str, int], *, guard: bool) -> Actions:
-    """Return what carries out an answer of a policy, by when it is asked about blocks that end.
+    """Return what carries out an answer of a policy, given when it is asked again about blocks that end.
 
     Args:
-        guard: the answer came between two slots; then only a policy that looks again tells a worker to stop.
+        guard: whether the answer came between two slots; then only a policy that looks again stops a worker.
     """
     todo = actions(view, wanted, settings.billing, view.step_s if policy.looks_again else settings.slot_s)
     return Actions(todo.launches, {}) if guard and not policy.looks_again else todo

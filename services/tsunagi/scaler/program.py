@@ -1,8 +1,8 @@
 """The paper's integer program (figure 1): the cheapest workers that carry what the local machines cannot.
 
-Data-parallel: min sum (P_type + P_Nin D_type) x_type over whole x_type >= 0, so that sum D_type x_type >= D_next -
-D_local. Task-parallel (section 4.1): D counts the tasks that a worker can run on the whole stream, every worker gets a
-copy of it, and the copies together stay within the bandwidth.
+Data-parallel: minimise sum (P_type + P_Nin D_type) x_type over whole x_type >= 0, so that sum D_type x_type >= D_next -
+D_local. Task-parallel (section 4.1): D counts the tasks that a worker can run on the whole stream; every worker gets a
+copy of the stream, and all copies together stay within the bandwidth.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulp
-from pulp.apis.coin_api import pulp_cbc_path  # the solver that PuLP's wheel carries
+from pulp.apis.coin_api import pulp_cbc_path  # the solver in PuLP's wheel
 
 from tsunagi.scaler.policy import HOUR_S, WorkerType
 
 _GIGABYTE = 1e9
+"""Bytes in a gigabyte, as clouds sell traffic."""
 
 
 class ProgramError(RuntimeError):
-    """The program has no solution, or none was found in time; the message says which."""
+    """The program has no solution, or none was found in time. The message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,10 @@ class Size:
     """A type as the program sees it.
 
     Attributes:
-        amount: D_type: tuples/s, or tasks.
-        price: P_type + traffic, an hour.
-        limit: workers at most; None = any number.
-        traffic: bytes/s that one worker is sent.
+        amount: D_type: tuples/s, or number of tasks.
+        price: P_type and the price of its traffic, for an hour.
+        limit: most workers; None means any number.
+        traffic: bytes/s that are sent to one worker.
     """
 
     name: str
@@ -56,7 +57,7 @@ def data_sizes(types: Sequence[WorkerType], tuple_bytes: float, hour_s: float = 
 
 
 def task_sizes(types: Sequence[WorkerType], rate: float, tuple_bytes: float, hour_s: float = HOUR_S) -> list[Size]:
-    """Return the sizes of task-parallel workers at a stream's rate; those that cannot run one task are left out."""
+    """Return the sizes of task-parallel workers at a stream's rate; a type that cannot run one task is left out."""
     sent = rate * tuple_bytes
     sizes = [
         Size(
@@ -79,7 +80,7 @@ def solve(need: float, sizes: Sequence[Size], bandwidth: float = math.inf, limit
     """Return the cheapest workers whose amounts add up to `need`.
 
     Raises:
-        ProgramError: there are none, or the solver took longer than `limit_s`.
+        ProgramError: there is no solution, or the solver took longer than `limit_s`.
     """
     if need <= 0:
         return {size.name: 0 for size in sizes}
@@ -92,7 +93,7 @@ def solve(need: float, sizes: Sequence[Size], bandwidth: float = math.inf, limit
     problem += pulp.lpSum(size.amount * count for size, count in zip(sizes, counts, strict=True)) >= need
     if math.isfinite(bandwidth):
         problem += pulp.lpSum(size.traffic * count for size, count in zip(sizes, counts, strict=True)) <= bandwidth
-    # With its cuts CBC calls one answer in 250 optimal that is not (test_program has some); these programs are small.
+    # With cuts CBC takes one answer in 250 for optimal that is not (test_program has some); these programs are small.
     solver = pulp.COIN_CMD(path=pulp_cbc_path, msg=False, timeLimit=limit_s, gapRel=0.0, gapAbs=0.0, cuts=False)
     try:
         status = problem.solve(solver)
@@ -106,10 +107,10 @@ def solve(need: float, sizes: Sequence[Size], bandwidth: float = math.inf, limit
 
 
 class Cover:
-    """Solves the data-parallel program for one set of sizes, each interval of needs once.
+    """Solves the data-parallel program for one list of sizes, and keeps each solution for all needs that it fits.
 
-    What is optimal for a need stays optimal up to its own amount: it still suffices, and a greater need is never
-    cheaper.
+    An optimal solution for a need stays optimal for needs up to its own amount: it is still enough, and a greater need
+    never has a cheaper solution.
     """
 
     def __init__(self, sizes: Sequence[Size], limit_s: float = 5.0) -> None:
@@ -118,10 +119,10 @@ class Cover:
         self._known: list[tuple[float, float, dict[str, int]]] = []
 
     def __call__(self, need: float) -> Mapping[str, int]:
-        """Return the cheapest workers.
+        """Return the cheapest workers for a need.
 
         Raises:
-            ProgramError: see `solve`.
+            ProgramError: as in `solve`.
         """
         for low, high, workers in self._known:
             if low <= need <= high:
@@ -133,11 +134,11 @@ class Cover:
 
 
 def spread(need: float, sizes: Sequence[Size], bandwidth: float = math.inf) -> dict[str, int]:
-    """Take types by price for what they carry, up to their limits: the stated rule where the program fails.
+    """Return workers by a simple rule where the program fails: the types that are cheapest for their amount come first.
 
-    Of two of one price the larger comes first: it needs the stream once for more tasks.
+    Of two types with one price the larger comes first, since it needs the stream once for more tasks.
 
-    Where that is not enough it gives what there is.
+    If all types together are not enough, it returns all that there are.
     """
     workers = {size.name: 0 for size in sizes}
     for size in sorted(sizes, key=lambda size: (round(size.price / size.amount, 12), -size.amount)):

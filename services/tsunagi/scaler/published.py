@@ -1,4 +1,4 @@
-"""The policy as published: forecast the next TimeSlot's mean, solve figure 1, have just those workers."""
+"""The policy as published: forecast the mean of the next TimeSlot, solve figure 1, have just those workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tsunagi.scaler.program import Cover, ProgramError, data_sizes, solve, sprea
 
 
 class ElasticStream:
-    """Solves the paper's program at the start of every slot; data- or task-parallel."""
+    """Solves the paper's program at the start of each slot, data-parallel or task-parallel."""
 
     looks_again = False
 

@@ -1,6 +1,6 @@
-"""A fluid first-in first-out queue: what waits, who is late, and the least capacity that keeps the delay.
+"""A fluid first-in first-out queue: what waits, what is late, and the least capacity that keeps a delay.
 
-Arrivals and capacity are constant within a step; between the steps all is exact.
+Arrivals and capacity are constant within a step; with that assumption the results are exact.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ Floats = NDArray[np.float64]
 
 
 def backlogs(rates: Floats, capacity: Floats, step_s: float, first: float = 0.0) -> Floats:
-    """Return the tuples that wait at the end of each step (Lindley's recursion).
+    """Return the number of tuples that wait at the end of each step (Lindley's recursion).
 
     Args:
-        rates: tuples/s arriving in each step.
+        rates: tuples/s that arrive in each step.
         capacity: tuples/s that can be processed in each step.
-        first: tuples that wait at the start.
+        first: number of tuples that wait at the start.
     """
     free = np.cumsum((rates - capacity) * step_s)
     return np.asarray(free - np.minimum(np.minimum.accumulate(free), -first))
 
 
 def late_tuples(rates: Floats, capacity: Floats, step_s: float, slo_s: float) -> Floats:
-    """Return how many of the tuples that arrive in each step take longer than `slo_s`. The last capacity stays on.
+    """Return how many of the tuples that arrive in each step wait longer than `slo_s`; the last capacity goes on.
 
-    A tuple that arrives at t is late if what is processed by t + slo_s is less than what has arrived by t.
+    A tuple that arrives at t is late if fewer tuples are processed by t + slo_s than have arrived by t.
     """
     steps = len(rates)
     beyond = int(np.ceil(slo_s / step_s)) + 1
@@ -37,7 +37,7 @@ def late_tuples(rates: Floats, capacity: Floats, step_s: float, slo_s: float) ->
     time = np.arange(len(all_rates) + 1) * step_s
     arrived = np.concatenate(([0.0], np.cumsum(all_rates) * step_s))
     waiting = np.concatenate(([0.0], backlogs(all_rates, all_capacity, step_s)))
-    # Within a step the queue may run empty; the curve of what is processed bends there.
+    # The queue may become empty within a step; the curve of processed tuples bends there.
     spare = all_capacity - all_rates
     empties = (waiting[:-1] > 0) & (spare * step_s > waiting[:-1])
     after = np.where(empties, waiting[:-1] / np.where(empties, spare, 1.0), 0.0)
@@ -46,7 +46,7 @@ def late_tuples(rates: Floats, capacity: Floats, step_s: float, slo_s: float) ->
     order = np.argsort(np.concatenate((time, bends)), kind="stable")
     done_time = np.concatenate((time, bends))[order]
     done = np.concatenate((arrived - waiting, bend_done))[order]
-    # Between two of these moments both curves are straight, so the excess changes sign once at most.
+    # Both curves are straight between two of these moments, so the excess changes its sign at most once.
     edges = np.unique(np.concatenate((time[: steps + 1], done_time - slo_s)))
     edges = edges[(edges >= 0) & (edges <= steps * step_s)]
     excess = np.interp(edges, time, arrived) - np.interp(edges + slo_s, done_time, done)
@@ -60,15 +60,16 @@ def late_tuples(rates: Floats, capacity: Floats, step_s: float, slo_s: float) ->
 
 
 def effective_rate(rates: Floats, step_s: float, slo_s: float, waiting: float = 0.0) -> float:
-    """Return the SLO-effective rate: the least constant capacity with which nothing takes longer than `slo_s`.
+    """Return the SLO-effective rate: the least constant capacity with which no tuple takes longer than `slo_s`.
 
-    In a queue of constant capacity c the tuple that arrives at t waits for max over s <= t of (A(t) - A(s)) / c - (t -
-    s), where A is what has arrived; so c = max over s < t of (A(t) - A(s)) / (t - s + slo_s). A is straight within a
-    step, and the quotient is monotone along a straight piece of either variable: the ends of the steps are enough.
+    With a constant capacity c, the tuple that arrives at t waits for the maximum over s <= t of (A(t) - A(s)) / c - (t
+    - s), where A(t) is the number of tuples that have arrived by t. So c is the maximum over s < t of (A(t) - A(s)) /
+    (t - s + slo_s). A is straight within a step, and the quotient is monotone where either variable moves along a
+    straight piece: the ends of the steps are enough.
 
     Args:
         rates: tuples/s in each step, oldest first.
-        waiting: tuples that wait at the start; they are to be done within `slo_s` too.
+        waiting: number of tuples that wait at the start; they must be processed within `slo_s` too.
     """
     arrived = np.concatenate(([0.0], np.cumsum(rates) * step_s + waiting))
     start, end = _pairs(len(arrived))

@@ -1,10 +1,10 @@
-"""Workers come and go in the paper's order (ElasticStream, section 5), as a state machine without I/O.
+"""Starts and stops workers in the paper's order (ElasticStream, section 5), as a state machine without I/O.
 
-start -> wait until ready (the first heartbeat) -> move slots away from those that are to go -> stop what owns nothing.
+Start, wait until ready (the first heartbeat), move slots away from workers that are to stop, stop those without slots.
 
-It remembers little that it could not read again: which workers live is in the heartbeats, which run and of what type
-the launcher says, what the plan names is in `plan`. A scaler that dies half-way therefore leaves no orphan: the next
-one counts a worker that boots, and drains and stops the ones that are too many.
+It keeps little that it could not read again: heartbeats say which workers live, the launcher says which run and of what
+type, and `plan` says whom the plan names. So a scaler that dies half-way leaves no worker behind: the next scaler
+counts workers that boot, and drains and stops those that are too many.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from dataclasses import dataclass, field
 from tsunagi.runtime.settings import LOCAL
 
 RETRY_S = 1.0
-"""Between two launches when the first one came to nothing; it doubles up to `RETRY_MOST_S`."""
+"""Pause before the next launch after one that failed, in seconds; it doubles with each failure up to `RETRY_MOST_S`."""
 RETRY_MOST_S = 30.0
+"""Longest pause before the next launch after failures, in seconds."""
 
 QUIET_S = 1.0
-"""A worker that is to go is stopped when it has had nothing to do with any slot for so long."""
+"""A worker that is to stop is stopped once no slot has had anything to do with it for this many seconds."""
 
 HUNG_S = 30.0
-"""Beyond its boot time: a process that runs and says nothing for so long is stopped."""
+"""A worker that runs and sends no heartbeat is stopped this many seconds after its boot time is over."""
 
 GATHER_S = 10.0
-"""Slots move to new workers when all that boot are ready, or after so long, so that they do not move twice."""
+"""Slots move to new workers when all booting ones are ready, but at the latest after this many seconds, so that slots
+do not move twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A worker that lives.
+    """The slots of a living worker.
 
     Attributes:
-        owns: slots it says it is the primary of.
-        hosts: slots it has anything to do with, by its word or the plan's.
+        owns: number of slots that it says it is the primary of.
+        hosts: number of slots that it has anything to do with, as it or the plan says.
     """
 
     owns: int = 0
@@ -44,14 +46,14 @@ class Standing:
 
 @dataclass(slots=True)
 class Todo:
-    """What follows.
+    """What to do now.
 
     Attributes:
-        launch: (name, type).
-        stop: names; those that do not stop at once are named again.
+        launch: (name, type) of the workers to launch.
+        stop: names of the workers to stop; a worker that does not stop at once is named again.
         usable: workers that may be given slots.
-        placed: those of them that slots are to be spread over now.
-        lost: workers that had been ready and are dead, since the last call.
+        placed: those of them over which slots are to be spread now.
+        lost: number of workers that had been ready and have died since the last call.
     """
 
     launch: list[tuple[str, str]] = field(default_factory=list)
@@ -62,19 +64,20 @@ class Todo:
 
 
 class Rescale:
-    """Compares the workers there are with those that are wanted. Times are monotonic seconds of the caller's clock.
+    """Compares the workers that there are with those wanted. Times are monotonic seconds of the caller's clock.
 
     Args:
-        least: local workers at least, while nobody has said how many there should be.
-        boot_s: of a type: a launched worker that has not reported by then is given up.
-        settle_s: after the start nothing is launched for so long, since others may be starting workers too.
-        launches: whether there is anybody who could launch a worker.
+        least: least number of local workers while nobody has said how many there should be.
+        boot_s: returns the boot time of a type; a launched worker that has sent no heartbeat by then is given up.
+        settle_s: after the start nothing is launched for this many seconds, since others may be starting workers too.
+        launches: whether there is a launcher that could start a worker.
 
     Attributes:
-        wanted: type -> workers; a type that is not named: none, local ones: `least` or more. None: nobody has said.
-        prefer: workers that are to go first.
-        retiring: workers that are to go.
-        launched: how many were, since the start.
+        wanted: number of workers of each type; a missing type gets none. None means that nobody has said: `least` local
+            ones.
+        prefer: workers that are the first to stop.
+        retiring: workers that are to stop.
+        launched: number of launches since the start.
     """
 
     def __init__(
@@ -90,15 +93,15 @@ class Rescale:
         self._quiet_until = now + settle_s
         self._retry_s = RETRY_S
         self._number: Counter[str] = Counter()
-        self._kinds: dict[str, str] = {}  # as last told by the launcher
-        self._booting: dict[str, float] = {}  # launched, or found running and never heard: since
-        self._heard: dict[str, float] = {}  # lives, or lived and still runs: last seen alive
+        self._kinds: dict[str, str] = {}  # type of each worker, as the launcher said last
+        self._booting: dict[str, float] = {}  # launched, or running without a heartbeat so far -> since when
+        self._heard: dict[str, float] = {}  # lives, or has lived and still runs -> when it was last alive
         self._idle_since: dict[str, float] = {}
-        self._fresh_since: dict[str, float] = {}  # ready, and not placed on yet
+        self._fresh_since: dict[str, float] = {}  # ready, and without slots so far -> since when
         self._placed: frozenset[str] = frozenset()
 
     def kind(self, name: str) -> str:
-        """Return a worker's type."""
+        """Return the type of a worker."""
         return self._kinds.get(name, LOCAL)
 
     def kinds(self, alive: Collection[str]) -> dict[str, str]:
@@ -106,16 +109,16 @@ class Rescale:
         return {name: self.kind(name) for name in sorted({*alive, *self._booting})}
 
     def count(self, alive: Collection[str]) -> Counter[str]:
-        """Return how many workers of each type live or boot and are not about to go."""
+        """Return how many workers of each type live or boot and are not to stop."""
         return Counter(self.kind(name) for name in {*alive, *self._booting} - self.retiring)
 
     def total(self, alive: Collection[str]) -> int:
-        """Return how many workers there should be, of all types."""
+        """Return how many workers there should be, of all types together."""
         have = self.count(alive)
         return sum(self._target(kind, have) for kind in {*(self.wanted or {}), LOCAL})
 
     def refused(self, name: str, now: float) -> None:
-        """A launch failed: nothing else is launched for a while."""
+        """Take note that a launch failed: nothing else is launched for some time."""
         self._booting.pop(name, None)
         self._wait(now)
 
@@ -125,9 +128,9 @@ class Rescale:
         """Return what to do now.
 
         Args:
-            alive: the workers that live, by their heartbeats.
-            running: name -> type of what the launcher has started and what has not ended.
-            known: all names ever heard; a fresh one is none of them.
+            alive: the living workers, by their heartbeats.
+            running: name -> type of the workers that the launcher has started and that have not ended.
+            known: all names that were ever heard of; a new worker gets none of them.
         """
         todo = Todo()
         self._kinds.update(running)
@@ -142,7 +145,7 @@ class Rescale:
         return todo
 
     def _follow(self, alive: Mapping[str, Standing], running: Mapping[str, str], todo: Todo, now: float) -> None:
-        """Bring up to date who boots, who lives and who is gone."""
+        """Update who boots, who lives and who is gone."""
         for name in alive:
             if self._booting.pop(name, None) is not None:
                 self._retry_s = RETRY_S
@@ -151,11 +154,11 @@ class Rescale:
             if name not in running:
                 del self._booting[name]
                 if name not in self.retiring:
-                    self._wait(now)  # it died at once, and so may the next one
+                    self._wait(now)  # this one died at once, and the next one may too
             elif now - since > self._boot_s(self.kind(name)):
                 todo.stop.append(name)
                 del self._booting[name]
-                self._heard[name] = since  # it is not to be taken for one that boots again
+                self._heard[name] = since  # so that it does not count as booting again
                 self._wait(now)
         for name in running:
             if name not in alive and name not in self._booting and name not in self._heard:
@@ -184,7 +187,7 @@ class Rescale:
             lacking = self._target(kind, have) - have[kind]
             for name in sorted(name for name in self.retiring if name in alive and self.kind(name) == kind):
                 if lacking > 0:
-                    self.retiring.discard(name)  # rather than launch another one
+                    self.retiring.discard(name)  # it is kept instead of launching another one
                     lacking -= 1
             missing |= lacking > 0
             if now < self._quiet_until or not self._launches:
@@ -198,14 +201,15 @@ class Rescale:
         return not missing and not any(name not in self.retiring for name in self._booting)
 
     def _retire(self, alive: Mapping[str, Standing], running: Mapping[str, str], todo: Todo) -> None:
-        """Choose who is to go where there are too many: never before those are ready that are to follow them."""
+        """Choose which workers stop if there are too many; none stops before its successors are ready."""
         have = self.count(alive)
         for kind in list(have):
             surplus = have[kind] - self._target(kind, have)
             if surplus <= 0:
                 continue
             going = [name for name in {*alive, *self._booting} if name not in self.retiring and self.kind(name) == kind]
-            # Who owns least, then who came last: the others are warm, and nothing more than needed moves.
+            # The first to stop are those that own least, then the newest ones: the others are warm, and few slots
+            # move.
             going.sort(key=_order, reverse=True)
             going.sort(key=lambda name: (name not in self.prefer, alive.get(name, Standing()).owns))
             self.retiring.update(going[:surplus])
@@ -214,7 +218,7 @@ class Rescale:
                 todo.stop.append(name)
 
     def _idle(self, alive: Mapping[str, Standing], now: float) -> list[str]:
-        """Return those of the retiring that have had nothing to do with any slot for a while."""
+        """Return the workers that are to stop and that no slot has had anything to do with for `QUIET_S`."""
         found = []
         for name in sorted(self.retiring):
             standing = alive.get(name)
@@ -226,7 +230,7 @@ class Rescale:
         return found
 
     def _gather(self, usable: frozenset[str], now: float) -> frozenset[str]:
-        """Return the workers to spread slots over: new ones together, once nothing boots any more."""
+        """Return the workers over which slots are spread: new ones together, once no worker boots any more."""
         fresh = usable - self._placed
         self._fresh_since = {name: self._fresh_since.get(name, now) for name in fresh}
         waited = max((now - at for at in self._fresh_since.values()), default=0.0)
@@ -239,7 +243,7 @@ class Rescale:
     def _target(self, kind: str, have: Mapping[str, int]) -> int:
         if self.wanted is not None and kind in self.wanted:
             return self.wanted[kind]
-        # Nobody has said how many: local ones are kept, however many somebody else starts.
+        # Nobody has said how many: local workers are kept, even if somebody else starts more of them.
         return max(self._least, have.get(LOCAL, 0)) if kind == LOCAL else 0
 
     def _wait(self, now: float) -> None:

@@ -1,17 +1,17 @@
-"""How many tuples will be late with so much capacity: measured, for each number of slots ahead.
+"""How many tuples will be late with a given capacity: measured, for each number of slots ahead.
 
-After every slot each of a grid of capacities, as multiples of what was forecast, is put to the test on what came: how
-many tuples would have been late with it (the fluid queue, empty at the slot's start). The discounted ratio of late
-tuples to those forecast is the risk of that multiple. It needs no distribution, and holds whatever the forecaster is.
-Relative noise is less the more there is to count, so the risk is kept by the forecast's height, an octave apart, each
-leaning on what is known of all heights as long as it has seen little itself.
+After each slot, capacities at several multiples of the forecast are tested on the rates that came: how many tuples
+would have been late with each (in the fluid queue, empty at the start of the slot)? The discounted ratio of late tuples
+to forecast tuples is the risk of that multiple. This needs no distribution, and holds for any forecaster.
+Relative noise is smaller the more tuples there are, so the risk is kept separately for heights of the forecast, an
+octave apart. A height that has been seen little leans on what is known of all heights.
 
-Who lacks capacity can still launch: what is late once the lag guard's worker would be ready is not the plan's fault,
-and is not counted. So a lack that the guard can make good before anything is late costs nothing, and forecasts need not
-be topped up for it.
+If capacity is missing, the lag guard can still launch. What is late after the guard's worker would be ready is not the
+plan's fault and is not counted. So missing capacity costs nothing if the guard can make up for it before a tuple is
+late, and forecasts need no surplus for it.
 
-In a slot that is short beside the promised delay nothing is late that soon, however little the capacity; the queue then
-goes on over several slots (`together`) before it is emptied.
+If a slot is short compared with the promised delay, no tuple is late within it, however small the capacity. Then the
+queue goes on over several slots (`together`) before it is emptied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tsunagi.scaler.persistence import Reaction
 Floats = NDArray[np.float64]
 
 TOGETHER = 30.0
-"""Promised delays that the queue goes on at least: capacity that is short by a thirtieth then is seen to be."""
+"""The queue goes on for at least this many promised delays before it is emptied: then a capacity that is too small by a
+thirtieth shows."""
 
 MULTIPLES: Floats = np.concatenate(
     (
@@ -33,29 +34,31 @@ MULTIPLES: Floats = np.concatenate(
         [1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0],
     )
 )
+"""Multiples of the forecast whose capacities are tested; they are densest near 1, where most decisions are made."""
 
 
 LOWEST = -4
+"""Exponent of the lowest height of a forecast that is kept separately: 2^-4 tuples/s."""
 OCTAVES = 24
-"""Heights of a forecast that are told apart: 2^LOWEST tuples/s and up."""
+"""Number of heights of a forecast that are kept separately, each twice the one before."""
 
 LEAN_SLOTS = 30.0
-"""What is known of all heights weighs like so many slots of one's own."""
+"""What is known of all heights has the weight of this many slots of a height's own."""
 
 
 def together(slot_s: float, slo_s: float) -> int:
-    """Return over how many slots the queue goes on before it is emptied."""
+    """Return the number of slots over which the queue goes on before it is emptied."""
     return max(1, round(TOGETHER * slo_s / slot_s))
 
 
 class Risk:
-    """Late tuples by multiple of the forecast.
+    """The share of late tuples for each multiple of the forecast.
 
     Args:
-        horizon: slots ahead.
-        slo_s: longest delay promised.
-        slots: over which the queue goes on (`together`).
-        memory: weight that past slots lose in a slot.
+        horizon: number of slots ahead.
+        slo_s: longest delay that is promised, in seconds.
+        slots: number of slots over which the queue goes on (`together`).
+        memory: share of its weight that a past slot loses with each slot.
     """
 
     def __init__(self, horizon: int, slo_s: float, slots: int = 1, memory: float = 5e-4) -> None:
@@ -63,7 +66,8 @@ class Risk:
         self._slots = slots
         self._slot = 0
         self._before = np.zeros((horizon, len(MULTIPLES)))
-        self._ready = np.full((horizon, len(MULTIPLES)), np.inf)  # seconds until a launched worker is; inf = none is
+        # seconds until a launched worker is ready; inf if none is launched
+        self._ready = np.full((horizon, len(MULTIPLES)), np.inf)
         self._keep = 1.0 - memory
         start = np.linspace(1.0, 0.0, len(MULTIPLES)) ** 4
         self._late = np.tile(1e-6 * start, (horizon, 1))
@@ -74,15 +78,15 @@ class Risk:
         self._leads = np.arange(horizon)
 
     def update(self, means: Floats, rates: Floats, step_s: float, reaction: Reaction | None = None) -> None:
-        """Take in a slot's rates, with the means that were forecast of it 1, 2, ... slots before.
+        """Add the rates of a slot, with the means that were forecast for it 1, 2, ... slots before.
 
         Args:
-            reaction: what the lag guard would have gone by; None = nobody launches within a slot.
+            reaction: what the lag guard would have known; None if nobody launches within a slot.
         """
         leads = len(means)
         capacity = (means[:, None] * MULTIPLES)[:, :, None]
         time_s = np.arange(1.0, len(rates) + 1.0) * step_s
-        # Waiting at the steps' ends: (leads, multiples, steps).
+        # Tuples that wait at the ends of the steps: (leads, multiples, steps).
         path = self._before[:leads, :, None] + np.cumsum(rates) * step_s - capacity * time_s
         waiting = path - np.minimum(np.minimum.accumulate(path, axis=2), 0.0)
         late = (waiting > self._slo_s * capacity) * rates
@@ -108,9 +112,10 @@ class Risk:
             self._told_at[at, self._leads[:leads]] += weight * told
 
     def _react(self, means: Floats, capacity: Floats, waiting: Floats, time_s: Floats, reaction: Reaction) -> Floats:
-        """Return when the guard's workers would be ready, seconds from the slot's start, (leads, multiples).
+        """Return when the guard's workers would be ready, in seconds from the start of the slot, (leads, multiples).
 
-        It is near what the guard does: it launches where the excess that lasts is not covered, whatever that costs.
+        This is nearly what the guard does: it launches if the part of the excess that lasts is not covered, at any
+        price.
         """
         said = means[:, None, None]
         too_much = waiting + (reaction.near - capacity) * reaction.boot_s - self._slo_s * capacity
@@ -121,12 +126,12 @@ class Risk:
         return found
 
     def shares(self, means: Floats) -> Floats:
-        """Return the late tuples expected with each multiple, of those forecast, (leads, multiples).
+        """Return the late tuples that are expected for each multiple, as a share of those forecast, (leads, multiples).
 
-        Convex and not increasing in the multiple.
+        The result is convex and not increasing in the multiple.
 
         Args:
-            means: what is forecast 1, 2, ... slots ahead.
+            means: what is forecast for 1, 2, ... slots ahead.
         """
         leads = self._leads[: len(means)]
         late, told = np.zeros((len(means), len(MULTIPLES))), np.zeros(len(means))
@@ -147,10 +152,10 @@ def _heights(means: Floats) -> list[tuple[NDArray[np.intp], Floats]]:
 
 
 def _convex(values: Floats) -> Floats:
-    """Return the greatest convex functions of `MULTIPLES` below the values, (rows, multiples)."""
+    """Return the greatest convex functions of `MULTIPLES` that lie below the values, (rows, multiples)."""
     hull = values.copy()
     for left in range(len(MULTIPLES) - 2):
-        # The line from each point to the lowest-lying later one, where that is below what is between.
+        # The line from each point to the later point with the least slope, where it lies below the points in between.
         slope = (hull[:, left + 1 :] - hull[:, left : left + 1]) / (MULTIPLES[left + 1 :] - MULTIPLES[left])
         steepest = slope.min(axis=1, keepdims=True)
         reach = slope.argmin(axis=1)[:, None]

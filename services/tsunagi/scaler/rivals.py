@@ -1,8 +1,8 @@
-"""Several scalers may run by mistake. One of them acts: the one that was started last.
+"""If several scalers run by mistake, only one acts: the one that was started last.
 
-The others end when they hear of it (`tsunagi.runtime.heartbeat.Heartbeats.heard`). It is a courtesy, not a lock:
-should two act at once (a network that is cut and heals), the plan's serial numbers let the first writer of each wish
-win, and the slots' logs alone say who owns what.
+The others end when they hear of it (`tsunagi.runtime.heartbeat.Heartbeats.heard`). This is not a lock. If two act at
+once (after a network was cut and healed), the serial numbers of the plan let the first writer of each wish win, and the
+logs of the slots alone say who owns what.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 from tsunagi.runtime.messages import Heartbeat
 
 LISTEN_S = 1.0
-"""So long a scaler listens before it acts: one that was started before it hears of it meanwhile, and ends."""
+"""A scaler listens for this many seconds before it acts. A scaler that was started before hears of it meanwhile, and
+ends."""
 
 
 class Rivals:
-    """The other scalers heard of. Times are monotonic seconds of the caller's clock.
+    """The other scalers that have been heard. Times are monotonic seconds of the caller's clock.
 
     Args:
         node: the name that all scalers have.
-        incarnation: this one's.
-        dead_s: one that is silent for so long counts no more.
+        incarnation: the incarnation of this scaler.
+        dead_s: a scaler that is silent for this many seconds counts no more.
     """
 
     def __init__(self, node: str, incarnation: int, dead_s: float) -> None:
@@ -30,7 +31,7 @@ class Rivals:
         self._listens_since: float | None = None
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
-        """Take in any heartbeat; our own coming back is what tells that others would be heard."""
+        """Take note of any heartbeat. That this scaler's own ones come back shows that it would hear others."""
         if beat.node != self._node or beat.role != "scaler":
             return
         if beat.incarnation == self._incarnation:
@@ -42,7 +43,7 @@ class Rivals:
             self._heard[beat.incarnation] = now
 
     def leads(self, now: float) -> bool:
-        """Return whether this scaler is the one to act."""
+        """Return whether this scaler is the one that acts."""
         self._heard = {other: at for other, at in self._heard.items() if now - at < self._dead_s}
         if self._listens_since is None or now - self._listens_since < LISTEN_S:
             return False

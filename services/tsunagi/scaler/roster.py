@@ -1,10 +1,10 @@
-"""Which nodes there are, and where Prometheus finds their metrics: its HTTP service discovery, from heartbeats alone.
+"""Which nodes there are and where Prometheus finds their metrics (HTTP service discovery), from heartbeats alone.
 
-A node that dies stays on the list for `FORGET_S`, so that an alert can tell a dead node from one that never was; one
-that leaves in good order is taken off at once. The scaler itself is not on it: who asks it for the list knows it.
+A node that dies stays on the list for `FORGET_S`, so that an alert can tell a dead node from one that never existed. A
+node that ends in good order is taken off at once. The scaler is not on the list: whoever asks it for the list knows it.
 
-What a heartbeat says is not trusted. Whoever may write heartbeats must not make Prometheus ask for arbitrary pages, nor
-fill its memory, so only a plain host, a port and a plain name pass, and no more than `MAX_NODES` of them.
+What a heartbeat says is not trusted. Whoever may write heartbeats must not make Prometheus fetch arbitrary pages or
+fill its memory. So only a plain host, a port and a plain name are accepted, for no more than `MAX_NODES` nodes.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ from dataclasses import dataclass
 from tsunagi.runtime.messages import Heartbeat
 
 FORGET_S = 600.0
+"""A silent node stays on the list for this many seconds: long enough for alerts to fire."""
 MAX_NODES = 1000
+"""Most nodes on the list, so that forged heartbeats cannot fill the memory of the scaler or of Prometheus."""
 REPLACED_S = 5.0
-"""For so long after a process's last heartbeat those of an earlier one of the same name are taken for late."""
+"""For this many seconds after the last heartbeat of a process, heartbeats of an earlier process of the same name count
+as late ones."""
 
 ROLES = frozenset({"worker", "edge", "spark", "scaler"})
+"""Roles of the nodes that may be on the list."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""What the name of a node must look like."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}")
+"""What a host must look like: a host name, or an IPv4 or IPv6 address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as of its last heartbeat; `at` in monotonic seconds of the caller's clock."""
+    """A node at its last heartbeat; `at` is in monotonic seconds of the caller's clock."""
 
     name: str
     role: str
@@ -38,14 +44,14 @@ class Node:
 
 
 class Roster:
-    """The nodes heard within `FORGET_S` that have not left."""
+    """The nodes that were heard within `FORGET_S` and have not ended in good order."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._refused: Counter[str] = Counter()
 
     def on_heartbeat(self, beat: Heartbeat, at: float) -> None:
-        """Take in one heartbeat, in log order; `at` = when it was sent."""
+        """Take note of one heartbeat, in log order; `at` is the time when it was sent."""
         known = self._nodes.get(beat.node)
         if known is not None and beat.incarnation < known.incarnation and at - known.at < REPLACED_S:
             return
@@ -63,18 +69,18 @@ class Roster:
         self._nodes[beat.node] = Node(beat.node, beat.role, address, beat.incarnation, at)
 
     def take_refused(self) -> Counter[str]:
-        """Return how many heartbeats were not taken in since the last call, by reason."""
+        """Return how many heartbeats were refused since the last call, by reason."""
         refused, self._refused = self._refused, Counter()
         return refused
 
     def nodes(self, now: float) -> list[Node]:
-        """Return the nodes by name; those silent for `FORGET_S` are forgotten."""
+        """Return the nodes by name, and forget those that have been silent for `FORGET_S`."""
         self._nodes = {name: node for name, node in self._nodes.items() if now - node.at < FORGET_S}
         return [node for _, node in sorted(self._nodes.items())]
 
 
 def targets(nodes: list[Node]) -> bytes:
-    """Return the document that ``/targets`` serves: Prometheus' ``http_sd`` (and ``file_sd``) JSON."""
+    """Return the document that ``/targets`` serves: JSON for Prometheus' ``http_sd`` (and ``file_sd``)."""
     groups = [
         {"targets": [node.address], "labels": {"node": node.name, "role": node.role}}
         for node in nodes

@@ -1,6 +1,6 @@
-"""The scaler on the log: writes the placement once, the first plan, and a new secondary after every takeover.
+"""The scaler on the log: it writes the placement once, the first plan, and a new secondary after each takeover.
 
-`plan` says wishes; nothing here is needed for a takeover itself, and a second scaler does no harm: the older ends.
+`plan` holds wishes. A takeover needs nothing from the scaler, and a second scaler does no harm: the older one ends.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from tsunagi.scaler.rivals import Rivals
 from tsunagi.standby.detector import Detector
 
 READ_S = 0.05
+"""Longest wait of one read for records, in seconds."""
 IDLE_READS = 40
-"""What has not come from a topic after `IDLE_READS` reads of `READ_S` seconds is taken for not there."""
+"""After this many reads in a row without a record, what is still missing of `plan` is taken for not there."""
 PATIENCE_S = 8.0
-"""The first plan waits so long, seconds, for all workers to be heard before it takes those that are there."""
+"""The first plan waits this many seconds for all workers, then it takes those that are there."""
 BEATS_BACK = 20_000
-"""Heartbeats that a scaler reads back when it starts, so that it knows at once who is there."""
+"""Heartbeats before the end of the topic that a starting scaler reads, so that it knows at once who is there."""
 NODE = "scaler"
-"""The name that scalers go by: of two that run, the one that began later acts."""
+"""The name of all scalers. Of two that run, the one that began later acts."""
 
 
 class Scaler:
@@ -69,7 +70,7 @@ class Scaler:
         self.rivals = Rivals(NODE, incarnation, scaler.dead_s)
         self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
         launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
-        # Decisions and paid hours are due by this time: a wall clock that jumps must not hold them up, or hurry them.
+        # Decisions and paid hours follow this clock: a wall clock that jumps must neither delay nor hurry them.
         self._steady = SteadyClock(clock)
         now, now_s = clock.monotonic(), self._steady.now_us() / 1e6
         self.elastic = Elastic(settings, self.planner, launcher, logger, PATIENCE_S, now, now_s, ponder)
@@ -82,7 +83,8 @@ class Scaler:
         self._reader.assign(
             [
                 Position(PLAN, 0, plan_first),
-                # Nodes that died a little before we came are still to be named; the plan is made of what comes now.
+                # Nodes that died shortly before this start are still listed; the plan is made of the heartbeats that
+                # come now.
                 Position(HEARTBEATS, 0, max(beats_first, self._beats_end - BEATS_BACK)),
                 Position(ACKS, 0, acks_first),
             ]
@@ -105,7 +107,7 @@ class Scaler:
         self._reader.close()
 
     def step(self) -> None:
-        """One turn: read what came, write the wishes that follow.
+        """Take one turn: read what came, write the wishes that follow.
 
         Raises:
             LogError: a wish could not be written.
@@ -118,7 +120,7 @@ class Scaler:
         leads = self.rivals.leads(now)
         metrics.LEADS.set(float(leads))
         if leads and self.detector.settled(now):
-            self.elastic.turn(alive, now)  # first: where a slot should be is forgotten when it has been taken over
+            self.elastic.turn(alive, now)  # first, since it drops the goal of a slot that was taken over
             self._plan(now)
             asked = self.elastic.ask(alive, self._steady.now_us() / 1e6)
             if asked is not None:
@@ -186,7 +188,7 @@ class Scaler:
                     seen = record.offset + 1
 
     def _place(self) -> None:
-        """Write the placement: the first one, or one for a table that has grown."""
+        """Write the placement if there is none, or if the table of sensors has grown."""
         known = self._placement
         before = columns.sensors(b"" if known is None else known.slot)
         if known is not None:

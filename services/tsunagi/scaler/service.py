@@ -1,4 +1,4 @@
-"""The scaler process: set up, loop, close."""
+"""The process of the scaler: set up, loop, close."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tsunagi.system.identity import belong
 
 
 def run(settings: Settings) -> int:
-    """Run the scaler until it is told to stop.
+    """Run the scaler until it is told to stop; return 0.
 
     Raises:
-        ConfigError, SensorsError: what it was given cannot be used.
+        ConfigError, SensorsError: the settings or the sensors table cannot be used.
         LogError: the log is lost for good.
         ReplacedError: another scaler was started later.
     """

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer of the policy, as it stands in the CSV. `guard`: it came between two slots."""
+    """An answer of the policy, for the CSV. `guard` says that it came between two slots."""
 
     time_s: float
     answer: Answer
@@ -28,12 +28,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a policy.
+    """The outcome of a policy.
 
     Attributes:
         capacity: (steps,) tuples/s that could be processed.
-        late: (steps,) tuples arriving in a step that took longer than the limit.
-        backlog: (steps,) tuples waiting at a step's end.
+        late: (steps,) number of tuples that arrived in the step and took longer than the limit.
+        backlog: (steps,) number of tuples that wait at the end of the step.
     """
 
     cost: float
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def changes_per_day(self) -> float:
-        """Launches and stops in a day."""
+        """Number of launches and stops in a day."""
         return (self.launches + self.stops) / (len(self.rates) * STEP_S / DAY_S)
 
 
@@ -61,11 +61,12 @@ class Simulation:
     """One run over the scored rates.
 
     Args:
-        settings: what the policy was made with.
-        policy: already taught what came before.
+        settings: the settings with which the policy was made.
+        policy: a policy that has learnt the time before.
         rates: tuples/s in steps of `STEP_S`.
         local_rate: tuples/s that cost nothing.
-        speed: true rate of a worker over the benchmarked one; 0.85 = 15 % slower than the policy was told.
+        speed: true rate of a worker as a multiple of the benchmarked rate; 0.85 means 15 % slower than the policy
+            believes.
     """
 
     def __init__(
@@ -96,12 +97,12 @@ class Simulation:
         self._born: dict[str, float] = {}
 
     def run(self, tell: Callable[[float], None] = lambda _done: None) -> Run:
-        """Run to the end; `tell` hears the share that is done, once a simulated day."""
+        """Run to the end; `tell` is called once a simulated day with the share that is done."""
         slot = max(1, round(self._settings.slot_s / STEP_S))
         for step in range(len(self._rates)):
             now_s = step * STEP_S
             first = step - step % slot
-            if step == first:  # asked before a block that ends now is paid for again
+            if step == first:  # the policy is asked before a block that ends now is paid again
                 self._ask(now_s, step, max(0, step - slot), guard=False)
                 self._turn(now_s)
                 if step % round(DAY_S / STEP_S) == 0:
@@ -134,7 +135,7 @@ class Simulation:
         return self._types[worker.type].price_h
 
     def _flow(self, step: int) -> None:
-        """Let a step's tuples come and go."""
+        """Let the tuples of a step arrive and be processed."""
         rate, capacity = float(self._rates[step]), self._local + self._ready_rate
         before = self._waiting
         self._waiting = max(0.0, before + (rate - capacity) * STEP_S)
@@ -186,7 +187,7 @@ class Simulation:
         return Worker(name, kind.name, now_s + kind.boot_s, now_s + self._settings.hour_s if hourly else now_s)
 
     def _turn(self, now_s: float) -> None:
-        """Stop whose time has come, begin new blocks, count who is ready."""
+        """Stop workers whose time has come, begin new blocks, and count the ready workers."""
         kept = []
         hourly = self._settings.billing == "hourly"
         for worker in self._workers:

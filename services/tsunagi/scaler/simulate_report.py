@@ -1,4 +1,4 @@
-"""`tsunagi scaler simulate`: reads the trace, runs the policy, writes JSON, CSV and picture."""
+"""`tsunagi scaler simulate`: reads the trace, runs the policy, writes JSON, CSV and a picture."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from tsunagi.scaler.types_file import read_types
 
 
 class SimulateError(ValueError):
-    """The options do not fit; the message names the option."""
+    """The options do not fit together. The message names the option."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says.
+    """The options of the command line.
 
     Attributes:
-        types: TOML file of worker types; None = the paper's two.
-        score_days: days at the end that are scored; None = by the trace's length.
-        speed: true rate of the workers over that of the types.
+        types: TOML file of worker types; None means the paper's two.
+        score_days: number of days at the end that are scored; None means that the length of the trace decides.
+        speed: true rate of the workers as a multiple of the types' rates.
     """
 
     trace: Path
@@ -59,10 +59,10 @@ class Options:
 
 
 def simulate(options: Options, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Run a simulation, write what was asked for, return the JSON object.
+    """Run a simulation, write the files that were asked for, and return the JSON object.
 
     Raises:
-        TraceError, TypesError, PolicyError, SimulateError: what was given cannot be used.
+        TraceError, TypesError, PolicyError, SimulateError: an input cannot be used.
     """
     settings = _settings(options)
     history, scored = _rates(options)
@@ -145,7 +145,7 @@ def _figures(options: Options, settings: PolicySettings, run: Run, bound: float,
 
 
 def write_csv(path: Path, run: Run, types: Sequence[WorkerType]) -> None:
-    """Write every decision, a row a type."""
+    """Write every decision, one row for each type."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         write = row_writer(file)

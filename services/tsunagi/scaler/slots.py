@@ -1,4 +1,4 @@
-"""Cuts measured rates into time slots, and keeps what has not filled one."""
+"""Cuts measured rates into time slots, and keeps the rest that does not fill one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Floats = NDArray[np.float64]
 
 
 class Slots:
-    """Gives whole slots of steps.
+    """Collects steps into whole slots.
 
     Args:
-        slot_s: length of a slot.
+        slot_s: length of a slot in seconds.
     """
 
     def __init__(self, slot_s: float) -> None:
@@ -22,7 +22,7 @@ class Slots:
         self._rest = np.zeros(0)
 
     def add(self, rates: Floats, step_s: float) -> Iterator[Floats]:
-        """Yield the rates of each slot that is full now."""
+        """Add rates; yield the rates of each slot that they complete."""
         width = max(1, round(self._slot_s / step_s))
         rates = np.concatenate((self._rest, rates)) if len(self._rest) else rates
         whole = len(rates) // width * width

@@ -1,4 +1,4 @@
-"""What is there anyway in the next slots: local capacity, and the paid blocks of workers that run or boot."""
+"""The capacity of the next slots without buying anything: local workers, and the paid blocks of other workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Floats = NDArray[np.float64]
 def standing(
     view: View, types: Sequence[WorkerType], rates: Mapping[str, float], slot_s: float, slots: int
 ) -> tuple[Floats, Floats]:
-    """Return (slots,) tuples/s within what is paid, and (types, slots) workers whose block ends in a slot.
+    """Return (slots,) tuples/s that are paid already, and (types, slots) numbers of workers whose block ends then.
 
-    The part of a slot in which a worker boots does not count, nor what a worker does after its block unless it is
-    renewed.
+    The part of a slot in which a worker boots does not count. Nor does what a worker could do after its block, since
+    that must be renewed first.
     """
     capacity = np.full(slots, view.local_rate)
     ends = np.zeros((len(types), slots))

@@ -1,4 +1,4 @@
-"""Reads a trace of arrival rates and brings it to the simulator's steps and scale."""
+"""Reads a trace of arrival rates, and converts it to the simulator's steps and scale."""
 
 from __future__ import annotations
 
@@ -12,29 +12,34 @@ from numpy.typing import NDArray
 from tsunagi.runtime.csv_text import CsvError, Line, read_table
 
 DAY_S = 86400.0
+"""Seconds in a day."""
 STEP_S = 10.0
+"""Length of a step of the simulation, in seconds."""
 MINUTE_S = 60.0
+"""Seconds in a minute."""
 PEAK_RATE = 2000.0
+"""Tuples/s in the busiest minute of a scaled trace, so that traces of different fleets can be compared."""
 LONG_DAYS = 112.0
-"""A trace at least this long is scored over four weeks, a shorter one over one."""
+"""A trace of at least this many days is scored over its last four weeks, a shorter one over its last week."""
 
 HEADER = ["t_s", "rate_per_s"]
+"""Header of a trace's CSV: time in seconds, rate in tuples/s."""
 
 
 class TraceError(ValueError):
-    """The trace cannot be used; the message names file, line, what was found and what was expected."""
+    """The trace cannot be used. The message names file and line, what was found and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Arrival rates at even steps: `rates[i]` holds over [i, i + 1) * `step_s`, tuples/s."""
+    """Arrival rates at even steps: `rates[i]` holds over [i, i + 1) * `step_s`, in tuples/s."""
 
     rates: NDArray[np.float64]
     step_s: float
 
     @property
     def days(self) -> float:
-        """How long it is."""
+        """Length of the trace in days."""
         return len(self.rates) * self.step_s / DAY_S
 
 
@@ -42,7 +47,7 @@ def read_trace(path: Path) -> Trace:
     """Read a CSV file with the columns t_s,rate_per_s: even steps, no gap, no rate below 0.
 
     Raises:
-        TraceError: it is not that.
+        TraceError: the file is not such a CSV.
     """
     times: list[float] = []
     rates: list[float] = []
@@ -93,7 +98,7 @@ def _numbers(row: list[str], place: str) -> tuple[float, float]:
 
 
 def resample(trace: Trace, step_s: float) -> Trace:
-    """Return the mean rates over other steps; a value holds over its own. A rest shorter than a step is left out."""
+    """Return the mean rates over steps of another length; a rest at the end that is shorter than a step is left out."""
     if trace.step_s == step_s:
         return trace
     arrived = np.concatenate(([0.0], np.cumsum(trace.rates) * trace.step_s))
@@ -103,10 +108,10 @@ def resample(trace: Trace, step_s: float) -> Trace:
 
 
 def scale(trace: Trace, peak: float = PEAK_RATE) -> Trace:
-    """Return the trace with its greatest mean over a minute at `peak` tuples/s.
+    """Return the trace, scaled so that the greatest mean over a minute is `peak` tuples/s.
 
     Raises:
-        TraceError: it is empty or 0 throughout.
+        TraceError: the trace is empty, or 0 throughout.
     """
     minutes = resample(trace, MINUTE_S).rates if trace.step_s < MINUTE_S else trace.rates
     highest = float(minutes.max(initial=0.0))
@@ -116,15 +121,15 @@ def scale(trace: Trace, peak: float = PEAK_RATE) -> Trace:
 
 
 def default_score_days(trace: Trace) -> float:
-    """Return how many days at the end are scored: 28 of a trace of sixteen weeks or more, else 7."""
+    """Return how many days at the end are scored: 28 if the trace has sixteen weeks or more, else 7."""
     return 28.0 if trace.days >= LONG_DAYS else 7.0
 
 
 def split(trace: Trace, score_days: float) -> tuple[Trace, Trace]:
-    """Return what is known beforehand, and the last days, which are scored.
+    """Return the part of the trace that is known beforehand, and the last days, which are scored.
 
     Raises:
-        TraceError: the trace is not longer than that.
+        TraceError: the trace is not longer than the scored days.
     """
     scored = round(score_days * DAY_S / trace.step_s)
     if not 0 < scored < len(trace.rates):

@@ -1,4 +1,4 @@
-"""Reads worker types and prices from a TOML file, or from the settings' table of the same form.
+"""Reads worker types and prices from a TOML file, or from a table of the same form in the settings.
 
 [small]
 rate = 40.0       # tuples/s
@@ -17,17 +17,18 @@ from typing import Any
 from tsunagi.scaler.policy import WorkerType
 
 _KEYS = ("rate", "price_h", "boot_s", "region", "limit", "price_gb")
+"""The fields that a worker type may have."""
 
 
 class TypesError(ValueError):
-    """The types cannot be used; the message names file, type, field, what was found and what was expected."""
+    """The types cannot be used. The message names file, type and field, what was found and what was expected."""
 
 
 def read_types(path: Path, boot_s: float) -> tuple[WorkerType, ...]:
-    """Read the types of a file; `boot_s` is that of types without their own.
+    """Read the types of a file; a type without a boot time of its own has `boot_s`.
 
     Raises:
-        TypesError: it cannot be read, or a price or size is missing, negative or no number.
+        TypesError: the file cannot be read, or a price or size is missing, negative or no number.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -37,10 +38,10 @@ def read_types(path: Path, boot_s: float) -> tuple[WorkerType, ...]:
 
 
 def make_types(table: Mapping[str, Any], boot_s: float, place: str) -> tuple[WorkerType, ...]:
-    """Make the types of a table: name -> fields.
+    """Make the types of a table that has the fields of each type under its name.
 
     Raises:
-        TypesError: as `read_types`.
+        TypesError: as in `read_types`.
     """
     if not table:
         raise TypesError(f"{place}: found no type, expected a table for each, as [small] with rate and price_h")

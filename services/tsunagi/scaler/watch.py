@@ -1,11 +1,11 @@
-"""The slots as seen from outside: what a dead owner can no longer say of itself.
+"""Observes the slots from outside: it knows what a dead owner can no longer report.
 
-Everything is taken from what the scaler reads anyway, heartbeats and acknowledgements, a few bytes each: no request of
-its own, so that a broker that answers slowly does not hold the scaler up.
+Everything comes from heartbeats and acknowledgements, which the scaler reads anyway and which are a few bytes each. It
+sends no requests of its own, so a slow broker does not hold up the scaler.
 
-- silence: a primary's Level-0-Ack names the last output that `recovered` has taken;
-- Spark's lag: its own Level-0-Ack names the last output that it has taken in;
-- the resume point's age: a Level-1-Ack says when the log appended what stands before it.
+- silence: a primary's Level-0-Ack names the last output that `recovered` has;
+- Spark's lag: Spark's Level-0-Ack names the last output that it has read;
+- the resume point's age: a Level-1-Ack says when the log appended the record before that point.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack
 from tsunagi.runtime.names import NO_NAME, Name
 
 SPARK = "spark"
+"""Node name in the acknowledgements of Spark."""
 MARK_S = 0.5
-"""Least time between two marks of what was written when."""
+"""Shortest time between two marks, in seconds. A mark says which output was the last one at what time."""
 MAX_MARKS = 2048
-"""Beyond it every second mark goes: an older lag is known less exactly."""
+"""Most marks that are kept. Beyond it every second one is dropped: a long lag is then known less exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One slot at a moment.
+    """The state of one slot at one moment.
 
     Attributes:
-        protected: a living node owns it, and another one could take it over now.
-        silence_s: since its last output; None = it never wrote one.
-        spark_lag_s: since the oldest output that Spark has not taken in, 0 = none.
-        resume_age_s: age of the newest record before its resume point, or, while it has none, of the first word of an
-            owner; None = no owner was heard of.
+        protected: whether a living node owns it and another one could take it over now.
+        silence_s: seconds since its last output; None if it never wrote one.
+        spark_lag_s: seconds since the oldest output that Spark has not read; 0 if there is none.
+        resume_age_s: seconds since the newest record before its resume point was appended, or, while there is no such
+            point, since an owner was first heard; None if no owner was heard.
     """
 
     protected: bool
@@ -44,7 +45,7 @@ class View:
 
 
 class Watch:
-    """One slot. Times are monotonic seconds of the caller's clock."""
+    """The observations of one slot. Times are monotonic seconds of the caller's clock."""
 
     def __init__(self, slot: int) -> None:
         self._slot = slot
@@ -61,12 +62,13 @@ class Watch:
         self._resume_us = 0
 
     def on_ack(self, ack: Ack, appended_us: int, at: float, *, old: bool = False) -> None:
-        """Take in an acknowledgement of this slot, in log order.
+        """Take note of an acknowledgement of this slot, in log order.
 
         Args:
-            appended_us: when the log appended it.
+            appended_us: time when the log appended it, in microseconds.
             at: the same moment by the caller's clock.
-            old: it stood in the log before we came, where compaction has left only the last of each node.
+            old: whether it was in the log before this process began; compaction has left only the last one of each node
+                there.
         """
         if ack.WhichOneof("body") == "level1":
             self._on_level1(ack.level1, appended_us)
@@ -77,18 +79,18 @@ class Watch:
             self._on_level0(ack.level0, at, old=old)
 
     def _on_level0(self, ack: Level0Ack, at: float, *, old: bool) -> None:
-        if ack.generation != self._generation:  # the slot's log was made anew: names start again
+        if ack.generation != self._generation:  # the slot's log was made anew, so names start again
             self._marks.clear()
             self._last = NO_NAME
         elif ack.epoch < self._epoch:
-            return  # a deposed owner's
+            return  # it is from a deposed owner
         self._generation, self._epoch = ack.generation, ack.epoch
         name = Name(ack.last_offset, ack.last_index)
         if name <= self._last:
             return
         self._last, self._last_at = name, at
         if self._behind(name) and (not self._marks or at - self._marks[-1][0] >= self._mark_s):
-            # What Spark had not taken in before we came has waited since about Spark's last word.
+            # What Spark had not read before this start has waited since about Spark's last acknowledgement.
             since = self._spark_at if old and self._spark is not None and not self._marks else at
             self._marks.append((since, name))
             if len(self._marks) > MAX_MARKS:
@@ -111,14 +113,14 @@ class Watch:
         self._resume, self._resume_us = ack, ack.appended_us or appended_us
 
     def _behind(self, name: Name) -> bool:
-        """Return whether Spark has not taken in an output of this name."""
+        """Return whether Spark has not yet read an output of this name."""
         return self._spark is None or self._spark_generation != self._generation or name > self._spark
 
     def view(self, alive: Mapping[str, Heartbeat], now: float, now_us: int) -> View:
-        """Return how the slot stands.
+        """Return the state of the slot.
 
         Args:
-            alive: the workers that live, by name.
+            alive: the living workers, by name.
         """
         waiting = self._last > NO_NAME and self._behind(self._last)
         since = self._marks[0][0] if self._marks else self._last_at

@@ -1,7 +1,7 @@
-"""Whose log it is: a system has an id, in its log and in its state directory, and a stranger does not join.
+"""Which system a log belongs to: a system has an id in its log and in its state directory, and a stranger is refused.
 
-The first `System` record of `plan` says it. Workers that are started by hand or in containers, without a state
-directory that keeps an id, join whatever is there.
+The first `System` record of `plan` names the id. Workers that are started by hand or in containers, whose state
+directory keeps no id, join the system whose log they find.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from tsunagi.system.plan import write_plan
 from tsunagi.system.topics import read_partition, tool_log
 
 _ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What an id looks like: a UUID in lower case."""
 _SHOWN = 200
+"""Characters that a message shows of what the log says about its maker, since anybody may have written it."""
 
 
 def kept_id(state: Path) -> str:
-    """Return the id that a state directory keeps, "" = none.
+    """Return the id that a state directory keeps; "" if it keeps none.
 
     Raises:
-        ConfigError: the file cannot be read, or is no id.
+        ConfigError: the file cannot be read, or does not hold an id.
     """
     file = _file(state)
     try:
@@ -44,10 +46,10 @@ def kept_id(state: Path) -> str:
 
 
 def keep(state: Path, identity: str) -> None:
-    """Write the id of the system into its state directory, at once or not at all.
+    """Write the id of the system into its state directory, completely or not at all.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
     file = _file(state)
     try:
@@ -60,7 +62,7 @@ def keep(state: Path, identity: str) -> None:
 
 
 def owner(log: Log) -> System | None:
-    """Return what the log says of the system that it is of; None = nothing yet.
+    """Return what the log says about the system that it belongs to; None if it says nothing yet.
 
     Raises:
         LogError: the log does not answer.
@@ -71,7 +73,7 @@ def owner(log: Log) -> System | None:
 
 
 def first_of(records: list[Record]) -> System | None:
-    """Return the first word on whose log it is; what cannot be read, or is forged, is none."""
+    """Return the first readable record that says which system the log belongs to, leaving out forged ones; or None."""
     for record in records:
         try:
             plan = decode(Plan, record.value)
@@ -84,13 +86,13 @@ def first_of(records: list[Record]) -> System | None:
 
 
 def admit(settings: Settings, *, join: bool = False) -> None:
-    """Check that the log is this system's, or nobody's yet.
+    """Check that the log belongs to this system, or to none yet.
 
     Args:
-        join: whoever it is of, this state directory is of that system from now on.
+        join: whether this state directory becomes part of the log's system, whichever that is.
 
     Raises:
-        ConfigError: it is another's.
+        ConfigError: the log belongs to another system.
         LogError: the log does not answer.
     """
     found = owner(tool_log(settings, "up"))
@@ -104,10 +106,10 @@ def admit(settings: Settings, *, join: bool = False) -> None:
 
 
 def belong(settings: Settings, log: Log) -> None:
-    """Check that a service whose state directory is of a system runs on that system's log; others join what is there.
+    """Check that a service whose state directory keeps an id runs on the log of that system; without an id it joins.
 
     Raises:
-        ConfigError: the log is of another system.
+        ConfigError: the log belongs to another system.
         LogError: the log does not answer.
     """
     member = Membership(settings)
@@ -117,10 +119,10 @@ def belong(settings: Settings, log: Log) -> None:
 
 
 class Membership:
-    """The same check, for a service that reads `plan` anyway and begins while the log may not answer.
+    """The check of `belong`, for a service that reads `plan` anyway and may start before the log answers.
 
     Attributes:
-        kept: the id that the state directory keeps; "" = it joins whatever is there.
+        kept: the id that the state directory keeps; "" if it keeps none, and then any system will do.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -129,10 +131,10 @@ class Membership:
         self._heard = False
 
     def hear(self, system: System) -> None:
-        """Take in whose log it is said to be, in log order; the first word counts.
+        """Take note of a record that says which system the log belongs to, in log order; only the first one counts.
 
         Raises:
-            ConfigError: the log is of another system.
+            ConfigError: the log belongs to another system.
         """
         if self._heard or not _ID.fullmatch(system.id):
             return
@@ -142,11 +144,11 @@ class Membership:
 
 
 def claim(settings: Settings) -> None:
-    """Write whose log it is, if nothing says so yet. Of several who do so at once the first in the log is right.
+    """Write that the log belongs to this system, if it says nothing yet. Of several writers the first in the log wins.
 
     Raises:
         ConfigError: somebody else was first.
-        LogError: the log does not take it.
+        LogError: the log does not take the record.
     """
     if owner(tool_log(settings, "up")) is None:
         identity = kept_id(settings.state) or str(uuid.uuid4())
@@ -156,18 +158,18 @@ def claim(settings: Settings) -> None:
 
 
 def introduce(settings: Settings) -> None:
-    """Write whose log it is, if nothing says so yet, for who makes topics alone (`tsunagi topics`, as containers do).
+    """Write which system the log belongs to, if it says nothing yet, for a command that only makes topics.
 
-    Not where brokers ask for a user: who may make topics there need not be one whose word counts in `plan`.
+    It writes nothing where brokers authenticate: who may make topics there need not be allowed to write to `plan`.
 
     Raises:
-        LogError: the log does not take it.
+        LogError: the log does not take the record.
     """
     given = settings.kafka
     if given.security != "plaintext" or given.topics == "check" or owner(tool_log(settings, "topics")) is not None:
         return
     identity = kept_id(settings.state) or str(uuid.uuid4())
-    with contextlib.suppress(ConfigError):  # a container's file system may be read-only, and nobody calls `up` there
+    with contextlib.suppress(ConfigError):  # a container's file system may be read-only, and nobody runs `up` there
         keep(settings.state, identity)
     _write(settings, identity)
 

@@ -1,4 +1,4 @@
-"""Writing to `plan` by hand: what commands ask of a running system."""
+"""Writes to `plan` by hand: what commands ask of a running system."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from tsunagi.runtime.settings import Settings
 from tsunagi.system.topics import read_partition, tool_log
 
 _SEND_S = 10.0
+"""Longest wait until the broker has acknowledged the records, in seconds."""
 _TRIES = 5
+"""Attempts to write a record while others write the same key at the same moment."""
 
 
 def write_plan(settings: Settings, records: Mapping[str, Plan]) -> None:
-    """Append records, by key, so that they are in force: each with a serial above the last one's.
+    """Append records to `plan`, each under its key and with a serial above the last one's, so that they are in force.
 
     Raises:
-        LogError: the broker does not take one, or others keep writing at the same moment.
+        LogError: the broker does not take a record, or others keep writing the same key at the same moment.
     """
     append_plan(tool_log(settings, "plan"), records)
 
 
 def append_plan(source: Log, records: Mapping[str, Plan]) -> None:
-    """Do the same, on a log that is there."""
+    """Do the same as `write_plan`, with a log that the caller has opened."""
     left = dict(records)
     words = _words(source)
     for _ in range(_TRIES):
@@ -36,7 +38,8 @@ def append_plan(source: Log, records: Mapping[str, Plan]) -> None:
             plan.serial = words.in_force(key)[0] + 1
         places = _append(source, left)
         words = _words(source)
-        # Whoever wrote the same serial a moment before us was first; a greater one is a later word, and may stand.
+        # Of two records with one serial the first is in force; one with a greater serial is a later wish, and may
+        # stand.
         found = {key: words.in_force(key) for key in left}
         left = {
             key: plan
@@ -58,7 +61,7 @@ def _words(source: Log) -> Words:
 
 
 def _append(source: Log, records: Mapping[str, Plan]) -> dict[str, int]:
-    """Append records; return where each stands."""
+    """Append records; return the offset of each."""
     producer = source.producer()
     failed: list[LogError] = []
     places: dict[str, int] = {}
@@ -73,7 +76,7 @@ def _append(source: Log, records: Mapping[str, Plan]) -> dict[str, int]:
             producer.send(PLAN, 0, key.encode(), plan.SerializeToString(), partial(delivered, key))
         left = producer.flush(_SEND_S)
     except LogError:
-        if failed:  # what the broker said of the record tells more than that the producer has ended
+        if failed:  # the broker's answer tells more than that the producer has ended
             raise failed[0] from None
         raise
     finally:

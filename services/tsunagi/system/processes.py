@@ -1,9 +1,9 @@
-"""Services as detached processes, each with a pid file, a log file and a session of its own.
+"""Services as detached processes; each has a pid file, a log file and a session of its own.
 
-A pid file holds when the process began, in the kernel's own count (tsunagi.runtime.birth), so that a pid which
-meanwhile belongs to somebody else is never signalled, and one that lives is known whatever the clock says. A service is
-the leader of a session; what it starts (Spark: a JVM and Python workers) stays in that session even where it changes
-its process group, so the session is what is killed.
+A pid file also keeps when the process began, in the kernel's own count (tsunagi.runtime.birth). So a pid that meanwhile
+belongs to another process is never signalled, and a living process is recognised whatever the clock says. A service
+leads a session. What it starts (Spark: a JVM and Python workers) stays in that session even where it changes its
+process group, so the session is what is killed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings
 from tsunagi.runtime.threads import one_thread
 
 TERMINATE_S = 15.0
+"""A service has this many seconds to stop after SIGTERM; then it is killed."""
 GONE_S = 5.0
-"""So long a process that was killed may take to end, in seconds; it is one that waits for a disk that takes longer."""
+"""Longest wait for the end of a process that was killed, in seconds. Only one that waits for a disk takes longer."""
 
 _POLL_S = 0.02
+"""Time between two looks whether processes have ended, in seconds."""
 
 
 class ProcessError(RuntimeError):
-    """A process cannot be started or stopped as asked; the message says which and why."""
+    """A process cannot be started or stopped as asked. The message says which one and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,9 @@ class Process:
     """One service of this machine.
 
     Attributes:
-        node: the name it goes by in the log and in its files.
+        node: name of the service in the log and in its files.
         role: worker | edge | spark | scaler | broker.
-        born: boot id and start ticks (`tsunagi.runtime.birth.born`); without ticks if it ended at once.
+        born: boot id and start ticks (`tsunagi.runtime.birth.born`); without ticks if the process ended at once.
     """
 
     node: str
@@ -59,17 +61,17 @@ class Process:
 
 
 def pid_file(state: Path, node: str) -> Path:
-    """Return where the pid of `node` is kept."""
+    """Return the path of the pid file of `node`."""
     return state / "pids" / f"{node}.json"
 
 
 def log_file(state: Path, node: str) -> Path:
-    """Return where the output of `node` goes."""
+    """Return the path of the log file of `node`."""
     return state / "logs" / f"{node}.log"
 
 
 def logged(state: Path, event: str) -> Iterator[dict[str, Any]]:
-    """Yield what any service has logged under this event, by file."""
+    """Yield what services have logged under this event, file by file."""
     for file in sorted((state / "logs").glob("*.log")):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError):
@@ -89,8 +91,8 @@ def start(
     """Start ``tsunagi ARGUMENTS`` detached from this terminal; its output is appended to the node's log.
 
     Args:
-        config: the configuration file it is to read; None = as this process would.
-        environment: variables on top of this process's own.
+        config: the configuration file that the service reads; None means the one that this process reads.
+        environment: variables beside those of this process, or instead of them.
 
     Raises:
         ProcessError: the node runs already.
@@ -107,9 +109,9 @@ def start(
 
 
 def group_of(state: os.PathLike[str], node: str) -> int:
-    """Return a group that a node's process is in where root starts it, and hardly anybody else.
+    """Return the id of a group for a node's process, where root starts it; hardly any other process is in it.
 
-    It grants nothing, but tells the process's packets from others' (tsunagi.chaos.cut).
+    The group gives no rights. It tells the process's packets from those of others (tsunagi.chaos.cut).
     """
     place = f"{Path(state).resolve()}/{node}".encode()
     return 1_000_000_000 + zlib.crc32(place) % 1_000_000_000
@@ -138,14 +140,14 @@ def spawn(state: Path, node: str, role: str, command: Sequence[str], environment
             extra_groups=[*os.getgroups(), group_of(state, node)] if os.geteuid() == 0 else None,
         )
     process = Process(node, role, child.pid, born(child.pid) or f"{boot_id()}/", tuple(command))
-    # Somebody must reap a child that dies while we live, or it stays a zombie with a pid.
+    # Some thread must wait for a child that dies while this process lives, or it stays a zombie with a pid.
     threading.Thread(target=child.wait, name=f"reap-{node}", daemon=True).start()
     record(state, process)
     return process
 
 
 def record(state: Path, process: Process) -> None:
-    """Write a pid file, at once or not at all."""
+    """Write a pid file, completely or not at all."""
     file = pid_file(state, process.node)
     file.parent.mkdir(parents=True, exist_ok=True)
     scratch = file.with_suffix(f".{os.getpid()}.tmp")
@@ -154,24 +156,24 @@ def record(state: Path, process: Process) -> None:
 
 
 def enrol(state: Path, node: str, role: str) -> None:
-    """Write the pid file of this very process if it was detached by `spawn` and has none.
+    """Write the pid file of this process if `spawn` detached it and there is none.
 
-    Whoever started it may have died before he could; without a pid file nobody would find it.
+    The process that started it may have died before it wrote the file; without one nobody would find this process.
     """
     detached = (state / "pids").is_dir() and os.getsid(0) == os.getpid()
     if detached and find(state, node) is None:
         own = psutil.Process()
-        with contextlib.suppress(OSError):  # a state directory that it may not write to is not where it is looked for
+        with contextlib.suppress(OSError):  # nobody looks for it in a state directory that it cannot write to
             record(state, Process(node, role, own.pid, born(own.pid), tuple(own.cmdline())))
 
 
 def forget(state: Path, node: str) -> None:
-    """Remove a pid file, if there is one."""
+    """Remove the pid file of a node, if there is one."""
     pid_file(state, node).unlink(missing_ok=True)
 
 
 def find(state: Path, node: str) -> Process | None:
-    """Return what the node's pid file says, alive or not; None = no such file, or not a readable one."""
+    """Return what the node's pid file says, whether the process lives or not; None if no file can be read."""
     try:
         fields = json.loads(pid_file(state, node).read_text(encoding="utf-8"))
         return Process(
@@ -186,24 +188,24 @@ def find(state: Path, node: str) -> Process | None:
 
 
 def list_processes(state: Path) -> list[Process]:
-    """Return the processes of all pid files, alive or not, by name."""
+    """Return the processes of all pid files by name, whether they live or not."""
     files = sorted((state / "pids").glob("*.json"))
     found = (find(state, file.stem) for file in files)
     return [process for process in found if process is not None]
 
 
 def unreadable(state: Path) -> list[Path]:
-    """Return the pid files that tell nobody whose they are: damaged, or of another version."""
+    """Return the pid files that cannot be read: they are damaged, or of another version."""
     return [file for file in sorted((state / "pids").glob("*.json")) if find(state, file.stem) is None]
 
 
 def alive(process: Process) -> bool:
-    """Say whether that very process still runs (a zombie does not)."""
+    """Return whether this very process still runs; a zombie does not."""
     return _same(process) is not None
 
 
 def send_signal(process: Process, number: int, *, session: bool = False) -> bool:
-    """Send a signal to the process, or to all of its session; return whether there was one to receive it."""
+    """Send a signal to the process, or to all of its session; return whether any process received it."""
     if not session:
         same = _same(process)
         if same is None:
@@ -221,16 +223,16 @@ def _sent(process: psutil.Process, number: int) -> bool:
 
 
 def kill(process: Process, number: int = signal.SIGKILL, *, session: bool = True) -> bool:
-    """Kill at once: the process first, then what else lives in its session."""
+    """Kill the process at once, then whatever else lives in its session; return whether anything was killed."""
     hit = send_signal(process, number)
     return (session and send_signal(process, number, session=True)) or hit
 
 
 def members(process: Process) -> list[psutil.Process]:
-    """Return the living processes of the session that the process leads or led, the leader first."""
+    """Return the living processes of the session that the process leads or has led, the leader first."""
     leader = _same(process)
     if leader is None and (born(process.pid) or not process.born.startswith(f"{boot_id()}/")):
-        return []  # the pid is somebody else's by now, or of before the machine's last start; and so may the session be
+        return []  # the pid, and so perhaps the session, belongs to another process or is of before the last boot
     found = [] if leader is None else [leader]
     for pid in psutil.pids():
         if pid == process.pid:
@@ -244,10 +246,10 @@ def members(process: Process) -> list[psutil.Process]:
 
 
 def terminate(processes: Sequence[Process], timeout_s: float = TERMINATE_S) -> list[Process]:
-    """Ask the processes to stop, wait, then kill what is left of them and of their sessions, and see it end.
+    """Ask the processes to stop and wait; then kill what is left of them and of their sessions, and wait for its end.
 
     Returns:
-        Those that had to be killed. What lives even so (`members`) belongs to somebody else, or waits for a disk.
+        The processes that had to be killed. What `members` still finds belongs to another user, or waits for a disk.
     """
     for process in processes:
         send_signal(process, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A system's log as its tools see it, and topics read whole."""
+"""Opens a system's log for tools, and reads whole topics."""
 
 from __future__ import annotations
 
@@ -10,42 +10,47 @@ from tsunagi.runtime.log import Log, LogError, Position, Reader, Record
 from tsunagi.runtime.settings import Settings
 
 _READ_RECORDS = 2000
+"""Most records that are read at once."""
 _READ_S = 2.0
+"""Longest wait of one read for records, in seconds."""
 _IDLE_READS = 5
+"""After this many reads in a row without a record, a partition counts as unreadable: it holds less than it says."""
 _CONNECT_S = 15.0
-"""The first answer to a new client needs a connection, which takes seconds on a busy machine."""
+"""Longest wait for the first answer, in seconds. A new client must connect first, which takes seconds on a busy
+machine."""
 _PAUSE_S = 0.05
+"""Pause between two questions for the range of a partition that does not answer, in seconds."""
 
 
 def tool_log(settings: Settings, client_id: str) -> Log:
-    """Return the log for a command of the user's: the client library says nothing of its own on the terminal.
+    """Return the log for a command of the user's; the client library prints nothing on the terminal.
 
     Raises:
-        ConfigError: see `tsunagi.runtime.auth.authenticated`.
+        ConfigError: the settings `[security]` cannot be used (see `tsunagi.runtime.auth.authenticated`).
     """
     return authenticated(quiet_log(settings, client_id), settings)
 
 
 def quiet_log(settings: Settings, client_id: str) -> KafkaLog:
-    """Return the same with what only Kafka can do (topics, users), and without `[security]`."""
+    """Return the same log without `[security]`, with what only Kafka can do: topics and users."""
     options = {"log_level": 0, **settings.kafka.options}
     return KafkaLog(settings.kafka.model_copy(update={"options": options}), client_id=client_id)
 
 
 def read_topic(source: Log, topic: str) -> dict[int, list[Record]]:
-    """Read all that a topic holds now, by partition.
+    """Return all records that a topic holds now, by partition.
 
     Raises:
-        LogError: see `read_partition`.
+        LogError: the log does not answer, or gives fewer records than it says it has.
     """
     return {partition: read_partition(source, topic, partition) for partition in range(source.partitions(topic))}
 
 
 def wait_for_range(reader: Reader, topic: str, partition: int, deadline: float) -> tuple[int, int]:
-    """Return a partition's first offset and its end; ask again until `deadline`, monotonic seconds.
+    """Return a partition's first offset and its end; ask again until `deadline`, in monotonic seconds.
 
     Raises:
-        LogError: the partition did not answer by then.
+        LogError: the partition did not answer until then.
     """
     while True:
         try:
@@ -57,10 +62,10 @@ def wait_for_range(reader: Reader, topic: str, partition: int, deadline: float) 
 
 
 def read_partition(source: Log, topic: str, partition: int) -> list[Record]:
-    """Read all that a partition holds now.
+    """Return all records that a partition holds now.
 
     Raises:
-        LogError: the log does not answer, or gives less than it says it has.
+        LogError: the log does not answer, or gives fewer records than it says it has.
     """
     reader = source.reader()
     records: list[Record] = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.unit.edge.test_service import INTERVAL_S, ROWS, World
+from tests.unit.edge.worlds import INTERVAL_S, ROWS, FileWorld, made
 from tsunagi.edge.passing import Passing
 from tsunagi.edge.source import Row
 from tsunagi.edge.window import NOT_A_NUMBER, OUT_OF_RANGE
@@ -49,7 +49,7 @@ def test_what_cannot_be_is_set_aside_and_the_rest_goes_on() -> None:
     assert [item.reason for item in rejected] == [NOT_A_NUMBER]
 
 
-class Stream(World):
+class Stream(FileWorld):
     """An edge's world without steps."""
 
     @property
@@ -61,17 +61,8 @@ class Stream(World):
 
 
 @pytest.fixture
-def make(tmp_path: Path):
-    worlds = []
-
-    def make(**source: Any) -> Stream:
-        worlds.append(Stream(tmp_path, **source))
-        return worlds[-1]
-
-    yield make
-    for world in worlds:
-        for edge in world.edges:
-            edge.close()
+def make(tmp_path: Path) -> Iterator[Callable[..., Stream]]:
+    yield from made(Stream, tmp_path)
 
 
 def rows_sent(world: Stream) -> dict[tuple[int, int], float]:

@@ -1,4 +1,4 @@
-"""Puts quantiles to any forecaster of means."""
+"""Adds quantiles to any forecaster of means."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tsunagi.scaler.forecast.conformal import Conformal
 
 
 class Calibrated:
-    """A forecaster of means with conformal quantiles of a target: the mean, or a slot's peak or effective rate.
+    """A forecaster of means with conformal quantiles of a target: the mean, peak or effective rate of a slot.
 
     Args:
         point: forecasts the means.
-        horizon: slots ahead of which the quantiles are kept; further ones are as the last.
+        horizon: number of slots ahead for which quantiles are kept; later slots have those of the last one.
     """
 
     def __init__(self, point: PointForecaster, horizon: int = HORIZON) -> None:

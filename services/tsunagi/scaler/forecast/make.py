@@ -1,4 +1,4 @@
-"""Makes the forecaster that `[scaler] forecast` names. Another is any class with the interface, named module:Class."""
+"""Makes the forecaster that `[scaler] forecast` names. A user's forecaster is any such class, named module:Class."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tsunagi.scaler.forecast.seasonal import Profile
 from tsunagi.scaler.forecast.simple import Ewma, Last
 
 DAY_S = 86400.0
+"""Seconds in a day."""
 FORECASTERS: dict[str, Callable[[float], PointForecaster]] = {
     "mixture": Mixture,
     "sdar": lambda _slot_s: Sdar(),
@@ -22,17 +23,18 @@ FORECASTERS: dict[str, Callable[[float], PointForecaster]] = {
     "ewma": lambda _slot_s: Ewma(),
     "last": lambda _slot_s: Last(),
 }
+"""The forecasters that come with Tsunagi, by name; each function takes the length of a slot in seconds."""
 
 
 class ForecasterError(ValueError):
-    """The name names no forecaster."""
+    """There is no forecaster of this name."""
 
 
 def make_point(name: str, slot_s: float) -> PointForecaster:
-    """Make a forecaster of means.
+    """Return a forecaster of means.
 
     Raises:
-        ForecasterError: there is none of that name.
+        ForecasterError: there is none of this name.
     """
     if name in FORECASTERS:
         return FORECASTERS[name](slot_s)
@@ -47,7 +49,7 @@ def make_point(name: str, slot_s: float) -> PointForecaster:
 
 
 def forecast(history: Floats, horizon: int, name: str = "mixture", slot_s: float = 300.0) -> Forecast:
-    """Return mean and quantiles of the next `horizon` slots after a history, one value a slot, oldest first."""
+    """Return mean and quantiles of the next `horizon` slots after a history: one value a slot, oldest first."""
     forecaster = Calibrated(make_point(name, slot_s), horizon)
     for value in np.asarray(history, dtype=np.float64):
         forecaster.update(float(value))

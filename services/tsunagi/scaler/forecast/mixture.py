@@ -1,4 +1,4 @@
-"""The default forecaster: cheap experts side by side, weighted by how well each has done so many slots ahead."""
+"""The default forecaster: simple experts side by side, each weighted by how good it has been that far ahead."""
 
 from __future__ import annotations
 
@@ -10,24 +10,33 @@ from tsunagi.scaler.forecast.sdar import Sdar
 from tsunagi.scaler.forecast.seasonal import Profile
 
 _ORDERS = (1, 2, 6, 12)
+"""Orders of the SDAR experts: the number of past slots that the next one depends on."""
 _DISCOUNTS = (0.002, 0.02)
+"""Discounts of the SDAR experts: they forget in about 500 and 50 slots."""
 _REFRESH = 12
-"""Slots after which SDAR's coefficients are computed again; its moments are kept up in every one."""
+"""Number of slots after which SDAR's coefficients are computed again, which is the costly part; its moments are updated
+with every slot."""
 _GAINS = np.array([0.4, 0.1, 0.02])
+"""Weights of the newest value in the three moving averages: fast, slow and very slow."""
 _KEPT = np.array([1.0, 0.3, 0.05])
+"""Weights of the newest distance in the three averages of the distance to a profile; 1.0 is the last distance
+itself."""
 _PRIOR = np.array([0.0, 0.4, 0.2, 0.1, 0.0, 0.3, -0.3, 0.0, 0.0, 0.0])
+"""Weights of the regression's features before there is data: 0.7 in all for the last value and the moving averages, 0.3
+for the change that the day's profile expects, nothing for the week's."""
 
 
 class Mixture:
-    """Experts: last, EWMAs, SDARs, profiles of day and week moved to the present level, and a regression on all.
+    """Experts: last value, moving averages, SDARs, profiles of day and week moved to the present level, a regression.
 
-    Each is weighted for each number of slots ahead by a power of its discounted absolute error, relative to the best's.
+    For each number of slots ahead an expert's weight is a power of its discounted absolute error, relative to that of
+    the best expert.
 
     Args:
-        slot_s: length of a slot, for the profiles.
-        horizon: slots ahead of which the experts' errors are kept.
-        discount: weight that past errors lose in a slot.
-        sharpness: the power.
+        slot_s: length of a slot in seconds, for the profiles.
+        horizon: number of slots ahead for which the experts' errors are kept.
+        discount: share of its weight that a past error loses with each slot.
+        sharpness: the power; the greater it is, the more the best expert decides.
     """
 
     def __init__(self, slot_s: float, horizon: int = HORIZON, discount: float = 0.002, sharpness: float = 8.0) -> None:
@@ -40,12 +49,13 @@ class Mixture:
         self._sdar = tuple(Sdar(max(_ORDERS), discount) for discount in _DISCOUNTS)
         self._gains = [np.zeros((len(_ORDERS), horizon, max(_ORDERS)))] * len(_DISCOUNTS)
         self._ewma = np.zeros(len(_GAINS))
-        self._gap = np.zeros((2, 3))  # smoothed distance from the profiles: at once, fast, slow
+        # smoothed distances from the profiles of day and week, one for each gain in `_KEPT`
+        self._gap = np.zeros((2, 3))
         self._regression = Regression(horizon, _PRIOR)
         self._seen = 0
         self._experts = 1 + len(_GAINS) + len(_DISCOUNTS) * len(_ORDERS) + 2 * (1 + len(_KEPT)) + 1
         self._errors = np.full((self._experts, horizon), 1e-9)
-        # What was said of the slot that comes next: row 0 one slot before, row 1 two slots before, ...
+        # What the experts said about the next slot: row 0 one slot before it, row 1 two slots before, ...
         self._said = np.zeros((horizon, self._experts, horizon))
         self._features = np.zeros((horizon, horizon, len(_PRIOR)))
         self._leads = np.arange(horizon)
@@ -75,7 +85,7 @@ class Mixture:
         return np.asarray(means[:horizon])
 
     def weights(self) -> Floats:
-        """Return the experts' weights, (experts, horizon), each column adding up to 1."""
+        """Return the weights of the experts, (experts, horizon); each column adds up to 1."""
         weights = ((self._errors.min(axis=0) + 1e-12) / (self._errors + 1e-12)) ** self._sharpness
         return np.asarray(weights / weights.sum(axis=0))
 
@@ -83,7 +93,8 @@ class Mixture:
         gains = np.maximum(_GAINS, 1.0 / (1 + self._seen))
         self._ewma += gains * (value - self._ewma)
         for row, profile in enumerate((self._day, self._week)):
-            gap = value - float(profile.window(0, 1)[0])  # what it said of this slot before it knew
+            # what the profile said about this slot before it knew the value
+            gap = value - float(profile.window(0, 1)[0])
             self._gap[row] += _KEPT * (gap - self._gap[row])
         self._day.update(value)
         self._week.update(value)
@@ -92,7 +103,7 @@ class Mixture:
         self._value = value
 
     def _ask(self) -> tuple[Floats, Floats]:
-        """Return what the experts say, (experts, horizon), and the regression's features, (horizon, features)."""
+        """Return the experts' forecasts, (experts, horizon), and the regression's features, (horizon, features)."""
         horizon = self.horizon
         said = np.empty((self._experts, horizon))
         said[0] = self._value

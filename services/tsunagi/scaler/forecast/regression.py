@@ -1,4 +1,4 @@
-"""A linear forecast for each number of slots ahead, learnt as the slots come: discounted least absolute deviations."""
+"""A linear forecast for each number of slots ahead, learnt slot by slot: discounted least absolute deviations."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import numpy as np
 from tsunagi.scaler.forecast.base import Floats
 
 _SOLVE_EVERY = 12
+"""Number of slots after which the weights are computed again, which is the costly part."""
 
 
 class Regression:
-    """Weights of features, one set a slot ahead, from normal equations that are discounted and solved now and then.
+    """Weights of features, one set for each number of slots ahead, from discounted normal equations.
 
-    An error counts by its inverse size (iteratively reweighted least squares), which makes the sum of absolute errors
-    small: a burst does not bend what holds between the bursts.
+    An observation counts by the inverse of its error (iteratively reweighted least squares), which makes the sum of
+    absolute errors small: a burst does not change what holds between bursts.
 
     Args:
-        horizon: slots ahead.
-        prior: (features,) weights before there is data; the ridge draws towards them.
-        discount: weight lost by the past in a slot.
-        ridge: weight of the prior, in observations.
+        horizon: number of slots ahead.
+        prior: (features,) weights before there is data; the ridge pulls towards them.
+        discount: share of its weight that the past loses with each slot.
+        ridge: weight of the prior, as a number of observations.
     """
 
     def __init__(self, horizon: int, prior: Floats, discount: float = 5e-4, ridge: float = 12.0) -> None:
@@ -35,7 +36,7 @@ class Regression:
         self.weights = np.tile(prior, (horizon, 1))
 
     def update(self, features: Floats, value: float) -> None:
-        """Take in a value, with what was known 1, 2, ... slots before it, (leads, features)."""
+        """Add a value, with the features that were known 1, 2, ... slots before it, (leads, features)."""
         leads = len(features)
         if not leads:
             return

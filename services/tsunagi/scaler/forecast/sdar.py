@@ -1,12 +1,12 @@
-"""SDAR: an autoregressive model whose past is discounted; the paper forecasts the next TimeSlot so (section 4.2).
+"""SDAR: an autoregressive model that discounts the past; the paper forecasts the next TimeSlot with it (section 4.2).
 
-The weight of the value that came n slots ago is (1 - r)^n. All moments are of the same weights and around the same,
+The value of n slots ago has the weight (1 - r)^n. All moments have the same weights and are taken around the same,
 newest mean, so that the recursion gives what a computation over the whole history would:
 
     W = sum w_i,   mu = sum w_i x_i / W,   C_j = sum w_i (x_i - mu)(x_(i-j) - mu) / W      (i over i - j >= 0)
 
-It carries the raw sums, from which C_j around the present mu follows. The coefficients solve the Yule-Walker equations
-C_j = sum_i omega_i C_|j-i|; the Levinson-Durbin recursion gives them for every order up to k at once.
+The module keeps the raw sums, from which C_j around the present mean follows. The coefficients solve the Yule-Walker
+equations C_j = sum_i omega_i C_|j-i|; the Levinson-Durbin recursion solves them for every order up to k at once.
 """
 
 from __future__ import annotations
@@ -19,31 +19,33 @@ import numpy as np
 from tsunagi.scaler.forecast.base import Floats
 
 _RIDGE = 1e-9
+"""Share that is added to the variance of the series, so that a series that is exactly predictable can be solved."""
 _LIMIT = 0.9999
+"""Reflection coefficients stay between minus and plus this value, so that the model is stationary."""
 
 
 class Sdar:
-    """SDAR of order `order` with discount `discount` (r).
+    """SDAR of order `order` with the discount `discount` (r).
 
     Args:
-        order: k, values that the next one depends on.
-        discount: r in (0, 1): 1 / r slots is its memory.
+        order: k, the number of past values that the next one depends on.
+        discount: r in (0, 1); the model remembers about 1 / r slots.
     """
 
     def __init__(self, order: int = 3, discount: float = 0.01) -> None:
         self._order = order
         self._keep = 1.0 - discount
         lags = order + 1
-        self._recent = np.zeros(lags)  # x_t, x_(t-1), ... less the offset
+        self._recent = np.zeros(lags)  # x_t, x_(t-1), ... minus the offset
         self._seen = 0
         self._offset = 0.0
-        # Sums over the pairs at each lag j: of w, w x_i, w x_(i-j), w x_i x_(i-j).
+        # Sums over the pairs of values at each lag j: of w, w x_i, w x_(i-j), w x_i x_(i-j).
         self._sums = np.zeros((4, lags))
         self._terms = np.zeros((4, lags))
 
     def update(self, value: float) -> None:
         if not self._seen:
-            self._offset = value  # sums of small numbers lose less
+            self._offset = value  # sums of small numbers lose fewer digits
         recent = self._recent
         recent[1:] = recent[:-1].copy()
         recent[0] = now = value - self._offset
@@ -58,11 +60,11 @@ class Sdar:
 
     @property
     def mean(self) -> float:
-        """mu: the discounted mean."""
+        """mu, the discounted mean of the values."""
         return float(self._sums[1, 0] / self._sums[0, 0] + self._offset) if self._seen else 0.0
 
     def covariances(self) -> Floats:
-        """Return C_0..C_k, around the present mean."""
+        """Return C_0..C_k, the covariances around the present mean."""
         if not self._seen:
             return np.zeros(self._order + 1)
         weights, now, then, product = self._sums
@@ -70,16 +72,16 @@ class Sdar:
         return np.asarray((product - mu * (now + then) + mu * mu * weights) / weights[0])
 
     def coefficients(self) -> list[list[float]]:
-        """Return omega_1..omega_j of each order j = 0..k, of the Yule-Walker equations."""
+        """Return omega_1..omega_j for each order j = 0..k, from the Yule-Walker equations."""
         return _levinson(self.covariances().tolist())
 
     def gains(self, orders: Sequence[int], horizon: int) -> Floats:
-        """Return G, (orders, horizon, k): a model's means are mu + G (x_t - mu, x_(t-1) - mu, ...)."""
+        """Return G, (orders, horizon, k): the means of a model are mu + G (x_t - mu, x_(t-1) - mu, ...)."""
         table = self.coefficients()
         found = np.zeros((len(orders), horizon, self._order))
         for row, order in enumerate(orders):
             omega = np.array(table[order])
-            # Row h in terms of the k values before: the newest i of them are earlier rows.
+            # Row h is in terms of the k newest values; the values in between are the earlier rows.
             for lead in range(horizon):
                 known = min(lead, order)
                 found[row, lead] = omega[:known] @ found[row, lead - known : lead][::-1]
@@ -87,7 +89,7 @@ class Sdar:
         return found
 
     def means_by(self, gains: Floats) -> Floats:
-        """Return what gains (of now, or of some slots ago) make of the newest values, (orders, horizon)."""
+        """Return the means that gains (present ones, or those of some slots ago) give, (orders, horizon)."""
         mu = self.mean
         known = self._recent[:-1] + (self._offset - mu)
         known[self._seen :] = 0.0
@@ -97,7 +99,7 @@ class Sdar:
         return np.asarray(self.means_by(self.gains((self._order,), horizon))[0])
 
     def variances(self, horizon: int) -> Floats:
-        """Return the variance of the error at 1..horizon slots ahead: sigma^2 * sum of squared psi weights."""
+        """Return the variances of the errors 1..horizon slots ahead: sigma^2 times the sum of squared psi weights."""
         omega = np.array(self.coefficients()[-1])
         covariances = self.covariances()
         sigma2 = max(0.0, float(covariances[0] - omega @ covariances[1:]))

@@ -8,11 +8,11 @@ from tsunagi.scaler.forecast.base import Floats
 
 
 class Profile:
-    """A discounted mean for each slot of a period; slots not yet seen follow what is nearest in level: the last value.
+    """A discounted mean for each slot of a period. A slot that has not been seen yet has the last value.
 
     Args:
-        period: slots in a day (or a week).
-        gain: weight of the newest period.
+        period: number of slots in a day, or in a week.
+        gain: weight of the newest period in the mean.
     """
 
     def __init__(self, period: int, gain: float = 0.2) -> None:
@@ -25,7 +25,7 @@ class Profile:
 
     @property
     def complete(self) -> bool:
-        """Whether a whole period has been seen."""
+        """Whether every slot of a period has been seen."""
         return bool(self._weights.min() > 0)
 
     def update(self, value: float) -> None:
@@ -41,6 +41,6 @@ class Profile:
         return np.where(self._weights[slots] > 0, self._values[slots], self._last)
 
     def window(self, first: int, count: int) -> Floats:
-        """Return the profile from `first` slots ahead on (0 = the next slot, -1 = the newest), as `means` does."""
+        """Return the profile from `first` slots ahead (0 is the next slot, -1 the newest one), for `count` slots."""
         slots = (self._next + first + np.arange(count)) % self._period
         return np.where(self._weights[slots] > 0, self._values[slots], self._last)

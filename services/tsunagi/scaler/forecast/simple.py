@@ -1,4 +1,4 @@
-"""Forecasters that everybody knows: the last value, and the exponentially weighted mean."""
+"""The two simplest forecasters: the last value, and the exponentially weighted mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tsunagi.scaler.forecast.base import Floats
 
 
 class Last:
-    """Tomorrow is as today."""
+    """Forecasts the last value for every slot."""
 
     def __init__(self) -> None:
         self._value = 0.0
@@ -21,7 +21,7 @@ class Last:
 
 
 class Ewma:
-    """The mean of all that came, each value discounted by 1 - `gain` a slot; exact from the first value on."""
+    """The mean of all values, each discounted by 1 - `gain` a slot; it is exact from the first value on."""
 
     def __init__(self, gain: float = 0.3) -> None:
         self._gain = gain

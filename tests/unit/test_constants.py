@@ -1,0 +1,85 @@
+"""Every constant of a module says what it is: a text below it, or a comment on it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tsunagi.installation import CHECKOUT
+
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
+SAID_INSIDE = {"Counter", "Gauge", "Histogram", "TypeVar"}
+"""Calls that make a constant which needs no text: a metric has its help text, a type variable its bound."""
+UNDONE = {
+    "services/tsunagi/__init__.py",
+    "services/tsunagi/audit",
+    "services/tsunagi/chaos",
+    "services/tsunagi/cli.py",
+    "services/tsunagi/commands",
+    "services/tsunagi/demo",
+    "services/tsunagi/installation.py",
+    "services/tsunagi/jars",
+    "services/tsunagi/kafka_run.py",
+    "services/tsunagi/local/status.py",
+    "services/tsunagi/owner",
+    "services/tsunagi/pipeline.py",
+    "services/tsunagi/pipeline_files.py",
+    "services/tsunagi/replay.py",
+    "services/tsunagi/runtime",
+    "services/tsunagi/slot",
+    "services/tsunagi/standby",
+    "services/tsunagi/worker",
+}
+"""Folders and modules with constants that still have no text. The list only shrinks: whoever gives the last constant of
+one of them its text takes it off."""
+
+
+def without_text(source: str) -> Iterator[str]:
+    """Yield the constants of a module that have neither a text below them nor a comment above or beside them."""
+    lines, body = source.split("\n"), ast.parse(source).body
+    for statement, following in zip(body, [*body[1:], None], strict=False):
+        if isinstance(statement, ast.Assign):
+            targets = statement.targets
+        elif isinstance(statement, ast.AnnAssign):
+            targets = [statement.target]
+        else:
+            continue
+        if isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) in SAID_INSIDE:
+            continue
+        names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        constants = [name for name in names if CONSTANT.fullmatch(name)]
+        text = (
+            isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        )
+        comment = lines[statement.lineno - 2].startswith("#") or re.search(r"  # (?!noqa)", lines[statement.lineno - 1])
+        if constants and not text and not comment:
+            yield ", ".join(constants)
+
+
+def test_a_constant_without_a_text_is_found() -> None:
+    source = (
+        'A = 1\nB = 2\n"""The second."""\n# The third.\nC = 3\nD: float = 4  # The fourth.\n_E, F = 5, 6\nlower = 7\n'
+    )
+    assert list(without_text(source)) == ["A", "_E, F"]
+
+
+def test_every_constant_has_a_text() -> None:
+    assert CHECKOUT is not None
+    found: dict[str, list[str]] = {}
+    for folder in ("services/tsunagi", "spark/tsunagi_spark"):
+        for path in sorted((Path(CHECKOUT) / folder).rglob("*.py")):
+            if not path.name.endswith("_pb2.py"):
+                found[path.relative_to(CHECKOUT).as_posix()] = list(without_text(path.read_text(encoding="utf-8")))
+    undone = {name for name, constants in found.items() if constants}
+    missing = {name: found[name] for name in undone if not any(within(name, part) for part in UNDONE)}
+    assert missing == {}, "say in a text below each of these what it is, its unit and why it has this value"
+    done = {part for part in UNDONE if not any(within(name, part) for name in undone)}
+    assert done == set(), "every constant here has a text: take these off the list UNDONE"
+
+
+def within(name: str, part: str) -> bool:
+    return name == part or name.startswith(f"{part}/")
