@@ -130,10 +130,11 @@ test-containers: ready-containers  ## in containers: start, kill each kind, scra
 	@$(BIN)/pytest tests/containers
 
 .PHONY: lint
-lint: ready  ## ruff: rules and format
+lint: ready  ## ruff: rules and format; import-linter: the order of the packages
 	@echo "test: lint"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo "lint: run \`make format\`" >&2; exit 1; }
+	@said=$$($(BIN)/lint-imports --no-cache) || { echo "$$said" >&2; exit 1; }
 
 .PHONY: format
 format: ready  ## rewrite the sources as ruff formats them
