@@ -23,7 +23,7 @@ from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.topic_pattern import TopicPattern
 from tsunagi.edge.trouble import Trouble
-from tsunagi.runtime.source_settings import Mqtt, Source
+from tsunagi.runtime.settings import Mqtt, Source
 
 MAX_BYTES = 65536
 _CONNECT_S = 5.0

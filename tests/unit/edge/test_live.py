@@ -21,8 +21,7 @@ from tsunagi.runtime.log import DEAD_LETTERS, PLAN, TUPLES
 from tsunagi.runtime.marks import Mark
 from tsunagi.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
 from tsunagi.runtime.sensors import Sensor, SensorTable, place, read_sensors
-from tsunagi.runtime.settings import Settings, Steps
-from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.settings import Settings, Source, Steps
 from tsunagi.runtime.testing import MemoryLog
 
 STEPS = Steps(interval_s=0.1, window=10, slide=2)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tsunagi.runtime.section import Count, Few, Port, Positive, Seconds, SecondsOrNone, Section
+from tsunagi.runtime.settings.section import Count, Few, Port, Positive, Seconds, SecondsOrNone, Section
 from tsunagi.runtime.times import LATEST_US
 
 
