@@ -418,7 +418,7 @@ def replay(slots: tuple[int, ...]) -> None:
 
     Exit code 1 if a name or a tag differs, or a value by more than 1e-6 standard deviations.
     """
-    from tsunagi.replay import replay_slots
+    from tsunagi.replay.slots import replay_slots
 
     sys.exit(replay_slots(_settings(), slots, click.echo))
 

@@ -27,7 +27,7 @@ from tests.simulation.nodes import Node, NodeClock, SimEdge
 from tests.simulation.poison import Killed
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store
-from tsunagi.replay import begins_term
+from tsunagi.replay.generations import begins_term
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.clock import ManualClock, SteadyClock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tsunagi.chaos.tally import Tally
 from tsunagi.demo.evidence import Owner
-from tsunagi.replay import begins_term
+from tsunagi.replay.generations import begins_term
 from tsunagi.runtime.messages import Assignment, Heartbeat, Ownership
 from tsunagi.standby.wish import MOVE
 

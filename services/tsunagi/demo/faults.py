@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tsunagi.demo.evidence import Kill
 from tsunagi.local.fleet import Fleet
-from tsunagi.replay import begins_term
+from tsunagi.replay.generations import begins_term
 from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import TUPLES, Log, Position
