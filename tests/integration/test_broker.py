@@ -21,7 +21,8 @@ from confluent_kafka.admin import NewTopic
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import BrokerError, free_port
 from tsunagi.runtime.birth import boot_id
-from tsunagi.runtime.kafka import KafkaLog, KafkaReader, topic_layout, wait_for_topics
+from tsunagi.runtime.kafka import KafkaLog, wait_for_topics
+from tsunagi.runtime.kafka_reader import KafkaReader
 from tsunagi.runtime.log import (
     CONTEXTS,
     HEARTBEATS,
@@ -34,6 +35,7 @@ from tsunagi.runtime.log import (
     Record,
 )
 from tsunagi.runtime.settings import Kafka, Settings, Slots
+from tsunagi.runtime.topics import topic_layout
 
 PATIENCE_S = 60.0
 

@@ -28,7 +28,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
 from tsunagi.runtime.columns import floats, pack_sensors, sensors
-from tsunagi.runtime.kafka import KafkaLog, client_options
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.kafka_client import client_options
 from tsunagi.runtime.log import DEAD_LETTERS, PLAN, TUPLES, Record
 from tsunagi.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
 from tsunagi.runtime.sensors import place, read_sensors
