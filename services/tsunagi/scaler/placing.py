@@ -28,8 +28,8 @@ MEASURED_AT_MOST = 2000
 def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
     """Return uint32[n], slot by sensor id, as `[slots] placement` wants it.
 
-    "spread" deals each edge's sensors out evenly, so that a dead edge leaves every slot much to recover from. The
-    other methods go by the recovery model's correlations (`tsunagi.recovery.partition`): sensors of different edges
+    "spread" deals each edge's sensors out evenly, so that a dead edge leaves every slot much to recover from.
+    "proposed-swap" goes by the recovery model's correlations (`tsunagi.recovery.partition`): sensors of different edges
     that tell of each other come together. Sensors that the model does not know are spread.
 
     Raises:
@@ -52,7 +52,7 @@ def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
     ids = [rows[model.names[number]] for number in known]
     edges = [table.sensors[sensor].edge for sensor in ids]
     placed = placed.copy()
-    placed[ids] = partition(prior / np.outer(size, size), edges, count, method).astype(np.uint32)
+    placed[ids] = partition(prior / np.outer(size, size), edges, count).astype(np.uint32)
     return placed
 
 

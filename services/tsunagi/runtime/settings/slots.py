@@ -26,7 +26,7 @@ class Slots(Section):
         """Whether the topics may have been made with more slots than `count`."""
         return self.most > self.count
 
-    placement: Literal["spread", "proposed-swap", "proposed", "vanilla", "random", "single"] = Field(
+    placement: Literal["spread", "proposed-swap"] = Field(
         "spread",
-        description="which slot a sensor gets at first: spread (each edge over all slots), or by the recovery model",
+        description="the first slot of a sensor: spread (each edge over all slots) or proposed-swap (by the model)",
     )
