@@ -309,7 +309,7 @@ def status(as_json: bool) -> None:  # noqa: FBT001 - click's flag
 @cli.command()
 @click.option("--slot", "slots", type=int, multiple=True, help="Only this slot; may be given more than once.")
 @click.option("--batch-size", metavar="TUPLES", help="B: 1 = active standby, inf = upstream backup.")
-@click.option("--policy", type=click.Choice(["model", "step", "fixed"]), help="How B is kept within the limits.")
+@click.option("--policy", type=click.Choice(["model", "fixed"]), help="How B is kept within the limits.")
 @click.option("--max-bandwidth", type=float, metavar="BYTES/S", help="Limit of what a secondary reads; inf = none.")
 @click.option("--max-recovery", type=float, metavar="SECONDS", help="Limit of the recovery time; inf = none.")
 @click.option("--priority", type=click.Choice(["recovery", "bandwidth"]), help="Which limit is kept if both cannot be.")

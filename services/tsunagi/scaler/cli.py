@@ -15,7 +15,7 @@ from tsunagi.runtime.options import DURATION, Number, Output
 if TYPE_CHECKING:
     from tsunagi.runtime.settings import Settings
 
-POLICY_NAMES = ("lookahead", "elasticstream", "always-on", "threshold", "lag")
+POLICY_NAMES = ("lookahead", "elasticstream", "threshold")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUT = Output()
 _POSITIVE = Number(1e-3, 1e9)

@@ -26,7 +26,7 @@ from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotVie
 from tsunagi.scaler.pilot import Decision, Pilot, Ponder, Seen, at_once, step_of
 from tsunagi.scaler.planner import Planner, owners_of
 from tsunagi.scaler.policies import make_policy
-from tsunagi.scaler.policy import PolicySettings, WorkerType
+from tsunagi.scaler.policy import HOUR_S, PolicySettings, WorkerType
 from tsunagi.scaler.rescale import Rescale, Standing, Todo
 from tsunagi.scaler.trace import read_trace, resample
 
@@ -66,7 +66,7 @@ class Elastic:
     ) -> None:
         scaler = settings.scaler
         self.rescale = Rescale(scaler.workers, scaler.boot_of, settle_s, now, launches=launcher is not None)
-        self.pilot = make_pilot(scaler, now_s, ponder)
+        self.pilot = make_pilot(scaler, now_s, ponder, settings.paper.hour_s)
         self.views: dict[int, SlotView] = {slot: SlotView() for slot in range(settings.slots.count)}
         self.capacities = Capacities(scaler)
         self._planner = planner
@@ -277,8 +277,8 @@ class Elastic:
         self._named["share"] = {(name,) for name in shares}
 
 
-def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once) -> Pilot | None:
-    """Make what asks the policy that the settings name; None = none is asked.
+def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once, hour_s: float = HOUR_S) -> Pilot | None:
+    """Make what asks the policy that the settings name; None = none is asked. `hour_s`: what a paid hour lasts.
 
     Raises:
         ConfigError: no type of worker can be launched, or one has no rate.
@@ -303,7 +303,7 @@ def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once) -> Pilot 
         types=tuple(types),
         slot_s=scaler.slot_s,
         billing=scaler.billing,
-        hour_s=scaler.hour_s,
+        hour_s=hour_s,
         slo_s=scaler.slo_s,
         forecast=scaler.forecast,
         solver=scaler.solver,

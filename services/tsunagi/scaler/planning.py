@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsunagi.scaler.ahead import Ahead
-from tsunagi.scaler.baselines import Threshold
 from tsunagi.scaler.capacity import corrected
 from tsunagi.scaler.forecast.base import HORIZON
 from tsunagi.scaler.guarding import Queue, expected_late
@@ -25,6 +24,7 @@ from tsunagi.scaler.policy import NEVER, Answer, PolicySettings, View, actions
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, spread
 from tsunagi.scaler.risk import MULTIPLES
 from tsunagi.scaler.standing import standing
+from tsunagi.scaler.threshold import Threshold
 
 LEARN_S = 56 * 86400.0
 """Older rates tell nothing that newer ones do not."""

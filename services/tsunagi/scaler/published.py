@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsunagi.scaler.ahead import Ahead
-from tsunagi.scaler.baselines import Threshold, capacity
 from tsunagi.scaler.policy import Answer, PolicySettings, View
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, solve, spread, task_sizes
+from tsunagi.scaler.threshold import Threshold, capacity
 
 
 class ElasticStream:

@@ -146,7 +146,7 @@ class Replica:
         self._worked_at = now
         self.busy: tuple[int, int, float] | None = None  # the loop is on (from, announced until, since)
         self.trust = Trust(now)
-        self.batching = Batching(settings.standby, slot)
+        self.batching = Batching(settings.standby, slot, stepwise=settings.paper.batch_steps)
         self._settings = settings
         self._detector = detector
         self._load_model = load_model

@@ -45,10 +45,11 @@ workers = {locals}
 policy = "{policy}"
 billing = "{billing}"
 slot_s = {slot_s}
-hour_s = {hour_s}
 slo_s = {slo_s}
 forecast = "{forecast}"
 history = "{history}"
+[paper]
+hour_s = {hour_s}
 """
 
 

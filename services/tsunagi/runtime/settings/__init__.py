@@ -4,6 +4,7 @@ from tsunagi.runtime.settings.edge import Edge
 from tsunagi.runtime.settings.kafka import Kafka
 from tsunagi.runtime.settings.loading import CONFIG_VARIABLE, Settings, load
 from tsunagi.runtime.settings.metrics import Metrics
+from tsunagi.runtime.settings.paper import Paper
 from tsunagi.runtime.settings.query import Aggregate, Operator, Query
 from tsunagi.runtime.settings.recovery import Recovery
 from tsunagi.runtime.settings.results import Results
@@ -28,6 +29,7 @@ __all__ = [
     "Metrics",
     "Mqtt",
     "Operator",
+    "Paper",
     "Query",
     "Recovery",
     "Results",

@@ -19,6 +19,7 @@ from tsunagi.runtime.explain import DEBUG_VARIABLE
 from tsunagi.runtime.settings.edge import Edge
 from tsunagi.runtime.settings.kafka import Kafka
 from tsunagi.runtime.settings.metrics import Metrics
+from tsunagi.runtime.settings.paper import Paper
 from tsunagi.runtime.settings.query import Query
 from tsunagi.runtime.settings.recovery import Recovery
 from tsunagi.runtime.settings.results import Results
@@ -33,6 +34,20 @@ from tsunagi.runtime.settings.steps import Steps
 
 CONFIG_VARIABLE = "TSUNAGI_CONFIG"
 DEFAULT_CONFIG = "tsunagi.toml"
+
+_BENCH = "is gone: only benchmarks compare with it (tests/bench)"
+_MOVED: dict[tuple[str, ...], str] = {
+    ("scaler", "hour_s"): "has moved to [paper] hour_s",
+    ("spark", "order", "none"): 'none has moved to [paper] order = "none"',
+    ("spark", "order", "full"): 'full has moved to [paper] order = "full"',
+    ("standby", "policy", "step"): "step has moved to [paper] batch_steps = true",
+    ("standby", "step_tuples"): "is gone: [paper] batch_steps = true changes B by 5 tuples",
+    ("standby", "step_interval_s"): "is gone: [paper] batch_steps = true changes B each 10 ms",
+    ("standby", "costs"): "is gone: the secondary measures what tuples cost it",
+    **{("scaler", "policy", name): f"{name} {_BENCH}" for name in ("always-on", "lag")},
+    **{("slots", "placement", name): f"{name} {_BENCH}" for name in ("proposed", "vanilla", "random", "single")},
+}
+"""What became of settings of earlier versions: section, key and, where only one value is gone, the value."""
 
 
 class Settings(BaseSettings):
@@ -66,6 +81,7 @@ class Settings(BaseSettings):
     scaler: Scaler = Scaler()
     metrics: Metrics = Metrics()
     source: Source = Source()
+    paper: Paper = Paper()
 
     @property
     def slide_us(self) -> int:
@@ -132,7 +148,9 @@ def load(path: Path | str | None = None) -> Settings:
             # Of a whole table the message tells what is wrong; its values may hold a password.
             shown = item["type"] != "missing" and not isinstance(item["input"], dict) and "password" not in item["loc"]
             found = f" (found {item['input']!r:.80})" if shown else ""
+            place = (str(item["loc"][0]), str(item["loc"][-1]))
             hint = "unknown key" if item["type"] == "extra_forbidden" else item["msg"]
+            hint = _MOVED.get(place) or _MOVED.get((*place, str(item["input"]))) or hint
             lines.append(f"{_origin(file, item['loc'])}: [{key}] {hint}{found}")
         raise ConfigError("\n".join(lines)) from None
 
@@ -159,5 +177,7 @@ def _refuse_unknown_variables() -> None:
             model = field.annotation
             keys = model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
             known = key.partition("__")[0] in keys
+        if (section, key) in _MOVED:
+            raise ConfigError(f"environment variable {variable}: {_MOVED[section, key]}")
         if not known:
             raise ConfigError(f"environment variable {variable}: no such setting; see tsunagi.toml for the names")

@@ -54,7 +54,7 @@ class Scaler(Section):
         default_factory=dict, description="types of workers, each with rate, price_h, boot_s, limit, most, ..."
     )
     containers: Containers = Field(Containers(), description="workers as containers")
-    policy: Literal["fixed", "lookahead", "elasticstream", "always-on", "threshold", "lag"] = Field(
+    policy: Literal["fixed", "lookahead", "elasticstream", "threshold"] = Field(
         "fixed",
         description="how many workers: fixed (`workers`, or `tsunagi scaler scale`), or a policy of docs/scaler.md",
     )
@@ -66,7 +66,6 @@ class Scaler(Section):
     billing: Literal["hourly", "second"] = Field(
         "hourly", description="hourly: begun hours are paid; second: what is used"
     )
-    hour_s: Seconds = Field(3600.0, description="what a paid hour lasts; less for trials on a compressed clock")
     history: str = Field(
         "", description="CSV file of rates from before (t_s,rate_per_s) that a policy learns at the start; empty = none"
     )

@@ -17,9 +17,9 @@ class Spark(Section):
 
     master: str = Field("local[*]", description="Spark master URL")
     cores: Few = Field(2, description="P-SORT cores; partitions of results")
-    order: Literal["auto", "none", "basic", "optimised", "full"] = Field(
+    order: Literal["auto", "basic", "optimised"] = Field(
         "auto",
-        description="auto | none | basic | optimised | full: P-SORT (docs/psort.md); auto takes basic or optimised",
+        description="auto | basic | optimised: P-SORT (docs/psort.md); auto takes whichever of the two pays",
     )
     rebalance_s: SecondsOrNone = Field(
         60.0, description="least time between two changes of which core works on what, by measured rates; 0 = never"

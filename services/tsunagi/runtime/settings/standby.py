@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tsunagi.runtime.settings.section import Bytes, Count, Limit, Seconds, Section
+from tsunagi.runtime.settings.section import Bytes, Limit, Seconds, Section
 
 Batch = Annotated[int, Field(ge=1, le=10**12)] | Literal["inf"]
 
@@ -19,9 +19,9 @@ class Target(Section):
         100,
         description="B in tuples: the secondary reads the log when it holds B; 1 = active standby, inf = never before",
     )
-    policy: Literal["model", "step", "fixed"] = Field(
+    policy: Literal["model", "fixed"] = Field(
         "model",
-        description="how B is kept within the limits: model (best B at once), step (the paper's), fixed (it is not)",
+        description="how B is kept within the limits: model (the best B by the measured costs), fixed (it is not)",
     )
     max_bandwidth: Limit = Field(math.inf, description="limit of what a slot's secondary reads, bytes/s")
     max_recovery_s: Limit = Field(math.inf, description="limit of the recovery time, detection not counted")
@@ -44,7 +44,7 @@ class SlotTarget(Section):
     """What one slot has otherwise."""
 
     batch_size: Batch | None = None
-    policy: Literal["model", "step", "fixed"] | None = None
+    policy: Literal["model", "fixed"] | None = None
     max_bandwidth: Limit | None = None
     max_recovery_s: Limit | None = None
     priority: Literal["recovery", "bandwidth"] | None = None
@@ -53,13 +53,7 @@ class SlotTarget(Section):
 class Standby(Target):
     """A-SAS: how the slots' secondaries stand by."""
 
-    costs: Literal["measured", "symmetric"] = Field(
-        "measured",
-        description="who measures S_time and R_ptime: measured (the secondary), symmetric (the primary, as the paper)",
-    )
     cost_period_s: Seconds = Field(2.0, description="period over which the costs are measured")
-    step_tuples: Count = Field(5, description="policy step: by how much B changes")
-    step_interval_s: Seconds = Field(0.01, description="policy step: how often at most")
     slots: dict[Annotated[int, Field(ge=0, lt=10_000)], SlotTarget] = Field(
         default_factory=dict, description="slots that have batch_size, policy, limits or priority of their own"
     )
