@@ -26,6 +26,8 @@ from tsunagi.edge.trouble import Trouble
 from tsunagi.runtime.settings import Mqtt, Source
 
 MAX_BYTES = 65536
+_KEEPALIVE_S = 15
+"""A connection that is silent for so many seconds is asked whether it lives."""
 _CONNECT_S = 5.0
 _FIRST_PAUSE_S = 0.2
 
@@ -75,7 +77,7 @@ class MqttFeed:
 
     def start(self, inbox: Inbox, resume: LiveProgress | None) -> None:
         self._inbox = inbox
-        self._client.connect_async(self._settings.host, self._settings.port, keepalive=self._settings.keepalive_s)
+        self._client.connect_async(self._settings.host, self._settings.port, keepalive=_KEEPALIVE_S)
         self._client.loop_start()
 
     def close(self) -> None:

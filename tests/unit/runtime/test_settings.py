@@ -251,6 +251,8 @@ def test_an_empty_path_is_not_the_working_directory(
         ("standby", 'policy = "step"', "[standby.policy] step has moved to [paper] batch_steps = true"),
         ("standby.slots.1", 'policy = "step"', "[standby.slots.1.policy] step has moved to [paper] batch_steps = true"),
         ("standby", 'costs = "symmetric"', "[standby.costs] is gone: the secondary measures"),
+        ("spark", "trigger_s = 1", "[spark.trigger_s] is gone: batches follow one another"),
+        ("source.mqtt", "keepalive_s = 60", "[source.mqtt.keepalive_s] is gone: a connection that is silent for 15 s"),
         ("slots", 'placement = "vanilla"', "[slots.placement] vanilla is gone: only benchmarks compare with it"),
         ("scaler", 'policy = "lag"', "[scaler.policy] lag is gone: only benchmarks compare with it"),
     ],

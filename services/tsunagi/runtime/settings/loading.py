@@ -43,6 +43,8 @@ _MOVED: dict[tuple[str, ...], str] = {
     ("standby", "policy", "step"): "step has moved to [paper] batch_steps = true",
     ("standby", "step_tuples"): "is gone: [paper] batch_steps = true changes B by 5 tuples",
     ("standby", "step_interval_s"): "is gone: [paper] batch_steps = true changes B each 10 ms",
+    ("source", "keepalive_s"): "is gone: a connection that is silent for 15 s is asked whether it lives",
+    ("spark", "trigger_s"): "is gone: batches follow one another as fast as records come",
     ("standby", "costs"): "is gone: the secondary measures what tuples cost it",
     **{("scaler", "policy", name): f"{name} {_BENCH}" for name in ("always-on", "lag")},
     **{("slots", "placement", name): f"{name} {_BENCH}" for name in ("proposed", "vanilla", "random", "single")},

@@ -27,7 +27,6 @@ class Spark(Section):
     checkpoint: Directory = Field(
         Path("out/checkpoint"), description="directory for checkpoint and state, seen by all Spark workers"
     )
-    trigger_s: SecondsOrNone = Field(0.0, description="least time between batches; 0 = as fast as they come")
     max_offsets: Count = Field(20_000, description="records of `recovered` in one batch at most")
     max_bytes: Bytes = Field(268_435_456, description="bytes of these records in one batch at most")
     wait_s: Seconds = Field(30.0, description="how long the frontier waits for a slot that gives nothing")
