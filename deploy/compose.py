@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PROFILES = ("cluster", "elastic", "ha", "mqtt", "secure")
+PROFILES = ("cluster", "elastic", "ha", "mqtt", "official", "secure")
 LOCAL_BASE = "tsunagi-base:bookworm"
 BASE_VARIABLE = "BASE_IMAGE"
 RESULTS_S = 300
@@ -34,8 +34,13 @@ _HA = {
 }
 _CLUSTER = {"TSUNAGI_SPARK_MASTER": "spark://spark-master:7077"}
 _MQTT = {"TSUNAGI_EDGE_SOURCE": "mqtt"}
-_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "mqtt": _MQTT}
-_FILES = {"secure": "deploy/compose.secure.yml", "elastic": "deploy/compose.elastic.yml"}
+_OFFICIAL = {
+    "KAFKA_IMAGE": "apache/kafka:4.3.0",
+    "PROMETHEUS_IMAGE": "prom/prometheus:v2.53.5",
+    "MOSQUITTO_IMAGE": "eclipse-mosquitto:2.0.21",
+}
+_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "mqtt": _MQTT, "official": _OFFICIAL}
+_FILES = {name: f"deploy/compose.{name}.yml" for name in ("secure", "elastic", "official")}
 """Profile -> the file that it adds to docker-compose.yml."""
 _SOCKET = Path("/var/run/docker.sock")
 _BUILT = ("topics", "kafka", "spark", "prometheus")
@@ -178,15 +183,20 @@ class Project:
         return self._run(["docker", "image", "inspect", name]).returncode == 0
 
     def build(self) -> None:
-        """Build the images; what has not changed is kept.
+        """Build the images; what has not changed is kept. One that a variable names is not built but pulled.
 
         Raises:
-            ComposeError: a build failed; its last lines are shown.
+            ComposeError: a build failed; its last lines are shown. Or an image cannot be pulled.
         """
         self._build_helper()
         names = [*_BUILT, *(["mosquitto"] if "mqtt" in self.profiles else [])]
         for name in names:
             started = time.monotonic()
+            variable = f"{name.upper()}_IMAGE"
+            if variable in _OFFICIAL and (image := self.env.get(variable, f"tsunagi-{name}")) != f"tsunagi-{name}":
+                if not self._has_image(image) and self._run(["docker", "pull", "--quiet", image]).returncode != 0:
+                    raise ComposeError(f"{variable} = {image}: cannot be pulled; without it tsunagi-{name} is built")
+                continue
             done = self._compose_run(["build", name])
             if done.returncode != 0:
                 tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
