@@ -21,7 +21,7 @@ import numpy as np
 
 from tests.bench import outcome
 from tests.bench.scaler.rivals import RIVALS, make_rival
-from tsunagi.scaler.forecast.base import Floats
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.policy import Policy, PolicySettings
 from tsunagi.scaler.simulate_report import Options, simulate
 from tsunagi.scaler.trace import PEAK_RATE

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.demo.truth import Truth
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Steps
 
@@ -41,7 +42,7 @@ class World:
     range_us: int
     unknown_group: str = "ungrouped"
     restart_us: int = 10_000_000
-    scale: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    scale: Floats = field(default_factory=lambda: np.empty(0))
     delta: float = 0.9
     undisturbed: bool = True
 

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import metrics
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import Heartbeat, Workers
 from tsunagi.runtime.settings import LOCAL, ConfigError, Scaler, Settings
 from tsunagi.scaler.assignments import Placer, split
@@ -315,7 +314,7 @@ def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once, hour_s: f
     return Pilot(policy, wanted, DRAIN_S, now_s, ponder)
 
 
-def read_history(path: Path, slot_s: float) -> NDArray[np.float64]:
+def read_history(path: Path, slot_s: float) -> Floats:
     """Read rates from before in the steps that a policy is handed, whole slots, the newest ones if some are left over.
 
     Raises:

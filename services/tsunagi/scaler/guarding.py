@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tsunagi.runtime.columns import Floats
 
 AMOUNTS = 12
 """Amounts that are compared, up to what drains the queue within a slot."""

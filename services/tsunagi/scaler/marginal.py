@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tsunagi.runtime.columns import Floats
 
 SWITCH_COST = 0.02
 """Price of a launch beside its block, in blocks, so that of equal plans the one that keeps what runs is taken."""

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from tsunagi.runtime.columns import Floats
 
 Billing = Literal["hourly", "second"]
 HOUR_S = 3600.0
@@ -89,7 +88,7 @@ class View:
     """
 
     now_s: float
-    rates: NDArray[np.float64]
+    rates: Floats
     step_s: float
     backlog: float
     workers: Sequence[Worker]
@@ -135,7 +134,7 @@ class Policy(Protocol):
 
     looks_again: bool
 
-    def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
+    def learn(self, rates: Floats, step_s: float) -> None:
         """Take in the rates of the time before the first decision, whole slots, oldest first."""
 
     def decide(self, view: View) -> Answer:

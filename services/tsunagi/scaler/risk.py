@@ -19,9 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.persistence import Reaction
-
-Floats = NDArray[np.float64]
 
 TOGETHER = 30.0
 """Promised delays that the queue goes on at least: capacity that is short by a thirtieth then is seen to be."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.policy import Answer, PolicySettings, View, WorkerType
 
 CALM_S = 300.0
@@ -30,7 +30,7 @@ class OneType:
         self.type: WorkerType = next((kind for kind in by_price if kind.limit is None), by_price[0])
         self._asked: list[tuple[float, int]] = []
 
-    def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
+    def learn(self, rates: Floats, step_s: float) -> None:
         del rates, step_s
 
     def desired(self, view: View) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.policies import POLICIES, make_policy
 from tsunagi.scaler.policy import Answer, Policy, PolicySettings, View
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, spread
@@ -35,7 +35,7 @@ class AlwaysOn:
         self._sizes = data_sizes(settings.types, settings.tuple_bytes, settings.hour_s)
         self._cover = Cover(self._sizes, settings.solve_s)
 
-    def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
+    def learn(self, rates: Floats, step_s: float) -> None:
         if not self._fixed and len(rates):
             width = max(1, round(60.0 / step_s))
             minutes = np.add.reduceat(rates, np.arange(0, len(rates), width)) / width

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.bench.scaler.rivals import RIVALS, make_rival
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.bound import BoundError, cost_bound
-from tsunagi.scaler.forecast.base import Floats
 from tsunagi.scaler.planning import LookaheadPolicy
 from tsunagi.scaler.policies import PolicyError, make_policy
 from tsunagi.scaler.policy import Answer, PolicySettings, View, Worker, WorkerType, actions

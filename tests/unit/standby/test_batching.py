@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.unit.standby.stand_in import RECORD_BYTES, StandIn
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.settings import Standby, Target
 from tsunagi.standby.batching import MARGIN, MODEL_INTERVAL_S, STEP_INTERVAL_S, WORTH, Batching
-from tsunagi.standby.costs import GRID, Costs, Estimate, Floats
+from tsunagi.standby.costs import GRID, Costs, Estimate
 
 OVERHEAD = RECORD_BYTES / 44.0
 """The paper's limits are for tuples of 44 bytes and nothing around them."""
