@@ -41,7 +41,7 @@ demo: ready  ## stream real readings, kill an edge, a gateway and its successor,
 	@$(BIN)/tsunagi demo
 
 .PHONY: up
-up:  ## build and start everything in containers, wait until results flow (PROFILE=cluster|elastic|ha|mqtt|secure)
+up:  ## build and start everything in containers, wait until results flow (PROFILE=cluster|elastic|ha|mqtt|official|secure)
 	@$(COMPOSE) up
 
 .PHONY: status

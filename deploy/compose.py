@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout that this file is part of."""
-PROFILES = ("cluster", "elastic", "ha", "mqtt", "secure")
+PROFILES = ("cluster", "elastic", "ha", "mqtt", "official", "secure")
 """Compose profiles that may be named; docker-compose.yml and deploy/compose.*.yml define them."""
 LOCAL_BASE = "tsunagi-base:bookworm"
 """Tag of the base image that `make base-image` makes on this machine."""
@@ -42,9 +42,15 @@ _CLUSTER = {"TSUNAGI_SPARK_MASTER": "spark://spark-master:7077"}
 """What the profile cluster sets: the job runs on the Spark cluster that the profile starts."""
 _MQTT = {"TSUNAGI_EDGE_SOURCE": "mqtt"}
 """What the profile mqtt sets: edges read from the MQTT broker that the profile starts."""
-_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "mqtt": _MQTT}
+_OFFICIAL = {
+    "KAFKA_IMAGE": "apache/kafka:4.3.0",
+    "PROMETHEUS_IMAGE": "prom/prometheus:v2.53.5",
+    "MOSQUITTO_IMAGE": "eclipse-mosquitto:2.0.21",
+}
+"""What the profile official sets: the images of the makers of Kafka, Prometheus and Mosquitto."""
+_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "mqtt": _MQTT, "official": _OFFICIAL}
 """Variables that a profile sets, unless the user has set them."""
-_FILES = {"secure": "deploy/compose.secure.yml", "elastic": "deploy/compose.elastic.yml"}
+_FILES = {name: f"deploy/compose.{name}.yml" for name in ("secure", "elastic", "official")}
 """The file that a profile adds to docker-compose.yml."""
 _SOCKET = Path("/var/run/docker.sock")
 """Socket of the Docker engine. The group that owns it is given to the scaler, which starts workers through it."""
@@ -189,15 +195,20 @@ class Project:
         return self._run(["docker", "image", "inspect", name]).returncode == 0
 
     def build(self) -> None:
-        """Build the images; layers that have not changed are kept.
+        """Build the images; layers that have not changed are kept. An image that a variable names is pulled instead.
 
         Raises:
-            ComposeError: a build failed; its last lines are shown.
+            ComposeError: a build failed; its last lines are shown. Or an image cannot be pulled.
         """
         self._build_helper()
         names = [*_BUILT, *(["mosquitto"] if "mqtt" in self.profiles else [])]
         for name in names:
             started = time.monotonic()
+            variable = f"{name.upper()}_IMAGE"
+            if variable in _OFFICIAL and (image := self.env.get(variable, f"tsunagi-{name}")) != f"tsunagi-{name}":
+                if not self._has_image(image) and self._run(["docker", "pull", "--quiet", image]).returncode != 0:
+                    raise ComposeError(f"{variable} = {image}: cannot be pulled; without it tsunagi-{name} is built")
+                continue
             done = self._compose_run(["build", name])
             if done.returncode != 0:
                 tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])

@@ -89,7 +89,7 @@ class Job:
         self._placements = PlacementReader(log)
         self._ends = log.reader()
         self._acknowledger = Acknowledger(log)
-        self._balancer = Balancer(settings.spark.order, settings.spark.rebalance_s)
+        self._balancer = Balancer(settings.paper.order or settings.spark.order, settings.spark.rebalance_s)
         self._logger = structlog.get_logger("tsunagi.spark")
         self._id = ""
         self._layout: Layout | None = None
@@ -295,7 +295,8 @@ class Job:
         if current is not None:
             return made
         rates = {number: rate_of(sensor) for number, sensor in enumerate(table.sensors[: len(made)])}
-        order = first_order(spark.order, made.group_of, spark.cores, rates, self._balancer.costs)
+        wanted = self._settings.paper.order or spark.order
+        order = first_order(wanted, made.group_of, spark.cores, rates, self._balancer.costs)
         return make_layout(table, placement, spark.cores, spark.unknown_group, order=order)
 
     def _rates(self, batch: int) -> Floats:

@@ -253,8 +253,8 @@ def reassigned(layout: Layout, sensor_core: Ints, order: Order) -> Layout:
     """
     if order != layout.order and not {order, layout.order} <= {"basic", "optimised"}:
         raise LayoutError(
-            f"[spark] order: found {order!r}, but the checkpoint was made with {layout.order!r}; the change needs an "
-            "empty checkpoint"
+            f"order of results: found {order!r}, but the checkpoint was made with {layout.order!r}; the change needs "
+            "an empty checkpoint"
         )
     return replace(layout, serial=layout.serial + 1, order=order, sensor_core=sensor_core)
 

@@ -274,8 +274,6 @@ def _run_query(
             .option("checkpointLocation", str(settings.spark.checkpoint.absolute()))
             .queryName("tsunagi")
         )
-        if settings.spark.trigger_s > 0:
-            writer = writer.trigger(processingTime=f"{settings.spark.trigger_s} seconds")
         query = writer.start()
         state.update(ready=True, reason="")
         logger.info("query started", pid=os.getpid(), cores=settings.spark.cores)

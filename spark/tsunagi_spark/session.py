@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from tsunagi.installation import CACHE, SETUP, import_path
-from tsunagi.runtime.kafka import PROTOCOLS
+from tsunagi.runtime.kafka_client import PROTOCOLS
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.settings import ConfigError, Kafka, Settings
 

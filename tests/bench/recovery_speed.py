@@ -29,11 +29,13 @@ import numpy as np
 from statsmodels.tsa.statespace.kalman_filter import KalmanFilter
 
 from tests.bench import outcome
+from tests.bench.recovery.batch import RecoveryBatch
+from tests.bench.recovery.list_order import ListOrder
+from tests.bench.recovery.splits import split
 from tests.unit.recovery.fields import paper_field, spatial_field
 from tests.unit.recovery.literal import literal
-from tsunagi.recovery.batch import RecoveryBatch
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.helpers import ListOrder, choose_helpers, variance_threshold
+from tsunagi.recovery.helpers import choose_helpers, variance_threshold
 from tsunagi.recovery.model import Model, half_width
 from tsunagi.recovery.partition import objective, partition
 from tsunagi.runtime.columns import Floats
@@ -201,7 +203,7 @@ def splits(n: int) -> dict[str, Any]:
         begun = time.perf_counter()
         ours = partition(correlation, edges, slots)
         taken = time.perf_counter() - begun
-        greedy = objective(correlation, edges, partition(correlation, edges, slots, "proposed"))
+        greedy = objective(correlation, edges, split(correlation, edges, slots, "proposed"))
         found[name] = {
             "s": round(taken, 2),
             "objective_ratio": round(objective(correlation, edges, ours) / greedy, 4),

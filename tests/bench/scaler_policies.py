@@ -20,14 +20,20 @@ from typing import Any
 import numpy as np
 
 from tests.bench import outcome
-from tsunagi.scaler.forecast.base import Floats
-from tsunagi.scaler.policies import POLICIES
-from tsunagi.scaler.policy import PolicySettings
+from tests.bench.scaler.rivals import RIVALS, make_rival
+from tsunagi.runtime.columns import Floats
+from tsunagi.scaler.policy import Policy, PolicySettings
 from tsunagi.scaler.simulate_report import Options, simulate
+from tsunagi.scaler.trace import PEAK_RATE
 
 SLOTS_S = (60.0, 300.0, 900.0, 3600.0)
 HELD_TO = {"nyc_taxi": 1.25, "nasa95": 1.90}
 LATE = 0.01
+
+
+def rival(settings: PolicySettings) -> Policy:
+    """Make any policy that is compared; always-on is told of the peak."""
+    return make_rival(settings, PEAK_RATE)
 
 
 class NotANumber:
@@ -62,10 +68,10 @@ def main() -> int:
 
         def run(settings: PolicySettings, path: Path = path, speed: float = 1.0) -> dict[str, Any]:
             out = options.out.parent / f"{path.stem}.json"
-            return simulate(Options(path, settings, 100.0, out, speed=speed), lambda _line: None)
+            return simulate(Options(path, settings, 100.0, out, speed=speed), lambda _line: None, rival)
 
         name = path.stem
-        found = {policy: run(replace(base, policy=policy)) for policy in POLICIES}
+        found = {policy: run(replace(base, policy=policy)) for policy in RIVALS}
         result["policies"][name] = found
         result["slots"][name] = {slot_s: run(replace(base, slot_s=slot_s)) for slot_s in SLOTS_S}
         result["slower"][name] = run(base, speed=0.85)

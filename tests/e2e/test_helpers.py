@@ -16,7 +16,7 @@ from tests.e2e.verdict import parsed, validate, wait_exact
 from tsunagi.broker.broker import Broker
 from tsunagi.local.recovery import ask
 from tsunagi.recovery.model import Model, half_width
-from tsunagi.replay import replay_slots
+from tsunagi.replay.slots import replay_slots
 from tsunagi.runtime.columns import octets, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES
 from tsunagi.runtime.messages import BOUNDED, EXACT, DeadLetter, Recovered

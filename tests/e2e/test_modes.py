@@ -16,7 +16,7 @@ from tests.e2e.verdict import validate
 from tsunagi.broker.broker import Broker
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.up import System
-from tsunagi.replay import replay_slots
+from tsunagi.replay.slots import replay_slots
 from tsunagi.runtime.log import DEAD_LETTERS, LATE
 from tsunagi.runtime.outputs import Outputs
 from tsunagi.runtime.sensors import read_sensors

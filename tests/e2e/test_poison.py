@@ -18,7 +18,7 @@ from tests.e2e.verdict import validate
 from tsunagi.broker.broker import Broker
 from tsunagi.local.status import read_status
 from tsunagi.local.up import unready
-from tsunagi.replay import replay_slots
+from tsunagi.replay.slots import replay_slots
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import TUPLES, Position, Producer
 from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch

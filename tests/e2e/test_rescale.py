@@ -15,7 +15,7 @@ from tests.e2e.stream import Inputs
 from tests.e2e.system import SLOTS, Rig
 from tests.e2e.verdict import validate
 from tsunagi.broker.broker import Broker
-from tsunagi.replay import replay_slots
+from tsunagi.replay.slots import replay_slots
 from tsunagi.runtime.settings import LOCAL
 from tsunagi.scaler.by_hand import ask
 from tsunagi.system import processes

@@ -14,7 +14,7 @@ from tests.e2e.stream import STEPS, Inputs
 from tests.e2e.system import SLOTS, Rig
 from tests.e2e.verdict import Verdict, slot_sensors, validate, wait_exact
 from tsunagi.broker.broker import Broker
-from tsunagi.replay import replay_slots
+from tsunagi.replay.slots import replay_slots
 from tsunagi.runtime.log import ACKS, DEAD_LETTERS, HEARTBEATS, PLAN, RECOVERED, TUPLES, LogError, Record
 from tsunagi.runtime.messages import Ack, DeadLetter, Heartbeat, LogRecord, Plan, Recovered, TupleBatch
 from tsunagi.runtime.names import Name, pack_key, unpack_key

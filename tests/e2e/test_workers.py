@@ -16,7 +16,7 @@ from tests.e2e.system import Rig
 from tests.e2e.verdict import Verdict, parsed, slot_sensors, validate, wait_exact
 from tsunagi.broker.broker import Broker
 from tsunagi.local.fleet import FRESH_S
-from tsunagi.replay import replay_slots
+from tsunagi.replay.slots import replay_slots
 from tsunagi.runtime.messages import LogRecord
 from tsunagi.slot.steps import NEVER
 

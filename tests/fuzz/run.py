@@ -28,7 +28,7 @@ from tsunagi.demo.faults import SlotWatch
 from tsunagi.edge.publish import PlacementReader
 from tsunagi.local.fleet import Fleet
 from tsunagi.recovery.errors import ModelError
-from tsunagi.replay import recompute
+from tsunagi.replay.recompute import recompute
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.log import LogError
 from tsunagi.runtime.messages import Placement

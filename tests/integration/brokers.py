@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from tsunagi.broker.broker import Broker
-from tsunagi.runtime.kafka import KafkaLog, KafkaReader
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.kafka_reader import KafkaReader
 from tsunagi.runtime.log import (
     TUPLES,
     LogError,

@@ -15,7 +15,7 @@ from tests.integration.edges import LiveWorld, further, line, until
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
 from tsunagi.runtime.columns import floats
-from tsunagi.runtime.kafka import client_options
+from tsunagi.runtime.kafka_client import client_options
 from tsunagi.runtime.settings import Kafka
 
 

@@ -9,7 +9,7 @@ import structlog
 from confluent_kafka.admin import NewTopic
 
 from tests.integration.brokers import PATIENCE_S, read, read_back, send, values
-from tsunagi.runtime.kafka import KafkaLog, topic_layout, wait_for_topics
+from tsunagi.runtime.kafka import KafkaLog, wait_for_topics
 from tsunagi.runtime.log import (
     CONTEXTS,
     HEARTBEATS,
@@ -21,6 +21,7 @@ from tsunagi.runtime.log import (
     Position,
 )
 from tsunagi.runtime.settings import Kafka, Settings, Slots
+from tsunagi.runtime.topics import topic_layout
 
 
 def test_topics_are_made_once_and_as_laid_out(kafka_settings: Kafka) -> None:

@@ -19,7 +19,7 @@ from deploy.secure.make import make
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
 from tsunagi.local.topics import make_rights, make_topics
-from tsunagi.replay import replay_slot
+from tsunagi.replay.slots import replay_slot
 from tsunagi.runtime.acls import needed
 from tsunagi.runtime.auth import authenticated, sign
 from tsunagi.runtime.clock import SystemClock

@@ -47,6 +47,7 @@ CORE = (
     "services/tsunagi/runtime/results.py",
     "services/tsunagi/runtime/door.py",
     "services/tsunagi/runtime/ranges.py",
+    "services/tsunagi/runtime/ranges_check.py",
     "services/tsunagi/runtime/plan.py",
     "services/tsunagi/runtime/marked.py",
     "services/tsunagi/runtime/marks.py",

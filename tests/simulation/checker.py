@@ -17,7 +17,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from tests.simulation.world import EDGES, SLOTS, World
-from tsunagi.replay import Generation, generations, recompute
+from tsunagi.replay.generations import Generation, generations
+from tsunagi.replay.recompute import recompute
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.columns import Floats, floats
 from tsunagi.runtime.log import Record

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from tests.fuzz.messages import KINDS, record_like
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import VERSION
-from tsunagi.runtime.ranges import fault
+from tsunagi.runtime.ranges_check import fault
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.operators import Frame, Stateless
 

@@ -16,7 +16,7 @@ import pytest
 from tests.simulation.nodes import Node, SimEdge
 from tests.simulation.world import EDGES, SLOTS, World, value
 from tsunagi.recovery.model import Model
-from tsunagi.replay import recompute
+from tsunagi.replay.recompute import recompute
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.auth import SignedLog, Verifier
 from tsunagi.runtime.columns import floats, octets, pack_floats, pack_sensors, sensors

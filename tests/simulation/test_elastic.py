@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tests.simulation.checker import check
 from tests.simulation.nodes import Node, NodeClock
 from tests.simulation.world import SLOTS, World
 from tsunagi.runtime import log as topics
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import VERSION, Plan, Workers
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.settings import LOCAL, Scaler, Size
@@ -50,7 +49,7 @@ class Follow:
 
     looks_again = False
 
-    def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
+    def learn(self, rates: Floats, step_s: float) -> None:
         del rates, step_s
 
     def decide(self, view: View) -> Answer:

@@ -121,12 +121,13 @@ def test_orders(make_place: Callable[..., Place], order: str) -> None:
     write_placement(place.log, place.world)
     write(place, 0, 20)
     audience = Audience(place)
-    driver = place.drive(TSUNAGI_SPARK__ORDER=order, TSUNAGI_SPARK__MAX_OFFSETS="12")
+    setting = "TSUNAGI_SPARK__ORDER" if order == "optimised" else "TSUNAGI_PAPER__ORDER"
+    driver = place.drive(**{setting: order}, TSUNAGI_SPARK__MAX_OFFSETS="12")
     count = len(set(place.world.groups)) * 20 * (2 if order == "none" else 1)
     wait_until(lambda: bool(audience.steps()) and len(audience.blocks) >= count, "all results")
     driver.kill()
     write(place, 20, 30)
-    driver = place.drive(TSUNAGI_SPARK__ORDER=order)
+    driver = place.drive(**{setting: order})
     wait_until(lambda: bool(audience.steps()) and len(audience.blocks) >= count * 3 // 2, "all results")
     assert driver.stop() == 0
     if order == "none":
@@ -139,7 +140,7 @@ def test_orders(make_place: Callable[..., Place], order: str) -> None:
         assert {block.partition for block in audience.blocks} == {0}
         steps = [block.step for block in audience.blocks]
         assert steps == sorted(steps), "one stream in the order of time"
-    refused = place.drive(TSUNAGI_SPARK__ORDER="none" if order == "full" else "full")
+    refused = place.drive(TSUNAGI_PAPER__ORDER="none" if order == "full" else "full")
     write(place, 30, 31)
     assert refused.process.wait(60) != 0
     assert "the change needs an empty checkpoint" in refused.log.read_text()

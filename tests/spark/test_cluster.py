@@ -28,7 +28,7 @@ def test_a_worker_and_the_driver_are_killed(broker: Broker, tmp_path: Path, clus
     audience = Audience(place)
     options = {
         "TSUNAGI_SPARK__MASTER": cluster.url,
-        "TSUNAGI_SPARK__ORDER": "full",
+        "TSUNAGI_PAPER__ORDER": "full",
         "TSUNAGI_SPARK__MAX_OFFSETS": "40",
         "SPARK_LOCAL_IP": HOST,
     }

@@ -26,7 +26,7 @@ UNDONE = {
     "services/tsunagi/owner",
     "services/tsunagi/pipeline.py",
     "services/tsunagi/pipeline_files.py",
-    "services/tsunagi/replay.py",
+    "services/tsunagi/replay",
     "services/tsunagi/runtime",
     "services/tsunagi/slot",
     "services/tsunagi/standby",

@@ -17,7 +17,8 @@ import pytest
 
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store, store_path
-from tsunagi.replay import Generation, generations, replay_slot
+from tsunagi.replay.generations import Generation, generations
+from tsunagi.replay.slots import replay_slot
 from tsunagi.runtime.log import CONTEXTS, RECOVERED, TUPLES, Record
 from tsunagi.runtime.messages import Context
 from tsunagi.slot.slot import Slot

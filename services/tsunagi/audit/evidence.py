@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tsunagi.replay import begins_term
+from tsunagi.replay.generations import begins_term
 from tsunagi.runtime import log
 from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors

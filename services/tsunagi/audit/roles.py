@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tsunagi.audit.evidence import Owner
 from tsunagi.audit.tally import Tally
-from tsunagi.replay import begins_term
+from tsunagi.replay.generations import begins_term
 from tsunagi.runtime.messages import Assignment, Heartbeat, Ownership
 from tsunagi.runtime.plan import MOVE
 

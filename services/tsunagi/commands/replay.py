@@ -17,7 +17,7 @@ def replay(slots: tuple[int, ...]) -> None:
     They are computed from the slots' logs and compared with what was written. The exit code is 1 if a name or a tag
     differs, or a value by more than 1e-6 standard deviations.
     """
-    from tsunagi.replay import replay_slots
+    from tsunagi.replay.slots import replay_slots
     from tsunagi.runtime.settings import load
 
     sys.exit(replay_slots(load(), slots, click.echo))

@@ -13,7 +13,7 @@ _DAYS = "Days at the end that are scored [default: 7; 28 of 16 weeks or more]."
 _SOLVER = "How lookahead solves: marginal is greedy, program is the integer program itself."
 _SLOWER = "Share by which workers are slower than their types say."
 _POLICY = ("policy", "billing", "slo_s", "slot_s", "forecast", "solver")
-POLICY_NAMES = ("lookahead", "elasticstream", "always-on", "threshold", "lag")
+POLICY_NAMES = ("lookahead", "elasticstream", "threshold")
 _POSITIVE = Number(1e-3, 1e9)
 
 

@@ -13,7 +13,7 @@ from tsunagi.commands.options import SLOTS
 @click.command()
 @SLOTS
 @click.option("--batch-size", metavar="TUPLES", help="Batch size B: 1 is an active standby, inf an upstream backup.")
-@click.option("--policy", type=click.Choice(["model", "step", "fixed"]), help="Policy that keeps B within the limits.")
+@click.option("--policy", type=click.Choice(["model", "fixed"]), help="Policy that keeps B within the limits.")
 @click.option("--max-bandwidth", type=float, metavar="BYTES/S", help="Most that a secondary reads, or inf.")
 @click.option("--max-recovery", "max_recovery_s", type=float, metavar="SECONDS", help="Longest recovery time, or inf.")
 @click.option("--priority", type=click.Choice(["recovery", "bandwidth"]), help="Limit that is kept if both cannot be.")

@@ -18,7 +18,7 @@ from tsunagi.audit.truth import World
 from tsunagi.demo import charts
 from tsunagi.demo.figures import Latency, finite, latency_figures, latency_rows, recovered_figures, takeovers
 from tsunagi.demo.inputs import Inputs
-from tsunagi.replay import replay_slot
+from tsunagi.replay.slots import replay_slot
 from tsunagi.runtime.settings import Settings
 
 

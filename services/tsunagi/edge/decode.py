@@ -11,7 +11,7 @@ from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import UNKNOWN_SENSOR
 from tsunagi.edge.window import NOT_A_NUMBER
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.settings import Source
 from tsunagi.runtime.times import in_range
 
 NO_TIME = "no-time"

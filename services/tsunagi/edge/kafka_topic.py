@@ -12,7 +12,6 @@ all of that counts as new. Each of these cases is reported as a fault until the 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import Any
@@ -34,8 +33,9 @@ from tsunagi.edge.inbox import Begun, CaughtUp, Inbox, Message
 from tsunagi.edge.mqtt import read_secret
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.trouble import Trouble
-from tsunagi.runtime.kafka import KafkaReader, client_options
+from tsunagi.runtime.kafka_client import client_logger, client_options
 from tsunagi.runtime.kafka_errors import said
+from tsunagi.runtime.kafka_reader import KafkaReader
 from tsunagi.runtime.log import LogError, Position
 from tsunagi.runtime.log import Record as LogRecord
 from tsunagi.runtime.marks import Mark, digest_of, record_before
@@ -72,7 +72,6 @@ _OF_CONSUMERS = frozenset({*_OPTIONS, "group.id", "error_cb"})
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - its public constants
 # Error codes that mean: the offset is no longer, or not yet, in the partition.
 _ELSEWHERE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constants
-_client_logger = logging.getLogger("tsunagi.kafka")  # tsunagi.runtime.kafka lets few of its lines through
 # Not an error: the consumer has reached the end of a partition.
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
 
@@ -108,9 +107,9 @@ class KafkaFeed:
         self._first = True
         options = self._client_options = self._options(settings, edge)
         try:
-            self._consumer = Consumer(options, logger=_client_logger)
+            self._consumer = Consumer(options, logger=client_logger)
             shared = {name: value for name, value in options.items() if name not in _OF_CONSUMERS}
-            self._admin = AdminClient(shared, logger=_client_logger)
+            self._admin = AdminClient(shared, logger=client_logger)
         except (KafkaException, ValueError, TypeError) as error:
             told = said(error) if isinstance(error, KafkaException) else str(error)
             raise SourceError(f"[source.kafka] options: {told}") from None

@@ -20,7 +20,7 @@ from tsunagi.edge.decode import TOO_LONG
 from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.trouble import Trouble
-from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.settings import Source
 
 MAX_BYTES = 65536
 """A line keeps this many bytes: a longer one cannot be used, and its dead letter needs no more."""

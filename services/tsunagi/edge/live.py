@@ -20,8 +20,7 @@ from tsunagi.edge.source import LiveProgress, Offsets, Origin, Row, Unusable
 from tsunagi.edge.window import LATE, Places
 from tsunagi.runtime.marks import Mark
 from tsunagi.runtime.sensors import Sensor
-from tsunagi.runtime.settings import MICROSECONDS, Steps
-from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.settings import MICROSECONDS, Source, Steps
 
 AHEAD = "ahead"
 """Reason of a dead letter: the reading's time lies too far ahead of the edge's clock."""

@@ -23,10 +23,12 @@ from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.topic_pattern import TopicPattern
 from tsunagi.edge.trouble import Trouble
-from tsunagi.runtime.source_settings import Mqtt, Source
+from tsunagi.runtime.settings import Mqtt, Source
 
 MAX_BYTES = 65536
 """A message keeps this many bytes of its payload: a longer one cannot be used, and its dead letter needs no more."""
+_KEEPALIVE_S = 15
+"""A connection that is silent for so many seconds is asked whether it lives."""
 _CONNECT_S = 5.0
 """Longest time for one attempt to connect, in seconds."""
 _FIRST_PAUSE_S = 0.2
@@ -78,7 +80,7 @@ class MqttFeed:
 
     def start(self, inbox: Inbox, resume: LiveProgress | None) -> None:
         self._inbox = inbox
-        self._client.connect_async(self._settings.host, self._settings.port, keepalive=self._settings.keepalive_s)
+        self._client.connect_async(self._settings.host, self._settings.port, keepalive=_KEEPALIVE_S)
         self._client.loop_start()
 
     def close(self) -> None:

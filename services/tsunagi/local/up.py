@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tsunagi.broker.broker import Broker
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.topics import make_topics
-from tsunagi.runtime.kafka import client_options, make_client
+from tsunagi.runtime.kafka_client import client_options, make_client
 from tsunagi.runtime.kafka_errors import Cause
 from tsunagi.runtime.log import RECOVERED, LogError
 from tsunagi.runtime.marked import CHECKPOINT, STATE, empty, mark, marked

@@ -8,7 +8,6 @@ the most. With the Cholesky factor of what is read, a choice costs one row of it
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,8 +32,6 @@ LEAST_VARIANCE = 1e-300
 TOLD_LEAST = 1e-9
 """What a step tells about the next one is a share of its variance. It counts as this at least, and as 1 minus this at
 most, because its logarithm is taken."""
-AT_A_TIME = 5
-"""Number of sensors of the paper's list that are added before the bound is checked again."""
 
 
 class HelpersError(ValueError):
@@ -243,7 +240,7 @@ class _Search:
             free[best] = False
         # The variances of all targets are computed, also of the satisfied ones.
         read = np.concatenate([self._read, np.array(chosen, dtype=np.intp)])
-        self.variance = _variance_given(self._covariance, read, self._targets)
+        self.variance = variance_given(self._covariance, read, self._targets)
         return chosen
 
 
@@ -259,7 +256,7 @@ def _factor(covariance: Floats, read: Places) -> Floats:
     return factor
 
 
-def _variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
+def variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
     """Return the variances of the targets given what is read, float64[m]: equation (7)."""
     own = covariance[targets, targets].copy()
     if not len(read) or not len(targets):
@@ -287,79 +284,3 @@ def _places(name: str, given: npt.ArrayLike, n: int) -> Places:
     if len(places) and not (places[0] >= 0 and places[-1] < n):
         raise HelpersError(f"helpers: {name}: found sensor {places[-1]}, expected 0 to {n - 1}")
     return places
-
-
-class ListOrder:
-    """The paper's way: a fixed order of candidates for each slot, added until the bound holds (`proposed+`).
-
-    Args:
-        correlation: float64[n, n] of all sensors.
-        edge_of: each sensor's edge.
-        slot_of: each sensor's slot.
-        threshold: greatest variance of a value that is good enough.
-        cap: most sensors of a slot and its helpers together (in the paper 150).
-        at_a_time: number of sensors that are added before the bound is checked again.
-
-    Attributes:
-        lists: L_i: the candidates of slot i, by what each adds to equation (12), greatest first.
-        first: O'_ij: the helpers of slot i that the outage of edge j alone needs.
-    """
-
-    def __init__(
-        self,
-        correlation: Floats,
-        edge_of: Sequence[Hashable] | npt.NDArray[np.generic],
-        slot_of: npt.NDArray[np.intp],
-        threshold: float,
-        *,
-        cap: int = 150,
-        at_a_time: int = AT_A_TIME,
-    ) -> None:
-        self._correlation, self._threshold, self._cap, self._at_a_time = correlation, threshold, cap, at_a_time
-        edges = np.asarray(edge_of)
-        self._members = [np.flatnonzero(slot_of == slot) for slot in range(int(slot_of.max()) + 1)]
-        self._sensors = {edge: np.flatnonzero(edges == edge) for edge in np.unique(edges).tolist()}
-        self.lists: list[Places] = []
-        for members in self._members:
-            weights = np.square(correlation[members])
-            weights[edges[members][:, None] == edges] = 0.0
-            gain = weights.sum(axis=0)
-            gain[members] = -1.0
-            order = np.argsort(-gain, kind="stable")
-            self.lists.append(order[: len(order) - len(members)])
-        self.first: list[Mapping[Hashable, Places]] = [
-            {
-                edge: self._add(slot, lost, np.empty(0, dtype=np.intp)).chosen
-                for edge, lost in self._sensors.items()
-                if np.isin(members, lost).any()
-            }
-            for slot, members in enumerate(self._members)
-        ]
-
-    def choose(self, slot: int, edges: Sequence[Hashable]) -> Helpers:
-        """Return the helpers of a slot while these edges are down: O'_ij of each, then L_i from its beginning."""
-        lost = np.concatenate([self._sensors[edge] for edge in edges])
-        start = [self.first[slot][edge] for edge in edges if edge in self.first[slot]]
-        return self._add(slot, lost, np.concatenate(start) if start else np.empty(0, dtype=np.intp))
-
-    def _add(self, slot: int, lost: Places, start: Places) -> Helpers:
-        members = self._members[slot]
-        down = np.isin(members, lost)
-        targets, read = members[down], members[~down]
-        chosen = list(dict.fromkeys(sensor for sensor in start.tolist() if sensor not in set(lost.tolist())))
-        gone = {*lost.tolist(), *chosen}
-        rest = [sensor for sensor in self.lists[slot].tolist() if sensor not in gone]
-        room = max(0, self._cap - len(members))
-        chosen = chosen[:room]
-        while True:
-            used = np.concatenate([read, np.array(chosen, dtype=np.intp)])
-            variance = _variance_given(self._correlation, used, targets)
-            if (variance <= self._threshold).all() or not rest or len(chosen) >= room:
-                break
-            more = min(self._at_a_time, room - len(chosen))
-            chosen, rest = chosen + rest[:more], rest[more:]
-        satisfied = variance <= self._threshold
-        reason: Literal["satisfied", "cap", "no helper"] = "satisfied" if satisfied.all() else "cap"
-        if not satisfied.all() and not rest:
-            reason = "no helper"
-        return Helpers(np.array(chosen, dtype=np.intp), targets, variance, satisfied, reason)

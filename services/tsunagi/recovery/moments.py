@@ -245,7 +245,7 @@ def detect_period(rows: Floats) -> int | None:
     power = np.fft.irfft((np.abs(transformed) ** 2).sum(axis=1))[: steps // 3]
     if len(power) < 8 or power[0] <= 0:
         return None
-    like: npt.NDArray[np.float64] = power / power[0] * steps / (steps - np.arange(len(power)))
+    like: Floats = power / power[0] * steps / (steps - np.arange(len(power)))
     fallen = np.flatnonzero(like < like.max() / 4)  # behind the first fall: smoothness alone is not a period
     if not len(fallen):
         return None

@@ -3,27 +3,21 @@
 Takao, Sugiura, Ishikawa, Lu, DEIM 2023, section 4.1. A slot recovers a dead edge's sensors from its other sensors, so
 strongly correlated sensors of *different* edges belong into one slot; equation (12) is the sum of their squared
 correlations. The paper's greedy method (figure 3) maximises it one sensor at a time, slot by slot in turn, and every
-slot ends with what the others left. `proposed-swap` fills one slot after the other, and then exchanges sensors as long
-as that helps.
+slot ends with what the others left. `partition` fills one slot after the other, and then exchanges sensors as long as
+that helps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg
 from scipy.optimize import linear_sum_assignment
 
 from tsunagi.recovery.numbering import numbered
 from tsunagi.runtime.columns import Floats
-
-Method = Literal["single", "random", "vanilla", "proposed", "proposed-swap"]
-METHODS: tuple[str, ...] = get_args(Method)
-"""The names of the methods."""
 
 Slots = npt.NDArray[np.intp]
 
@@ -35,13 +29,8 @@ NEIGHBOURS = 5
 """Number of slots that are filled again together."""
 TINY = 1e-12
 """A gain below this may be a rounding error, and counts as none."""
-TIE_DIGITS = 12
-"""Digits to which two candidates are compared. If they are equal the first one is taken, so that every machine chooses
-the same."""
 TILE = 256
 """Rows and columns of a matrix that are compared with their mirror image at once, so that both are in the cache."""
-LEAST_RESIDUAL = 1e-12
-"""Least conditional variance that is computed with, in units of scale squared: a sensor with less tells nothing new."""
 
 
 class PartitionError(ValueError):
@@ -52,19 +41,13 @@ def partition(
     correlation: npt.ArrayLike,
     edge_of: Sequence[Hashable] | npt.NDArray[np.generic],
     slots: int,
-    method: Method = "proposed-swap",
-    *,
-    seed: int = 0,
 ) -> Slots:
-    """Split n sensors over slots whose sizes differ by at most one.
+    """Split n sensors over slots whose sizes differ by at most one: equation (12), by growth and exchanges.
 
     Args:
-        correlation: float64[n, n]; "vanilla" also takes a covariance, whose diagonal then counts.
+        correlation: float64[n, n].
         edge_of: the edge of each sensor, length n; anything that can be compared for equality.
-        slots: number of slots; "single" uses only the first.
-        method: "single" (one slot, for comparison, as in the paper), "random" (by `seed`), "vanilla" (figure 3 with
-            equations (10), (11)), "proposed" (figure 3 with equation (12)), or "proposed-swap" (equation (12) by growth
-            and exchanges; the default).
+        slots: number of slots.
 
     Returns:
         intp[n], the slot of each sensor. The same arguments give the same slots.
@@ -72,22 +55,11 @@ def partition(
     Raises:
         PartitionError: an argument is wrong; the message names it.
     """
-    matrix, edges = _checked(correlation, edge_of)
-    n = len(matrix)
-    if not 1 <= slots <= n:
-        raise PartitionError(f"partition: slots: found {slots}, expected 1 to the number of sensors, {n}")
-    if method not in METHODS:
-        raise PartitionError(f"partition: method: found {method!r}, expected {', '.join(METHODS)}")
-    if method == "single" or slots == 1:
-        return np.zeros(n, dtype=np.intp)
-    if method == "random":
-        return np.random.default_rng(seed).permutation(np.arange(n, dtype=np.intp) % slots)
-    if method == "vanilla":
-        return _vanilla(matrix, edges, slots)
-    weights = _weights(matrix, edges)
-    if method == "proposed":
-        return _greedy(weights, np.diag(matrix), slots)
-    return _refined(weights, _greedy(weights, np.diag(matrix), slots), slots)
+    matrix, edges = checked(correlation, edge_of, slots)
+    if slots == 1:
+        return np.zeros(len(matrix), dtype=np.intp)
+    weights = pair_weights(matrix, edges)
+    return _refined(weights, greedy_split(weights, np.diag(matrix), slots), slots)
 
 
 def objective(
@@ -98,7 +70,7 @@ def objective(
     Raises:
         PartitionError: the arguments do not fit together.
     """
-    matrix, edges = _checked(correlation, edge_of)
+    matrix, edges = checked(correlation, edge_of)
     of = np.asarray(slot_of)
     if of.shape != (len(matrix),):
         raise PartitionError(f"objective: slot_of: found shape {of.shape}, expected ({len(matrix)},)")
@@ -111,10 +83,14 @@ def objective(
     return total
 
 
-def _checked(
-    correlation: npt.ArrayLike, edge_of: Sequence[Hashable] | npt.NDArray[np.generic]
+def checked(
+    correlation: npt.ArrayLike, edge_of: Sequence[Hashable] | npt.NDArray[np.generic], slots: int = 1
 ) -> tuple[Floats, npt.NDArray[np.intp]]:
-    """Return the matrix and the edges as numbers."""
+    """Return the matrix and the edges as numbers.
+
+    Raises:
+        PartitionError: naming the argument that does not fit the others.
+    """
     matrix = np.asarray(correlation, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise PartitionError(f"correlation: found shape {matrix.shape}, expected (n, n)")
@@ -124,6 +100,8 @@ def _checked(
         raise PartitionError("correlation: found an asymmetric matrix, expected a symmetric one")
     if len(edge_of) != len(matrix):
         raise PartitionError(f"edge_of: found {len(edge_of)} edges for {len(matrix)} sensors")
+    if not 1 <= slots <= len(matrix):
+        raise PartitionError(f"partition: slots: found {slots}, expected 1 to the number of sensors, {len(matrix)}")
     return matrix, numbered(edge_of.tolist() if isinstance(edge_of, np.ndarray) else edge_of)[0]
 
 
@@ -138,7 +116,7 @@ def _asymmetry(matrix: Floats) -> float:
     return worst
 
 
-def _weights(matrix: Floats, edges: npt.NDArray[np.intp]) -> Floats:
+def pair_weights(matrix: Floats, edges: npt.NDArray[np.intp]) -> Floats:
     """Return R squared, with zeros between sensors of one edge and on the diagonal: the worth of a pair in one slot."""
     weights = np.square(matrix)
     by_edge = np.argsort(edges, kind="stable")
@@ -147,16 +125,16 @@ def _weights(matrix: Floats, edges: npt.NDArray[np.intp]) -> Floats:
     return weights
 
 
-def _seeds(variances: Floats, slots: int) -> npt.NDArray[np.intp]:
+def first_sensors(variances: Floats, slots: int) -> npt.NDArray[np.intp]:
     """Return the first sensor of each slot: the greatest variances (figure 3, lines 1-4), of equal ones the first."""
     return np.argsort(-variances, kind="stable")[:slots]
 
 
-def _greedy(weights: Floats, variances: Floats, slots: int) -> Slots:
+def greedy_split(weights: Floats, variances: Floats, slots: int) -> Slots:
     """Figure 3 with equation (12): in turn, each slot takes the free sensor that adds most to it."""
     n = len(weights)
     slot_of = np.full(n, -1, dtype=np.intp)
-    starts = _seeds(variances, slots)
+    starts = first_sensors(variances, slots)
     slot_of[starts] = np.arange(slots)
     gain = weights[starts].copy()  # float64[slots, n]: what a sensor would add to a slot; -inf if it is taken
     gain[:, starts] = -np.inf
@@ -168,80 +146,6 @@ def _greedy(weights: Floats, variances: Floats, slots: int) -> Slots:
         gain[:, best] = -np.inf
         row += weights[best]
     return slot_of
-
-
-def _vanilla(covariance: Floats, edges: npt.NDArray[np.intp], slots: int) -> Slots:
-    """Figure 3 with equations (10), (11): it minimises the worst variance in a slot when one of its edges is down.
-
-    A slot A keeps K = Sigma_AA^-1 and B = K Sigma_A., both updated by bordering. With J = the slot's sensors of one
-    edge and O = A without J: Cov(J | O) = K_JJ^-1, Cov(J, X | O) = K_JJ^-1 B_JX, and Var(X | O) = Var(X | A) + B_JX'
-    K_JJ^-1 B_JX. So no candidate needs an inverse of its own.
-    """
-    n = len(covariance)
-    variances = np.diag(covariance)
-    slot_of = np.full(n, -1, dtype=np.intp)
-    free = np.ones(n, dtype=bool)
-    parts = [_Part(covariance, edges, int(start)) for start in _seeds(variances, slots)]
-    for slot, part in enumerate(parts):
-        slot_of[part.members[0]] = slot
-        free[part.members[0]] = False
-    for turn in range(slots, n):
-        slot = turn % slots
-        candidates = np.flatnonzero(free)
-        # Most candidates do not change the worst sensor and are equal: the first of them is taken, whatever the
-        # rounding.
-        best = int(candidates[np.argmin(np.round(parts[slot].worst(candidates), TIE_DIGITS))])
-        parts[slot].add(best)
-        slot_of[best] = slot
-        free[best] = False
-    return slot_of
-
-
-class _Part:
-    """One slot of `_vanilla`."""
-
-    def __init__(self, covariance: Floats, edges: npt.NDArray[np.intp], start: int) -> None:
-        self._covariance, self._edges = covariance, edges
-        self.members = [start]
-        variance = max(float(covariance[start, start]), LEAST_RESIDUAL)
-        self._K = np.array([[1.0 / variance]])
-        self._B = covariance[[start]] / variance  # float64[|A|, n]
-        self._residual = np.diag(covariance) - self._B[0] * covariance[start]  # Var(X | A), float64[n]
-
-    def add(self, sensor: int) -> None:
-        coefficients = self._B[:, sensor].copy()
-        variance = max(float(self._residual[sensor]), LEAST_RESIDUAL)
-        # Cov(sensor, X | A) for all X: the sensor's row without what the slot explains.
-        left = self._covariance[sensor] - coefficients @ self._covariance[self.members]
-        new = left / variance
-        self._B = np.vstack([self._B - np.outer(coefficients, new), new])
-        self._residual = self._residual - left * new
-        border = -coefficients / variance
-        self._K = np.block(
-            [
-                [self._K + np.outer(coefficients, coefficients) / variance, border[:, None]],
-                [border[None, :], np.array([[1.0 / variance]])],
-            ]
-        )
-        self.members.append(sensor)
-
-    def worst(self, candidates: npt.NDArray[np.intp]) -> Floats:
-        """Return the slot's greatest variance when one edge is down, for each candidate that might join it."""
-        own = self._edges[self.members]
-        edges = self._edges[candidates]
-        coefficients = self._B[:, candidates]
-        residual = np.maximum(self._residual[candidates], LEAST_RESIDUAL)
-        worst = residual.copy()  # the candidate's own, if the slot has nothing else of its edge
-        for edge in np.unique(own):
-            J = np.flatnonzero(own == edge)
-            spread = linalg.inv(self._K[np.ix_(J, J)])
-            cross = spread @ coefficients[J]
-            without = residual + np.einsum("jx,jx->x", coefficients[J], cross)  # Var(X | O)
-            same = edges == edge
-            after = np.diag(spread)[:, None] - np.where(same, 0.0, cross**2 / without)
-            worst = np.maximum(worst, np.where(same, without, 0.0))
-            worst = np.maximum(worst, after.max(axis=0))
-        return np.asarray(worst)
 
 
 def _refined(weights: Floats, greedy: Slots, slots: int) -> Slots:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from tsunagi.runtime.messages import VERSION, Ack, LogRecord, Plan
-from tsunagi.runtime.ranges import BODY, fault
+from tsunagi.runtime.ranges_check import BODY, fault
 
 _M = TypeVar("_M", bound=Message)
 

@@ -19,7 +19,7 @@ _HEAD = """\
 # TSUNAGI_<SECTION>__<KEY> with two underscores for the rest, as in TSUNAGI_KAFKA__SERVERS=broker-1:9092. Lists and
 # tables are written as JSON there. Paths are relative to the directory in which the services start.
 #
-# Made by `make docs` from services/tsunagi/runtime/settings.py.
+# Made by `make docs` from services/tsunagi/runtime/settings/.
 """
 
 

@@ -6,6 +6,7 @@ few and bounded: a slot, a node, an edge, a group, a reason.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -20,17 +21,26 @@ ROLES = ("none", "primary", "standby", "promoting", "rebuilding")
 PHASES = ("detect", "promote", "catch_up")
 """The parts of a takeover, one after the other."""
 
+SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {}
+"""All metrics by section, in the order of the documentation."""
+
+
+def _section(title: str) -> None:
+    """End a section of ``docs/metrics.md``: it has what this module defines above and no section before it."""
+    earlier = set(itertools.chain.from_iterable(SECTIONS.values()))
+    SECTIONS[title] = tuple(
+        item for item in globals().values() if isinstance(item, MetricWrapperBase) and item not in earlier
+    )
+
+
 _TAKEOVER_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
 _LATENCY_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 120.0)
 _BATCH_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 
-# ---- every service that reads the log
-
 DEAD_LETTERS = Counter(
     "tsunagi_dead_letters", "Records that could not be used and went to dead-letters.", ["topic", "reason"]
 )
-
-# ---- gateway and secondary: a slot's log and its outputs
+_section("Every service")
 
 ROLE = Enum("tsunagi_slot_role", "What this node is for the slot (1 = it is that).", ["slot"], states=list(ROLES))
 EPOCH = Gauge("tsunagi_slot_epoch", "Epoch of the slot's present ownership, as this node has read it.", ["slot"])
@@ -126,8 +136,7 @@ CONTEXTS_FAILED = Counter(
     ["slot"],
 )
 CONTEXT_BYTES = Gauge("tsunagi_context_bytes", "Size of the slot's newest resume context.", ["slot"])
-
-# ---- standing by and taking over
+_section("Gateway and secondary: a slot")
 
 STANDBY_READY = Gauge("tsunagi_standby_ready", "1 = this node could take the slot over now.", ["slot"])
 STANDBY_BATCH_TUPLES = Gauge(
@@ -156,14 +165,6 @@ STANDBY_LIMIT = Gauge("tsunagi_standby_limit", "The user's limits: bytes/s, seco
 STANDBY_LIMIT_OK = Gauge(
     "tsunagi_standby_limit_ok", "1 = the limit holds at the present B, by the cost model.", ["slot", "limit"]
 )
-SPECULATIONS = Counter("tsunagi_speculations", "Weak suspicions at which the secondary wrote outputs.", ["slot"])
-SPECULATIONS_IN_VAIN = Counter("tsunagi_speculations_in_vain", "Those after which the owner was heard again.", ["slot"])
-SPECULATIVE_OUTPUTS = Counter(
-    "tsunagi_speculative_outputs", "Outputs that the secondary wrote at a weak suspicion.", ["slot"]
-)
-SPECULATIVE_REPEATS = Counter(
-    "tsunagi_speculative_repeats", "Those that the owner wrote as well; readers drop them by name.", ["slot"]
-)
 STANDBY_PULLS = Counter("tsunagi_standby_pulls", "Ranges of the log that the secondary has read.", ["slot"])
 STANDBY_BYTES = Counter("tsunagi_standby_bytes", "Bytes of records that the secondary has read.", ["slot"])
 STANDBY_RECEIVED = Counter(
@@ -176,19 +177,25 @@ STANDBY_REQUESTS = Counter(
 STANDBY_TRIMMED = Counter(
     "tsunagi_standby_trimmed_records", "Records that the secondary skipped, thanks to a Level-1-Ack.", ["slot"]
 )
+SPECULATIONS = Counter("tsunagi_speculations", "Weak suspicions at which the secondary wrote outputs.", ["slot"])
+SPECULATIONS_IN_VAIN = Counter("tsunagi_speculations_in_vain", "Those after which the owner was heard again.", ["slot"])
+SPECULATIVE_OUTPUTS = Counter(
+    "tsunagi_speculative_outputs", "Outputs that the secondary wrote at a weak suspicion.", ["slot"]
+)
+SPECULATIVE_REPEATS = Counter(
+    "tsunagi_speculative_repeats", "Those that the owner wrote as well; readers drop them by name.", ["slot"]
+)
 TAKEOVERS = Counter("tsunagi_takeovers", "Times that this node became the slot's owner after another.", ["slot"])
 TAKEOVER_S = Histogram(
     "tsunagi_takeover_seconds", "Length of a takeover's parts.", ["slot", "phase"], buckets=_TAKEOVER_BUCKETS_S
 )
-
 HANDOVER_PAUSE_S = Histogram(
     "tsunagi_handover_pause_seconds",
     "Pause in a slot's outputs at a planned takeover: from the new owner's claim until it has caught up.",
     ["slot"],
     buckets=_TAKEOVER_BUCKETS_S,
 )
-
-# ---- edge
+_section("Standing by and taking over")
 
 EDGE_ROWS = Counter("tsunagi_edge_rows_read", "Rows read from the source.", ["edge"])
 EDGE_BATCHES = Counter("tsunagi_edge_batches_sent", "Batches that the log has taken.", ["edge"])
@@ -197,12 +204,12 @@ EDGE_SPOOL_BYTES = Gauge(
     "tsunagi_edge_spool_bytes", "Size of the file of batches that wait, 0 = none has to.", ["edge"]
 )
 EDGE_SPOOL_DROPPED = Counter("tsunagi_edge_spool_dropped", "Batches given up since the spool was full.", ["edge"])
-EDGE_CLOCK_JUMPS = Counter("tsunagi_edge_clock_jumps", "Jumps of the edge's wall clock.", ["edge"])
 EDGE_DISK_FAILS = Gauge(
     "tsunagi_edge_disk_fails",
     "1 = the disk does not take the spool or the position; they are kept in memory.",
     ["edge"],
 )
+EDGE_CLOCK_JUMPS = Counter("tsunagi_edge_clock_jumps", "Jumps of the edge's wall clock.", ["edge"])
 EDGE_STEPS_SKIPPED = Counter("tsunagi_edge_steps_skipped", "Steps not sent, since their time was over.", ["edge"])
 EDGE_ROWS_SKIPPED = Counter("tsunagi_edge_rows_skipped", "Rows not read, since their time was over.", ["edge"])
 EDGE_UNUSABLE = Counter(
@@ -224,22 +231,39 @@ EDGE_SOURCE_CONTRADICTED = Gauge(
 EDGE_SOURCE_QUEUE = Gauge(
     "tsunagi_edge_source_queue_readings", "Readings of a live source that have arrived and wait for the loop.", ["edge"]
 )
-
-# ---- spark
+_section("Edge")
 
 SPARK_BATCH_S = Histogram("tsunagi_spark_batch_seconds", "Length of a batch.", buckets=_BATCH_BUCKETS_S)
 SPARK_ROWS = Counter("tsunagi_spark_rows", "Result rows delivered (a row is a reading of a step).")
+SPARK_BLOCKS = Counter("tsunagi_spark_blocks_sent", "Result blocks sent (one a group and step).")
+SPARK_LATE_ROWS = Counter("tsunagi_spark_late_rows", "Rows below the frontier when they came; they went to late.")
+SPARK_REPEATS = Counter("tsunagi_spark_repeats_dropped", "Records of recovered dropped because their name came before.")
+SPARK_NAN_ROWS = Counter(
+    "tsunagi_spark_nan_rows", "Rows of recovered whose value is not a number; they pass on as such."
+)
+SPARK_MERGED_ROWS = Counter("tsunagi_spark_merged_rows", "Result rows of groups that are cut over cores and merged.")
+SPARK_FILE_ROWS = Counter("tsunagi_spark_file_rows", "Rows written to Parquet files ([results] files).")
 SPARK_FILES_CONTRADICTED = Counter(
     "tsunagi_spark_files_contradicted",
     "Partitions of results that were not those that the Parquet files are of: made anew, or without their end.",
 )
-SPARK_FILE_ROWS = Counter("tsunagi_spark_file_rows", "Rows written to Parquet files ([results] files).")
-SPARK_MERGED_ROWS = Counter("tsunagi_spark_merged_rows", "Result rows of groups that are cut over cores and merged.")
-SPARK_NAN_ROWS = Counter(
-    "tsunagi_spark_nan_rows", "Rows of recovered whose value is not a number; they pass on as such."
-)
 SPARK_TABLE_CHANGES = Counter("tsunagi_spark_table_changes", "Changes of which core works on which sensors.")
 SPARK_CORE_ROWS = Counter("tsunagi_spark_core_rows", "Rows that the core has worked on.", ["core"])
+SPARK_CARRIED = Gauge("tsunagi_spark_carried_rows", "Rows that wait for the frontier.")
+SPARK_SET_ASIDE = Counter(
+    "tsunagi_spark_set_aside_files",
+    "Files of the checkpoint set aside at a start: not whole, of another version, or after the last whole batch.",
+)
+SPARK_LOG_FAULTS = Counter(
+    "tsunagi_spark_log_faults",
+    "Partitions found not to be what they were: made anew, without their end, or deleted before they were read.",
+    ["topic"],
+)
+SPARK_CUT_BATCHES = Counter(
+    "tsunagi_spark_cut_batches",
+    "Batches larger than [spark] max_bytes, which were cut anew, with fewer records.",
+)
+SPARK_UNGROUPED = Gauge("tsunagi_spark_ungrouped_sensors", "Sensors without a group, which make up unknown_group.")
 SPARK_STAGE_S = Gauge(
     "tsunagi_spark_stage_seconds", "Duration of each stage of the last batch, as Spark's progress tells it.", ["stage"]
 )
@@ -254,34 +278,15 @@ SPARK_LATENCY_S = Histogram(
     "From the log's append of a step's last input to its block in results; the newest blocks of each batch.",
     buckets=_LATENCY_BUCKETS_S,
 )
-SPARK_SET_ASIDE = Counter(
-    "tsunagi_spark_set_aside_files",
-    "Files of the checkpoint set aside at a start: not whole, of another version, or after the last whole batch.",
-)
-SPARK_CUT_BATCHES = Counter(
-    "tsunagi_spark_cut_batches",
-    "Batches larger than [spark] max_bytes, which were cut anew, with fewer records.",
-)
-SPARK_LOG_FAULTS = Counter(
-    "tsunagi_spark_log_faults",
-    "Partitions found not to be what they were: made anew, without their end, or deleted before they were read.",
-    ["topic"],
-)
-SPARK_CARRIED = Gauge("tsunagi_spark_carried_rows", "Rows that wait for the frontier.")
-SPARK_UNGROUPED = Gauge("tsunagi_spark_ungrouped_sensors", "Sensors without a group, which make up unknown_group.")
 FRONTIER_HELD_BY = Gauge(
     "tsunagi_frontier_held_steps", "Steps by which the slot lags behind the newest; its groups wait for it.", ["slot"]
 )
-SPARK_BLOCKS = Counter("tsunagi_spark_blocks_sent", "Result blocks sent (one a group and step).")
-SPARK_LATE_ROWS = Counter("tsunagi_spark_late_rows", "Rows below the frontier when they came; they went to late.")
-SPARK_REPEATS = Counter("tsunagi_spark_repeats_dropped", "Records of recovered dropped because their name came before.")
 FRONTIER_STEP = Gauge("tsunagi_frontier_step", "The last step delivered in full.", ["group"])
 FRONTIER_STALL_S = Gauge(
     "tsunagi_frontier_stall_seconds",
     "Seconds since the last step of a group was delivered: of the group that has waited longest.",
 )
-
-# ---- scaler
+_section("Spark")
 
 WORKERS = Gauge("tsunagi_scaler_workers", "Workers that the scaler knows, by state.", ["state"])
 LAUNCHES = Counter("tsunagi_scaler_launches", "Workers that the scaler has started.")
@@ -304,15 +309,6 @@ SLOT_BACKLOG = Gauge(
 SLOT_DELAY_S = Gauge(
     "tsunagi_slot_delay_seconds", "Age in the log of the oldest tuple that the owner has not processed.", ["slot"]
 )
-DECISIONS = Counter(
-    "tsunagi_scaler_decisions", "Decisions of the scaling policy: slot | guard (between slots).", ["kind"]
-)
-FALLBACKS = Counter("tsunagi_scaler_fallbacks", "Decisions in which a stated rule stood in for the policy's own.")
-PLANNED_RATE = Gauge(
-    "tsunagi_scaler_planned_tuples_per_second",
-    "The policy's forecast, the quantile planned for, and the capacity of what it wants.",
-    ["what"],
-)
 TYPE_RATE = Gauge(
     "tsunagi_scaler_type_tuples_per_second",
     "What one worker of a type processes, benchmarked and then corrected by what saturated ones do.",
@@ -328,9 +324,18 @@ TYPE_WITHIN = Gauge(
     "Share of its rate with which a type keeps the promised delay: less than 1 where its workers stall.",
     ["type"],
 )
+DECISIONS = Counter(
+    "tsunagi_scaler_decisions", "Decisions of the scaling policy: slot | guard (between slots).", ["kind"]
+)
+FALLBACKS = Counter("tsunagi_scaler_fallbacks", "Decisions in which a stated rule stood in for the policy's own.")
+PLANNED_RATE = Gauge(
+    "tsunagi_scaler_planned_tuples_per_second",
+    "The policy's forecast, the quantile planned for, and the capacity of what it wants.",
+    ["what"],
+)
+_section("Scaler")
 
-# ---- scaler: nodes and slots as seen from outside, so that a dead one is seen too
-
+# As the scaler sees them, so that a dead one is seen too.
 HEARTBEAT_AGE_S = Gauge(
     "tsunagi_heartbeat_age_seconds",
     "Seconds since a node's last heartbeat; gone when the node has left, or was silent for ten minutes.",
@@ -359,152 +364,15 @@ SPARK_LAG_S = Gauge(
 )
 STEP_S = Gauge("tsunagi_step_seconds", "Length of a step ([steps] slide x interval_s).")
 RETENTION_S = Gauge("tsunagi_retention_seconds", "How long the log keeps tuples and recovered ([kafka] retention_s).")
+_section("Scaler: nodes and slots from outside")
 
-# ---- Kafka, as its container sees it (services/tsunagi/broker/container.py)
-
+# As the broker's container sees it (services/tsunagi/broker/container.py).
 KAFKA_UP = Gauge("tsunagi_kafka_up", "1 = the broker takes connections.")
 KAFKA_DISK_FREE_BYTES = Gauge("tsunagi_kafka_disk_free_bytes", "Free space of the file system that holds the log.")
 KAFKA_DISK_TOTAL_BYTES = Gauge("tsunagi_kafka_disk_total_bytes", "Size of the file system that holds the log.")
 KAFKA_LOG_BYTES = Gauge("tsunagi_kafka_log_bytes", "Disk space that a topic's log takes on this broker.", ["topic"])
 KAFKA_DENIED = Counter("tsunagi_kafka_denied", "Requests that the broker's access rules have refused.")
-
-SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {
-    "Every service": (DEAD_LETTERS,),
-    "Gateway and secondary: a slot": (
-        ROLE,
-        EPOCH,
-        POSITION,
-        LAG_RECORDS,
-        STEP_CLOSED,
-        RECORD_COST_S,
-        EDGES_OUT,
-        OUTPUTS_SENT,
-        VALUES_RECOVERED,
-        RECOVERY_TRUTHS,
-        RECOVERY_TRUTHS_WITHIN,
-        RECOVERY_TRUTHS_BY,
-        RECOVERY_TRUTHS_WITHIN_BY,
-        RECOVERY_WORST_SENSOR,
-        RECOVERY_TRIED_STEPS,
-        RECOVERY_OUTAGE_STEPS,
-        CALIBRATION_FACTOR,
-        DISTRUSTED,
-        REFITS,
-        HELPERS,
-        UNMET,
-        HELPER_READINGS,
-        WITHHELD,
-        LATE,
-        VOID_CONTROL,
-        CONTRADICTIONS,
-        GENERATIONS_BEGUN,
-        LEVEL0_POSITION,
-        LEVEL1_POSITION,
-        CONTEXTS_WRITTEN,
-        CONTEXTS_FAILED,
-        CONTEXT_BYTES,
-    ),
-    "Standing by and taking over": (
-        STANDBY_READY,
-        STANDBY_BATCH_TUPLES,
-        STANDBY_BANDWIDTH,
-        STANDBY_RECOVERY_S,
-        STANDBY_SEND_S,
-        STANDBY_PROCESS_S,
-        STANDBY_SENDS,
-        STANDBY_TUPLE_BYTES,
-        STANDBY_TAKEOVER_S,
-        STANDBY_LIMIT,
-        STANDBY_LIMIT_OK,
-        STANDBY_PULLS,
-        STANDBY_BYTES,
-        STANDBY_RECEIVED,
-        STANDBY_REQUESTS,
-        STANDBY_TRIMMED,
-        SPECULATIONS,
-        SPECULATIONS_IN_VAIN,
-        SPECULATIVE_OUTPUTS,
-        SPECULATIVE_REPEATS,
-        TAKEOVERS,
-        TAKEOVER_S,
-        HANDOVER_PAUSE_S,
-    ),
-    "Edge": (
-        EDGE_ROWS,
-        EDGE_BATCHES,
-        EDGE_SPOOL_RECORDS,
-        EDGE_SPOOL_BYTES,
-        EDGE_SPOOL_DROPPED,
-        EDGE_DISK_FAILS,
-        EDGE_CLOCK_JUMPS,
-        EDGE_STEPS_SKIPPED,
-        EDGE_ROWS_SKIPPED,
-        EDGE_UNUSABLE,
-        EDGE_UNPLACED,
-        EDGE_LENT,
-        EDGE_STEP,
-        EDGE_SOURCE_CONNECTED,
-        EDGE_SOURCE_CONTRADICTED,
-        EDGE_SOURCE_QUEUE,
-    ),
-    "Spark": (
-        SPARK_BATCH_S,
-        SPARK_ROWS,
-        SPARK_BLOCKS,
-        SPARK_LATE_ROWS,
-        SPARK_REPEATS,
-        SPARK_NAN_ROWS,
-        SPARK_MERGED_ROWS,
-        SPARK_FILE_ROWS,
-        SPARK_FILES_CONTRADICTED,
-        SPARK_TABLE_CHANGES,
-        SPARK_CORE_ROWS,
-        SPARK_CARRIED,
-        SPARK_SET_ASIDE,
-        SPARK_LOG_FAULTS,
-        SPARK_CUT_BATCHES,
-        SPARK_UNGROUPED,
-        SPARK_STAGE_S,
-        SPARK_INPUT_AGE_S,
-        SPARK_LATENCY_S,
-        FRONTIER_HELD_BY,
-        FRONTIER_STEP,
-        FRONTIER_STALL_S,
-    ),
-    "Scaler": (
-        WORKERS,
-        LAUNCHES,
-        PLAN_SERIAL,
-        LEADS,
-        WORKERS_OF_TYPE,
-        WORKERS_LOST,
-        STOPS,
-        MOVES,
-        MOVING,
-        SHARE,
-        SLOT_RATE,
-        SLOT_BACKLOG,
-        SLOT_DELAY_S,
-        TYPE_RATE,
-        TYPE_DELAY_S,
-        TYPE_WITHIN,
-        DECISIONS,
-        FALLBACKS,
-        PLANNED_RATE,
-    ),
-    "Scaler: nodes and slots from outside": (
-        HEARTBEAT_AGE_S,
-        HEARTBEATS_REFUSED,
-        SLOT_PROTECTED,
-        SLOT_SILENCE_S,
-        SLOT_RESUME_AGE_S,
-        SPARK_LAG_S,
-        STEP_S,
-        RETENTION_S,
-    ),
-    "Kafka": (KAFKA_UP, KAFKA_DISK_FREE_BYTES, KAFKA_DISK_TOTAL_BYTES, KAFKA_LOG_BYTES, KAFKA_DENIED),
-}
-"""All of them, in the order of the documentation."""
+_section("Kafka")
 
 
 def document() -> str:

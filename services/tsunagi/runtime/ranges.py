@@ -1,4 +1,4 @@
-"""What each field of each record may hold: the one table of it, and whether a message keeps to it.
+"""What each field of each record may hold: the one table of it. `tsunagi.runtime.ranges_check` holds messages to it.
 
 Whoever can append a record chooses every bit of it. What has passed here can be computed with: no sum of a time and a
 window and no name of an output leaves the range of its type, and columns fit each other. What a
@@ -7,17 +7,10 @@ value means (is the sensor this edge's, is the step open) is for those who proce
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import Message
-
-from tsunagi.runtime.messages import tsunagi_pb2
 
 INT64_MAX = (1 << 63) - 1
 MAX_TIME_US = 9_214_646_400_000_000
@@ -87,9 +80,8 @@ NAME, WORD, DETAIL, TEXT, BYTES = Text(MAX_NAME), Text(MAX_WORD), Text(MAX_DETAI
 SHA256 = Digest()
 F64, U32, U8 = np.dtype("<f8"), np.dtype("<u4"), np.dtype("u1")
 SENSORS, COUNTS, QUALITIES = Column(U32), Column(U32), Column(U8)
-READINGS = Column(
-    F64
-)  # one odd reading must not take with it those of all its edge's sensors: who computes looks at it
+# One odd reading must not take with it those of all its edge's sensors: who computes looks at it.
+READINGS = Column(F64)
 FACTORS = Column(F64, MAX_FLOAT)
 AMOUNT = Real(0.0, 1e15)
 
@@ -365,154 +357,7 @@ ALIKE: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 """Fields of a message that have equally many elements."""
 
-_FLOATS = [struct.Struct(f"<{number}d") for number in range(257)]
-"""A column of so few is looked through without numpy, which takes longer to begin than to do it."""
-
-BODY = "body"
-"""The oneof of a record that may be one of several messages."""
-
-
-class Condition(NamedTuple):
-    """What must hold of a message `m`, as an expression in it and its fields' names."""
-
-    field: str
-    holds: str
-    expected: str
-
-
-def fault(message: Message) -> str:
-    """Return "" if every field is within its range, else the first that is not: field, found, expected."""
-    check = _CHECKS[type(message)]
-    return "" if check.holds(message, *check.fields(message)) else check.wrong(message)
-
-
-class _Check:
-    """A message's conditions, compiled: all of them cost what two or three would cost by calls.
-
-    Every tuple of every edge comes by here.
-    """
-
-    def __init__(self, kind: Descriptor) -> None:
-        self.conditions = _conditions(kind)
-        names = [name for name, rule in RANGES[kind.name].items() if not isinstance(rule, Part)]
-        self.fields: Callable[[Message], Sequence[Any]] = attrgetter(*names) if len(names) > 1 else _none
-        self._arguments = ", ".join(("m", *(names if len(names) > 1 else ())))
-        self.holds = self._compiled(" and ".join(condition.holds for condition in self.conditions) or "True")
-        self._tests: list[Callable[..., bool]] = []  # one a condition, made for the first message that is refused
-
-    def _compiled(self, holds: str) -> Callable[..., bool]:
-        test: Callable[..., bool] = eval(f"lambda {self._arguments}: {holds}", _ENVIRONMENT)  # noqa: S307 - of the table
-        return test
-
-    def wrong(self, message: Message) -> str:
-        """Return what the first condition that does not hold is about: field, found, expected."""
-        values = self.fields(message)
-        self._tests = self._tests or [self._compiled(item.holds) for item in self.conditions]
-        first = next(
-            item for item, test in zip(self.conditions, self._tests, strict=True) if not test(message, *values)
-        )
-        name = message.WhichOneof(BODY) if first.field == BODY else first.field
-        found = getattr(message, name)
-        parts = found.values() if isinstance(found, Mapping) else found if isinstance(found, Sequence) else (found,)
-        within = next((wrong for part in parts if isinstance(part, Message) and (wrong := fault(part))), "")
-        if within:
-            return f"{name}.{within}"
-        shown = f"a length of {len(found)}" if isinstance(found, str | bytes) else str(found)[:MAX_WORD]
-        return f"{name}: found {shown}, expected {first.expected}"
-
-
-def _none(_message: Message) -> tuple[Any, ...]:
-    return ()
-
-
-def _body_fault(message: Message) -> str:
-    kind = message.WhichOneof(BODY)
-    return "" if kind is None else fault(getattr(message, kind))
-
-
-def _sound(column: bytes, most: float) -> bool:
-    """Return whether all of a float64 column's elements are within [-most, most] or NaN."""
-    number = len(column) >> 3
-    # (the length of a vector is no less than any of its elements; of one with a NaN it is NaN, and says nothing)
-    if number < len(_FLOATS) and math.hypot(*_FLOATS[number].unpack(column)) <= most:
-        return True
-    values = np.frombuffer(column, dtype=F64)
-    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid, and a NaN all the same
-        if values.dot(values) <= most:
-            return True
-    return not (np.abs(values) > most).any()
-
 
 def is_sha256(text: str) -> bool:
     """Return whether a text is a SHA-256 in 64 lower-case hexadecimal digits."""
     return len(text) == 64 and not set(text) - set("0123456789abcdef")
-
-
-def _number(value: str, rule: Whole | Real) -> str:
-    other = f" or {value} == {rule.other}" if isinstance(rule, Whole) and rule.other else ""
-    return f"({rule.low!r} <= {value} <= {rule.high!r}{other})"
-
-
-def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
-    """Write down what a row of the table says of a field."""
-    name = value = field.name
-    entry = field.message_type
-    of_map = entry is not None and entry.GetOptions().map_entry
-    if entry is not None and of_map:
-        field = entry.fields_by_name["value"]
-        value = f"m.{name}.values()"
-    several = of_map or field.is_repeated
-    each = "x" if several else name
-    match rule:
-        case Whole() | Real():
-            holds, expected = _number(each, rule), f"{rule.low} to {rule.high}"
-        case Text(most):
-            holds, expected = f"len({each}) <= {most}", f"at most {most}"
-        case Digest():
-            holds = f"(not {each} or is_sha256({each}))"
-            expected = "64 lower-case hexadecimal digits, or none"
-        case Column(kind, None):
-            holds, expected = f"not len({each}) % {kind.itemsize}", f"a whole number of {kind}"
-        case Column(kind, most):
-            holds = f"(not {each} or not len({each}) % {kind.itemsize} and sound({each}, {most!r}))"
-            expected = f"{kind}, each from -{most:g} to {most:g} or NaN"
-        case Part():
-            value = value if of_map else f"m.{name}"
-            holds, expected = "not fault(x)" if several else f"not (m.HasField({name!r}) and fault({value}))", ""
-    if several:
-        holds = f"all({holds} for x in {value})"
-    if of_map:
-        holds += f" and all(len(key) <= {MAX_NAME} for key in m.{name})"
-    return Condition(name, holds, expected)
-
-
-def _conditions(kind: Descriptor) -> list[Condition]:
-    rows = RANGES[kind.name]
-    bodies = {field.name for oneof in kind.oneofs if oneof.name == BODY for field in oneof.fields}
-    found = [
-        _condition(kind.fields_by_name[name], rule)
-        for name, rule in rows.items()
-        if name not in bodies and not (isinstance(rule, Part) and kind.fields_by_name[name].message_type is None)
-    ]
-    if bodies:
-        # One of many: only the one that is there is looked at.
-        found.append(Condition(BODY, "not body_fault(m)", "within its ranges"))
-    for names in ALIKE.get(kind.name, ()):
-        widths = {name: rule.kind.itemsize if isinstance(rule := rows[name], Column) else 1 for name in names}
-        first, *others = (f"len({name}) // {width}" for name, width in widths.items())
-        holds = " and ".join(f"{first} == {other}" for other in others)
-        found.append(Condition(names[0], holds, f"as many elements as {', '.join(names[1:])}"))
-    return found
-
-
-_ENVIRONMENT: dict[str, Any] = {
-    "fault": fault,
-    "body_fault": _body_fault,
-    "sound": _sound,
-    "is_sha256": is_sha256,
-    "inf": np.inf,
-}
-_CHECKS = {
-    getattr(tsunagi_pb2, name): _Check(descriptor)
-    for name, descriptor in tsunagi_pb2.DESCRIPTOR.message_types_by_name.items()
-}

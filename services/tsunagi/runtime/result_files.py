@@ -29,6 +29,7 @@ import structlog
 from pyarrow import parquet
 
 from tsunagi.runtime import metrics
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.log import RESULTS, Log, LogError, Position
 from tsunagi.runtime.marks import NO_MARK, Mark, digest_of, record_before
 from tsunagi.runtime.messages import QUALITY_NAMES
@@ -279,7 +280,7 @@ def to_table(blocks: Sequence[Block], sensors: SensorTable) -> pa.Table:
     )
 
 
-def _windows(blocks: Sequence[Block], name: str) -> npt.NDArray[np.float64]:
+def _windows(blocks: Sequence[Block], name: str) -> Floats:
     """Return a column of the aggregates; NaN for rows that are of none."""
     return np.concatenate(
         [np.full(len(block), np.nan if block.window is None else getattr(block.window, name)) * 1.0 for block in blocks]

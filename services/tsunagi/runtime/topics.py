@@ -1,4 +1,4 @@
-"""A topic as it is found, compared key by key with `tsunagi.runtime.kafka.topic_layout`."""
+"""How each topic is made, and a topic as it is found, compared with that key by key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tsunagi.runtime.log import TUPLES
+from tsunagi.runtime.log import ACKS, CONTEXTS, DEAD_LETTERS, HEARTBEATS, LATE, PLAN, RECOVERED, RESULTS, TUPLES
+from tsunagi.runtime.settings import Settings
 
 PARTITIONS = "partitions"
 REPLICATION = "replication.factor"
@@ -62,3 +63,32 @@ def bound(topic: str, key: str, expected: str) -> str:
     if expected == _NO_LIMIT:
         return " (no limit)"
     return " or more" if _least(topic, key) else " or less" if key in _MOST else ""
+
+
+def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
+    """Return topic -> (partitions, configuration); architecture, "Topics"."""
+    slots = settings.slots.count
+    # Only closed segments are deleted: without a segment.ms, a slow log would keep records for days past their time.
+    retention_ms = round(settings.kafka.retention_s * 1000)
+    segment_ms = min(max(retention_ms // 5, 60_000), 86_400_000)
+    flushed = {"flush.messages": str(settings.kafka.flush_messages)} if settings.kafka.flush_messages else {}
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    deleted = stamped | {"cleanup.policy": "delete", "retention.bytes": "-1"}
+    kept = deleted | flushed | {"retention.ms": str(retention_ms), "segment.ms": str(segment_ms)}
+    compacted = stamped | flushed | {"cleanup.policy": "compact", "segment.ms": "600000"}
+    forever = deleted | flushed | {"retention.ms": "-1"}
+    short = deleted | {"retention.ms": "600000", "segment.ms": "300000"}
+    large = {"max.message.bytes": str(8 << 20)}  # more than producers' message.max.bytes
+    # Contexts are found by offset, so they age by time; the newest is never older than the slot's last progress, and a
+    # slot whose context is gone replays from the beginning of `tuples`.
+    return {
+        TUPLES: (slots, kept | {"max.message.bytes": str(settings.kafka.max_message_bytes)}),
+        RECOVERED: (slots, kept | large),
+        RESULTS: (settings.spark.cores, kept | large),
+        ACKS: (1, compacted),
+        CONTEXTS: (slots, kept | large),
+        HEARTBEATS: (1, short),
+        PLAN: (1, forever),
+        LATE: (1, kept),
+        DEAD_LETTERS: (1, kept),
+    }

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tsunagi.runtime.kafka import topic_layout
 from tsunagi.runtime.log import TOPICS
 from tsunagi.runtime.settings import Settings
-from tsunagi.runtime.topics import PARTITIONS, bound
+from tsunagi.runtime.topics import PARTITIONS, bound, topic_layout
 
 
 def document() -> str:
@@ -19,7 +18,7 @@ def document() -> str:
         "# Topics",
         "",
         'How topics are made, and what `[kafka] topics = "check"` looks for: every key, with found and expected in one',
-        "list. Made by `make docs` from `services/tsunagi/runtime/kafka.py`. Shown are the default settings:",
+        "list. Made by `make docs` from `services/tsunagi/runtime/topics.py`. Shown are the default settings:",
         "partitions follow `[slots] count` and `[spark] cores`; `retention.ms` and `segment.ms` follow",
         "`[kafka] retention_s`; `max.message.bytes` of `tuples` follows `[kafka] max_message_bytes`;",
         "the replication factor is at least `[kafka] replication`. The check needs the right DescribeConfigs. A user",

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.forecast.base import HORIZON, LEVELS, Forecast
 from tsunagi.scaler.forecast.calibrated import Calibrated
 from tsunagi.scaler.forecast.make import make_point
@@ -15,7 +16,6 @@ from tsunagi.scaler.queueing import effective_rate
 from tsunagi.scaler.risk import Risk, together
 from tsunagi.scaler.slots import Slots
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 ERRORS_FADE = 0.001

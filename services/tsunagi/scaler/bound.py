@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.policy import HOUR_S, WorkerType
 from tsunagi.scaler.trace import MINUTE_S
-
-Floats = NDArray[np.float64]
 
 
 class BoundError(RuntimeError):

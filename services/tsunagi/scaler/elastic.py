@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import metrics
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import Heartbeat, Workers
 from tsunagi.runtime.settings import LOCAL, ConfigError, Scaler, Settings
 from tsunagi.scaler.assignments import Placer, split
@@ -27,7 +26,7 @@ from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotVie
 from tsunagi.scaler.pilot import Decision, Pilot, Ponder, Seen, at_once, step_of
 from tsunagi.scaler.planner import Planner, owners_of
 from tsunagi.scaler.policies import make_policy
-from tsunagi.scaler.policy import PolicySettings, WorkerType
+from tsunagi.scaler.policy import HOUR_S, PolicySettings, WorkerType
 from tsunagi.scaler.rescale import Rescale, Standing, Todo
 from tsunagi.scaler.trace import read_trace, resample
 
@@ -71,7 +70,7 @@ class Elastic:
     ) -> None:
         scaler = settings.scaler
         self.rescale = Rescale(scaler.workers, scaler.boot_of, settle_s, now, launches=launcher is not None)
-        self.pilot = make_pilot(scaler, now_s, ponder)
+        self.pilot = make_pilot(scaler, now_s, ponder, settings.paper.hour_s)
         self.views: dict[int, SlotView] = {slot: SlotView() for slot in range(settings.slots.count)}
         self.capacities = Capacities(scaler)
         self._planner = planner
@@ -282,8 +281,11 @@ class Elastic:
         self._named["share"] = {(name,) for name in shares}
 
 
-def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once) -> Pilot | None:
+def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once, hour_s: float = HOUR_S) -> Pilot | None:
     """Return what asks the policy that the settings name; None if the number of workers is fixed.
+
+    Args:
+        hour_s: how long a paid hour lasts, seconds.
 
     Raises:
         ConfigError: no type of worker can be launched, or one has no rate.
@@ -308,7 +310,7 @@ def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once) -> Pilot 
         types=tuple(types),
         slot_s=scaler.slot_s,
         billing=scaler.billing,
-        hour_s=scaler.hour_s,
+        hour_s=hour_s,
         slo_s=scaler.slo_s,
         forecast=scaler.forecast,
         solver=scaler.solver,
@@ -320,7 +322,7 @@ def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once) -> Pilot 
     return Pilot(policy, wanted, DRAIN_S, now_s, ponder)
 
 
-def read_history(path: Path, slot_s: float) -> NDArray[np.float64]:
+def read_history(path: Path, slot_s: float) -> Floats:
     """Read past rates in the steps that a policy is given, as whole slots; a rest at the beginning is left out.
 
     Raises:

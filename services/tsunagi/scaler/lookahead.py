@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.marginal import SWITCH_COST, Prices
 from tsunagi.scaler.policy import HOUR_S, Billing, WorkerType
 from tsunagi.scaler.program import ProgramError
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 _WHOLE_SLOTS = 2
 """Number of slots, from the first, in which workers are whole."""

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tsunagi.runtime.columns import Floats
 
 SWITCH_COST = 0.02
 """Price of a launch beside its block, as a share of the block's price: of two equal plans the one that keeps running

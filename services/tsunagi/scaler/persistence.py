@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tsunagi.runtime.columns import Floats
 
 GAINS = (1.0, 0.6, 0.3, 0.15)
 """Weights of the newest step in the smoothed rate that are tried: 1 fits calm steps, the small ones noisy steps."""

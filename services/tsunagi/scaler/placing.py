@@ -33,7 +33,7 @@ def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
     """Return uint32[n], the slot of each sensor by id, as `[slots] placement` says.
 
     "spread" distributes the sensors of each edge evenly, so that every slot has much left to recover a dead edge from.
-    The other methods follow the correlations in the recovery model (`tsunagi.recovery.partition`): sensors of different
+    "proposed-swap" follows the correlations in the recovery model (`tsunagi.recovery.partition`): sensors of different
     edges that tell about each other come into one slot. Sensors that the model does not know are spread.
 
     Raises:
@@ -56,7 +56,7 @@ def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
     ids = [rows[model.names[number]] for number in known]
     edges = [table.sensors[sensor].edge for sensor in ids]
     placed = placed.copy()
-    placed[ids] = partition(prior / np.outer(size, size), edges, count, method).astype(np.uint32)
+    placed[ids] = partition(prior / np.outer(size, size), edges, count).astype(np.uint32)
     return placed
 
 

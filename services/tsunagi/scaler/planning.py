@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.ahead import Ahead
-from tsunagi.scaler.baselines import Threshold
 from tsunagi.scaler.capacity import corrected
 from tsunagi.scaler.forecast.base import HORIZON
 from tsunagi.scaler.guarding import Queue, expected_late
@@ -25,6 +24,7 @@ from tsunagi.scaler.policy import NEVER, Answer, PolicySettings, View, actions
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, spread
 from tsunagi.scaler.risk import MULTIPLES
 from tsunagi.scaler.standing import standing
+from tsunagi.scaler.threshold import Threshold
 
 LEARN_S = 56 * 86400.0
 """Rates from longer ago than this many seconds (eight weeks) are not learnt: newer ones tell all that they do."""
@@ -71,7 +71,7 @@ class LookaheadPolicy:
         """Tuples/s that a worker of each type is believed to process within the limit of the delay."""
         return self._rates
 
-    def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
+    def learn(self, rates: Floats, step_s: float) -> None:
         self._ahead.add(rates[-round(LEARN_S / step_s) :], step_s)
 
     def decide(self, view: View) -> Answer:
@@ -189,7 +189,7 @@ class LookaheadPolicy:
     def _capacity(self, wanted: Mapping[str, int]) -> float:
         return sum(self._rates[kind] * count for kind, count in wanted.items())
 
-    def _plan(self, view: View, means: NDArray[np.float64]) -> tuple[dict[str, int], dict[str, int], str]:
+    def _plan(self, view: View, means: Floats) -> tuple[dict[str, int], dict[str, int], str]:
         """Return by type the blocks that begin within a slot and those that end; and the simpler rule used, or "".
 
         Args:
@@ -211,7 +211,7 @@ class LookaheadPolicy:
         names = [kind.name for kind in kinds]
         return dict(zip(names, begun, strict=True)), dict(zip(names, ends[:, 0].astype(int), strict=True)), fallback
 
-    def _prices(self, view: View, means: NDArray[np.float64]) -> Prices:
+    def _prices(self, view: View, means: Floats) -> Prices:
         means = np.maximum(means, 1e-3)
         tuples = means * self._settings.slot_s
         shift = np.zeros(HORIZON)
@@ -220,7 +220,7 @@ class LookaheadPolicy:
         price = self._ahead.risk.shares(means) * (tuples * self._late_price * self._tuple_price)[:, None]
         return Prices(means, shift, MULTIPLES, price)
 
-    def _offers(self, ends: NDArray[np.float64], running: list[int]) -> list[Offer]:
+    def _offers(self, ends: Floats, running: list[int]) -> list[Offer]:
         offers = []
         for i, kind in enumerate(self._settings.types):
             boots = max(1, math.ceil(kind.boot_s / self._settings.slot_s - 1e-9))

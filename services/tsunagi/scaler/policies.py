@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tsunagi.scaler.baselines import AlwaysOn, Lag, Threshold
 from tsunagi.scaler.planning import LookaheadPolicy
 from tsunagi.scaler.policy import Policy, PolicySettings
 from tsunagi.scaler.published import ElasticStream
+from tsunagi.scaler.threshold import Threshold
 
 _MAKERS: dict[str, Callable[[PolicySettings], Policy]] = {
     "lookahead": LookaheadPolicy,
     "elasticstream": ElasticStream,
-    "always-on": AlwaysOn,
     "threshold": Threshold,
-    "lag": Lag,
 }
 """Makes each policy, by name."""
 POLICIES = tuple(_MAKERS)

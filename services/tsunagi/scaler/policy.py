@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from tsunagi.runtime.columns import Floats
 
 Billing = Literal["hourly", "second"]
 HOUR_S = 3600.0
@@ -93,7 +92,7 @@ class View:
     """
 
     now_s: float
-    rates: NDArray[np.float64]
+    rates: Floats
     step_s: float
     backlog: float
     workers: Sequence[Worker]
@@ -140,7 +139,7 @@ class Policy(Protocol):
 
     looks_again: bool
 
-    def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
+    def learn(self, rates: Floats, step_s: float) -> None:
         """Learn the rates of the time before the first decision: whole slots, oldest first."""
 
     def decide(self, view: View) -> Answer:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.ahead import Ahead
-from tsunagi.scaler.baselines import Threshold, capacity
 from tsunagi.scaler.policy import Answer, PolicySettings, View
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, solve, spread, task_sizes
+from tsunagi.scaler.threshold import Threshold, capacity
 
 
 class ElasticStream:
@@ -25,7 +23,7 @@ class ElasticStream:
         self._cover = Cover(self._sizes, settings.solve_s)
         self._threshold = Threshold(settings)
 
-    def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
+    def learn(self, rates: Floats, step_s: float) -> None:
         self._ahead.add(rates, step_s)
 
     def decide(self, view: View) -> Answer:

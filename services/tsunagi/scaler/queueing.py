@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tsunagi.runtime.columns import Floats
 
 
 def backlogs(rates: Floats, capacity: Floats, step_s: float, first: float = 0.0) -> Floats:

@@ -19,9 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.persistence import Reaction
-
-Floats = NDArray[np.float64]
 
 TOGETHER = 30.0
 """The queue goes on for at least this many promised delays before it is emptied: then a capacity that is too small by a

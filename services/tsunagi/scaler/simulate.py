@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.policy import NEVER, Answer, Policy, PolicySettings, View, Worker, WorkerType, follow
 from tsunagi.scaler.queueing import late_tuples
 from tsunagi.scaler.trace import DAY_S, STEP_S
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import numpy as np
 
 from tsunagi.installation import missing
 from tsunagi.runtime.csv_text import row_writer
-from tsunagi.scaler.baselines import AlwaysOn
 from tsunagi.scaler.bound import cost_bound
 from tsunagi.scaler.policies import make_policy
 from tsunagi.scaler.policy import Policy, PolicySettings, WorkerType
@@ -58,7 +57,9 @@ class Options:
     speed: float = 1.0
 
 
-def simulate(options: Options, tell: Callable[[str], None]) -> dict[str, Any]:
+def simulate(
+    options: Options, tell: Callable[[str], None], make: Callable[[PolicySettings], Policy] = make_policy
+) -> dict[str, Any]:
     """Run a simulation, write the files that were asked for, and return the JSON object.
 
     Raises:
@@ -67,7 +68,7 @@ def simulate(options: Options, tell: Callable[[str], None]) -> dict[str, Any]:
     settings = _settings(options)
     history, scored = _rates(options)
     local_rate = float(np.median(scored.rates))
-    policy = AlwaysOn(settings, PEAK_RATE) if settings.policy == "always-on" else make_policy(settings)
+    policy = make(settings)
     tell(f"history {history.days:.1f} days, scored {scored.days:.1f} days, local capacity {local_rate:.1f} tuples/s")
     run = _run(settings, policy, history, scored, local_rate, options.speed, tell)
     bound = cost_bound(scored.rates, STEP_S, settings.types, local_rate, settings.slo_s, settings.hour_s)

@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.policy import NEVER, View, WorkerType
-
-Floats = NDArray[np.float64]
 
 
 def standing(

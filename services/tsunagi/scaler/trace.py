@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import CsvError, Line, read_table
 
 DAY_S = 86400.0
@@ -34,7 +34,7 @@ class TraceError(ValueError):
 class Trace:
     """Arrival rates at even steps: `rates[i]` holds over [i, i + 1) * `step_s`, in tuples/s."""
 
-    rates: NDArray[np.float64]
+    rates: Floats
     step_s: float
 
     @property

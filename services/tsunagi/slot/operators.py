@@ -167,7 +167,7 @@ class Aggregate:
             raise OperatorError(f"aggregate: found slide = {slide}, window = {window}; expected 1 <= slide <= window")
         self._function, self._window, self._slide = function, int(window), int(slide)
         self._sensor = np.array(config.sensors, dtype=np.uint32)
-        self._rows: deque[npt.NDArray[np.float64]] = deque(maxlen=self._window)  # each float64[4, n]
+        self._rows: deque[Floats] = deque(maxlen=self._window)  # each float64[4, n]
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         row = np.full((4, len(self._sensor)), np.nan)

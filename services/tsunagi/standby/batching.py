@@ -1,8 +1,8 @@
 """The batch size in force: fixed, or kept by A-SAS within the user's limits (algorithm 3, and a faster way).
 
-`step` is the paper's: every interval, B grows by a step where only the bandwidth is over its limit, shrinks by one
-where only the recovery time is, and goes the way of the priority where both are. `model` asks the cost models what
-every B would cost and goes to the best one at once. Neither does anything without a limit.
+Algorithm 3 is the paper's (`[paper] batch_steps`): every interval, B grows by a step where only the bandwidth is over
+its limit, shrinks by one where only the recovery time is, and goes the way of the priority where both are. `model` asks
+the cost models what every B would cost and goes to the best one at once. Neither does anything without a limit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ import numpy.typing as npt
 from tsunagi.runtime.settings import Standby, Target
 from tsunagi.standby.costs import GRID, Costs, Estimate
 
+STEP_TUPLES = 5
+"""Algorithm 3 changes B by so many tuples."""
+STEP_INTERVAL_S = 0.01
+"""Algorithm 3 looks at the costs so often, seconds."""
 MODEL_INTERVAL_S = 0.25
 """`model` looks at the costs so often, seconds."""
 MARGIN = 0.85
@@ -38,17 +42,20 @@ class Verdict:
 class Batching:
     """Chooses B for one slot's secondary. Times are monotonic seconds of the caller's clock.
 
+    Args:
+        stepwise: policy `model` goes by algorithm 3 instead.
+
     Attributes:
         batch_tuples: B now; infinity = nothing is read before a takeover.
         costs: what the cost models are fed with.
     """
 
-    def __init__(self, settings: Standby, slot: int) -> None:
-        self._settings = settings
+    def __init__(self, settings: Standby, slot: int, *, stepwise: bool = False) -> None:
+        self._stepwise = stepwise
         self._own = settings.target(slot)
         self._target = self._own
         self._decide_at = 0.0
-        self.costs = Costs(settings.cost_period_s, symmetric=settings.costs == "symmetric")
+        self.costs = Costs(settings.cost_period_s)
         self.batch_tuples = self._own.batch_tuples
         self.verdict: Verdict | None = None
 
@@ -69,8 +76,8 @@ class Batching:
         target = self._target
         if now < self._decide_at:
             return self.batch_tuples
-        stepping = target.policy == "step"
-        self._decide_at = now + (self._settings.step_interval_s if stepping else MODEL_INTERVAL_S)
+        stepping = self._stepwise and target.policy == "model"
+        self._decide_at = now + (STEP_INTERVAL_S if stepping else MODEL_INTERVAL_S)
         estimate = self.costs.estimate(self.batch_tuples)
         bandwidth_ok = estimate.bandwidth <= target.max_bandwidth
         recovery_ok = estimate.recovery_s <= target.max_recovery_s
@@ -82,7 +89,7 @@ class Batching:
 
     def _step(self, verdict: Verdict) -> float:
         """Algorithm 3."""
-        target, step = self._target, self._settings.step_tuples
+        target, step = self._target, STEP_TUPLES
         grow = not verdict.bandwidth_ok
         shrink = not verdict.recovery_ok
         if grow and shrink:

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from tsunagi.runtime.columns import Floats
 
 GRID: Floats = np.unique(np.round(np.geomspace(1.0, 1e6, 96)))
 """The batch sizes that `model` chooses from, tuples: a factor of 1.16 apart where B is not small."""

@@ -72,7 +72,7 @@ class Shared:
         self.silent = SilentQueue()
         self.pending = PendingQueue()
         self.trust = Trust(now, topic_id)
-        self.batching = Batching(settings.standby, slot_id)
+        self.batching = Batching(settings.standby, slot_id, stepwise=settings.paper.batch_steps)
         self.requests = Requests()
         self.speculated = Speculated()
         self.level0: Level0Ack | None = None

@@ -12,12 +12,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from tests.bench.recovery.list_order import ListOrder
 from tests.bench.recovery.scenario import CAP, DELTA, EPS, PERSISTENCE, Flags, Fleet
+from tests.bench.recovery.splits import Split, split
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.forms import Places, inverse
-from tsunagi.recovery.helpers import ListOrder, choose_helpers, variance_threshold
-from tsunagi.recovery.partition import Method as Split
-from tsunagi.recovery.partition import Slots, partition
+from tsunagi.recovery.helpers import choose_helpers, variance_threshold
+from tsunagi.recovery.partition import Slots
 from tsunagi.runtime.columns import Floats
 
 THRESHOLD = variance_threshold(EPS, DELTA)
@@ -30,7 +31,7 @@ class Method:
 
     Attributes:
         name: in figures and tables.
-        split: of `tsunagi.recovery.partition`.
+        split: of `tests.bench.recovery.splits`.
         helpers: "list" = L_i and O'_ij; "greedy" = `choose_helpers`; "aged" = the same, and values that no helper
             keeps good enough for the whole outage are helped for as long as one does.
         arithmetic: "literal" = the equations as they stand, with inverses; "ours" = precision form, many slots at
@@ -81,12 +82,12 @@ class Splits:
         self._known: dict[Split, tuple[Slots, float]] = {}
         self.filters: dict[Split, tuple[list[Recovery], float]] = {}
 
-    def __getitem__(self, split: Split) -> tuple[Slots, float]:
-        if split not in self._known:
+    def __getitem__(self, method: Split) -> tuple[Slots, float]:
+        if method not in self._known:
             begun = time.process_time()
-            slots = partition(self.fleet.correlation, self.fleet.edges, self.fleet.slots, split, seed=self._seed)
-            self._known[split] = slots, time.process_time() - begun
-        return self._known[split]
+            slots = split(self.fleet.correlation, self.fleet.edges, self.fleet.slots, method, seed=self._seed)
+            self._known[method] = slots, time.process_time() - begun
+        return self._known[method]
 
 
 class Decision(NamedTuple):

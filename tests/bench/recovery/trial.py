@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.bench.recovery.batch import RecoveryBatch
 from tests.bench.recovery.helped import HelpedSlot
 from tests.bench.recovery.methods import NOBODY, Chooser, Method, Splits
 from tests.bench.recovery.scenario import DELTA, EPS, Flags, gaussian, joint, responses
 from tests.unit.recovery.literal import literal
-from tsunagi.recovery.batch import RecoveryBatch
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.forms import Places
 from tsunagi.recovery.model import half_width

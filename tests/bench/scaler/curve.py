@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tsunagi.runtime.columns import Floats
 
 BASE = 1000.0
 """Tuples/s between the bursts."""

@@ -8,7 +8,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench.scaler.curve import MINUTE_S, Burst, Curve, Floats
+from tests.bench.scaler.curve import MINUTE_S, Burst, Curve
+from tsunagi.runtime.columns import Floats
 
 VARIABLE = "BENCH_CURVE"
 """Names the file that says which curve is run, how fast, and since when."""

@@ -26,8 +26,9 @@ from tests.bench.scaler.arrangement import (
     TOLD,
     Scenario,
 )
-from tests.bench.scaler.curve import MINUTE_S, Curve, Floats, like
+from tests.bench.scaler.curve import MINUTE_S, Curve, like
 from tests.bench.scaler.score import Life
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.by_hand import ask
 from tsunagi.scaler.launcher import LocalLauncher
@@ -45,10 +46,11 @@ workers = {locals}
 policy = "{policy}"
 billing = "{billing}"
 slot_s = {slot_s}
-hour_s = {hour_s}
 slo_s = {slo_s}
 forecast = "{forecast}"
 history = "{history}"
+[paper]
+hour_s = {hour_s}
 """
 
 

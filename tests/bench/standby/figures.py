@@ -29,8 +29,8 @@ BATCHES = (1, *range(50, 501, 50))
 KILLS_S = (1, 5, 10, 15, 20, 25, 30)
 PORT = 29692
 SETTLE_S = 2.0
-RATE_LIMITS = 'max_bandwidth = 30000\nmax_recovery_s = 0.08\npriority = "recovery"\npolicy = "{policy}"'
-COST_LIMITS = 'max_bandwidth = 20000\nmax_recovery_s = 0.1\npriority = "recovery"\npolicy = "{policy}"'
+RATE_LIMITS = 'max_bandwidth = 30000\nmax_recovery_s = 0.08\npriority = "recovery"'
+COST_LIMITS = 'max_bandwidth = 20000\nmax_recovery_s = 0.1\npriority = "recovery"'
 HALF_LIMIT_S = 0.3
 HALF_LIMITS = f'max_recovery_s = {HALF_LIMIT_S}\npriority = "recovery"\npolicy = "model"'
 
@@ -217,8 +217,8 @@ def experiment_3(bench: Bench) -> None:
 def adaptive(bench: Bench, names: tuple[str, str], step: Trial, limits: str, bounds: tuple[float, float]) -> None:
     """Bandwidth over time, and the recovery time of a primary killed at several times, around a change at 10 s."""
     schemes = {
-        "A-SAS (step)": replace(step, batch=1, limits=limits.format(policy="step")),
-        "A-SAS (model)": replace(step, batch=1, limits=limits.format(policy="model")),
+        "A-SAS (step)": replace(step, batch=1, limits=limits, stepwise=True),
+        "A-SAS (model)": replace(step, batch=1, limits=limits),
         "AS": replace(step, scheme="as"),
         "UB": replace(step, scheme="ub"),
     }

@@ -56,6 +56,7 @@ class Trial:
         scheme: sas | as | ub.
         batch: B of sas in tuples, where it begins if there are `limits`.
         limits: further lines of [standby].
+        stepwise: B is kept within them by algorithm 3.
         cost_ms: of a tuple, on top of the operator's own; `later_cost_ms` from `change_s` on.
         rate: tuples a second; `later_rate` from `change_s` on.
         load_mb_s: other traffic through the same broker, MB/s.
@@ -71,6 +72,7 @@ class Trial:
     batch: int | str = 100
     operator: str = "select"
     limits: str = ""
+    stepwise: bool = False
     rate: float = 1000.0
     later_rate: float | None = None
     cost_ms: float = 0.0
@@ -229,6 +231,9 @@ def prepare(trial: Trial, work: Path, servers: str) -> tuple[Settings, Path]:
     batch = f'"{trial.batch}"' if isinstance(trial.batch, str) else trial.batch
     standby = STANDBY.format(batch=batch, limits=trial.limits, ack_s=trial.ack_s, period_s=trial.period_s)
     config = configure(work, servers, operator, standby, prefix=f"{uuid.uuid4().hex[:10]}.")
+    if trial.stepwise:
+        with config.open("a", encoding="utf-8") as file:
+            file.write("[paper]\nbatch_steps = true\n")
     return load(config), config
 
 

@@ -38,6 +38,8 @@ def test_the_demo_and_chaos_do_not_use_each_other(package: str, other: str):
     assert other not in found
 
 
-@pytest.mark.parametrize("path", [TSUNAGI / "replay.py", ROOT / "tests" / "simulation" / "checker.py"])
+@pytest.mark.parametrize(
+    "path", [*sorted((TSUNAGI / "replay").glob("*.py")), ROOT / "tests" / "simulation" / "checker.py"]
+)
 def test_other_judges_are_independent(path: Path):
     assert not parts(path) & {"audit", "demo", "chaos"}

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.bench.scaler.rivals import make_rival
 from tsunagi.cli import cli
+from tsunagi.scaler import simulate_report
+from tsunagi.scaler.policy import PolicySettings
+from tsunagi.scaler.trace import PEAK_RATE
 from tsunagi.scaler.types_file import TypesError, make_types, read_types
 
 
@@ -47,9 +51,9 @@ def test_it_writes_figures_decisions_and_a_picture(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_always_on_costs_what_is_said_of_it(tmp_path: Path) -> None:
-    result = simulate(tmp_path, "--policy", "always-on")
-    assert result.exit_code == 0, result.output
-    figures = json.loads((tmp_path / "o" / "f.json").read_text(encoding="utf-8"))
+    settings = PolicySettings(policy="always-on")
+    options = simulate_report.Options(trace(tmp_path / "t.csv"), settings, 100.0, tmp_path / "f.json", score_days=1.0)
+    figures = simulate_report.simulate(options, lambda _: None, lambda told: make_rival(told, PEAK_RATE))
     assert figures["cost"] == pytest.approx(figures["cost_always_on"])
 
 

@@ -10,7 +10,7 @@ import pytest
 from tsunagi.edge.decode import Decoder, Fault, Reading
 from tsunagi.edge.inbox import Message
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.settings import Source
 
 TABLE = SensorTable((Sensor(0, "s0", "a"), Sensor(1, "s1", "b"), Sensor(2, "s2", "a")))
 NOON_US = int(datetime(2024, 5, 6, 12, tzinfo=UTC).timestamp()) * 1_000_000

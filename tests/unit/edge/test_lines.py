@@ -11,7 +11,7 @@ import structlog
 from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.lines import LineBuffer, StandardInput, _listen
 from tsunagi.edge.source import SourceError
-from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.settings import Source
 
 LOGGER = structlog.stdlib.get_logger("test")
 

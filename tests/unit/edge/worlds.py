@@ -31,8 +31,7 @@ from tsunagi.runtime.messages import (
     TupleBatch,
 )
 from tsunagi.runtime.sensors import Sensor, SensorTable, place, read_sensors
-from tsunagi.runtime.settings import Settings, Steps
-from tsunagi.runtime.source_settings import Source
+from tsunagi.runtime.settings import Settings, Source, Steps
 from tsunagi.runtime.testing import MemoryLog, Network
 
 AnyWorld = TypeVar("AnyWorld", bound="FileWorld")

@@ -18,7 +18,8 @@ from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store, publish_refit
-from tsunagi.replay import compare, recompute
+from tsunagi.replay.compare import compare
+from tsunagi.replay.recompute import recompute
 from tsunagi.runtime.columns import floats
 from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import Recovered

@@ -2,9 +2,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.bench.recovery.list_order import ListOrder
+from tests.bench.recovery.splits import split
 from tests.unit.recovery.fields import paper_field, spatial_field
-from tsunagi.recovery.helpers import HelpersError, ListOrder, choose_helpers, variance_threshold
-from tsunagi.recovery.partition import partition
+from tsunagi.recovery.helpers import HelpersError, choose_helpers, variance_threshold
 from tsunagi.runtime.columns import Floats
 
 
@@ -22,7 +23,7 @@ def given(covariance: Floats, read: npt.ArrayLike, targets: npt.NDArray[np.intp]
 @pytest.fixture(scope="module")
 def fleet():
     correlation, edges = paper_field(300, np.random.default_rng(1), edge_size=10)
-    return correlation, edges, partition(correlation, edges, 10, "proposed")
+    return correlation, edges, split(correlation, edges, 10, "proposed")
 
 
 def test_threshold_is_equation_6():

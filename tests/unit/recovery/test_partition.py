@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.bench.recovery.splits import SPLITS, Split, split
 from tests.unit.recovery.fields import paper_field, spatial_field
-from tsunagi.recovery.partition import METHODS, Method, PartitionError, Slots, objective, partition
+from tsunagi.recovery.partition import PartitionError, Slots, objective, partition
 from tsunagi.runtime.columns import Floats
 
-BOTH: tuple[Method, Method] = ("proposed", "proposed-swap")
+BOTH: tuple[Split, Split] = ("proposed", "proposed-swap")
 
 
 def best_by_trial(correlation: Floats, edges: Slots, slots: int) -> float:
@@ -35,11 +36,11 @@ def best_by_trial(correlation: Floats, edges: Slots, slots: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPLITS)
 @pytest.mark.parametrize(("n", "slots"), [(60, 6), (61, 7), (10, 10), (8, 1)])
 def test_slots_differ_by_one_sensor_at_most(method, n, slots):
     correlation, edges = paper_field(n, np.random.default_rng(1), edge_size=5)
-    of = partition(correlation, edges, slots, method)
+    of = split(correlation, edges, slots, method)
     assert of.shape == (n,)
     sizes = np.bincount(of, minlength=slots)
     if method == "single":
@@ -48,10 +49,10 @@ def test_slots_differ_by_one_sensor_at_most(method, n, slots):
         assert set(sizes.tolist()) <= {n // slots, -(-n // slots)}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPLITS)
 def test_the_same_arguments_give_the_same_slots(method):
     correlation, edges = spatial_field(60, np.random.default_rng(2), regions=9)
-    assert np.array_equal(partition(correlation, edges, 6, method), partition(correlation, edges, 6, method))
+    assert np.array_equal(split(correlation, edges, 6, method), split(correlation, edges, 6, method))
 
 
 def test_objective_counts_pairs_of_one_slot_and_two_edges_once():
@@ -73,7 +74,7 @@ def test_greedy_is_figure_3_with_equation_12_to_the_letter():
             best = max(gains, key=gains.__getitem__)
             slot.append(best)
             free.remove(best)
-    of = partition(matrix, edges, 4, "proposed")
+    of = split(matrix, edges, 4, "proposed")
     assert [sorted(np.flatnonzero(of == slot)) for slot in range(4)] == [sorted(slot) for slot in slots]
 
 
@@ -102,7 +103,7 @@ def test_vanilla_is_figure_3_with_equations_10_and_11_to_the_letter():
             best = min(scores, key=lambda x: (round(scores[x], 12), x))
             slot.append(best)
             free.remove(best)
-    of = partition(covariance, edges, 4, "vanilla")
+    of = split(covariance, edges, 4, "vanilla")
     assert [sorted(np.flatnonzero(of == slot)) for slot in range(4)] == [sorted(slot) for slot in slots]
 
 
@@ -112,7 +113,7 @@ def test_vanilla_is_figure_3_with_equations_10_and_11_to_the_letter():
 def test_exchanges_never_lose(seed, slots, n):
     rng = np.random.default_rng(seed)
     correlation, edges = paper_field(n, rng, edge_size=3)
-    greedy, better = (objective(correlation, edges, partition(correlation, edges, slots, m)) for m in BOTH)
+    greedy, better = (objective(correlation, edges, split(correlation, edges, slots, m)) for m in BOTH)
     assert better >= greedy - 1e-9
 
 
@@ -130,7 +131,7 @@ def test_exchanges_find_the_best_pairs():
 )
 def test_exchanges_gain_over_the_greedy(field, least):
     correlation, edges = field(np.random.default_rng(6))
-    greedy = objective(correlation, edges, partition(correlation, edges, 20, "proposed"))
+    greedy = objective(correlation, edges, split(correlation, edges, 20, "proposed"))
     assert objective(correlation, edges, partition(correlation, edges, 20)) >= least * greedy
 
 
@@ -147,4 +148,4 @@ def test_exchanges_gain_over_the_greedy(field, least):
 )
 def test_refusals(arguments, message):
     with pytest.raises(PartitionError, match=message):
-        partition(*arguments)
+        split(*arguments)

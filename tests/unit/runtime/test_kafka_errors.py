@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tsunagi.runtime.kafka import KafkaLog, client_options
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.kafka_client import client_options
 from tsunagi.runtime.kafka_errors import ADVICE, Cause, said
 from tsunagi.runtime.log import TUPLES, LogError
 from tsunagi.runtime.settings import ConfigError, Kafka

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tsunagi.runtime.kafka import client_options, topic_layout
+from tsunagi.runtime.kafka_client import client_options
 from tsunagi.runtime.log import LATE, TUPLES
 from tsunagi.runtime.settings import ConfigError, Kafka, Settings, load
+from tsunagi.runtime.topics import topic_layout
 
 
 def test_plain_is_as_it_was() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tsunagi.runtime import kafka
-from tsunagi.runtime.kafka import GAPLESS, KafkaLog
+from tsunagi.runtime import kafka_producer
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.kafka_client import GAPLESS
 from tsunagi.runtime.settings import Kafka
 
 ROOT = Path(__file__).parents[3]
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    monkeypatch.setattr(kafka, "ConfluentProducer", lambda options, **_: found.append(options))
+    monkeypatch.setattr(kafka_producer, "ConfluentProducer", lambda options, **_: found.append(options))
     return found
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
-from tsunagi.runtime import kafka
-from tsunagi.runtime.kafka import DEAF_S, KafkaReader
+from tsunagi.runtime import kafka_reader
+from tsunagi.runtime.kafka_reader import DEAF_S, KafkaReader
 from tsunagi.runtime.log import HEARTBEATS, PLAN, TUPLES, Position
 
 
@@ -103,12 +103,12 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     made = Time()
-    monkeypatch.setattr(kafka, "time", made)
+    monkeypatch.setattr(kafka_reader, "time", made)
     return made
 
 
 def reader_of(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> KafkaReader:
-    monkeypatch.setattr(kafka, "Consumer", broker.client)
+    monkeypatch.setattr(kafka_reader, "Consumer", broker.client)
     return KafkaReader({}, "plant.")
 
 

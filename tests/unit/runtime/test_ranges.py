@@ -31,7 +31,8 @@ from tsunagi.runtime.messages import (
     Workers,
     tsunagi_pb2,
 )
-from tsunagi.runtime.ranges import ALIKE, INT64_MAX, MAX_TIME_US, NOT_YET, RANGES, Digest, Part, fault
+from tsunagi.runtime.ranges import ALIKE, INT64_MAX, MAX_TIME_US, NOT_YET, RANGES, Digest, Part
+from tsunagi.runtime.ranges_check import fault
 
 ROOT = Path(__file__).parents[3]
 MESSAGES: dict[str, Descriptor] = dict(tsunagi_pb2.DESCRIPTOR.message_types_by_name)

@@ -241,3 +241,28 @@ def test_an_empty_path_is_not_the_working_directory(
         load()
     assert f"environment variable TSUNAGI_{variable}: [{key}]" in str(caught.value)
     assert f"expected a {kind} (found {value!r})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "said"),
+    [
+        ("scaler", "hour_s = 900", "[scaler.hour_s] has moved to [paper] hour_s (found 900)"),
+        ("spark", 'order = "full"', "[spark.order] full has moved to [paper] order = \"full\" (found 'full')"),
+        ("standby", 'policy = "step"', "[standby.policy] step has moved to [paper] batch_steps = true"),
+        ("standby.slots.1", 'policy = "step"', "[standby.slots.1.policy] step has moved to [paper] batch_steps = true"),
+        ("standby", 'costs = "symmetric"', "[standby.costs] is gone: the secondary measures"),
+        ("spark", "trigger_s = 1", "[spark.trigger_s] is gone: batches follow one another"),
+        ("source.mqtt", "keepalive_s = 60", "[source.mqtt.keepalive_s] is gone: a connection that is silent for 15 s"),
+        ("slots", 'placement = "vanilla"', "[slots.placement] vanilla is gone: only benchmarks compare with it"),
+        ("scaler", 'policy = "lag"', "[scaler.policy] lag is gone: only benchmarks compare with it"),
+    ],
+)
+def test_of_what_is_gone_is_said_what_became_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, section: str, line: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load(written(tmp_path, f"[{section}]\n{line}\n"))
+    name, _, value = line.partition(" = ")
+    monkeypatch.setenv(f"TSUNAGI_{section.replace('.', '__')}__{name}".upper(), value.strip('"'))
+    with pytest.raises(ConfigError, match=r"has moved to|is gone"):
+        load()

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tsunagi.runtime.kafka import topic_layout
 from tsunagi.runtime.settings import Kafka, Settings
-from tsunagi.runtime.topics import Found, differences
+from tsunagi.runtime.topics import Found, differences, topic_layout
 from tsunagi.runtime.topics_page import document
 
 LAYOUT = topic_layout(Settings(kafka=Kafka(replication=3)))

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.pilot import STEPS, Decision, Pilot, Seen
 from tsunagi.scaler.policy import HOUR_S, NEVER, Answer, Billing, PolicySettings, View, WorkerType
 
@@ -29,7 +29,7 @@ class Policy:
         self.views: list[View] = []
         self.guards: list[View] = []
 
-    def learn(self, rates: NDArray[np.float64], step_s: float) -> None:
+    def learn(self, rates: Floats, step_s: float) -> None:
         del rates, step_s
 
     def decide(self, view: View) -> Answer:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.bench.recovery.splits import Split, split
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.partition import objective
@@ -48,13 +49,13 @@ def test_sensors_that_tell_of_each_other_come_together(table: SensorTable, model
 
 
 @pytest.mark.parametrize("method", ["proposed", "vanilla", "random"])
-def test_every_method_is_balanced(table: SensorTable, model_file: Path, method: str) -> None:
-    placed = place_sensors(settings(method, model_file), table)
-    assert np.bincount(placed[:N]).tolist() == [6, 6, 6, 6]
+def test_every_method_is_balanced(table: SensorTable, model_file: Path, method: Split) -> None:
     correlation = Model.load(model_file).prior[::-1, ::-1]
     edges = [f"e{row % 4}" for row in range(N)]
+    placed = split(correlation, edges, 4, method)
+    assert np.bincount(placed).tolist() == [6, 6, 6, 6]
     best = place_sensors(settings("proposed-swap", model_file), table)[:N].astype(np.intp)
-    assert objective(correlation, edges, placed[:N].astype(np.intp)) <= objective(correlation, edges, best)
+    assert objective(correlation, edges, placed) <= objective(correlation, edges, best)
 
 
 def test_spread_needs_no_model_and_the_others_do(table: SensorTable, model_file: Path) -> None:

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.bench.scaler.rivals import RIVALS, make_rival
+from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.bound import BoundError, cost_bound
-from tsunagi.scaler.forecast.base import Floats
 from tsunagi.scaler.planning import LookaheadPolicy
-from tsunagi.scaler.policies import POLICIES, PolicyError, make_policy
+from tsunagi.scaler.policies import PolicyError, make_policy
 from tsunagi.scaler.policy import Answer, PolicySettings, View, Worker, WorkerType, actions
 from tsunagi.scaler.simulate import Run, Simulation
 
@@ -29,7 +30,7 @@ def load(days: int, seed: int = 1) -> Floats:
 
 def simulate(settings: PolicySettings, *, history: int = 3, days: float = 1.0, speed: float = 1.0) -> Run:
     rates = load(history + 1)[: round((history + days) * DAY)]
-    policy = make_policy(settings)
+    policy = make_rival(settings)
     policy.learn(rates[: history * DAY], 10.0)
     return Simulation(settings, policy, rates[history * DAY :], 400.0, speed).run()
 
@@ -57,7 +58,7 @@ class NotANumber(Raises):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", RIVALS)
 @pytest.mark.parametrize("billing", ["hourly", "second"])
 def test_every_policy_runs(name: str, billing: str) -> None:
     run = simulate(

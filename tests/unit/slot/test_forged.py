@@ -25,7 +25,7 @@ from tests.unit.slot.small_slot import (
     play,
     random_log,
 )
-from tsunagi.replay import recompute
+from tsunagi.replay.recompute import recompute
 from tsunagi.runtime.columns import floats, pack_floats, pack_sensors, sensors
 from tsunagi.runtime.keys import CONTROL, EDGE
 from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, Record

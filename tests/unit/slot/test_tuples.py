@@ -24,7 +24,7 @@ from tests.unit.slot.small_slot import (
     play,
     random_log,
 )
-from tsunagi.replay import recompute
+from tsunagi.replay.recompute import recompute
 from tsunagi.runtime.columns import floats, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
 from tsunagi.runtime.messages import Context, LogRecord, Recovered, TupleBatch

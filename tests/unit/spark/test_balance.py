@@ -129,7 +129,7 @@ def test_another_setting_for_a_checkpoint(made: Order, setting: Setting, refused
     layout = layout_of([8, 1, 1], 2, made)
     balancer = Balancer(setting, every_s=0)
     if refused:
-        with pytest.raises(LayoutError, match=r"\[spark\] order: .* needs an empty checkpoint"):
+        with pytest.raises(LayoutError, match=r"order of results: .* needs an empty checkpoint"):
             balancer.propose(layout, rates(np.ones(10)), 0.0)
         return
     changed = balancer.propose(layout, rates(np.ones(10)), 0.0)

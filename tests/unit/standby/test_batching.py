@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.unit.standby.stand_in import RECORD_BYTES, StandIn
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.settings import Standby, Target
-from tsunagi.standby.batching import MARGIN, MODEL_INTERVAL_S, WORTH, Batching
-from tsunagi.standby.costs import GRID, Costs, Estimate, Floats
+from tsunagi.standby.batching import MARGIN, MODEL_INTERVAL_S, STEP_INTERVAL_S, WORTH, Batching
+from tsunagi.standby.costs import GRID, Costs, Estimate
 
 OVERHEAD = RECORD_BYTES / 44.0
 """The paper's limits are for tuples of 44 bytes and nothing around them."""
@@ -23,11 +24,11 @@ def settled(stand_in: StandIn, after_s: float, limit: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["step", "model"])
-def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(policy: Any) -> None:
+@pytest.mark.parametrize("stepwise", [True, False])
+def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(stepwise: bool) -> None:
     limits = {"max_bandwidth": 30_000 * OVERHEAD, "max_recovery_s": 0.080, "priority": "recovery"}
-    standby = Standby(batch_size=1, policy=policy, cost_period_s=1.0, **limits)
-    asked = StandIn(rate=100.0, standby=standby, process_s=0.0001, acks_s=0.25).run(10.0)
+    standby = Standby(batch_size=1, cost_period_s=1.0, **limits)
+    asked = StandIn(rate=100.0, standby=standby, stepwise=stepwise, process_s=0.0001, acks_s=0.25).run(10.0)
     asked.rate = 1000.0
     asked.run(2.0)
     for _ in range(8):
@@ -37,12 +38,14 @@ def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(pol
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["step", "model"])
-def test_where_both_limits_cannot_be_the_one_with_priority_is_kept(policy: Any) -> None:
+@pytest.mark.parametrize("stepwise", [True, False])
+def test_where_both_limits_cannot_be_the_one_with_priority_is_kept(stepwise: bool) -> None:
     for priority in ("recovery", "bandwidth"):
         limits = {"max_bandwidth": 15_000 * OVERHEAD, "max_recovery_s": 0.100, "priority": priority}
-        standby = Standby(batch_size=1, policy=policy, **limits)
-        asked = StandIn(rate=500.0, standby=standby, process_s=0.00002, owner_s=0.00002, acks_s=3.0).run(10.0)
+        standby = Standby(batch_size=1, **limits)
+        asked = StandIn(
+            rate=500.0, standby=standby, stepwise=stepwise, process_s=0.00002, owner_s=0.00002, acks_s=3.0
+        ).run(10.0)
         assert asked.bandwidth(1.0) <= 15_000 * OVERHEAD
         asked.process_s = asked.owner_s = 0.001
         asked.run(6.0)
@@ -59,8 +62,10 @@ def test_where_both_limits_cannot_be_the_one_with_priority_is_kept(policy: Any) 
 def test_the_model_is_there_before_the_steps_are() -> None:
     found = {}
     for policy in ("step", "model"):
-        standby = Standby(batch_size=500, policy=policy, cost_period_s=1.0, max_recovery_s=0.050)
-        asked = StandIn(rate=1000.0, standby=standby, process_s=0.00005, owner_s=0.00005, acks_s=1.0).run(5.0)
+        standby = Standby(batch_size=500, cost_period_s=1.0, max_recovery_s=0.050)
+        asked = StandIn(
+            rate=1000.0, standby=standby, stepwise=policy == "step", process_s=0.00005, owner_s=0.00005, acks_s=1.0
+        ).run(5.0)
         asked.process_s = asked.owner_s = 0.001
         asked.run(5.0)
         found[policy] = settled(asked, 5.0, 0.050 * 1.1)
@@ -98,8 +103,8 @@ def test_a_limit_of_recovery_alone_costs_as_little_bandwidth_as_can_be() -> None
 
 
 def test_from_infinity_the_steps_lead_down() -> None:
-    standby = Standby(batch_size="inf", policy="step", max_recovery_s=0.050)
-    asked = StandIn(rate=1000.0, standby=standby, process_s=0.001, owner_s=0.001, acks_s=1.0).run(5.0)
+    standby = Standby(batch_size="inf", max_recovery_s=0.050)
+    asked = StandIn(rate=1000.0, standby=standby, stepwise=True, process_s=0.001, owner_s=0.001, acks_s=1.0).run(5.0)
     assert asked.recovery_s() <= 0.055
 
 
@@ -139,7 +144,8 @@ class Known(Costs):
 
 
 def known(batch: float = 1.0, **options: Any) -> Batching:
-    batching = Batching(Standby(batch_size=1, **options), 0)
+    stepwise = options.pop("stepwise", False)
+    batching = Batching(Standby(batch_size=1, **options), 0, stepwise=stepwise)
     batching.costs = Known()
     batching.batch_tuples = batch
     return batching
@@ -207,9 +213,9 @@ def test_beyond_the_grid_a_batch_is_as_good_as_its_last() -> None:
     assert known(batch=1.1 * GRID[-1], **options).decide(0.0) == 1.1 * GRID[-1]
 
 
-@pytest.mark.parametrize(("policy", "interval_s"), [("model", MODEL_INTERVAL_S), ("step", 0.5)])
-def test_a_batch_is_chosen_once_an_interval_from_the_first_look_on(policy: Any, interval_s: float) -> None:
-    batching = known(batch=64.0, policy=policy, step_interval_s=0.5, max_recovery_s=1.0)
+@pytest.mark.parametrize(("stepwise", "interval_s"), [(False, MODEL_INTERVAL_S), (True, STEP_INTERVAL_S)])
+def test_a_batch_is_chosen_once_an_interval_from_the_first_look_on(*, stepwise: bool, interval_s: float) -> None:
+    batching = known(batch=64.0, stepwise=stepwise, max_recovery_s=1.0)
     costs = batching.costs
     assert isinstance(costs, Known)
     for now, asked in ((0.0, 1), (0.9 * interval_s, 1), (interval_s, 2), (1.9 * interval_s, 2), (2 * interval_s, 3)):
@@ -219,7 +225,7 @@ def test_a_batch_is_chosen_once_an_interval_from_the_first_look_on(policy: Any, 
 
 @pytest.mark.parametrize(("limit", "holds"), [(0.99, False), (1.0, True), (1.01, True)])
 def test_a_limit_that_is_just_reached_holds(limit: float, holds: bool) -> None:
-    batching = known(batch=1000.0, policy="step", max_bandwidth=100 * limit, max_recovery_s=limit)
+    batching = known(batch=1000.0, stepwise=True, max_bandwidth=100 * limit, max_recovery_s=limit)
     batching.decide(0.0)
     assert batching.verdict is not None
     assert (batching.verdict.bandwidth_ok, batching.verdict.recovery_ok) == (holds, holds)
@@ -238,6 +244,9 @@ def test_a_limit_that_is_just_reached_holds(limit: float, holds: bool) -> None:
         (math.inf, {"max_recovery_s": 0.05}, float(GRID[-1]) - 10.0),
     ],
 )
-def test_a_step_goes_as_algorithm_3_says(batch: float, options: dict[str, Any], expected: float) -> None:
-    batching = known(batch=batch, policy="step", step_tuples=10, **options)
+def test_a_step_goes_as_algorithm_3_says(
+    monkeypatch: pytest.MonkeyPatch, batch: float, options: dict[str, Any], expected: float
+) -> None:
+    monkeypatch.setattr("tsunagi.standby.batching.STEP_TUPLES", 10)
+    batching = known(batch=batch, stepwise=True, **options)
     assert batching.decide(0.0) == expected

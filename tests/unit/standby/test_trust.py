@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.slot.small_slot import FIRST, GENERATION, load
 from tests.unit.standby.shell import TICK_S, Cluster, Node, feed, pair
-from tsunagi.replay import generations, recompute
+from tsunagi.replay.generations import generations
+from tsunagi.replay.recompute import recompute
 from tsunagi.runtime.messages import EdgeOut, Founding, LogRecord, Ownership
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.ownership import Register

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsunagi.scaler.forecast.base import LEVELS, Floats
+from tsunagi.runtime.columns import Floats
+from tsunagi.scaler.forecast.base import LEVELS
 
 _NORMAL = np.array([0.0, 0.253, 0.524, 0.842, 1.036, 1.282, 1.44, 1.645, 1.881, 2.054, 2.326, 2.576])
 """The quantiles of the standard normal distribution at `LEVELS`, with which tracking begins."""

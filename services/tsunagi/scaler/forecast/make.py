@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tsunagi.scaler.forecast.base import Floats, Forecast, PointForecaster
+from tsunagi.runtime.columns import Floats
+from tsunagi.scaler.forecast.base import Forecast, PointForecaster
 from tsunagi.scaler.forecast.calibrated import Calibrated
 from tsunagi.scaler.forecast.mixture import Mixture
 from tsunagi.scaler.forecast.sdar import Sdar

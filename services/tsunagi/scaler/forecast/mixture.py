@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsunagi.scaler.forecast.base import HORIZON, Floats
+from tsunagi.runtime.columns import Floats
+from tsunagi.scaler.forecast.base import HORIZON
 from tsunagi.scaler.forecast.regression import Regression
 from tsunagi.scaler.forecast.sdar import Sdar
 from tsunagi.scaler.forecast.seasonal import Profile

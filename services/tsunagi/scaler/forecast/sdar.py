@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tsunagi.scaler.forecast.base import Floats
+from tsunagi.runtime.columns import Floats
 
 _RIDGE = 1e-9
 """Share that is added to the variance of the series, so that a series that is exactly predictable can be solved."""

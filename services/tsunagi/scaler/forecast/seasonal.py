@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsunagi.scaler.forecast.base import Floats
+from tsunagi.runtime.columns import Floats
 
 
 class Profile:

@@ -1,4 +1,4 @@
-"""What every table of the configuration is: frozen, and strict about its keys."""
+"""What every section of the configuration is made of: the base class, the types of values, and the error."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 _Given = TypeVar("_Given")
 
+MICROSECONDS = 1_000_000
+LONGEST_S = 1e9
+"""Longest time that the configuration may say, seconds."""
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message names file, key, what was found and what was expected."""
+
 
 def _named(kind: str, value: _Given) -> _Given:
     """An empty path would be the working directory: the variable of a script that is not set."""
@@ -22,11 +30,11 @@ def _named(kind: str, value: _Given) -> _Given:
 Directory = Annotated[Path, BeforeValidator(partial(_named, "directory"))]
 File = Annotated[Path, BeforeValidator(partial(_named, "file"))]
 
-Seconds = Annotated[float, Field(ge=1e-3, le=1e9)]
+Seconds = Annotated[float, Field(ge=1e-3, le=LONGEST_S)]
 """A time, seconds: a millisecond to 31 years, so that it is at least 1 as whole milliseconds, exact as microseconds in
 a float64, and what the system's timers take."""
 
-SecondsOrNone = Annotated[float, Field(ge=0, le=1e9)]
+SecondsOrNone = Annotated[float, Field(ge=0, le=LONGEST_S)]
 """A time, seconds, that may be 0."""
 
 Positive = Annotated[float, Field(ge=1e-6, le=1e12)]

@@ -14,7 +14,8 @@ from tests.unit.hashes import SHA
 from tests.unit.slot.small_slot import SLOT, make_config, random_log
 from tests.unit.slot.small_slot import load as load_small
 from tsunagi.recovery.model import Model
-from tsunagi.replay import compare, recompute
+from tsunagi.replay.compare import compare
+from tsunagi.replay.recompute import recompute
 from tsunagi.runtime.columns import floats, octets, pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import (

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tsunagi.runtime.section import Count, Few, Port, Positive, Seconds, SecondsOrNone, Section
+from tsunagi.runtime.settings.section import Count, Few, Port, Positive, Seconds, SecondsOrNone, Section
 from tsunagi.runtime.times import LATEST_US
 
 
@@ -24,9 +24,6 @@ class Mqtt(Section):
         1, description="quality of service; with 1 or 2 the broker keeps readings while the edge is away"
     )
     client_id: str = Field("", description="of the persistent session; empty = tsunagi- and the edge's name")
-    keepalive_s: Annotated[int, Field(ge=1, le=65535)] = Field(
-        15, description="a connection that is silent for longer is asked whether it lives"
-    )
     reconnect_s: Seconds = Field(5.0, description="longest pause between two attempts to connect")
     username: str = Field("", description="user name; empty = none")
     password_file: str = Field("", description="file with that user's password")

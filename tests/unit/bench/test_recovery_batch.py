@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from tests.bench.recovery.batch import RecoveryBatch
 from tests.unit.recovery.literal import random_joint
-from tsunagi.recovery.batch import RecoveryBatch
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.model import Model

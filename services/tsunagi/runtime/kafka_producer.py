@@ -1,0 +1,115 @@
+"""The producer of Kafka: durable and gapless, or short-lived for what is worthless when late."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
+from confluent_kafka import Producer as ConfluentProducer
+
+from tsunagi.runtime.kafka_client import GAPLESS, make_client
+from tsunagi.runtime.kafka_errors import said
+from tsunagi.runtime.log import Delivered, LogError
+
+DURABLE: dict[str, Any] = {
+    "enable.idempotence": True,
+    # Always, so that nobody can forget it: readers drop as a repeat what stands behind a later name, for ever.
+    GAPLESS: True,
+    "acks": "all",
+    "linger.ms": 1,
+    "message.timeout.ms": 0,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "message.max.bytes": 8_000_000,
+}
+# What is worthless when late must not be appended late either: it is dropped from the queue instead.
+SHORT: dict[str, Any] = {
+    "enable.idempotence": False,
+    "acks": 1,
+    "retries": 0,
+    "linger.ms": 0,
+    "message.timeout.ms": 500,
+    "socket.timeout.ms": 1000,
+    "request.timeout.ms": 500,
+    "message.max.bytes": 8_000_000,
+}
+
+
+class KafkaProducer:
+    """`tsunagi.runtime.log.Producer` on librdkafka."""
+
+    def __init__(self, options: dict[str, Any], prefix: str) -> None:
+        self.appended_us = 0
+        self._refused = ""  # the last record that was, in the library's words
+        self._producer = make_client(ConfluentProducer, options)
+        self._prefix = prefix
+
+    def send(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
+    ) -> None:
+        callback = None if delivered is None else partial(self._report, delivered)
+        name = self._prefix + topic
+        try:
+            self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
+        except KafkaException as error:  # known beforehand: no such topic, no right to it
+            self.poll()  # one that has ended says why
+            raise LogError(f"{topic}/{partition}: {said(error)}") from error
+
+    def send_run(
+        self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], delivered: Delivered | None = None
+    ) -> int:
+        messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in pairs]
+        if delivered is not None:
+            messages[-1]["callback"] = partial(self._report, delivered)
+        try:
+            queued = int(self._producer.produce_batch(self._prefix + topic, messages, partition))
+        except KafkaException as error:
+            self.poll()
+            raise LogError(f"{topic}/{partition}: {said(error)}") from error
+        if queued < len(messages):
+            # Once the queue is full the library takes none of those behind, so what it took are the first.
+            for message in messages:
+                trouble = message.get("_error")
+                if trouble is not None and trouble.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001 - public constant
+                    raise LogError(f"{topic}/{partition}: {said(trouble)}")
+        return queued
+
+    def poll(self, timeout_s: float = 0.0) -> int:
+        return self._unless_ended(self._producer.poll, timeout_s)
+
+    def flush(self, timeout_s: float) -> int:
+        return self._unless_ended(self._producer.flush, timeout_s)
+
+    def close(self) -> None:
+        self._producer.purge()
+        with contextlib.suppress(LogError):
+            self.flush(0.5)
+
+    def _report(self, delivered: Delivered, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        kind, milliseconds = message.timestamp()
+        self.appended_us = milliseconds * 1000 if error is None and kind == TIMESTAMP_LOG_APPEND_TIME else 0
+        self._refused = self._refused if error is None else said(error)
+        delivered(None if error is None else LogError(said(error)), -1 if offset is None else offset)
+
+    def _unless_ended(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """Call the library; make a LogError of a fatal error, which it raises in one of three ways.
+
+        Raises:
+            LogError: the producer has ended.
+        """
+        try:
+            return int(call(timeout_s))
+        except KafkaException as error:
+            raise LogError(said(error)) from error
+        except SystemError as error:  # it was raised in a callback, and may have been lost there
+            raise LogError(str(error.__cause__ or self._refused or error)) from error
+        except:
+            found: object = sys.exc_info()[1]
+            if isinstance(found, KafkaError):
+                raise LogError(said(found)) from None
+            raise

@@ -1,0 +1,210 @@
+"""The reader of Kafka: partitions from given offsets on, without a consumer group.
+
+`auto.offset.reset` is `error`: a jump over lost records is never silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from tsunagi.runtime.kafka_client import ELECTING, client_logger, make_client
+from tsunagi.runtime.kafka_errors import said
+from tsunagi.runtime.log import LogError, OffsetLostError, Position, Record, Traffic
+
+READER: dict[str, Any] = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "fetch.error.backoff.ms": 20,
+    # A reader that lags fetches more than `queued.min.messages` at once, and would rest for a second each time.
+    "fetch.queue.backoff.ms": 5,
+    "fetch.min.bytes": 1,
+    "queued.min.messages": 5000,
+    "queued.max.messages.kbytes": 32768,
+    "enable.partition.eof": False,
+    "check.crcs": True,
+}
+STATISTICS_MS = 1000
+"""The client library tells so often, in milliseconds, what went over the network."""
+DEAF_S = 10.0
+"""A reader that has heard nothing for so long asks whether the log has more for it."""
+
+SURE_S = 1.0
+"""What the log has more must come within this, or the client is taken for deaf."""
+
+_RANGE_S = 2.0
+_REFRESH_S = 0.5
+_FRESH_S = 1.5
+_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constant
+
+
+class KafkaReader:
+    """`tsunagi.runtime.log.Reader` on librdkafka, without a consumer group."""
+
+    def __init__(self, options: dict[str, Any], prefix: str, *, measured: bool = False) -> None:
+        if measured:
+            options = options | {
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": self._on_statistics,
+                # Only what was asked for shall come: no part before the one before it has been taken.
+                "queued.min.messages": 1,
+            }
+        self._options = options
+        self._traffic = Traffic()
+        self._measured = measured
+        self._consumer = make_client(Consumer, options)
+        self._prefix = prefix
+        self._next: dict[tuple[str, int], int] = {}  # what is assigned: the offset of the next record
+        self._heard_at = time.monotonic()
+
+    def assign(self, positions: Iterable[Position]) -> None:
+        wanted = [self._placed(item) for item in positions]
+        self._next = {(item.topic, item.partition): item.offset for item in wanted}
+        self._heard_at = time.monotonic()
+        if wanted:
+            self._consumer.assign([self._place(item) for item in wanted])
+        else:
+            self._consumer.unassign()
+
+    def add(self, position: Position) -> None:
+        self.remove(position.topic, position.partition)
+        position = self._placed(position)
+        self._consumer.incremental_assign([self._place(position)])
+        self._next[position.topic, position.partition] = position.offset
+
+    def remove(self, topic: str, partition: int) -> None:
+        if self._next.pop((topic, partition), None) is not None:
+            self._consumer.incremental_unassign([TopicPartition(self._prefix + topic, partition)])
+
+    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+        try:
+            messages = self._consumer.consume(max_records, timeout_s)
+        except KafkaException as error:
+            raise LogError(said(error)) from error
+        now = time.monotonic()
+        if messages:
+            self._heard_at = now
+        elif self._next and now - self._heard_at > DEAF_S:
+            self._heard_at = now
+            messages = self._look_after(max_records)
+        records = []
+        following = self._next
+        last: tuple[str | None, int | None] = None, None
+        topic, partition = here = "", 0
+        wanted = False
+        for message in messages:
+            trouble = message.error()
+            if trouble is not None:
+                if trouble.code() in _LOST:
+                    raise OffsetLostError(f"{message.topic()}/{message.partition()}: {trouble.str()}")
+                if trouble.fatal() or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise LogError(f"{message.topic()}/{message.partition()}: {said(trouble)}")
+                continue  # connection trouble: librdkafka goes on trying
+            place = message.topic(), message.partition()
+            if place != last:  # they come partition by partition
+                last = place
+                topic, partition = here = (place[0] or "")[len(self._prefix) :], place[1] or 0
+                wanted = here in following  # if not, it was fetched before `remove`
+            if not wanted:
+                continue
+            offset: int = message.offset()  # type: ignore[assignment]  # an error alone has none
+            following[here] = offset + 1
+            kind, milliseconds = message.timestamp()
+            appended_us = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
+            key: bytes | None = message.key()
+            value: bytes | None = message.value()
+            records.append(Record(topic, partition, offset, appended_us, key, value))
+        return records
+
+    def range(self, topic: str, partition: int) -> tuple[int, int]:
+        place = TopicPartition(self._prefix + topic, partition)
+        deadline = time.monotonic() + _RANGE_S
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(place, timeout=_RANGE_S, cached=False)
+            except KafkaException as error:
+                if error.args[0].code() not in ELECTING or time.monotonic() > deadline:
+                    raise LogError(f"{topic}/{partition}: {said(error)}") from error
+                self._refresh(place.topic)
+                time.sleep(0.05)
+            else:
+                return int(low), int(high)
+
+    def traffic(self) -> Traffic:
+        if self._measured and not self._next:
+            self._consumer.poll(0)  # reports come by `read` otherwise, and one who does not read would heap them up
+        return self._traffic
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _on_statistics(self, report: str) -> None:
+        found = json.loads(report)
+        self._traffic = Traffic(int(found["rx_bytes"]), int(found["tx_bytes"]), int(found["tx"]))
+
+    def _refresh(self, name: str) -> None:
+        """Ask for a topic's metadata.
+
+        A client that had heard of it while its leader was away, and does not fetch from it, never asks again by itself
+        (librdkafka 2.16: "unknown partition" for ever, in most clients after a few outages of the broker).
+        """
+        with contextlib.suppress(KafkaException):
+            self._consumer.list_topics(name, timeout=_REFRESH_S)
+
+    def _look_after(self, max_records: int) -> list[Message]:
+        """Nothing has come for a while: if the log has more, and it does not come, begin anew with another client.
+
+        A client whose connection is half open, or that has lost sight of its partitions' leader, waits for ever and
+        says nothing (seen with librdkafka 2.16 after the broker had been off the network).
+        """
+        if not self._deaf():
+            return []
+        messages = self._consumer.consume(max_records, SURE_S)
+        if messages:  # it was appended just now
+            return messages
+        client_logger.warning("a reader heard nothing although the log goes on: it begins anew with another client")
+        self._consumer.close()
+        self._consumer = Consumer(self._options, logger=client_logger)
+        self._consumer.assign(
+            [TopicPartition(self._prefix + topic, number, offset) for (topic, number), offset in self._next.items()]
+        )
+        return []
+
+    def _deaf(self) -> bool:
+        """Return whether the log holds records that should have come; False as well while it does not answer."""
+        for (topic, partition), offset in self._next.items():
+            place = TopicPartition(self._prefix + topic, partition)
+            try:
+                _, end = self._consumer.get_watermark_offsets(place, timeout=_REFRESH_S, cached=False)
+            except KafkaException:
+                end = self._end_by_another(place)
+                if end < 0:
+                    return False
+            if end > offset:
+                return True
+        return False
+
+    def _end_by_another(self, place: TopicPartition) -> int:
+        """Ask a client that knows nothing yet; return -1 if it gets no answer either."""
+        other = Consumer(self._options, logger=client_logger)
+        try:
+            _, end = other.get_watermark_offsets(place, timeout=_FRESH_S, cached=False)
+        except KafkaException:
+            return -1
+        finally:
+            other.close()
+        return int(end)
+
+    def _placed(self, position: Position) -> Position:
+        if position.offset >= 0:
+            return position
+        return position._replace(offset=self.range(position.topic, position.partition)[1])
+
+    def _place(self, position: Position) -> TopicPartition:
+        return TopicPartition(self._prefix + position.topic, position.partition, position.offset)

@@ -1,0 +1,29 @@
+"""[metrics] of the configuration: where each service serves its metrics."""
+
+from __future__ import annotations
+
+import socket
+
+from pydantic import Field
+
+from tsunagi.runtime.settings.section import Port, Section
+
+EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised here, not bound
+
+
+class Metrics(Section):
+    """Prometheus metrics, /healthz and /readyz of every service."""
+
+    host: str = Field("127.0.0.1", description="address that every service listens on")
+    port: Port = Field(0, description="0 = any free port, shown by `tsunagi status`")
+    advertise: str = Field(
+        "",
+        description="host name or address at which Prometheus reaches this service; empty = host, or this machine's "
+        "name where host means every address",
+        pattern=r"^[A-Za-z0-9._:-]*$",
+    )
+
+    @property
+    def advertised(self) -> str:
+        """Where others reach what listens on `host`."""
+        return self.advertise or (socket.gethostname() if self.host in EVERY_ADDRESS else self.host)

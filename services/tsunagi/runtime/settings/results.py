@@ -1,0 +1,19 @@
+"""[results] of the configuration: the form of the results, and the Parquet files."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tsunagi.runtime.settings.section import Seconds, Section
+
+
+class Results(Section):
+    """What leaves the system."""
+
+    format: Literal["blocks", "json"] = Field(
+        "blocks", description="blocks: protobuf ResultBlock; json: a row a message"
+    )
+    files: str = Field("", description="directory that the job also writes results to, as Parquet files; empty = none")
+    files_s: Seconds = Field(60.0, description="event time in one file of a partition")

@@ -1,0 +1,32 @@
+"""[slots] of the configuration: how many slots there are, and which sensor is in which of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tsunagi.runtime.settings.section import Few, Section
+
+
+class Slots(Section):
+    """Units of work: partitions of `tuples`, fixed when the topics are made."""
+
+    count: Few = Field(2, description="slots, and partitions of tuples and recovered")
+    most: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="slots at most: more than count are made where a slot's recovery would take longer than half a "
+        "step, by measured cost; 0 = count as it is",
+    )
+
+    @property
+    def grow(self) -> bool:
+        """Whether the topics may have been made with more slots than `count`."""
+        return self.most > self.count
+
+    placement: Literal["spread", "proposed-swap"] = Field(
+        "spread",
+        description="the first slot of a sensor: spread (each edge over all slots) or proposed-swap (by the model)",
+    )
