@@ -55,18 +55,24 @@ def damage_model(rig: Rig) -> str:
     return str(rig.inputs.model)
 
 
+def change(file: Path, found: str, instead: str) -> None:
+    before = file.read_text()
+    assert found in before
+    file.write_text(before.replace(found, instead))
+
+
 def misspell_key(rig: Rig) -> str:
-    rig.config.write_text(rig.config.read_text().replace("window =", "windw ="))
+    change(rig.config, "window =", "windw =")
     return "[steps.windw] unknown key (found 10)"
 
 
 def wrong_value(rig: Rig) -> str:
-    rig.config.write_text(rig.config.read_text().replace("slide = 2", "slide = 20"))
+    change(rig.config, "slide = 2", "slide = 20")
     return "slide = 20 is greater than window = 10"
 
 
 def contradict(rig: Rig) -> str:
-    rig.inputs.sensors.write_text(rig.inputs.sensors.read_text().replace("s00,", "s0x,"))
+    change(rig.inputs.sensors, "s00,", "s0x,")
     return "the sensors table contradicts the data: no column for 's0x'"
 
 

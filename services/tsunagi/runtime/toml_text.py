@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any
+
+BARE = re.compile("[A-Za-z0-9_-]+")
+"""A key of these characters needs no quotes in TOML."""
 
 
 def to_toml(tables: Mapping[str, Any]) -> str:
@@ -40,4 +44,5 @@ def _value(value: Any) -> str:  # noqa: ANN401 - whatever a setting may be
 
 
 def _key(key: object) -> str:
-    return json.dumps(str(key), ensure_ascii=False)
+    text = str(key)
+    return text if BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
