@@ -24,7 +24,7 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.clock import SteadyClock
 from tsunagi.runtime.door import decode
 from tsunagi.runtime.heartbeat import Namesake
-from tsunagi.runtime.log import ACKS, TUPLES, Record
+from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.memory_clients import MemoryProducer
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
 from tsunagi.runtime.names import Name
@@ -47,6 +47,8 @@ from tsunagi.standby.stages.promote import Claim
 from tsunagi.standby.stages.watch import Watch
 from tsunagi.standby.trust import Trust
 from tsunagi.worker.host import Host
+from tsunagi.worker.slot_reader import SlotReader
+from tsunagi.worker.writer import Writer
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -272,13 +274,9 @@ def _same_generation(self: Claim, now: float) -> list[act.Action]:
         return _claim(self, now)
 
 
-def _one_key(self: Host, replica: Replica, action: act.Action) -> list[act.Action]:
+def _one_key(self: Writer, slot: int, ack: Ack) -> None:
     """Acknowledgements of both levels have one key, so compaction keeps the last of either."""
-    if not isinstance(action, act.SendAck):
-        return _do(self, replica, action)
-    key = f"{replica.slot_id}/{self.node}".encode()
-    self._write(ACKS, 0, [(key, action.ack.SerializeToString())], partial(self._reported, ACKS, None))
-    return []
+    self._acknowledge(f"{slot}/{self._node}", ack)
 
 
 def _follows_jumps(self: SteadyClock, *, may_go_back: bool = True) -> int:
@@ -329,7 +327,7 @@ def _hears_nobody(self: Namesake, beat: Heartbeat) -> str:
 @contextmanager
 def _lost_outputs_passed_over() -> Iterator[None]:
     """Nobody notices that `recovered` has lost its end."""
-    with patch.object(PendingQueue, "place", lambda *_: True), patch.object(Host, "_stands", lambda *_: True):
+    with patch.object(PendingQueue, "place", lambda *_: True), patch.object(SlotReader, "stands", lambda *_: True):
         yield
 
 
@@ -374,13 +372,15 @@ PLANTED: dict[str, Plant] = {
     "an owner goes by helpers that are not in the log": _plant(HelperDecider, "decide", _not_read_back),
     "a refit makes the filter forget": _plant(Recover, "follow", _follows_anew),
     "a batch that an edge hands over is lost": _plant(MemoryProducer, "send", _dropped),
-    "compaction takes acknowledgements that count": _plant(Host, "_do", _one_key),
+    "compaction takes acknowledgements that count": _plant(Writer, "send_ack", _one_key),
     "an edge follows every jump of its machine's clock": _plant(SteadyClock, "look", _follows_jumps),
     "what nobody may compute with is computed with": partial(patch, "tsunagi.runtime.door.fault", _no_fault),
     "two owners that die on a record prove nothing": _plant(Promotion, "gather_evidence", _never_proven),
     "an owner dies of a state that it cannot write down": _plant(Primary, "_save_context", _dies_of_its_state),
     "new settings forget the open batches": _plant(Slot, "_settings", _open_batches_lost),
-    "a context is taken though parts of it are lost": partial(patch, "tsunagi.worker.host.join", _whatever_is_there),
+    "a context is taken though parts of it are lost": partial(
+        patch, "tsunagi.worker.slot_reader.join", _whatever_is_there
+    ),
     "an edge whose heartbeats stay away is gone": _plant(Closer, "decide", _heartbeats_alone),
     "two processes of one name go on": _plant(Namesake, "hear", _hears_nobody),
 }

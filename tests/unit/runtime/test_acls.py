@@ -66,6 +66,8 @@ CODE = {
     ],
     "gateway": [
         "services/tsunagi/worker/host.py",
+        "services/tsunagi/worker/slot_reader.py",
+        "services/tsunagi/worker/writer.py",
         "services/tsunagi/slot/slot.py",
         "services/tsunagi/runtime/heartbeat.py",
     ],
