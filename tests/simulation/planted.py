@@ -29,9 +29,10 @@ from tsunagi.runtime.memory_clients import MemoryProducer
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
 from tsunagi.runtime.names import Name
 from tsunagi.slot.deciding import View
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.recover import Recover
-from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.steps import StepBook
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector

@@ -18,9 +18,10 @@ from tsunagi.runtime.messages import HelperRequest, Helpers, ModelChange, TupleB
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.task import Task
 from tsunagi.slot.deciding import Decider, Decision, Repeats, View, control
+from tsunagi.slot.edges import NEVER
+from tsunagi.slot.models import Announce
 from tsunagi.slot.recover import Recover
-from tsunagi.slot.slot import Announce, Slot
-from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.slot.slot import Slot
 
 REFIT_INVERSES = 6.0
 """A refit takes less than this many inverses of a matrix of the filter's sensors, n^3 multiplications each."""
@@ -163,7 +164,7 @@ class HelperDecider(Decider):
         if found is None or model is None or wish.table is None:
             self.helping = None
             return []
-        if not isinstance(book, StepBook):
+        if book is None or not book.in_steps:
             return []
         if self.helping is None or not self.helping.fits(found[0], model, wish.config):
             self.helping = Helping(found[0], model, wish.config, wish.table)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.messages import VERSION, HelperRequest, LogRecord, TupleBatch
-from tsunagi.slot.slot import Announce, Slot
+from tsunagi.slot.models import Announce
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 
 READ_BACK_S = 1.0

@@ -24,9 +24,10 @@ from tsunagi.runtime.names import Name
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.deciding import Decider, Decision, Repeats, View, control
 from tsunagi.slot.frames import Frame
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.packed import Packed
-from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.slot import Slot
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, unwritten
 

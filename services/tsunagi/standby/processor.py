@@ -9,7 +9,9 @@ from itertools import islice, takewhile
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.store import PendingError
 from tsunagi.runtime.messages import Context
-from tsunagi.slot.slot import LoadModel, Output, Slot
+from tsunagi.slot.models import LoadModel
+from tsunagi.slot.outputs import Output
+from tsunagi.slot.slot import Slot
 from tsunagi.standby.detector import STALL_RECORDS
 from tsunagi.standby.intake import Intake
 from tsunagi.standby.workload import Workload

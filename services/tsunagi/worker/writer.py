@@ -15,7 +15,7 @@ from tsunagi.runtime import columns, metrics
 from tsunagi.runtime.log import ACKS, CONTEXTS, PLAN, RECOVERED, TUPLES, Delivered, Log, LogError
 from tsunagi.runtime.messages import VERSION, Ack, HelperRequest, LogRecord, Plan
 from tsunagi.runtime.plan import Words
-from tsunagi.slot.slot import Output
+from tsunagi.slot.outputs import Output
 from tsunagi.standby.parts import split
 from tsunagi.standby.replica import Replica
 

@@ -15,8 +15,9 @@ from tsunagi.owner.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, REPEAT_S, Clos
 from tsunagi.runtime.messages import EdgeOut, Punctuation
 from tsunagi.runtime.settings import Steps
 from tsunagi.slot.deciding import View
+from tsunagi.slot.edges import NEVER
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.slot.steps import StepBook
 from tsunagi.slot.wish import Wish
 
 LATER_US = 1 << 60

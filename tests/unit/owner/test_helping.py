@@ -23,6 +23,7 @@ from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Recovery, Settings
 from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.controls import Calibrated, Distrusted
 from tsunagi.slot.deciding import View
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
@@ -137,7 +138,7 @@ def test_where_bounds_are_wider_more_helpers_are_needed(factor: float, asked: li
     owner = Owner(config=make_config({"use": "recover"}, eps=1.1 * TIGHT.eps))
     owner.run(3)
     assert owner.slot.chain is not None
-    owner.slot.chain.set_factors(Factors.plain(np.full(5, factor)))
+    owner.slot.chain.on_control(Calibrated(Factors.plain(np.full(5, factor))))
     owner.run(3, dead=("e1", "e2"))
     assert owner.asked == asked
 
@@ -146,7 +147,7 @@ def test_a_sensor_that_is_distrusted_is_helped_like_those_of_a_dead_edge() -> No
     owner = Owner()
     owner.run(3)
     assert owner.slot.chain is not None
-    owner.slot.chain.distrust(5, out=True)
+    owner.slot.chain.on_control(Distrusted(5, out=True))
     owner.run(3, dead=("e1",))
     assert owner.helping is not None
     told = owner.helping.wanted

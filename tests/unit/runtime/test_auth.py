@@ -28,7 +28,7 @@ from tsunagi.runtime.messages import (
 from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.settings import ConfigError, Kafka, Security, Settings
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.slot.slot import parse
+from tsunagi.slot.parsing import parse
 
 MASTER = bytes(range(32))
 OTHER = bytes(range(1, 33))

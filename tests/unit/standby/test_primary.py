@@ -14,7 +14,8 @@ from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings, Standby
 from tsunagi.slot.deciding import READ_BACK_S, View
 from tsunagi.slot.operators import Frame
-from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.outputs import Output
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary

@@ -6,7 +6,7 @@ from tsunagi.runtime.log import DEAD_LETTERS, Record
 from tsunagi.runtime.messages import TupleBatch
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.deciding import View
-from tsunagi.slot.slot import Output
+from tsunagi.slot.outputs import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.promotion import DEATHS, Promotion
