@@ -28,7 +28,7 @@ from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.memory_clients import MemoryProducer
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
 from tsunagi.runtime.names import Name
-from tsunagi.slot.deciding import View
+from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.recover import Recover
@@ -42,10 +42,10 @@ from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.replica import Replica
 from tsunagi.standby.speculation import Speculation
-from tsunagi.standby.stages.base import STAY, Handler, Turn
-from tsunagi.standby.stages.own import Own
-from tsunagi.standby.stages.promote import Claim
-from tsunagi.standby.stages.watch import Watch
+from tsunagi.standby.stages.base import STAY, Handler, StageTurn
+from tsunagi.standby.stages.own import OwnStage
+from tsunagi.standby.stages.promote import ClaimStage
+from tsunagi.standby.stages.watch import WatchStage
 from tsunagi.standby.trust import Trust
 from tsunagi.worker.host import Host
 from tsunagi.worker.slot_reader import SlotReader
@@ -145,7 +145,7 @@ def _set_aside_lost(self: Slot, record: Record, settings: SlotSettings, outputs:
     _settings(self, record, settings, outputs)
 
 
-def _goes_on(self: Own, records: list[Record], now: float) -> Turn:
+def _goes_on(self: OwnStage, records: list[Record], now: float) -> StageTurn:
     """An owner takes in what it has read, whoever owns the slot by it."""
     self.shared.intake.take_in(records)
     return STAY
@@ -155,7 +155,7 @@ def _count_alone(self: Detector, at: float, own_count: int, now: float) -> float
     return now - at
 
 
-def _always_connected(self: Closer, view: View) -> list[Any]:
+def _always_connected(self: Closer, view: OwnerView) -> list[Any]:
     return _decide(self, replace(view, connected=True))
 
 
@@ -198,11 +198,11 @@ def _epoch_to_come(self: Primary, *args: Any, **options: Any) -> list[act.Action
     return todo
 
 
-_due = Watch._due
+_due = WatchStage._due
 _begin = Speculation.begin
 
 
-def _survived_in_silence(self: Watch, now: float) -> Turn:
+def _survived_in_silence(self: WatchStage, now: float) -> StageTurn:
     """What the owner survived is processed silently, also by one who writes in its place."""
     speculation, self._speculation = self._speculation, None
     beat = self.shared.detector.owner_beat(self.shared.succession.owner, self.shared.slot_id)
@@ -228,7 +228,7 @@ def _without_helpers(self: Slot) -> Context:
     return context
 
 
-def _not_read_back(self: HelperDecider, view: View) -> list[Any]:
+def _not_read_back(self: HelperDecider, view: OwnerView) -> list[Any]:
     """The owner goes by its helpers at once, not from where they stand in the log."""
     decided = list(_help(self, view))
     for decision in decided:
@@ -267,10 +267,10 @@ def _any_tail(self: Replica, *args: Any, **options: Any) -> list[act.Action]:
         return _on_tail(self, *args, **options)
 
 
-_claim = Claim.enter
+_claim = ClaimStage.enter
 
 
-def _same_generation(self: Claim, now: float) -> list[act.Action]:
+def _same_generation(self: ClaimStage, now: float) -> list[act.Action]:
     with patch.object(self.shared, "new_generation", lambda: self.shared.scan.generation or 1):
         return _claim(self, now)
 
@@ -312,7 +312,7 @@ def _whatever_is_there(parts: Iterable[Context]) -> Context | None:
     return decode(Context, b"".join(part.piece for part in parts))
 
 
-def _heartbeats_alone(self: Closer, view: View) -> list[Any]:
+def _heartbeats_alone(self: Closer, view: OwnerView) -> list[Any]:
     """An edge whose heartbeats stay away is gone, whatever its batches say."""
     return _decide(self, replace(view, lost=dict.fromkeys(view.lost, math.inf)))
 
@@ -337,7 +337,7 @@ _gather_evidence = Promotion.gather_evidence
 PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
     "records are not compared": _plant(Handler, "_compare", _nothing_wrong),
     "the last output is taken for one of this log": _plant(Replica, "on_tail", _any_tail),
-    "a new generation keeps its name": _plant(Claim, "enter", _same_generation),
+    "a new generation keeps its name": _plant(ClaimStage, "enter", _same_generation),
     "outputs that the log has lost are passed over": _lost_outputs_passed_over,
     "nobody begins a generation": _plant(Trust, "forsaken", _not_forsaken),
 }
@@ -360,12 +360,12 @@ PLANTED: dict[str, Plant] = {
     "a duplicate counts": _plant(StepBook, "accept", _duplicates_count),
     "an edge that is out stays out": _plant(StepBook, "accept", _not_readmitted),
     "what was set aside is lost": _plant(Slot, "_settings", _set_aside_lost),
-    "a deposed primary goes on": _plant(Own, "on_records", _goes_on),
+    "a deposed primary goes on": _plant(OwnStage, "on_records", _goes_on),
     "silence counts while one's own heartbeats stay away": _plant(Detector, "_count", _count_alone),
     "an outage of the broker is held against the edges": _plant(Closer, "decide", _always_connected),
     "a jump to a context without replay": _plant(Intake, "jump", _jump_without_replay),
     "a primary follows its log from one record late": _plant(Host, "_do", _follow_one_late),
-    "a speculation passes over what the owner survived": _plant(Watch, "_due", _survived_in_silence),
+    "a speculation passes over what the owner survived": _plant(WatchStage, "_due", _survived_in_silence),
     "a speculation begins behind what was computed": _plant(Speculation, "begin", _behind_its_own),
     "a reader passes a record over": _plant(Intake, "take_in", _passes_one_over),
     "a context lacks the helpers": _plant(Slot, "context", _without_helpers),

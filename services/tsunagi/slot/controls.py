@@ -11,14 +11,14 @@ from tsunagi.slot.config import SlotConfig
 
 
 @dataclass(frozen=True, slots=True)
-class NewBounds:
+class BoundsControl:
     """New settings differ from the last ones in eps, delta and the treatment of unbounded values alone."""
 
     config: SlotConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Refit:
+class RefitControl:
     """A model that follows the data takes the place of the one in force.
 
     Attributes:
@@ -30,14 +30,14 @@ class Refit:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class FactorsControl:
     """The owner has measured how wide bounds must be: factors of the slot's sensors."""
 
     factors: Factors
 
 
 @dataclass(frozen=True, slots=True)
-class Distrusted:
+class DistrustControl:
     """The readings of a sensor count as missing from now on, or (`out` is false) no longer."""
 
     sensor: int
@@ -45,7 +45,7 @@ class Distrusted:
 
 
 @dataclass(frozen=True, slots=True)
-class Helped:
+class HelpersControl:
     """These sensors of other slots help from now on; they replace those before.
 
     Attributes:
@@ -58,4 +58,4 @@ class Helped:
     step: int
 
 
-Control = NewBounds | Refit | Calibrated | Distrusted | Helped
+Control = BoundsControl | RefitControl | FactorsControl | DistrustControl | HelpersControl

@@ -24,7 +24,7 @@ Decision = LogRecord | HelperRequest | Model
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class OwnerView:
     """What an owner sees when it decides; it has processed every record that it has read.
 
     Attributes:
@@ -50,7 +50,7 @@ class View:
 class Decider:
     """One kind of decision of a slot's owner, from its promotion to its fall."""
 
-    def decide(self, view: View) -> Sequence[Decision]:
+    def decide(self, view: OwnerView) -> Sequence[Decision]:
         """Return what is to be written now."""
         raise NotImplementedError
 

@@ -29,7 +29,7 @@ from tsunagi.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import EXACT
 from tsunagi.runtime.times import in_range
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.controls import Control, NewBounds
+from tsunagi.slot.controls import BoundsControl, Control
 from tsunagi.slot.frames import Frame, OperatorError, Run
 from tsunagi.slot.recover import Recover
 from tsunagi.slot.tuple_windows import TupleAggregate
@@ -248,7 +248,7 @@ class Chain:
 
     def on_control(self, control: Control) -> None:
         """Tell every operator what the slot's log says; all state stays."""
-        if isinstance(control, NewBounds):
+        if isinstance(control, BoundsControl):
             self._config = control.config
         for operator in self._operators:
             if isinstance(operator, Controlled):

@@ -17,7 +17,7 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats, octets, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import UNBOUNDED, UNMODELLED
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.controls import Calibrated, Control, Distrusted, Helped, NewBounds, Refit
+from tsunagi.slot.controls import BoundsControl, Control, DistrustControl, FactorsControl, HelpersControl, RefitControl
 from tsunagi.slot.frames import Frame
 
 Watcher = Callable[[int, Floats, StepEstimate], None]
@@ -68,15 +68,15 @@ class Recover:
     def on_control(self, control: Control) -> None:
         """Go by what the slot's log says of settings, models, calibration and helpers."""
         match control:
-            case NewBounds(config):
+            case BoundsControl(config):
                 self._aim(config)
-            case Refit(model, step):
+            case RefitControl(model, step):
                 self._follow(model, step)
-            case Calibrated(factors):
+            case FactorsControl(factors):
                 self._set_factors(factors)
-            case Distrusted(sensor, out):
+            case DistrustControl(sensor, out):
                 self._distrust(sensor, out=out)
-            case Helped(sensors, names, step):
+            case HelpersControl(sensors, names, step):
                 self._set_helpers(sensors, names, step)
 
     def _aim(self, config: SlotConfig) -> None:

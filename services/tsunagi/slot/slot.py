@@ -23,7 +23,7 @@ from tsunagi.runtime.messages import VERSION, Context, Helpers, LogRecord, Model
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.book import Book, make_book, renew_book
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.controls import Calibrated, Distrusted, Helped, NewBounds, Refit
+from tsunagi.slot.controls import BoundsControl, DistrustControl, FactorsControl, HelpersControl, RefitControl
 from tsunagi.slot.edges import NOT_YET
 from tsunagi.slot.models import Announce, LoadModel, ModelRegister
 from tsunagi.slot.operators import Chain, build_chain
@@ -195,13 +195,13 @@ class Slot:
     def _on_calibrated(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
         del record, outputs
         if self.chain is not None and message.calibrated.model == self.base_sha256:
-            self.chain.on_control(Calibrated(Factors.read(message.calibrated)))
+            self.chain.on_control(FactorsControl(Factors.read(message.calibrated)))
 
     def _on_sensor_out(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
         del record, outputs
         told = message.sensor_out
         if self.chain is not None and told.model == self.base_sha256:
-            self.chain.on_control(Distrusted(told.sensor, told.out))
+            self.chain.on_control(DistrustControl(told.sensor, told.out))
 
     def _on_helpers(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
         del record, outputs
@@ -310,7 +310,7 @@ class Slot:
             # The owner's clock may be fast, and would close all steps up to its time: the log's own clock is the limit.
             self.book = make_book(config, min(self.register.first_step, self._claimed_us // config.slide_us + 1))
         elif self.chain is not None and config.same_but_bounds(earlier):
-            self.chain.on_control(NewBounds(config))
+            self.chain.on_control(BoundsControl(config))
             return
         else:
             self.book, dropped = renew_book(before, earlier, config)
@@ -340,7 +340,7 @@ class Slot:
             self.chain.set_model(model)
             self._help(Helpers())
         elif model is not None:
-            self.chain.on_control(Refit(model, self.cursor - 1))
+            self.chain.on_control(RefitControl(model, self.cursor - 1))
 
     def _help(self, helpers: Helpers) -> None:
         """Let the recovery use these sensors of other slots."""
@@ -349,7 +349,7 @@ class Slot:
             return
         self.helpers = helpers
         self.models.announce_helpers(len(ids))
-        self.chain.on_control(Helped(ids, tuple(helpers.name), self.cursor - 1))
+        self.chain.on_control(HelpersControl(ids, tuple(helpers.name), self.cursor - 1))
         self.book.use_helpers(dict(zip(ids, helpers.edge, strict=True)))
 
     # ---- contexts ------------------------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ class Slot:
         self.book.restore(list(context.edges), list(context.open))
         self.chain = build_chain(self.config, self.models.base)
         if self.refit_of:
-            self.chain.on_control(Refit(self.models.load(self.model_sha256), self.cursor - 1))
+            self.chain.on_control(RefitControl(self.models.load(self.model_sha256), self.cursor - 1))
         self._help(context.helpers)
         self.chain.restore(dict(context.operators))
         self.position = context.offset

@@ -22,7 +22,7 @@ from tsunagi.runtime.messages import (
 )
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.settings import Settings
-from tsunagi.slot.deciding import Decider, Decision, Repeats, View, control
+from tsunagi.slot.deciding import Decider, Decision, OwnerView, Repeats, control
 from tsunagi.slot.frames import Frame
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
@@ -146,7 +146,7 @@ class Primary:
             appended_us=appended_us,
         )
 
-    def decide(self, view: View) -> list[act.Action]:
+    def decide(self, view: OwnerView) -> list[act.Action]:
         """Write what only the owner may: settings, model, and what its deciders say. Call it only when caught up."""
         slot, wish, epoch = view.slot, view.wish, view.epoch
         if slot.settings.hash != wish.config.hash:

@@ -37,6 +37,7 @@ from tsunagi.runtime.log import (
     Record,
     Traffic,
 )
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import (
     Ack,
     Assignment,
@@ -44,7 +45,6 @@ from tsunagi.runtime.messages import (
     Plan,
 )
 from tsunagi.runtime.plan import MOVE
-from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.wish import Wish

@@ -6,9 +6,9 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime.door import decode
 from tsunagi.runtime.log import CONTEXTS, RECOVERED, TUPLES, Log, LogError, Position, Record, Traffic
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import Context, Recovered
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
-from tsunagi.runtime.reading import read_message
 from tsunagi.standby.parts import join
 
 READ_S = 1.0

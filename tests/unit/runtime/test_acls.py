@@ -73,7 +73,7 @@ CODE = {
     ],
     "scaler": [
         "services/tsunagi/scaler/scaler.py",
-        "services/tsunagi/scaler/outside.py",
+        "services/tsunagi/scaler/fleet_metrics.py",
         "services/tsunagi/runtime/heartbeat.py",
     ],
     "spark": [
