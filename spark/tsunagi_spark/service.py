@@ -16,7 +16,7 @@ from tsunagi.runtime.health import HealthServer
 from tsunagi.runtime.heartbeat import Heartbeats
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import RECOVERED, RESULTS, Log, LogError, OffsetLostError
-from tsunagi.runtime.logs import configure
+from tsunagi.runtime.logging_setup import configure
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Heartbeat
 from tsunagi.runtime.settings import ConfigError, Settings

@@ -19,7 +19,7 @@ import numpy as np
 
 from tests.bench import outcome
 from tests.unit.scaler.oracles import cheapest, instance
-from tsunagi.scaler.lookahead import Lookahead
+from tsunagi.scaler.lookahead_program import Lookahead
 from tsunagi.scaler.marginal import Offer, Prices, plan
 from tsunagi.scaler.policy import WorkerType
 from tsunagi.scaler.program import ProgramError, solve

@@ -18,7 +18,7 @@ from tsunagi.broker.broker import Broker
 from tsunagi.local.fleet import FRESH_S
 from tsunagi.replay.slots import replay_slots
 from tsunagi.runtime.messages import LogRecord
-from tsunagi.slot.steps import NEVER
+from tsunagi.slot.edges import NEVER
 
 LOGGER = logging.getLogger(__name__)
 FROZEN_S = 5.0

@@ -24,11 +24,13 @@ from tsunagi.runtime.columns import Floats, floats
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Context, LogRecord, Recovered
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
+from tsunagi.slot.edges import NEVER
 from tsunagi.slot.frames import Frame
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.packed import Packed
-from tsunagi.slot.slot import Output, Slot, parse
-from tsunagi.slot.steps import NEVER
+from tsunagi.slot.parsing import parse
+from tsunagi.slot.slot import Slot
 from tsunagi.standby.parts import join
 
 SLACK_S = 1.0

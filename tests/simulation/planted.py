@@ -24,14 +24,15 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.clock import SteadyClock
 from tsunagi.runtime.door import decode
 from tsunagi.runtime.heartbeat import Namesake
-from tsunagi.runtime.log import ACKS, TUPLES, Record
+from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.memory_clients import MemoryProducer
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
 from tsunagi.runtime.names import Name
-from tsunagi.slot.deciding import View
+from tsunagi.slot.deciding import OwnerView
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.recover import Recover
-from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.steps import StepBook
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
@@ -41,12 +42,14 @@ from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.replica import Replica
 from tsunagi.standby.speculation import Speculation
-from tsunagi.standby.stages.base import STAY, Handler, Turn
-from tsunagi.standby.stages.own import Own
-from tsunagi.standby.stages.promote import Claim
-from tsunagi.standby.stages.watch import Watch
+from tsunagi.standby.stages.base import STAY, Handler, StageTurn
+from tsunagi.standby.stages.own import OwnStage
+from tsunagi.standby.stages.promote import ClaimStage
+from tsunagi.standby.stages.watch import WatchStage
 from tsunagi.standby.trust import Trust
 from tsunagi.worker.host import Host
+from tsunagi.worker.slot_reader import SlotReader
+from tsunagi.worker.writer import Writer
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -142,7 +145,7 @@ def _set_aside_lost(self: Slot, record: Record, settings: SlotSettings, outputs:
     _settings(self, record, settings, outputs)
 
 
-def _goes_on(self: Own, records: list[Record], now: float) -> Turn:
+def _goes_on(self: OwnStage, records: list[Record], now: float) -> StageTurn:
     """An owner takes in what it has read, whoever owns the slot by it."""
     self.shared.intake.take_in(records)
     return STAY
@@ -152,7 +155,7 @@ def _count_alone(self: Detector, at: float, own_count: int, now: float) -> float
     return now - at
 
 
-def _always_connected(self: Closer, view: View) -> list[Any]:
+def _always_connected(self: Closer, view: OwnerView) -> list[Any]:
     return _decide(self, replace(view, connected=True))
 
 
@@ -195,11 +198,11 @@ def _epoch_to_come(self: Primary, *args: Any, **options: Any) -> list[act.Action
     return todo
 
 
-_due = Watch._due
+_due = WatchStage._due
 _begin = Speculation.begin
 
 
-def _survived_in_silence(self: Watch, now: float) -> Turn:
+def _survived_in_silence(self: WatchStage, now: float) -> StageTurn:
     """What the owner survived is processed silently, also by one who writes in its place."""
     speculation, self._speculation = self._speculation, None
     beat = self.shared.detector.owner_beat(self.shared.succession.owner, self.shared.slot_id)
@@ -225,7 +228,7 @@ def _without_helpers(self: Slot) -> Context:
     return context
 
 
-def _not_read_back(self: HelperDecider, view: View) -> list[Any]:
+def _not_read_back(self: HelperDecider, view: OwnerView) -> list[Any]:
     """The owner goes by its helpers at once, not from where they stand in the log."""
     decided = list(_help(self, view))
     for decision in decided:
@@ -264,21 +267,17 @@ def _any_tail(self: Replica, *args: Any, **options: Any) -> list[act.Action]:
         return _on_tail(self, *args, **options)
 
 
-_claim = Claim.enter
+_claim = ClaimStage.enter
 
 
-def _same_generation(self: Claim, now: float) -> list[act.Action]:
+def _same_generation(self: ClaimStage, now: float) -> list[act.Action]:
     with patch.object(self.shared, "new_generation", lambda: self.shared.scan.generation or 1):
         return _claim(self, now)
 
 
-def _one_key(self: Host, replica: Replica, action: act.Action) -> list[act.Action]:
+def _one_key(self: Writer, slot: int, ack: Ack) -> None:
     """Acknowledgements of both levels have one key, so compaction keeps the last of either."""
-    if not isinstance(action, act.SendAck):
-        return _do(self, replica, action)
-    key = f"{replica.slot_id}/{self.node}".encode()
-    self._write(ACKS, 0, [(key, action.ack.SerializeToString())], partial(self._reported, ACKS, None))
-    return []
+    self._acknowledge(f"{slot}/{self._node}", ack)
 
 
 def _follows_jumps(self: SteadyClock, *, may_go_back: bool = True) -> int:
@@ -313,7 +312,7 @@ def _whatever_is_there(parts: Iterable[Context]) -> Context | None:
     return decode(Context, b"".join(part.piece for part in parts))
 
 
-def _heartbeats_alone(self: Closer, view: View) -> list[Any]:
+def _heartbeats_alone(self: Closer, view: OwnerView) -> list[Any]:
     """An edge whose heartbeats stay away is gone, whatever its batches say."""
     return _decide(self, replace(view, lost=dict.fromkeys(view.lost, math.inf)))
 
@@ -329,7 +328,7 @@ def _hears_nobody(self: Namesake, beat: Heartbeat) -> str:
 @contextmanager
 def _lost_outputs_passed_over() -> Iterator[None]:
     """Nobody notices that `recovered` has lost its end."""
-    with patch.object(PendingQueue, "place", lambda *_: True), patch.object(Host, "_stands", lambda *_: True):
+    with patch.object(PendingQueue, "place", lambda *_: True), patch.object(SlotReader, "stands", lambda *_: True):
         yield
 
 
@@ -338,7 +337,7 @@ _gather_evidence = Promotion.gather_evidence
 PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
     "records are not compared": _plant(Handler, "_compare", _nothing_wrong),
     "the last output is taken for one of this log": _plant(Replica, "on_tail", _any_tail),
-    "a new generation keeps its name": _plant(Claim, "enter", _same_generation),
+    "a new generation keeps its name": _plant(ClaimStage, "enter", _same_generation),
     "outputs that the log has lost are passed over": _lost_outputs_passed_over,
     "nobody begins a generation": _plant(Trust, "forsaken", _not_forsaken),
 }
@@ -361,12 +360,12 @@ PLANTED: dict[str, Plant] = {
     "a duplicate counts": _plant(StepBook, "accept", _duplicates_count),
     "an edge that is out stays out": _plant(StepBook, "accept", _not_readmitted),
     "what was set aside is lost": _plant(Slot, "_settings", _set_aside_lost),
-    "a deposed primary goes on": _plant(Own, "on_records", _goes_on),
+    "a deposed primary goes on": _plant(OwnStage, "on_records", _goes_on),
     "silence counts while one's own heartbeats stay away": _plant(Detector, "_count", _count_alone),
     "an outage of the broker is held against the edges": _plant(Closer, "decide", _always_connected),
     "a jump to a context without replay": _plant(Intake, "jump", _jump_without_replay),
     "a primary follows its log from one record late": _plant(Host, "_do", _follow_one_late),
-    "a speculation passes over what the owner survived": _plant(Watch, "_due", _survived_in_silence),
+    "a speculation passes over what the owner survived": _plant(WatchStage, "_due", _survived_in_silence),
     "a speculation begins behind what was computed": _plant(Speculation, "begin", _behind_its_own),
     "a reader passes a record over": _plant(Intake, "take_in", _passes_one_over),
     "a context lacks the helpers": _plant(Slot, "context", _without_helpers),
@@ -374,13 +373,15 @@ PLANTED: dict[str, Plant] = {
     "an owner goes by helpers that are not in the log": _plant(HelperDecider, "decide", _not_read_back),
     "a refit makes the filter forget": _plant(Recover, "follow", _follows_anew),
     "a batch that an edge hands over is lost": _plant(MemoryProducer, "send", _dropped),
-    "compaction takes acknowledgements that count": _plant(Host, "_do", _one_key),
+    "compaction takes acknowledgements that count": _plant(Writer, "send_ack", _one_key),
     "an edge follows every jump of its machine's clock": _plant(SteadyClock, "look", _follows_jumps),
     "what nobody may compute with is computed with": partial(patch, "tsunagi.runtime.door.fault", _no_fault),
     "two owners that die on a record prove nothing": _plant(Promotion, "gather_evidence", _never_proven),
     "an owner dies of a state that it cannot write down": _plant(Primary, "_save_context", _dies_of_its_state),
     "new settings forget the open batches": _plant(Slot, "_settings", _open_batches_lost),
-    "a context is taken though parts of it are lost": partial(patch, "tsunagi.worker.host.join", _whatever_is_there),
+    "a context is taken though parts of it are lost": partial(
+        patch, "tsunagi.worker.slot_reader.join", _whatever_is_there
+    ),
     "an edge whose heartbeats stay away is gone": _plant(Closer, "decide", _heartbeats_alone),
     "two processes of one name go on": _plant(Namesake, "hear", _hears_nobody),
 }

@@ -17,7 +17,7 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import VERSION, Plan, Workers
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.settings import LOCAL, Scaler, Size
-from tsunagi.scaler import elastic, hands, scaler
+from tsunagi.scaler import elastic, launcher_thread, scaler
 from tsunagi.scaler.policy import Answer, View
 from tsunagi.standby.stages.base import Stage
 
@@ -107,7 +107,7 @@ def small_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[World, L
         world.nodes = {name: world.nodes[name] for name in ("gw-1", "gw-2")}
         world.struck.update(world.nodes)
         launcher = Launcher(world)
-        monkeypatch.setattr(hands, "ThreadPoolExecutor", Immediate)
+        monkeypatch.setattr(launcher_thread, "ThreadPoolExecutor", Immediate)
         monkeypatch.setattr(elastic, "make_policy", lambda _settings: Follow())
         monkeypatch.setattr(scaler, "make_launcher", lambda _settings, _config: launcher)
         world.run(12.0)

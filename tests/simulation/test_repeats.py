@@ -21,8 +21,9 @@ from tsunagi.runtime import log as topics
 from tsunagi.runtime.log import LogError, Record
 from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, Plan, RecoveryTarget, StandbyTarget, Workers
 from tsunagi.runtime.plan import Words
+from tsunagi.slot.edges import NEVER
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.slot.steps import StepBook
 from tsunagi.standby.detector import Detector
 
 SEEDS = (3, 5, 21)

@@ -41,7 +41,7 @@ from tsunagi.runtime.settings import Operator, Paper, Query, Recovery, Settings,
 from tsunagi.runtime.settings import Scaler as ScalerSettings
 from tsunagi.runtime.testing import MemoryLog, Network
 from tsunagi.scaler.scaler import Scaler
-from tsunagi.slot.slot import parse
+from tsunagi.slot.parsing import parse
 from tsunagi.standby import actions as act
 from tsunagi.worker.host import ANNOUNCE_S, Host
 

@@ -19,9 +19,9 @@ from tsunagi.edge.window import Closed
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, HelperRequest, LogRecord, Placement, Plan, TupleBatch
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable
 from tsunagi.system.identity import Membership
 

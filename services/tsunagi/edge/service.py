@@ -28,7 +28,7 @@ from tsunagi.runtime.health import HealthServer
 from tsunagi.runtime.heartbeat import Heartbeats, ReplacedError
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import Log
-from tsunagi.runtime.logs import configure
+from tsunagi.runtime.logging_setup import configure
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Heartbeat
 from tsunagi.runtime.sensors import SensorsError, read_sensors

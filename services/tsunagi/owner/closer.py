@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from tsunagi.runtime.messages import EdgeOut, LogRecord, Punctuation, TupleBatch
 from tsunagi.runtime.settings import Steps
-from tsunagi.slot.deciding import Decider, View, control
-from tsunagi.slot.steps import NEVER, NOT_YET, OUT_AGAIN_US, StepBook
+from tsunagi.slot.book import Book
+from tsunagi.slot.deciding import Decider, OwnerView, control
+from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US
 
 RECONNECT_S = 1.0
 """How long after an outage of the broker the edges' clients may need to find it again, at most."""
@@ -64,16 +65,16 @@ class Closer(Decider):
     def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
         self._left[edge] = max((incarnation, step), self._left.get(edge, (0, NOT_YET)))
 
-    def _has_left(self, book: StepBook, name: str) -> bool:
+    def _has_left(self, book: Book, name: str) -> bool:
         """Return whether an edge has stopped: what its batches say since, or a newer process's, is believed before."""
         incarnation, step = self._left.get(name, (-1, NOT_YET))
         edge = book.edges[name]
         return edge.incarnation <= incarnation and edge.last_step <= step
 
-    def decide(self, view: View) -> list[LogRecord]:
+    def decide(self, view: OwnerView) -> list[LogRecord]:
         """Return the control records to write now; a slot without steps needs none."""
         book, now, log_us, lost = view.slot.book, view.now, view.slot.appended_us, view.lost
-        if not isinstance(book, StepBook):
+        if book is None or not book.in_steps:
             return []
         if log_us != self._log[0]:
             self._log = log_us, now
@@ -149,7 +150,7 @@ class Closer(Decider):
         for heard in self._heard.values():
             heard.at = min(heard.at + seconds, latest)
 
-    def _take_back(self, book: StepBook, view: View, patience_s: float) -> list[LogRecord]:
+    def _take_back(self, book: Book, view: OwnerView, patience_s: float) -> list[LogRecord]:
         """Wait again for an edge that is out, but talks of steps only just closed.
 
         A batch for an open step takes its edge back by itself; without this, an edge whose batches always come a little
@@ -176,7 +177,7 @@ class Closer(Decider):
         self._asked[name, back] = now
         return True
 
-    def _all_silent(self, book: StepBook, view: View) -> list[LogRecord]:
+    def _all_silent(self, book: Book, view: OwnerView) -> list[LogRecord]:
         """Move the steps on although no edge lives, at most one step a slide."""
         now = view.now
         if now - self._cursor_at < self._steps.slide_s:

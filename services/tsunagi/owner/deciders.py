@@ -17,10 +17,11 @@ from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.messages import HelperRequest, Helpers, ModelChange, TupleBatch
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.task import Task
-from tsunagi.slot.deciding import Decider, Decision, Repeats, View, control
+from tsunagi.slot.deciding import Decider, Decision, OwnerView, Repeats, control
+from tsunagi.slot.edges import NEVER
+from tsunagi.slot.models import Announce
 from tsunagi.slot.recover import Recover
-from tsunagi.slot.slot import Announce, Slot
-from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.slot.slot import Slot
 
 REFIT_INVERSES = 6.0
 """A refit takes less than this many inverses of a matrix of the filter's sensors, n^3 multiplications each."""
@@ -60,7 +61,7 @@ class RefitDecider(Decider):
         self._making: Task[Refitter] | None = None
         self._stored = "", ""  # SHA-256 of a refit that is not in force yet, and of the model that it is a refit of
 
-    def decide(self, view: View) -> Sequence[Decision]:
+    def decide(self, view: OwnerView) -> Sequence[Decision]:
         """Have a refit stored when one is due, and put it in force once it is stored."""
         slot = view.slot
         self._follow(view)
@@ -84,7 +85,7 @@ class RefitDecider(Decider):
         if slot.recover is not None:
             slot.recover.unwatch(self)
 
-    def _follow(self, view: View) -> None:
+    def _follow(self, view: OwnerView) -> None:
         """Follow the filter in force: another model, or other settings, bring another one."""
         found = _filter_of(view.slot)
         recovery = None if found is None else found[1]
@@ -114,7 +115,7 @@ class CalibrationDecider(Decider):
         self._suspects = suspects
         self._repeats = Repeats()
 
-    def decide(self, view: View) -> Sequence[Decision]:
+    def decide(self, view: OwnerView) -> Sequence[Decision]:
         """Say what has changed since the last record of its kind."""
         slot, config = view.slot, view.wish.config
         found = _filter_of(slot)
@@ -156,14 +157,14 @@ class HelperDecider(Decider):
         self.helping: Helping | None = None
         self._repeats = Repeats()
 
-    def decide(self, view: View) -> Sequence[Decision]:
+    def decide(self, view: OwnerView) -> Sequence[Decision]:
         """Ask in `plan` for what is wanted, and say in the log which of the slot's helpers count."""
         slot, wish = view.slot, view.wish
         found, model, book = _filter_of(slot), slot.model, slot.book
         if found is None or model is None or wish.table is None:
             self.helping = None
             return []
-        if not isinstance(book, StepBook):
+        if book is None or not book.in_steps:
             return []
         if self.helping is None or not self.helping.fits(found[0], model, wish.config):
             self.helping = Helping(found[0], model, wish.config, wish.table)

@@ -22,8 +22,8 @@ from tsunagi.recovery.helpers import (
     HelpersError,
     best_variance,
     choose_helpers,
+    persistence_share,
     steps_within,
-    told,
     variance_threshold,
 )
 from tsunagi.recovery.model import Model
@@ -105,7 +105,7 @@ class Helping:
         self._others = tuple(sorted({edge for edge in self._edges if edge} - set(config.edges)))
         self._reach = known
         self._known: Known | None = None  # of the model, once an edge is out
-        self._told = told(model)[self._own]
+        self._told = persistence_share(model)[self._own]
         self._until: dict[str, float] = {}  # step of each edge's outage at which values of it are given up
         self._lost_others: frozenset[str] = frozenset()
         self._looked_at = -np.inf

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tsunagi.installation import missing
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.helpers import best_variance, choose_helpers, steps_within, told
+from tsunagi.recovery.helpers import best_variance, choose_helpers, persistence_share, steps_within
 from tsunagi.recovery.model import Model, half_width
 from tsunagi.recovery.numbering import numbered
 from tsunagi.recovery.partition import partition
@@ -158,7 +158,7 @@ def _tried(
     steps: int,
 ) -> tuple[float, int, int, int, int]:
     """Return counts over all draws: values satisfied meanwhile, for good, and reachable; values lost; helpers."""
-    meanwhile, share = 0.0, told(model)
+    meanwhile, share = 0.0, persistence_share(model)
     satisfied = reachable = values = helpers = 0
     for gone in lost:
         best = best_variance(precision, gone, gone)

@@ -68,7 +68,7 @@ def variance_threshold(eps: float, delta: float) -> float:
     return float((eps / half_width(delta)) ** 2)
 
 
-def told(model: Model) -> Floats:
+def persistence_share(model: Model) -> Floats:
     """Return the share of a sensor's variance that its last step tells, float64[n] in (0, 1): 1 - Q_ii / prior_ii."""
     noise = np.diag(model.Q) / np.maximum(np.diag(model.prior), LEAST_VARIANCE)
     return np.asarray(np.clip(1 - noise, TOLD_LEAST, 1 - TOLD_LEAST))

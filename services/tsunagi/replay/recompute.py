@@ -22,6 +22,7 @@ from tsunagi.runtime.messages import TupleBatch
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.controls import BoundsControl, DistrustControl, FactorsControl, HelpersControl, RefitControl
 from tsunagi.slot.frames import Frame, Run, measured_run
 from tsunagi.slot.operators import Chain, build_chain
 
@@ -98,7 +99,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
         if body == "settings":
             before, config = config, SlotConfig.parse(message.settings.text)
             if before is not None and chain is not None and config.same_but_bounds(before):
-                chain.aim(config)
+                chain.on_control(BoundsControl(config))
                 before = config
             else:
                 chain, helped = build_chain(config, model), {}
@@ -121,18 +122,18 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 if chain is not None:
                     chain.set_model(model)
             elif change.refit_of == base and chain is not None:
-                chain.follow(load_model(change.sha256), cursor - 1)
+                chain.on_control(RefitControl(load_model(change.sha256), cursor - 1))
         elif body == "calibrated" and chain is not None:
             if message.calibrated.model == base:
-                chain.set_factors(Factors.read(message.calibrated))
+                chain.on_control(FactorsControl(Factors.read(message.calibrated)))
         elif body == "sensor_out" and chain is not None:
             if message.sensor_out.model == base:
-                chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)
+                chain.on_control(DistrustControl(message.sensor_out.sensor, message.sensor_out.out))
         elif body == "helpers" and chain is not None:
             if message.helpers.model == base:
                 ids = sensors(message.helpers.sensor).tolist()
                 helped = dict(zip(ids, message.helpers.edge, strict=True))
-                chain.set_helpers(ids, message.helpers.name, cursor - 1)
+                chain.on_control(HelpersControl(ids, message.helpers.name, cursor - 1))
         elif body == "edge_out" and message.edge_out.edge in edges:
             edge, from_step = edges[message.edge_out.edge], message.edge_out.from_step
             if from_step == _BACK:

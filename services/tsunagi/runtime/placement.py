@@ -7,9 +7,9 @@ import time
 import structlog
 
 from tsunagi.runtime.log import PLAN, Log, LogError, Position, Reader, Record
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import Placement, Plan
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.reading import read_message
 
 _READ_S = 0.1
 _CATCH_UP_S = 10.0

@@ -23,7 +23,8 @@ from tsunagi.runtime.settings import LOCAL, ConfigError, Settings, Size
 from tsunagi.scaler.placing import place_sensors
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.operators import build_chain
-from tsunagi.slot.slot import Slot, parse
+from tsunagi.slot.parsing import parse
+from tsunagi.slot.slot import Slot
 
 CHUNK = 200
 """Records that are made at a time, before their processing is measured, so that making them does not count."""

@@ -20,13 +20,13 @@ from tsunagi.runtime.settings import LOCAL, ConfigError, Scaler, Settings
 from tsunagi.scaler.assignments import Placer, split
 from tsunagi.scaler.capacity import Capacities
 from tsunagi.scaler.handover import Pair
-from tsunagi.scaler.hands import Hands
 from tsunagi.scaler.launcher import Launcher
+from tsunagi.scaler.launcher_thread import LauncherThread
 from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotView
-from tsunagi.scaler.pilot import Decision, Pilot, Ponder, Seen, at_once, step_of
 from tsunagi.scaler.planner import Planner, owners_of
-from tsunagi.scaler.policies import make_policy
 from tsunagi.scaler.policy import HOUR_S, PolicySettings, WorkerType
+from tsunagi.scaler.policy_by_name import make_policy
+from tsunagi.scaler.policy_runner import Decision, PolicyRunner, Ponder, Seen, at_once, step_of
 from tsunagi.scaler.rescale import Rescale, Standing, Todo
 from tsunagi.scaler.trace import read_trace, resample
 
@@ -54,7 +54,7 @@ class Elastic:
     Attributes:
         rescale: how many workers are wanted, who boots, and who is to stop.
         views: the state of each slot at the last measurement.
-        pilot: asks the policy; None if the number of workers is fixed.
+        runner: asks the policy; None if the number of workers is fixed.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Elastic:
     ) -> None:
         scaler = settings.scaler
         self.rescale = Rescale(scaler.workers, scaler.boot_of, settle_s, now, launches=launcher is not None)
-        self.pilot = make_pilot(scaler, now_s, ponder, settings.paper.hour_s)
+        self.runner = make_policy_runner(scaler, now_s, ponder, settings.paper.hour_s)
         self.views: dict[int, SlotView] = {slot: SlotView() for slot in range(settings.slots.count)}
         self.capacities = Capacities(scaler)
         self._planner = planner
         self._logger = logger
-        self._hands = None if launcher is None else Hands(launcher, logger)
+        self._launcher_thread = None if launcher is None else LauncherThread(launcher, logger)
         self._placer = Placer()
         self._loads = {slot: SlotLoad() for slot in self.views}
         self._saturation = Saturation()
@@ -104,8 +104,8 @@ class Elastic:
             self._logger.info("workers wanted", count=wanted, by=workers.by)
         self.rescale.wanted = wanted
         self._by_hand = wanted is not None and workers.by != POLICY
-        if wanted is not None and workers.by == POLICY and self.pilot is not None and self._asked is None:
-            self.pilot.resume(wanted)
+        if wanted is not None and workers.by == POLICY and self.runner is not None and self._asked is None:
+            self.runner.resume(wanted)
             self._asked = wanted
 
     def ask(self, alive: Mapping[str, Heartbeat], now_s: float) -> Workers | None:
@@ -114,13 +114,13 @@ class Elastic:
         Args:
             now_s: time of day, in seconds since 1970.
         """
-        if self.pilot is None:
+        if self.runner is None:
             return None
-        decision = self.pilot.step(self._seen(alive), now_s)
+        decision = self.runner.step(self._seen(alive), now_s)
         if decision is not None:
             self._tell(decision)
-        self.rescale.prefer = frozenset(self.pilot.due)
-        target = dict(self.pilot.target)
+        self.rescale.prefer = frozenset(self.runner.due)
+        target = dict(self.runner.target)
         if self._by_hand or target == (self._asked or {}):
             return None  # a wish by hand stands until it is taken back; the policy goes on measuring
         self._asked = target
@@ -129,10 +129,10 @@ class Elastic:
     def turn(self, alive: Mapping[str, Heartbeat], now: float) -> None:
         """Start and stop workers, and say where slots should be."""
         running: Mapping[str, str] | None = {}
-        if self._hands is not None:
-            for name in self._hands.look(now):
+        if self._launcher_thread is not None:
+            for name in self._launcher_thread.look(now):
                 self.rescale.refused(name, now)
-            running = self._hands.running
+            running = self._launcher_thread.running
         if running is None:
             return  # nobody knows what runs: a launch might be one too many
         todo = self.rescale.step(self._standing(alive), running, self._known(alive), now)
@@ -148,8 +148,8 @@ class Elastic:
 
     def close(self) -> None:
         """Release the launcher; the workers go on."""
-        if self._hands is not None:
-            self._hands.close()
+        if self._launcher_thread is not None:
+            self._launcher_thread.close()
 
     def present(self, alive: Mapping[str, Heartbeat]) -> dict[int, Pair]:
         """Return who has each planned slot: the owner according to itself, the secondary according to the plan."""
@@ -220,14 +220,14 @@ class Elastic:
 
     def _carry_out(self, todo: Todo, now: float) -> None:
         metrics.WORKERS_LOST.inc(todo.lost)
-        if self._hands is None:
+        if self._launcher_thread is None:
             return
         for name, kind in todo.launch:
             self._logger.info("launching a worker", node=name, type=kind)
-            self._hands.launch(name, kind)
+            self._launcher_thread.launch(name, kind)
             metrics.LAUNCHES.inc()
         for name in todo.stop:
-            if self._hands.stop(name, now):
+            if self._launcher_thread.stop(name, now):
                 self._logger.info("stopping a worker", node=name, type=self.rescale.kind(name))
                 metrics.STOPS.inc()
 
@@ -281,7 +281,9 @@ class Elastic:
         self._named["share"] = {(name,) for name in shares}
 
 
-def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once, hour_s: float = HOUR_S) -> Pilot | None:
+def make_policy_runner(
+    scaler: Scaler, now_s: float, ponder: Ponder = at_once, hour_s: float = HOUR_S
+) -> PolicyRunner | None:
     """Return what asks the policy that the settings name; None if the number of workers is fixed.
 
     Args:
@@ -319,7 +321,7 @@ def make_pilot(scaler: Scaler, now_s: float, ponder: Ponder = at_once, hour_s: f
     policy = make_policy(wanted)
     if scaler.history:
         policy.learn(read_history(Path(scaler.history), scaler.slot_s), step_of(scaler.slot_s))
-    return Pilot(policy, wanted, DRAIN_S, now_s, ponder)
+    return PolicyRunner(policy, wanted, DRAIN_S, now_s, ponder)
 
 
 def read_history(path: Path, slot_s: float) -> Floats:

@@ -14,18 +14,18 @@ from tsunagi.runtime import columns, metrics
 from tsunagi.runtime.clock import Clock, SteadyClock
 from tsunagi.runtime.heartbeat import Heard, Heartbeats
 from tsunagi.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.elastic import Elastic
+from tsunagi.scaler.fleet_metrics import FleetMetrics
 from tsunagi.scaler.launchers import make_launcher
-from tsunagi.scaler.outside import Outside
-from tsunagi.scaler.pilot import Ponder, at_once
+from tsunagi.scaler.leadership import Leadership
 from tsunagi.scaler.placing import budget_warning, place_sensors
 from tsunagi.scaler.planner import Planner
-from tsunagi.scaler.rivals import Rivals
+from tsunagi.scaler.policy_runner import Ponder, at_once
 from tsunagi.standby.detector import Detector
 
 READ_S = 0.05
@@ -67,7 +67,7 @@ class Scaler:
             log, NODE, "scaler", settings.standby.heartbeat_s, lambda _beat: None, incarnation=incarnation
         )
         scaler = settings.scaler
-        self.rivals = Rivals(NODE, incarnation, scaler.dead_s)
+        self.rivals = Leadership(NODE, incarnation, scaler.dead_s)
         self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
         launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
         # Decisions and paid hours follow this clock: a wall clock that jumps must neither delay nor hurry them.
@@ -75,7 +75,7 @@ class Scaler:
         now, now_s = clock.monotonic(), self._steady.now_us() / 1e6
         self.elastic = Elastic(settings, self.planner, launcher, logger, PATIENCE_S, now, now_s, ponder)
         self._producer = log.producer()
-        self.outside = Outside(settings, clock)
+        self.outside = FleetMetrics(settings, clock)
         self._reader = log.reader()
         plan_first, plan_end = self._reader.range(PLAN, 0)
         beats_first, self._beats_end = self._reader.range(HEARTBEATS, 0)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tsunagi.runtime import logs
+from tsunagi.runtime import logging_setup
 from tsunagi.runtime.acls import needed
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.clock import SystemClock
@@ -29,7 +29,7 @@ def run(settings: Settings) -> int:
         LogError: the log is lost for good.
         ReplacedError: another scaler was started later.
     """
-    logger = logs.configure("scaler", level=settings.log_level, node=NODE)
+    logger = logging_setup.configure("scaler", level=settings.log_level, node=NODE)
     stop = StopFlag()
     table = read_sensors(settings.sensors)
     log = KafkaLog(settings.kafka, client_id=NODE)

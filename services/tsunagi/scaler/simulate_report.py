@@ -14,8 +14,8 @@ import numpy as np
 from tsunagi.installation import missing
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.scaler.bound import cost_bound
-from tsunagi.scaler.policies import make_policy
 from tsunagi.scaler.policy import Policy, PolicySettings, WorkerType
+from tsunagi.scaler.policy_by_name import make_policy
 from tsunagi.scaler.program import data_sizes, solve
 from tsunagi.scaler.simulate import Run, Simulation
 from tsunagi.scaler.trace import (

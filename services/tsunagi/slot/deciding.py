@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.messages import VERSION, HelperRequest, LogRecord, TupleBatch
-from tsunagi.slot.slot import Announce, Slot
+from tsunagi.slot.models import Announce
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 
 READ_BACK_S = 1.0
@@ -23,7 +24,7 @@ Decision = LogRecord | HelperRequest | Model
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class OwnerView:
     """What an owner sees when it decides; it has processed every record that it has read.
 
     Attributes:
@@ -49,7 +50,7 @@ class View:
 class Decider:
     """One kind of decision of a slot's owner, from its promotion to its fall."""
 
-    def decide(self, view: View) -> Sequence[Decision]:
+    def decide(self, view: OwnerView) -> Sequence[Decision]:
         """Return what is to be written now."""
         raise NotImplementedError
 

@@ -19,17 +19,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import EXACT
 from tsunagi.runtime.times import in_range
 from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.controls import BoundsControl, Control
 from tsunagi.slot.frames import Frame, OperatorError, Run
 from tsunagi.slot.recover import Recover
 from tsunagi.slot.tuple_windows import TupleAggregate
@@ -91,6 +91,14 @@ class Operator(Protocol):
         """
         if context:
             raise OperatorError(f"found a context of {len(context)} bytes for an operator that has no state")
+
+
+@runtime_checkable
+class Controlled(Protocol):
+    """An operator that goes by what the slot's log says beside its readings: models, calibration, helpers, bounds."""
+
+    def on_control(self, control: Control) -> None:
+        """Go by this from the next frame on."""
 
 
 Stateless = Operator
@@ -208,7 +216,11 @@ _TUPLE_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate
 
 
 class Chain:
-    """The operators of a slot, first to last; the slot takes one context of the whole."""
+    """The operators of a slot, first to last; the slot takes one context of the whole.
+
+    Attributes:
+        recover: the operator that fills in what is missing; None = the chain has none.
+    """
 
     def __init__(self, config: SlotConfig, model: Model | None) -> None:
         self.mode = config.mode
@@ -224,52 +236,27 @@ class Chain:
         if "recover" in self._kinds and config.mode == "tuples":
             raise OperatorError('[query] operators: recover needs steps, found mode = "tuples"')
         self._operators = [_make(config, dict(options), model) for options in config.operators]
+        self.recover: Recover | None = None
+        if "recover" in self._kinds:
+            self.set_model(model)
 
     def set_model(self, model: Model | None) -> None:
         """Put another model in force; the recovery starts from it afresh, other operators keep their state."""
-        for place, kind in enumerate(self._kinds):
-            if kind == "recover":
-                self._operators[place] = Recover(self._config, model=model)
+        if "recover" in self._kinds:
+            self.recover = Recover(self._config, model=model)
+            self._operators[self._kinds.index("recover")] = self.recover
 
-    def follow(self, model: Model, step: int) -> None:
-        """Let the recovery go on with a refit of its model; `step` is the last one that closed."""
-        for recover in self._recovers():
-            recover.follow(model, step)
-
-    def aim(self, config: SlotConfig) -> None:
-        """Go by another eps, delta and treatment of unbounded values; all state stays."""
-        self._config = config
-        for recover in self._recovers():
-            recover.aim(config)
-
-    def set_helpers(self, sensors: Sequence[int], names: Sequence[str], step: int) -> None:
-        """Let the recovery use these sensors of other slots; they replace those before. `step` as in `follow`."""
-        for recover in self._recovers():
-            recover.set_helpers(sensors, names, step)
+    def on_control(self, control: Control) -> None:
+        """Tell every operator what the slot's log says; all state stays."""
+        if isinstance(control, BoundsControl):
+            self._config = control.config
+        for operator in self._operators:
+            if isinstance(operator, Controlled):
+                operator.on_control(control)
 
     def operations(self, values: Floats) -> float:
         """Return about how many multiplications a step with these readings takes, float64[n], NaN = missing."""
-        return sum(recover.operations(values) for recover in self._recovers())
-
-    def _recovers(self) -> list[Recover]:
-        return [operator for operator in self._operators if isinstance(operator, Recover)]
-
-    @property
-    def recover(self) -> Recover | None:
-        """The chain's operator of this kind, if it has one."""
-        return next(iter(self._recovers()), None)
-
-    def set_factors(self, factors: Factors) -> None:
-        """Put the owner's calibration in force; nothing changes if it is not of the slot's sensors."""
-        if factors.base.shape == factors.group.shape == self._sensor.shape:
-            for recover in self._recovers():
-                recover.set_factors(factors)
-
-    def distrust(self, sensor: int, *, out: bool) -> None:
-        """Let a sensor's readings count as missing in the recovery, or no longer; unknown sensors are passed over."""
-        for place in np.flatnonzero(self._sensor == sensor).tolist():
-            for recover in self._recovers():
-                recover.distrust(place, out=out)
+        return 0.0 if self.recover is None else self.recover.operations(values)
 
     def process(self, step: int, values: Floats, helpers: Mapping[int, float] = MappingProxyType({})) -> list[Frame]:
         """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain.
@@ -277,8 +264,8 @@ class Chain:
         Args:
             helpers: readings of sensors of other slots, by sensor.
         """
-        for recover in self._recovers():
-            recover.hear(helpers)
+        if self.recover is not None:
+            self.recover.hear(helpers)
         zeros = np.zeros(len(values))
         exact = np.full(len(values), EXACT, dtype=np.uint8)
         frames = self._through(Frame(step, step * self._config.slide_us, self._sensor, values, zeros, exact, zeros))

@@ -17,6 +17,7 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats, octets, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import UNBOUNDED, UNMODELLED
 from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.controls import BoundsControl, Control, DistrustControl, FactorsControl, HelpersControl, RefitControl
 from tsunagi.slot.frames import Frame
 
 Watcher = Callable[[int, Floats, StepEstimate], None]
@@ -35,6 +36,7 @@ class Recover:
     """
 
     def __init__(self, config: SlotConfig, *, model: Model | None = None) -> None:
+        self._sensors = np.array(config.sensors, dtype=np.uint32)
         self._model = model
         self._filter: Recovery | None = None
         self._fitted: tuple[Model, Choice] | None = None  # what the filter began with, before any refit
@@ -63,13 +65,27 @@ class Recover:
         """Which of the slot's sensors the filter's are."""
         return self._places
 
-    def aim(self, config: SlotConfig) -> None:
+    def on_control(self, control: Control) -> None:
+        """Go by what the slot's log says of settings, models, calibration and helpers."""
+        match control:
+            case BoundsControl(config):
+                self._aim(config)
+            case RefitControl(model, step):
+                self._follow(model, step)
+            case FactorsControl(factors):
+                self._set_factors(factors)
+            case DistrustControl(sensor, out):
+                self._distrust(sensor, out=out)
+            case HelpersControl(sensors, names, step):
+                self._set_helpers(sensors, names, step)
+
+    def _aim(self, config: SlotConfig) -> None:
         """Go by another eps and delta from the next step on."""
         self._withhold = config.unbounded == "withhold"
         for filter_ in self._filters():
             filter_.aim(eps=config.eps, delta=config.delta)
 
-    def follow(self, model: Model, step: int) -> None:
+    def _follow(self, model: Model, step: int) -> None:
         """Go on with a refit of the filter's model; sensors that helped still do, by the model they came with.
 
         One of other sensors changes nothing: the slot's settings have changed since it was made.
@@ -79,7 +95,7 @@ class Recover:
             with contextlib.suppress(ModelError):  # no covariance: everyone stays with what they have
                 mine.follow(model, step)
 
-    def set_helpers(self, sensors: Sequence[int], names: Sequence[str], step: int) -> None:
+    def _set_helpers(self, sensors: Sequence[int], names: Sequence[str], step: int) -> None:
         """Use readings of these sensors of other slots from the next step on, as far as the model knows them."""
         self._wide, self._helpers = None, ()
         if self._filter is None or self._model is None:
@@ -112,18 +128,19 @@ class Recover:
         """Show no more steps to this one's watcher."""
         self._watchers.pop(by, None)
 
-    def distrust(self, place: int, *, out: bool) -> None:
-        """Let the readings of the slot's sensor at this place count as missing, or no longer."""
-        mine = np.flatnonzero(self._places == place)
-        if len(mine):
+    def _distrust(self, sensor: int, *, out: bool) -> None:
+        """Let a sensor's readings count as missing, or no longer; unknown sensors are passed over."""
+        for place in np.flatnonzero(self._sensors[self._places] == sensor).tolist():
             for filter_ in self._filters():
-                filter_.distrust(int(mine[0]), out=out)
+                filter_.distrust(place, out=out)
 
-    def set_factors(self, factors: Factors) -> None:
+    def _set_factors(self, factors: Factors) -> None:
         """Multiply the model's standard deviations by these, of the slot's sensors.
 
-        Nothing changes if they cannot be computed with.
+        Nothing changes if they are of other sensors, or cannot be computed with.
         """
+        if not factors.base.shape == factors.group.shape == self._sensors.shape:
+            return
         own = factors.select(self._places)
         if own.valid:
             for filter_ in self._filters():

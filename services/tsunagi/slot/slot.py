@@ -8,7 +8,6 @@ the replica's business.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from types import MappingProxyType
 
@@ -17,108 +16,25 @@ import numpy as np
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.model import Model
-from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.columns import Floats, sensors
-from tsunagi.runtime.door import UnusableError, decode
-from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, TUPLES, Record
+from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.marks import digest_of
-from tsunagi.runtime.messages import (
-    VERSION,
-    Context,
-    DeadLetter,
-    EdgeState,
-    Helpers,
-    Late,
-    LogRecord,
-    ModelChange,
-    SlotSettings,
-    TupleBatch,
-)
-from tsunagi.runtime.names import NO_NAME, Name, pack_key
-from tsunagi.runtime.ranges import MAX_TIME_US
+from tsunagi.runtime.messages import VERSION, Context, Helpers, LogRecord, ModelChange, SlotSettings, TupleBatch
+from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.book import Book, make_book, renew_book
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.frames import Frame
+from tsunagi.slot.controls import BoundsControl, DistrustControl, FactorsControl, HelpersControl, RefitControl
+from tsunagi.slot.edges import NOT_YET
+from tsunagi.slot.models import Announce, LoadModel, ModelRegister
 from tsunagi.slot.operators import Chain, build_chain
+from tsunagi.slot.outputs import Letters, Output
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.packed import Packed
+from tsunagi.slot.parsing import Parsed, parse
 from tsunagi.slot.recover import Recover
-from tsunagi.slot.steps import NEVER, NOT_YET, StepBook
-from tsunagi.slot.tuples import MAX_BYTES, MAX_RECORDS, Batches, TupleBook, split
 
-MAX_LETTER_BYTES = 65_536
-MAX_LETTER_KEY_BYTES = 1024
-MAX_DETAIL = 1024
-MAX_NAME = 80
-"""Of what a dead letter repeats. Uncut, a record as large as its topic takes would make a letter too large for its own,
-and the owner would die of it, and the next one."""
-
-INVERSES = 10.0
-"""A filter is made with less than this many inverses of a matrix of its sensors, n^3 multiplications each."""
-
-LOADING = 4000.0
-"""What reading a model's file takes, in multiplications a pair of the slot's sensors: the file may hold ten times as
-many sensors as the slot, and its hash is computed."""
-
-_DEAD = frozenset({"unknown-edge", "unknown-sensor", "damaged", "ahead"})
-
-_OF_MODEL = frozenset({"calibrated", "sensor_out", "helpers"})
-"""What hangs on the model in force."""
-
-Announce = Callable[[float], None]
-"""Is told before the slot does something that takes so many multiplications; most of what it does takes few."""
-
-LoadModel = Callable[[str], Model]
-"""SHA-256 -> model; raises ModelError when the store has no such file."""
-
-
-@dataclass(slots=True)
-class Output:
-    """Something to write, encoded only when it is written: a standby makes outputs that nobody will ever read."""
-
-    name: Name
-    topic: str
-    epoch: int
-    appended_us: int
-    body: Frame | Packed | Late | DeadLetter
-
-    def encode(self, slot: int, generation: int) -> tuple[bytes, bytes]:
-        """Return (key, value)."""
-        key = pack_key(generation, slot, self.name)
-        body = Packed.of(self.body) if isinstance(self.body, Frame) else self.body
-        if isinstance(body, Packed):
-            return key, body.encode(slot, generation, self.name, self.epoch, self.appended_us)
-        return key, body.SerializeToString()
-
-
-Parsed = tuple[LogRecord | None, str, str]
-"""(message, "", the field of its body) or (None, reason, detail); a field's name is asked for once a record."""
-
-
-def parse(record: Record) -> Parsed:
-    """Read a record of `tuples`."""
-    try:
-        message = decode(LogRecord, record.value)
-    except UnusableError as error:
-        return None, error.reason, str(error)
-    kind = message.WhichOneof("body") or ""
-    if record.signer is not None and (detail := forgery(record, message)):
-        return None, "forged", detail
-    if kind == "settings":
-        try:
-            SlotConfig.parse(message.settings.text)
-        except ValueError as error:
-            return None, "damaged", str(error)
-    return message, "", kind
-
-
-def recount(step: int, from_us: int, to_us: int) -> int:
-    """Return the step that ends where `step` did, or before, when a step is `to_us` long instead of `from_us`."""
-    return step if step in (NOT_YET, NEVER) else min(step * from_us // to_us, MAX_TIME_US)
-
-
-def make_book(config: SlotConfig, cursor: int, punctuated: int) -> StepBook | TupleBook:
-    """Return what keeps a slot's edges: with steps or without."""
-    return TupleBook(config, cursor) if config.mode == "tuples" else StepBook(config, cursor, punctuated)
+MAX_BYTES = 320_000
+"""Records of a run are taken in at once up to this many bytes, of which a tuple has 16: few enough that the run's
+columns stay in a core's cache, and that a run is short even when a tuple suddenly costs a hundred times more."""
 
 
 class Slot:
@@ -129,44 +45,54 @@ class Slot:
         appended_us: when the log appended the record processed last; 0 = none since the start.
         last_name: name of the last output in `recovered`.
         register: ownership as of `position`.
-        model_sha256: the recovery model in force; `refit_of`: the model that it follows the data from, "" = from none.
+        models: the recovery models in force.
+        letters: makes what is said of records that cannot be used, or came too late.
+        book: what is kept of the slot's edges; None = the slot has no settings yet.
+        chain: the slot's operators; None = the slot has no settings yet.
         helpers: sensors of other slots that the recovery uses.
         origin: of a state that was made of records alone, the first one's offset; -1 = it was restored.
     """
 
     def __init__(self, slot: int, load_model: LoadModel, announce: Announce = lambda _operations: None) -> None:
         self.slot = slot
-        self._announce = announce
         self.position = 0
         self.origin = 0
         self.appended_us = 0
+        self.last_name = NO_NAME
+        self.register = Register()
+        self.models = ModelRegister(load_model, announce)
+        self.letters = Letters(slot)
+        self.config: SlotConfig | None = None
+        self.settings = SlotSettings()
+        self.helpers = Helpers()
+        self.book: Book | None = None
+        self.chain: Chain | None = None
+        self._announce = announce
         self._before: Record | None = None
         self._digest = 0
         self._founded_at = -1
-        self.last_name = NO_NAME
-        self.register = Register()
-        self.config: SlotConfig | None = None
-        self.settings = SlotSettings()
-        self.model_sha256 = ""
-        self.refit_of = ""
-        self.helpers = Helpers()
-        self.book: StepBook | TupleBook | None = None
-        self.chain: Chain | None = None
-        self.counts: dict[str, int] = {}
-        self._load_model = load_model
-        self._model: Model | None = None
         self._set_aside: list[tuple[TupleBatch, int]] = []
         self._claimed_us = 0  # when the log appended the first owner's claim
 
     @property
+    def model_sha256(self) -> str:
+        """The recovery model in force; "" = none."""
+        return self.models.sha256
+
+    @property
+    def refit_of(self) -> str:
+        """The model that the one in force follows the data from; "" = from none."""
+        return self.models.refit_of
+
+    @property
     def base_sha256(self) -> str:
         """The model that calibration and helpers go by: the one in force, or what it is a refit of."""
-        return self.refit_of or self.model_sha256
+        return self.models.base_sha256
 
     @property
     def model(self) -> Model | None:
         """That model, of the whole fleet."""
-        return self._model
+        return self.models.base
 
     @property
     def recover(self) -> Recover | None:
@@ -178,12 +104,12 @@ class Slot:
         """The first step still open; `NOT_YET` while the slot has no settings."""
         return self.book.cursor if self.book is not None else NOT_YET
 
+    # ---- records in, outputs out -------------------------------------------------------------------------------
+
     def apply(self, record: Record, parsed: Parsed | None = None) -> list[Output]:
         """Take in the next record of the log; return what follows from it, in the order of names."""
         outputs = self._outputs(record, parsed or parse(record))
-        self.appended_us = record.appended_us
-        self._before = record
-        self.position = record.offset + 1  # last: a heartbeat sent meanwhile must not say that the record is survived
+        self._move_on(record)
         return outputs
 
     def apply_run(self, items: Iterable[tuple[Record, Parsed]]) -> tuple[list[Output], int]:
@@ -193,27 +119,23 @@ class Slot:
         """
         remaining = iter(items)
         first = next(remaining)
-        if not isinstance(self.book, TupleBook):
+        if self.book is None or self.book.together == 1:
             return self.apply(*first), 1
         records: list[Record] = []
-        messages: list[TupleBatch] = []
+        batches: list[TupleBatch] = []
         size = 0
         quarantined = self.register.quarantined
-        for record, (message, _, kind) in islice(chain((first,), remaining), MAX_RECORDS):
-            if message is None or kind != "batch" or size >= MAX_BYTES:
-                break
-            if quarantined and record.offset in quarantined:
+        for record, (message, _, kind) in islice(chain((first,), remaining), self.book.together):
+            if message is None or kind != "batch" or size >= MAX_BYTES or record.offset in quarantined:
                 break
             size += len(record.value or b"")
-            messages.append(message.batch)
+            batches.append(message.batch)
             records.append(record)
         if not records:
             return self.apply(*first), 1
         outputs: list[Output] = []
-        self._tuples(records, Batches(messages), outputs, [record.appended_us for record in records])
-        self._before = records[-1]
-        self.appended_us = records[-1].appended_us
-        self.position = records[-1].offset + 1
+        self._take(records, batches, [record.appended_us for record in records], outputs)
+        self._move_on(records[-1])
         return outputs, len(records)
 
     def begin_at(self, offset: int, founded_at: int = -1) -> None:
@@ -221,36 +143,216 @@ class Slot:
         self.position = self.origin = offset
         self._founded_at = founded_at
 
+    def _move_on(self, record: Record) -> None:
+        self._before = record
+        self.appended_us = record.appended_us
+        self.position = record.offset + 1  # last: a heartbeat sent meanwhile must not say that the record is survived
+
     def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
         message, reason, kind = parsed
         # What decides ownership is never passed over: epochs would run backwards for whoever goes on from here.
         if record.offset in self.register.quarantined and kind != "ownership":
             return self._quarantined(record, parsed)
+        outputs: list[Output] = []
         if message is None:
-            return [self._dead(record, 0, reason, detail=kind)]
+            return [self.letters.dead(Name(record.offset, 0), self.register.epoch, record, reason, kind)]
         if record.offset < self._founded_at and kind != "batch":
-            return []
+            return outputs
         before = self.register.copy() if kind == "model" else None
         if not self.register.read(record.offset, message):
-            return []
-        outputs: list[Output] = []
-        if kind == "batch":
-            self._batch(record, message.batch, outputs)
-        elif kind == "ownership" and (self.register.epoch == 1 or message.ownership.founding.blank):
-            self._claimed_us = record.appended_us
-        elif kind == "settings":
-            self._settings(record, message.settings, outputs)
-        elif kind == "model":
-            self._set_model(message.model, before)
-        elif kind in _OF_MODEL:
-            if self.chain is not None and getattr(message, kind).model == self.base_sha256:
-                self._judge(self.chain, kind, message)
-        elif kind == "edge_out" and self.book is not None:
-            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step, record.appended_us)
-        elif kind == "punctuation" and self.book is not None:
-            self._punctuate(self.book, record, message.punctuation.step)
+            return outputs
+        try:
+            _TAKE[kind](self, record, message, outputs)
+        except ModelError:
+            self.register = before or self.register  # a record whose model cannot be loaded has not been read
+            raise
         self._close(record, outputs)
         return outputs
+
+    # ---- one kind of record each ---------------------------------------------------------------------------------
+
+    def _on_batch(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        batch = message.batch
+        if self.book is None or self.book.in_steps:
+            batch.offset = record.offset  # it may wait, and be buried by another record
+        if self.book is None:
+            self._set_aside.append((batch, record.appended_us))
+        else:
+            self._take([record], [batch], [record.appended_us], outputs)
+
+    def _on_ownership(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        del outputs
+        if self.register.epoch == 1 or message.ownership.founding.blank:
+            self._claimed_us = record.appended_us
+
+    def _on_settings(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        self._settings(record, message.settings, outputs)
+
+    def _on_model(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        del record, outputs
+        self._set_model(message.model)
+
+    def _on_calibrated(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        del record, outputs
+        if self.chain is not None and message.calibrated.model == self.base_sha256:
+            self.chain.on_control(FactorsControl(Factors.read(message.calibrated)))
+
+    def _on_sensor_out(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        del record, outputs
+        told = message.sensor_out
+        if self.chain is not None and told.model == self.base_sha256:
+            self.chain.on_control(DistrustControl(told.sensor, told.out))
+
+    def _on_helpers(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        del record, outputs
+        if message.helpers.model == self.base_sha256:
+            self._help(message.helpers)
+
+    def _on_edge_out(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        del outputs
+        if self.book is not None:
+            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step, record.appended_us)
+
+    def _on_punctuation(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        """Let steps close, but none whose time is as far ahead as no batch's may be: there might be no end of them."""
+        del outputs
+        config, step = self.config, message.punctuation.step
+        in_time = config is not None and (step - 1) * config.slide_us <= record.appended_us + config.max_ahead_us
+        if self.book is not None and in_time:
+            self.book.punctuate(step)
+
+    def _on_quarantine(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        """The register has noted it."""
+
+    def _quarantined(self, record: Record, parsed: Parsed) -> list[Output]:
+        """Pass over a record on which owners died; what it closes closes without values.
+
+        The value to blame need not be its own: it may have waited in an open step that this record was the last to come
+        for, and would kill whoever closes that step by the next record.
+        """
+        epoch = self.register.epoch
+        why = "two owners died on this record"
+        outputs = [self.letters.dead(Name(record.offset, 0), epoch, record, "quarantined", why)]
+        message, _, kind = parsed
+        # A control record's number counts, though the record does not: the same one again must be void as well.
+        counts = message is not None and self.register.read(record.offset, message)
+        if message is None or self.book is None or self.chain is None:
+            return outputs
+        if kind == "batch":
+            told = message.batch
+            bare = TupleBatch(
+                edge=told.edge, incarnation=told.incarnation, step=told.step, event_time_us=told.event_time_us
+            )
+            self.book.accept(bare, record.appended_us)
+        elif counts and kind in ("edge_out", "punctuation"):
+            _TAKE[kind](self, record, message, outputs)
+        for closed in self.book.close():
+            for batch in closed.batches:
+                if batch.sensor:
+                    name = Name(record.offset, len(outputs))
+                    outputs.append(self.letters.buried(name, self.register.epoch, record, batch))
+            self._emit(record, closed.step, np.full_like(closed.values, np.nan), outputs)
+        return outputs
+
+    # ---- batches and steps ---------------------------------------------------------------------------------------
+
+    def _take(
+        self,
+        records: Sequence[Record],
+        batches: Sequence[TupleBatch],
+        appended_us: Sequence[int],
+        outputs: list[Output],
+    ) -> None:
+        """Take in batches, the n-th because of the n-th record; each record has names of its own."""
+        book, operators = self.book, self.chain
+        assert book is not None  # noqa: S101 - callers have checked; for the type checker
+        assert operators is not None  # noqa: S101
+        epoch, first = self.register.epoch, len(outputs)
+        before, index = -1, first
+        for place, reason, cursor, rows in book.take(operators, batches, appended_us):
+            index = index + 1 if place == before else first
+            before, record = place, records[place]
+            name = Name(record.offset, index)
+            if rows is None:
+                outputs.append(self.letters.refused(name, epoch, record, batches[place], reason, cursor))
+            else:
+                outputs.append(Output(name, RECOVERED, epoch, record.appended_us, rows))
+                self.last_name = name
+
+    def _close(self, record: Record, outputs: list[Output]) -> None:
+        if self.book is None or self.chain is None:
+            return
+        for closed in self.book.close():
+            self._announce(self.chain.operations(closed.values))
+            self._emit(record, closed.step, closed.values, outputs, closed.helpers)
+
+    def _emit(
+        self,
+        record: Record,
+        step: int,
+        values: Floats,
+        outputs: list[Output],
+        helpers: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:
+        assert self.chain is not None  # noqa: S101 - callers have checked; for the type checker
+        for frame in self.chain.process(step, values, helpers):
+            name = Name(record.offset, len(outputs))
+            outputs.append(Output(name, RECOVERED, self.register.epoch, record.appended_us, frame))
+            self.last_name = name
+
+    # ---- settings, models, helpers -------------------------------------------------------------------------------
+
+    def _settings(self, record: Record, settings: SlotSettings, outputs: list[Output]) -> None:
+        config = SlotConfig.parse(settings.text)
+        before, earlier = self.book, self.config
+        self.settings, self.config, self.models.width = settings, config, len(config.sensors)
+        if before is None or earlier is None:
+            # The owner's clock may be fast, and would close all steps up to its time: the log's own clock is the limit.
+            self.book = make_book(config, min(self.register.first_step, self._claimed_us // config.slide_us + 1))
+        elif self.chain is not None and config.same_but_bounds(earlier):
+            self.chain.on_control(BoundsControl(config))
+            return
+        else:
+            self.book, dropped = renew_book(before, earlier, config)
+            for batch in dropped:
+                name = Name(record.offset, len(outputs))
+                outputs.append(self.letters.refused(name, self.register.epoch, record, batch, "closed", before.cursor))
+        self.models.announce_filter(self.models.base)
+        self.chain = build_chain(config, self.models.base)
+        self.models.drop_refit()
+        self.helpers = Helpers()
+        waiting, self._set_aside = self._set_aside, []
+        for batch, appended_us in waiting:
+            self._take([record], [batch], [appended_us], outputs)
+
+    def _set_model(self, change: ModelChange) -> None:
+        """Put a model in force, unless it is a refit of one that is no longer.
+
+        Raises:
+            ModelError: the model store lacks it; nothing has changed then.
+        """
+        if change.refit_of and change.refit_of != self.base_sha256:
+            return
+        model = self.models.put_in_force(change.sha256, change.refit_of)
+        if self.chain is None:
+            return
+        if not change.refit_of:
+            self.chain.set_model(model)
+            self._help(Helpers())
+        elif model is not None:
+            self.chain.on_control(RefitControl(model, self.cursor - 1))
+
+    def _help(self, helpers: Helpers) -> None:
+        """Let the recovery use these sensors of other slots."""
+        ids = sensors(helpers.sensor).tolist()
+        if self.chain is None or self.book is None or not len(ids) == len(helpers.name) == len(helpers.edge):
+            return
+        self.helpers = helpers
+        self.models.announce_helpers(len(ids))
+        self.chain.on_control(HelpersControl(ids, tuple(helpers.name), self.cursor - 1))
+        self.book.use_helpers(dict(zip(ids, helpers.edge, strict=True)))
+
+    # ---- contexts ------------------------------------------------------------------------------------------------
 
     def context(self) -> Context:
         """Return the whole state before the record at `position`."""
@@ -304,267 +406,30 @@ class Slot:
         self.origin, self._before, self._digest = -1, None, context.digest
         self.settings = context.settings
         self.config = SlotConfig.parse(context.settings.text)
-        self.model_sha256, self.refit_of = context.model_sha256, context.refit_of
-        self._model = self._load(self.base_sha256) if self.base_sha256 else None
-        self._announce_model(self._model)
+        self.models.width = len(self.config.sensors)
+        self.models.restore(context.model_sha256, context.refit_of)
         self.book = make_book(self.config, context.cursor, context.punctuated)
         self.book.restore(list(context.edges), list(context.open))
-        self.chain = build_chain(self.config, self._model)
+        self.chain = build_chain(self.config, self.models.base)
         if self.refit_of:
-            self.chain.follow(self._load(self.model_sha256), self.cursor - 1)
+            self.chain.on_control(RefitControl(self.models.load(self.model_sha256), self.cursor - 1))
         self._help(context.helpers)
         self.chain.restore(dict(context.operators))
         self.position = context.offset
         self.last_name = Name(context.last_offset, context.last_index)
         self._set_aside = []
 
-    def _quarantined(self, record: Record, parsed: Parsed) -> list[Output]:
-        """Pass over a record on which owners died; what it closes closes without values.
 
-        The value to blame need not be its own: it may have waited in an open step that this record was the last to come
-        for, and would kill whoever closes that step by the next record.
-        """
-        outputs = [self._dead(record, 0, "quarantined", "two owners died on this record")]
-        message, _, kind = parsed
-        # A control record's number counts, though the record does not: the same one again must be void as well.
-        counts = message is not None and self.register.read(record.offset, message)
-        if message is None or self.book is None or self.chain is None:
-            return outputs
-        if kind == "batch":
-            batch = message.batch
-            self.book.accept(
-                TupleBatch(
-                    edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
-                ),
-                record.appended_us,
-            )
-        elif kind == "edge_out" and counts:
-            self.book.edge_out(message.edge_out.edge, message.edge_out.from_step, record.appended_us)
-        elif kind == "punctuation" and counts:
-            self._punctuate(self.book, record, message.punctuation.step)
-        for closed in self.book.close():
-            outputs += [
-                self._dead_batch(record, len(outputs) + index, batch)
-                for index, batch in enumerate(batch for batch in closed.batches if batch.sensor)
-            ]
-            self._emit(record, closed.step, np.full_like(closed.values, np.nan), outputs)
-        return outputs
-
-    def _punctuate(self, book: StepBook | TupleBook, record: Record, step: int) -> None:
-        """Let steps close, but none whose time is as far ahead as no batch's may be: there might be no end of them."""
-        config = self.config
-        if config is not None and (step - 1) * config.slide_us <= record.appended_us + config.max_ahead_us:
-            book.punctuate(step)
-
-    def _batch(self, record: Record, batch: TupleBatch, outputs: list[Output]) -> None:
-        if not isinstance(self.book, TupleBook):
-            batch.offset = record.offset
-        if self.book is None:
-            self._set_aside.append((batch, record.appended_us))
-            return
-        self._accept(record, batch, record.appended_us, outputs)
-
-    def _accept(self, record: Record, batch: TupleBatch, appended_us: int, outputs: list[Output]) -> None:
-        book = self.book
-        assert book is not None  # noqa: S101 - callers have checked; for the type checker
-        if isinstance(book, TupleBook):
-            self._tuples([record], Batches([batch]), outputs, [appended_us])
-            return
-        cursor = book.cursor
-        reason = book.accept(batch, appended_us)
-        if reason:
-            outputs.append(self._refused(record, len(outputs), batch, reason, cursor))
-
-    def _refused(self, record: Record, index: int, batch: TupleBatch, reason: str, cursor: int) -> Output:
-        if reason in _DEAD:
-            detail = f"edge {batch.edge[:MAX_NAME]!r}, step {batch.step}, first open step {cursor}"
-            return self._dead(record, index, reason, detail)
-        self.counts[reason] = self.counts.get(reason, 0) + 1
-        late = Late(version=VERSION, slot=self.slot, offset=record.offset, reason=reason, batch=batch, cursor=cursor)
-        return self._output(record, index, LATE, late)
-
-    def _tuples(
-        self, records: Sequence[Record], batches: Batches, outputs: list[Output], appended_us: Sequence[int]
-    ) -> None:
-        """Process batches without lock-step: each is judged, and what is sound goes through the chain as one run."""
-        book = self.book
-        assert isinstance(book, TupleBook)  # noqa: S101 - callers have checked; for the type checker
-        assert self.chain is not None  # noqa: S101
-        refused, run = book.accept_run(batches, appended_us)
-        epoch, first = self.register.epoch, len(outputs)
-        parts = self.chain.process_run(run)
-        if len(parts) == 1 and not refused:
-            for place, rows in split(parts[0], batches):
-                record = records[place]
-                outputs.append(Output(Name(record.offset, first), RECOVERED, epoch, record.appended_us, rows))
-        else:
-            made: dict[int, list[Packed]] = {place: [] for place in refused}
-            for part in parts:
-                for place, rows in split(part, batches):
-                    made.setdefault(place, []).append(rows)
-            for place in sorted(made):
-                record = records[place]
-                index = first  # of several records, each has names of its own
-                if place in refused:
-                    outputs.append(self._refused(record, index, batches.messages[place], *refused[place]))
-                    index += 1
-                for rows in made[place]:
-                    outputs.append(Output(Name(record.offset, index), RECOVERED, epoch, record.appended_us, rows))
-                    index += 1
-        for output in reversed(outputs[first:]):
-            if output.topic == RECOVERED:
-                self.last_name = output.name
-                break
-
-    def _settings(self, record: Record, settings: SlotSettings, outputs: list[Output]) -> None:
-        config = SlotConfig.parse(settings.text)
-        before, earlier = self.book, self.config
-        self.settings, self.config = settings, config
-        if before is not None and earlier is not None and self.chain is not None and config.same_but_bounds(earlier):
-            self.chain.aim(config)
-            return
-        # The owner's clock may be fast, and would close all steps up to its time: the log's own clock is the limit.
-        first_step = min(self.register.first_step, self._claimed_us // config.slide_us + 1)
-        if before is None or earlier is None:
-            self.book = make_book(config, first_step, NOT_YET)
-        elif earlier.slide_us == config.slide_us:
-            self.book = make_book(config, before.cursor, before.punctuated)
-            self.book.restore(before.edge_states(), before.open_batches())
-        else:  # steps are counted in another unit from here on
-            for batch in before.open_batches():
-                outputs.append(self._refused(record, len(outputs), batch, "closed", before.cursor))
-            units = earlier.slide_us, config.slide_us
-            self.book = make_book(config, recount(before.cursor, *units), recount(before.punctuated, *units))
-            self.book.restore(
-                [
-                    EdgeState(
-                        edge=state.edge,
-                        incarnation=state.incarnation,
-                        last_step=recount(state.last_step, *units),
-                        out_from=recount(state.out_from, *units),
-                        out_us=state.out_us,
-                    )
-                    for state in before.edge_states()
-                ],
-                [],
-            )
-        self._announce_model(self._model)
-        self.chain = build_chain(config, self._model)
-        self.model_sha256, self.refit_of = self.base_sha256, ""
-        self.helpers = Helpers()
-        waiting, self._set_aside = self._set_aside, []
-        for batch, appended_us in waiting:
-            self._accept(record, batch, appended_us, outputs)
-
-    def _set_model(self, change: ModelChange, before: Register | None) -> None:
-        """Put a model in force; where it cannot be loaded, the record that names it has not been read (`before`)."""
-        if change.refit_of and change.refit_of != self.base_sha256:
-            return  # of a model that is no longer in force
-        try:
-            model = self._load(change.sha256) if change.sha256 else None
-        except ModelError:
-            self.register = before or self.register
-            raise
-        self.model_sha256, self.refit_of = change.sha256, change.refit_of
-        self._announce_model(model)
-        if change.refit_of:
-            if self.chain is not None and model is not None:
-                self.chain.follow(model, self.cursor - 1)
-            return
-        self._model = model
-        if self.chain is not None:
-            self.chain.set_model(model)
-            self._help(Helpers())
-
-    def _width(self) -> int:
-        return 0 if self.config is None else len(self.config.sensors)
-
-    def _load(self, sha256: str) -> Model:
-        """Return a model; its size is not known before it is loaded, so the work is announced by the slot's.
-
-        It may be done beside the loop, which then raises PendingError, and lasts as long.
-        """
-        width = float(self._width())
-        self._announce(LOADING * width**2 + INVERSES * width**3)
-        return self._load_model(sha256)
-
-    def _announce_model(self, model: Model | None) -> None:
-        """Say how much it takes to make a filter of a model for the slot's sensors: a few inverses and products."""
-        if model is not None and self.config is not None:
-            wide = 0 if model.diagonal else len(model)
-            self._announce(INVERSES * float(self._width() ** 3 + wide**3))
-
-    def _judge(self, chain: Chain, kind: str, message: LogRecord) -> None:
-        """Let the recovery go by what the owner has measured or chosen."""
-        if kind == "calibrated":
-            chain.set_factors(Factors.read(message.calibrated))
-        elif kind == "sensor_out":
-            chain.distrust(message.sensor_out.sensor, out=message.sensor_out.out)
-        else:
-            self._help(message.helpers)
-
-    def _help(self, helpers: Helpers) -> None:
-        """Let the recovery use these sensors of other slots."""
-        assert self.chain is not None  # noqa: S101 - callers have checked; for the type checker
-        ids = sensors(helpers.sensor).tolist()
-        if not len(ids) == len(helpers.name) == len(helpers.edge):
-            return
-        self.helpers = helpers
-        if self._model is not None and ids:
-            self._announce(INVERSES * float(self._width() + len(ids)) ** 3)
-        self.chain.set_helpers(ids, helpers.name, self.cursor - 1)
-        if isinstance(self.book, StepBook):
-            self.book.helpers = dict(zip(ids, helpers.edge, strict=True))
-
-    def _close(self, record: Record, outputs: list[Output]) -> None:
-        if self.book is None or self.chain is None:
-            return
-        for closed in self.book.close():
-            self._announce(self.chain.operations(closed.values))
-            self._emit(record, closed.step, closed.values, outputs, closed.helpers)
-
-    def _emit(
-        self,
-        record: Record,
-        step: int,
-        values: Floats,
-        outputs: list[Output],
-        helpers: Mapping[int, float] = MappingProxyType({}),
-    ) -> None:
-        assert self.chain is not None  # noqa: S101 - callers have checked; for the type checker
-        for frame in self.chain.process(step, values, helpers):
-            output = self._output(record, len(outputs), RECOVERED, frame)
-            outputs.append(output)
-            self.last_name = output.name
-
-    def _output(self, record: Record, index: int, topic: str, body: Frame | Late | DeadLetter) -> Output:
-        return Output(Name(record.offset, index), topic, self.register.epoch, record.appended_us, body)
-
-    def _dead_batch(self, record: Record, index: int, batch: TupleBatch) -> Output:
-        """Set aside a batch that waited in a step which a quarantined record has closed."""
-        self.counts["quarantined"] = self.counts.get("quarantined", 0) + 1
-        letter = DeadLetter(
-            version=VERSION,
-            topic=TUPLES,
-            partition=self.slot,
-            offset=batch.offset,
-            reason="quarantined",
-            detail=f"in a step that the record at offset {record.offset}, on which two owners died, has closed",
-            key=batch.edge.encode()[:MAX_LETTER_KEY_BYTES],
-            value=LogRecord(version=VERSION, batch=batch).SerializeToString()[:MAX_LETTER_BYTES],
-        )
-        return self._output(record, index, DEAD_LETTERS, letter)
-
-    def _dead(self, record: Record, index: int, reason: str, detail: str) -> Output:
-        self.counts[reason] = self.counts.get(reason, 0) + 1
-        letter = DeadLetter(
-            version=VERSION,
-            topic=TUPLES,
-            partition=self.slot,
-            offset=record.offset,
-            reason=reason,
-            detail=detail[:MAX_DETAIL],
-            key=(record.key or b"")[:MAX_LETTER_KEY_BYTES],
-            value=(record.value or b"")[:MAX_LETTER_BYTES],
-        )
-        return self._output(record, index, DEAD_LETTERS, letter)
+_TAKE: dict[str, Callable[[Slot, Record, LogRecord, list[Output]], None]] = {
+    "batch": Slot._on_batch,  # noqa: SLF001 - its own
+    "ownership": Slot._on_ownership,  # noqa: SLF001
+    "settings": Slot._on_settings,  # noqa: SLF001
+    "model": Slot._on_model,  # noqa: SLF001
+    "calibrated": Slot._on_calibrated,  # noqa: SLF001
+    "sensor_out": Slot._on_sensor_out,  # noqa: SLF001
+    "helpers": Slot._on_helpers,  # noqa: SLF001
+    "edge_out": Slot._on_edge_out,  # noqa: SLF001
+    "punctuation": Slot._on_punctuation,  # noqa: SLF001
+    "quarantine": Slot._on_quarantine,  # noqa: SLF001
+}
+"""What a slot does with a record, by the field of its body."""

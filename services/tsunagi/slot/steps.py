@@ -6,72 +6,17 @@ and something says that its time has come: an edge that has delivered it or a la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from tsunagi.runtime.columns import Floats, floats, sensors
 from tsunagi.runtime.messages import EdgeState, TupleBatch
 from tsunagi.slot.config import SlotConfig
-
-NEVER = (1 << 63) - 1
-"""`out_from` of an edge that is waited for."""
-
-OUT_AGAIN_US = 1_000_000
-"""An edge is put out once in such a time of the log, at most, whoever contradicts whom: two deciders cannot fill the
-log with their verdicts. A batch in time takes it back at once, since nothing of a living edge may be lost by that."""
-
-NOT_YET = -(1 << 62)
-"""`last_step` of an edge that has delivered nothing."""
-
-
-@dataclass(slots=True)
-class Edge:
-    """What the log has said of one edge."""
-
-    incarnation: int = 0
-    last_step: int = NOT_YET
-    out_from: int = NEVER
-    out_us: int = 0  # when the log had it put out last, microseconds; 0 = never
-
-    def awaited(self, step: int) -> bool:
-        """Return whether a step waits for this edge."""
-        return self.last_step < step < self.out_from
-
-
-def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
-    """Return what the log has said of edges, for a context."""
-    return [
-        EdgeState(
-            edge=name,
-            incarnation=edge.incarnation,
-            last_step=edge.last_step,
-            out_from=edge.out_from,
-            out_us=edge.out_us,
-        )
-        for name, edge in sorted(edges.items())
-    ]
-
-
-def restore_edges(edges: dict[str, Edge], states: Iterable[EdgeState]) -> None:
-    """Take over what a context says of edges that are still there."""
-    for state in states:
-        if state.edge in edges:
-            edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from, state.out_us)
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedStep:
-    """A step that has closed: values float64[n] by the slot's sensors, NaN where no edge delivered one.
-
-    `helpers`: readings of other slots' sensors that came in time, by sensor.
-    """
-
-    step: int
-    values: Floats
-    batches: tuple[TupleBatch, ...] = ()
-    helpers: Mapping[int, float] = field(default_factory=dict)
+from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US, ClosedStep, Edge, Taken, restore_edges, states_of
+from tsunagi.slot.operators import Chain
 
 
 @dataclass(slots=True)
@@ -82,6 +27,8 @@ class StepBook:
         cursor: the first step still open.
         punctuated: steps up to here may close although no edge has delivered them.
         skipped: steps that were passed over because all edges had been away for longer than `max_gap_steps`.
+        in_steps: batches wait for others until their step closes.
+        together: records that may be taken in at once.
         helpers: sensors of other slots whose readings are wanted, and their edges; a step never waits for them.
         helper_readings: how many of these came in time, and how many too late for their step.
     """
@@ -94,6 +41,8 @@ class StepBook:
     open: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)
     helpers: Mapping[int, str] = field(default_factory=dict)
     helper_readings: list[int] = field(default_factory=lambda: [0, 0])
+    in_steps: ClassVar[bool] = True
+    together: ClassVar[int] = 1
     _lent: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)  # by step and edge, of edges of other slots
     _place: dict[int, int] = field(default_factory=dict)
     _edge_of: dict[int, str] = field(default_factory=dict)
@@ -103,6 +52,14 @@ class StepBook:
         self._edge_of = dict(zip(self.config.sensors, self.config.edges, strict=True))
         for edge in sorted(set(self.config.edges)):
             self.edges.setdefault(edge, Edge())
+
+    def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
+        """Take in batches; yield those that are refused. What follows from the others waits for their steps."""
+        del chain
+        for place, (batch, appended) in enumerate(zip(batches, appended_us, strict=True)):
+            cursor = self.cursor
+            if reason := self.accept(batch, appended):
+                yield Taken(place, reason, cursor, None)
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in a batch; return "" if it counts, else why it does not.
@@ -174,6 +131,10 @@ class StepBook:
                 return
             edge.out_us = appended_us
         edge.out_from = max(from_step, edge.last_step + 1)
+
+    def use_helpers(self, helpers: Mapping[int, str]) -> None:
+        """Take in the readings of these sensors of other slots from now on: sensor -> its edge."""
+        self.helpers = helpers
 
     def punctuate(self, step: int) -> None:
         """Let steps up to this one close."""

@@ -6,21 +6,22 @@ has a number instead of a step, greater than that of the edge's batch before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
 from tsunagi.runtime.columns import Sensors, floats, sensors
 from tsunagi.runtime.messages import EdgeState, TupleBatch
 from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.edges import NOT_YET, ClosedStep, Edge, Taken, restore_edges, states_of
 from tsunagi.slot.frames import Integers, Run, measured_run
+from tsunagi.slot.operators import Chain
 from tsunagi.slot.packed import Columns, Packed
-from tsunagi.slot.steps import NOT_YET, ClosedStep, Edge, restore_edges, states_of
 
-MAX_RECORDS, MAX_BYTES = 128, 320_000
-"""Records of a run, and their bytes, of which a tuple has 16: enough that a run costs nothing by itself, few enough
-that its columns stay in a core's cache, and that it takes no time worth speaking of when a tuple suddenly costs a
-hundred times what it did."""
+MAX_RECORDS = 128
+"""Records of a run are at most so many: enough that a run costs nothing by itself."""
 
 
 class Batches:
@@ -48,9 +49,14 @@ class TupleBook:
     Attributes:
         cursor: one more than the greatest number seen.
         edges: `out_from` stays as it is: nobody is waited for.
+        in_steps, together: as `StepBook` has them.
     """
 
+    in_steps: ClassVar[bool] = False
+    together: ClassVar[int] = MAX_RECORDS
     punctuated = NOT_YET
+    helpers: Mapping[int, str] = MappingProxyType({})
+    helper_readings: Sequence[int] = (0, 0)
 
     def __init__(self, config: SlotConfig, cursor: int = NOT_YET) -> None:
         self.cursor = cursor
@@ -60,6 +66,25 @@ class TupleBook:
         # The edge of each sensor id, -1 = not of this slot; one more at the end for all greater ids.
         self._owner = np.full(max(config.sensors, default=-1) + 2, -1, dtype=np.int64)
         self._owner[list(config.sensors)] = [self._number[edge] for edge in config.edges]
+
+    def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
+        """Take in batches in the order of the log, and let what is sound go through the chain as one run."""
+        columns = Batches(batches)
+        refused, run = self.accept_run(columns, appended_us)
+        parts = chain.process_run(run)
+        if len(parts) == 1 and not refused:
+            for place, rows in split(parts[0], columns):
+                yield Taken(place, "", 0, rows)
+            return
+        made: dict[int, list[Packed]] = {place: [] for place in refused}
+        for part in parts:
+            for place, rows in split(part, columns):
+                made.setdefault(place, []).append(rows)
+        for place in sorted(made):
+            if place in refused:
+                yield Taken(place, *refused[place], None)
+            for rows in made[place]:
+                yield Taken(place, "", 0, rows)
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in one batch; return "" if it counts, else why it does not."""
@@ -152,6 +177,14 @@ class TupleBook:
 
     def punctuate(self, step: int) -> None:
         """Pass over a Punctuation: nothing waits for a time."""
+
+    def use_helpers(self, helpers: Mapping[int, str]) -> None:
+        """Pass over helpers: nothing is recovered without steps."""
+
+    def due(self, step: int) -> bool:
+        """Return whether something says that the step's time has come: never."""
+        del step
+        return False
 
     def awaited(self, step: int) -> list[str]:
         """Return the edges that a step waits for: none."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.messages import Ack, HelperRequest, LogRecord
 from tsunagi.runtime.names import Name
-from tsunagi.slot.slot import Output
+from tsunagi.slot.outputs import Output
 
 
 @dataclass(frozen=True, slots=True)

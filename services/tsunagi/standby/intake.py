@@ -13,7 +13,7 @@ from tsunagi.runtime.log import Record
 from tsunagi.runtime.marks import BREAK_US, digest_of
 from tsunagi.runtime.messages import Context, Level1Ack
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.slot import Parsed, parse
+from tsunagi.slot.parsing import Parsed, parse
 from tsunagi.standby.costs import Place
 
 RECORD_OVERHEAD_BYTES = 70

@@ -22,11 +22,12 @@ from tsunagi.runtime.messages import (
 )
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.settings import Settings
-from tsunagi.slot.deciding import Decider, Decision, Repeats, View, control
+from tsunagi.slot.deciding import Decider, Decision, OwnerView, Repeats, control
 from tsunagi.slot.frames import Frame
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.packed import Packed
-from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.slot import Slot
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, unwritten
 
@@ -145,7 +146,7 @@ class Primary:
             appended_us=appended_us,
         )
 
-    def decide(self, view: View) -> list[act.Action]:
+    def decide(self, view: OwnerView) -> list[act.Action]:
         """Write what only the owner may: settings, model, and what its deciders say. Call it only when caught up."""
         slot, wish, epoch = view.slot, view.wish, view.epoch
         if slot.settings.hash != wish.config.hash:

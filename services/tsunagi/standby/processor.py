@@ -9,7 +9,9 @@ from itertools import islice, takewhile
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.store import PendingError
 from tsunagi.runtime.messages import Context
-from tsunagi.slot.slot import LoadModel, Output, Slot
+from tsunagi.slot.models import LoadModel
+from tsunagi.slot.outputs import Output
+from tsunagi.slot.slot import Slot
 from tsunagi.standby.detector import STALL_RECORDS
 from tsunagi.standby.intake import Intake
 from tsunagi.standby.workload import Workload
@@ -27,7 +29,7 @@ COST_PERIOD_S = 1.0
 """The running mean of what a record costs forgets within this time, in seconds, where records are few."""
 
 
-class Fault:
+class SlotFault:
     """Why a replica could not take its slot over now.
 
     Attributes:
@@ -72,7 +74,7 @@ class Processor:
     def __init__(self, slot_id: int, load_model: LoadModel, intake: Intake, record_s: float, now: float) -> None:
         self.work = Workload()
         self.slot = Slot(slot_id, load_model, self.work.announce)
-        self.fault = Fault()
+        self.fault = SlotFault()
         self.record_s = record_s
         self.processed = 0
         self.awaited: threading.Event | None = None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.names import NO_NAME, Name
-from tsunagi.slot.slot import Output
+from tsunagi.slot.outputs import Output
 
 
 def unwritten(outputs: Iterable[Output], tail: Name) -> Iterator[Output]:

@@ -27,8 +27,10 @@ from tsunagi.runtime.messages import Ack, Context, SlotBeat
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.deciding import MakeDeciders
+from tsunagi.slot.models import LoadModel
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.slot import LoadModel, Output, Slot
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.batching import Batching
@@ -40,14 +42,22 @@ from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.shared import Shared
 from tsunagi.standby.speculation import Speculated
-from tsunagi.standby.stages.base import Handler, Stage, Turn
-from tsunagi.standby.stages.own import Own
-from tsunagi.standby.stages.promote import Bury, Claim, Survey, Tail
-from tsunagi.standby.stages.rebuild import Rebuild
-from tsunagi.standby.stages.watch import Watch
+from tsunagi.standby.stages.base import Handler, Stage, StageTurn
+from tsunagi.standby.stages.own import OwnStage
+from tsunagi.standby.stages.promote import BuryStage, ClaimStage, SurveyStage, TailStage
+from tsunagi.standby.stages.rebuild import RebuildStage
+from tsunagi.standby.stages.watch import WatchStage
 from tsunagi.standby.trust import Trust
 
 _ROLE = {Stage.START: "rebuilding", Stage.WATCH: "standby", Stage.OWN: "primary"}
+
+_PROMOTING = {
+    Stage.SURVEY: SurveyStage,
+    Stage.CLAIM: ClaimStage,
+    Stage.TAIL: TailStage,
+    Stage.BURY: BuryStage,
+}
+"""The stages of a promotion before this node owns the slot."""
 
 WAY_INTERVALS = 2.0
 """The longest way of a record to an owner is told of so many heartbeat intervals, so that none falls between two."""
@@ -119,7 +129,7 @@ class Replica:
             preparing=preparing,
             record_s=record_s,
         )
-        self._handler: Handler = Rebuild(self._shared)
+        self._handler: Handler = RebuildStage(self._shared)
         self._published = self._publish(now)
 
     # ---- what it says of itself --------------------------------------------------------------------------------
@@ -147,7 +157,7 @@ class Replica:
     @property
     def primary(self) -> Primary | None:
         """What it writes as the owner; None = it owns nothing."""
-        return self._handler.primary if isinstance(self._handler, Own) else None
+        return self._handler.primary if isinstance(self._handler, OwnStage) else None
 
     @property
     def wish(self) -> Wish:
@@ -278,13 +288,13 @@ class Replica:
             tuples_per_record=intake.tuples_per_record,
             send_us=intake.send_s * 1e6 if owns else 0.0,
             wait_us=intake.longest_way_us(since) if owns else 0,
-            taking_up=isinstance(self._handler, Own) and self._handler.promotion is not None,
+            taking_up=isinstance(self._handler, OwnStage) and self._handler.promotion is not None,
             declared=shared.trust.contradiction or shared.scan.declared,
         )
 
     # ---- stages ------------------------------------------------------------------------------------------------
 
-    def _go_on(self, turn: Turn, now: float) -> list[act.Action]:
+    def _go_on(self, turn: StageTurn, now: float) -> list[act.Action]:
         """Enter the stage that a turn names, and publish what there is to say; return what to do."""
         todo = list(turn.actions)
         if turn.stage is not None:
@@ -295,15 +305,13 @@ class Replica:
 
     def _make(self, stage: Stage, promotion: Promotion | None, now: float) -> Handler:
         if stage is Stage.START:
-            return Rebuild(self._shared)
+            return RebuildStage(self._shared)
         if stage is Stage.WATCH:
-            return Watch(self._shared)
+            return WatchStage(self._shared)
         assert promotion is not None  # noqa: S101 - whoever names the stage has one
         if stage is Stage.OWN:
-            return Own(self._shared, promotion, now)
-        return {Stage.SURVEY: Survey, Stage.CLAIM: Claim, Stage.TAIL: Tail, Stage.BURY: Bury}[stage](
-            self._shared, promotion
-        )
+            return OwnStage(self._shared, promotion, now)
+        return _PROMOTING[stage](self._shared, promotion)
 
     # ---- events ------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from tsunagi.runtime.messages import Level0Ack
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.deciding import MakeDeciders
+from tsunagi.slot.models import LoadModel
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.slot import LoadModel, Slot
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.batching import Batching

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.names import NO_NAME, Name
-from tsunagi.slot.slot import Output
+from tsunagi.slot.outputs import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue, unwritten
 

@@ -8,9 +8,9 @@ from functools import partial
 import structlog
 
 from tsunagi.runtime.log import PLAN, Log, LogError
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import Plan
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.settings import Settings
 from tsunagi.system.topics import read_partition, tool_log
 

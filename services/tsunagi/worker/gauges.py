@@ -12,7 +12,7 @@ from tsunagi.owner.helping import REASONS
 from tsunagi.runtime import metrics
 from tsunagi.runtime.log import LATE, TUPLES, Traffic
 from tsunagi.runtime.messages import QUALITY_NAMES
-from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.slot.edges import NEVER
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.replica import Replica
 
@@ -168,7 +168,7 @@ class Gauges:
         counted: list[tuple[Counter, tuple[str, ...], float]] = []
         if chain is not None and chain.recover is not None:
             counted.append((metrics.WITHHELD.labels(slot=slot), (slot, "withheld"), chain.recover.withheld))
-        if isinstance(book, StepBook):
+        if book is not None and book.in_steps:
             self._say(metrics.HELPERS, float(len(book.helpers)), slot)
             for state, count in zip(("used", "late"), book.helper_readings, strict=True):
                 counter = metrics.HELPER_READINGS.labels(slot=slot, state=state)

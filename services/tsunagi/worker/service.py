@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsunagi.runtime import logs
+from tsunagi.runtime import logging_setup
 from tsunagi.runtime.acls import needed
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.clock import SystemClock
@@ -31,7 +31,7 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
         ConfigError, SensorsError, ModelError: what it was given cannot be used.
         LogError: the log is lost for good.
     """
-    logger = logs.configure(service, level=settings.log_level, node=node)
+    logger = logging_setup.configure(service, level=settings.log_level, node=node)
     table = read_sensors(settings.sensors)
     if node in table.edges:
         raise ConfigError(f"--node: found {node!r}, expected another name than that of an edge in {settings.sensors}")

@@ -15,8 +15,8 @@ from tests.bench.scaler.arrangement import ALWAYS_ON, HOUR_S, PRICES, SCENARIOS,
 from tests.bench.scaler.curve import MINUTE_S, Curve, like
 from tests.bench.scaler.trial import HISTORY
 from tsunagi.scaler.bound import cost_bound
-from tsunagi.scaler.policies import make_policy
 from tsunagi.scaler.policy import Billing, PolicySettings
+from tsunagi.scaler.policy_by_name import make_policy
 from tsunagi.scaler.simulate import Simulation
 from tsunagi.scaler.trace import STEP_S
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.policies import POLICIES, make_policy
 from tsunagi.scaler.policy import Answer, Policy, PolicySettings, View
+from tsunagi.scaler.policy_by_name import POLICIES, make_policy
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, spread
-from tsunagi.scaler.threshold import CALM_S, OneType, capacity
+from tsunagi.scaler.threshold_policy import CALM_S, OneType, capacity
 
 RIVALS = (*POLICIES, "always-on", "lag")
 """All policies that are compared."""

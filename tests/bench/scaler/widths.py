@@ -15,8 +15,8 @@ from tests.bench.findings import Curves, Findings, Panel
 from tests.bench.scaler import claims
 from tests.bench.scaler.claims import Width
 from tsunagi.scaler.bound import cost_bound
-from tsunagi.scaler.policies import make_policy
 from tsunagi.scaler.policy import Billing, PolicySettings
+from tsunagi.scaler.policy_by_name import make_policy
 from tsunagi.scaler.simulate import Run, Simulation
 from tsunagi.scaler.trace import DAY_S, STEP_S, Trace, default_score_days, read_trace, resample, scale, split
 

@@ -29,7 +29,8 @@ from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, Level1Ack
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
 from tsunagi.runtime.settings import Settings, load
-from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.outputs import Output
+from tsunagi.slot.slot import Slot
 
 SLOT = 0
 MAX_RECORDS = 500

@@ -26,7 +26,7 @@ from tsunagi.runtime.columns import floats, octets, pack_floats, pack_sensors
 from tsunagi.runtime.messages import EXACT, LogRecord, Recovered, TupleBatch
 from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.settings import Recovery, Settings
-from tsunagi.slot.deciding import View
+from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
@@ -82,7 +82,7 @@ class Owner:
             self.step += 1
             self.now += 0.2
             self.writer.now_us = self.step * CONFIG.slide_us
-            for action in self.primary.decide(View(self.slot, WISH, self.now)):
+            for action in self.primary.decide(OwnerView(self.slot, WISH, self.now)):
                 if isinstance(action, act.Append) and action.record.WhichOneof("body") in ("calibrated", "sensor_out"):
                     self.written.append(action.record)
                     if log_it:

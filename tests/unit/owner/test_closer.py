@@ -14,9 +14,10 @@ from tests.unit.slot.small_slot import EDGES, FIRST, batch, make_config
 from tsunagi.owner.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
 from tsunagi.runtime.messages import EdgeOut, Punctuation
 from tsunagi.runtime.settings import Steps
-from tsunagi.slot.deciding import View
+from tsunagi.slot.deciding import OwnerView
+from tsunagi.slot.edges import NEVER
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.steps import NEVER, StepBook
+from tsunagi.slot.steps import StepBook
 from tsunagi.slot.wish import Wish
 
 LATER_US = 1 << 60
@@ -36,7 +37,7 @@ def decide(
 ) -> list[EdgeOut | Punctuation]:
     """Return what the closer decides on a book; the epoch is 0."""
     slot: Any = SimpleNamespace(book=book, appended_us=log_us, register=Register())
-    records = closer.decide(View(slot, Wish(book.config), now, connected, lost))
+    records = closer.decide(OwnerView(slot, Wish(book.config), now, connected, lost))
     return [record.edge_out if record.HasField("edge_out") else record.punctuation for record in records]
 
 

@@ -9,7 +9,7 @@ from tsunagi.owner.deciders import make_deciders
 from tsunagi.runtime.messages import Heartbeat
 from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.settings import Settings
-from tsunagi.slot.deciding import View
+from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
@@ -59,6 +59,6 @@ def test_control_records_carry_the_epoch_of_their_writer() -> None:
     play(slot, writer.records[-1:])
     actions: list[act.Action] = []
     for tenths in range(100):
-        actions += primary.decide(View(slot, Wish(make_config()), tenths / 10))
+        actions += primary.decide(OwnerView(slot, Wish(make_config()), tenths / 10))
     found = [action.record.edge_out for action in actions if isinstance(action, act.Append)]
     assert {(item.edge, item.epoch) for item in found if item.edge} == {(edge, 2) for edge in EDGES}

@@ -23,7 +23,8 @@ from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Recovery, Settings
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.deciding import View
+from tsunagi.slot.controls import DistrustControl, FactorsControl
+from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
@@ -89,7 +90,7 @@ class Owner:
             self.step += 1
             self.now += 0.2
             self.writer.now_us = self.step * TIGHT.slide_us
-            view = View(self.slot, self.wish, self.now, silent=lambda edge: edge in self.silent)
+            view = OwnerView(self.slot, self.wish, self.now, silent=lambda edge: edge in self.silent)
             decided = self.primary.decide(view)
             for action in decided:
                 if isinstance(action, act.Request):
@@ -137,7 +138,7 @@ def test_where_bounds_are_wider_more_helpers_are_needed(factor: float, asked: li
     owner = Owner(config=make_config({"use": "recover"}, eps=1.1 * TIGHT.eps))
     owner.run(3)
     assert owner.slot.chain is not None
-    owner.slot.chain.set_factors(Factors.plain(np.full(5, factor)))
+    owner.slot.chain.on_control(FactorsControl(Factors.plain(np.full(5, factor))))
     owner.run(3, dead=("e1", "e2"))
     assert owner.asked == asked
 
@@ -146,7 +147,7 @@ def test_a_sensor_that_is_distrusted_is_helped_like_those_of_a_dead_edge() -> No
     owner = Owner()
     owner.run(3)
     assert owner.slot.chain is not None
-    owner.slot.chain.distrust(5, out=True)
+    owner.slot.chain.on_control(DistrustControl(5, out=True))
     owner.run(3, dead=("e1",))
     assert owner.helping is not None
     told = owner.helping.wanted

@@ -25,7 +25,7 @@ from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import Recovered
 from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.settings import Recovery, Settings
-from tsunagi.slot.deciding import View
+from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
@@ -89,7 +89,7 @@ class Owner:
             self.step += 1
             self.now += 0.2
             self.writer.now_us = self.step * CONFIG.slide_us
-            for action in self.primary.decide(View(self.slot, Wish(CONFIG, SHA), self.now)):
+            for action in self.primary.decide(OwnerView(self.slot, Wish(CONFIG, SHA), self.now)):
                 if isinstance(action, act.StoreModel):
                     self.models[action.model.identity] = action.model
                     self.refits[0].on_stored(action.model.identity, self.slot)

@@ -5,7 +5,7 @@ from tests.unit.recovery.fields import spatial_field
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.explore import Scenario, draw, explore
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.helpers import steps_within, told
+from tsunagi.recovery.helpers import persistence_share, steps_within
 from tsunagi.recovery.model import Model
 
 
@@ -47,7 +47,7 @@ def test_steps_within_a_bound_are_those_of_the_filter():
     share, variance, limit = np.array([0.81]), np.array([1.0]), 0.6
     steps = int(steps_within(variance, limit, share)[0])
     model = Model(("a",), np.zeros(1), np.ones(1), np.full(1, 0.9), 0.19 * np.eye(1), np.eye(1), np.zeros(1))
-    assert told(model) == pytest.approx(share)
+    assert persistence_share(model) == pytest.approx(share)
     recovery = Recovery(model)
     recovery.step(np.zeros(1))
     within = [recovery.step(np.full(1, np.nan)).sd[0] ** 2 <= limit for _ in range(2 * steps)]

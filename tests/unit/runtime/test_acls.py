@@ -66,12 +66,14 @@ CODE = {
     ],
     "gateway": [
         "services/tsunagi/worker/host.py",
+        "services/tsunagi/worker/slot_reader.py",
+        "services/tsunagi/worker/writer.py",
         "services/tsunagi/slot/slot.py",
         "services/tsunagi/runtime/heartbeat.py",
     ],
     "scaler": [
         "services/tsunagi/scaler/scaler.py",
-        "services/tsunagi/scaler/outside.py",
+        "services/tsunagi/scaler/fleet_metrics.py",
         "services/tsunagi/runtime/heartbeat.py",
     ],
     "spark": [

@@ -11,6 +11,7 @@ from tsunagi.runtime.auth import SignedLog, Verifier, authenticated, forgery, si
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.keys import CONTROL, EDGE, KEY_BYTES, Keys, derive, fingerprint, read_keys
 from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, TUPLES, Position, Record
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import (
     VERSION,
     Ack,
@@ -25,10 +26,9 @@ from tsunagi.runtime.messages import (
     SlotBeat,
     TupleBatch,
 )
-from tsunagi.runtime.reading import read_message
 from tsunagi.runtime.settings import ConfigError, Kafka, Security, Settings
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.slot.slot import parse
+from tsunagi.slot.parsing import parse
 
 MASTER = bytes(range(32))
 OTHER = bytes(range(1, 33))

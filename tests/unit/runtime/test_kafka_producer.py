@@ -46,6 +46,6 @@ def test_only_what_is_worthless_when_late_is_written_by_other_producers() -> Non
             if isinstance(node, ast.Attribute) and node.attr == "Producer" and "confluent" in ast.unparse(node):
                 found.add(str(path.relative_to(ROOT)))
     assert found == {
-        "services/tsunagi/worker/host.py",
+        "services/tsunagi/worker/writer.py",
         "services/tsunagi/runtime/heartbeat.py",
     }  # control records and heartbeats

@@ -29,7 +29,7 @@ def test_every_made_up_tuple_is_processed(tmp_path: Path, mode: str) -> None:
     assert feed.run(0.05) > 100
     slot = feed._slot
     assert slot.position == feed._offset
-    assert slot.counts == {}  # nothing was late, ahead or refused
+    assert slot.letters.counts == {}  # nothing was late, ahead or refused
     assert slot.last_name.offset >= feed._offset - 8
 
 

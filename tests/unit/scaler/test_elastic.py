@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tsunagi.runtime.settings import Scaler, Size
-from tsunagi.scaler.elastic import make_pilot, read_history
-from tsunagi.scaler.pilot import Seen
+from tsunagi.scaler.elastic import make_policy_runner, read_history
+from tsunagi.scaler.policy_runner import Seen
 from tsunagi.scaler.trace import TraceError
 
 SLOT_S = 10.0
@@ -34,10 +34,10 @@ def test_a_policy_begins_with_its_history(history: Path) -> None:
     launched = {}
     for told in ("", str(history)):
         scaler = Scaler(policy="elasticstream", forecast="ewma", slot_s=SLOT_S, sizes=sizes, history=told)
-        pilot = make_pilot(scaler, 0.0)
-        assert pilot is not None
-        pilot.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 220.0), 0.0)
-        decision = pilot.step(Seen(2500.0, 0.0, 0.0, 0.0, {}, (), 220.0), SLOT_S)
+        runner = make_policy_runner(scaler, 0.0)
+        assert runner is not None
+        runner.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 220.0), 0.0)
+        decision = runner.step(Seen(2500.0, 0.0, 0.0, 0.0, {}, (), 220.0), SLOT_S)
         assert decision is not None
         launched[told] = decision.launches.get("small", 0)
     assert launched[""] == 1  # 250 tuples/s, and 220 here
@@ -49,4 +49,4 @@ def test_a_history_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         policy="lookahead", sizes={"small": Size(rate=50.0, price_h=1.0)}, history=str(tmp_path / "none.csv")
     )
     with pytest.raises(TraceError, match=r"none\.csv: no such file"):
-        make_pilot(scaler, 0.0)
+        make_policy_runner(scaler, 0.0)

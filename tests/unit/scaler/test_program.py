@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import OptimizeResult, milp
 
 from tests.unit.scaler.oracles import cheapest, instance
-from tsunagi.scaler import lookahead
-from tsunagi.scaler.lookahead import Lookahead
+from tsunagi.scaler import lookahead_program
+from tsunagi.scaler.lookahead_program import Lookahead
 from tsunagi.scaler.marginal import Offer, Prices, plan
 from tsunagi.scaler.policy import WorkerType
 from tsunagi.scaler.program import Cover, ProgramError, Size, data_sizes, solve, spread, task_sizes
@@ -154,7 +154,7 @@ def test_a_plan_that_is_fractional_at_first_is_made_whole(seed: int, monkeypatch
         calls.append(({"c": price, **rest}, milp(price, **rest)))
         return calls[-1][1]
 
-    monkeypatch.setattr(lookahead, "milp", watched)
+    monkeypatch.setattr(lookahead_program, "milp", watched)
     Lookahead(kinds, 300.0, "hourly").solve(prices, capacity, np.zeros((5, 24)), [0] * 5, rates)
     whole = np.zeros(len(calls[0][0]["c"]))
     whole[: 2 * 5 * 24].reshape(2, 5, 24)[:, :, :2] = 1  # launches and renewals of the first two slots

@@ -31,8 +31,10 @@ from tsunagi.runtime.keys import CONTROL, EDGE
 from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, Record
 from tsunagi.runtime.messages import VERSION, DeadLetter, EdgeOut, LogRecord, Punctuation, Recovered, TupleBatch
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.slot import MAX_DETAIL, MAX_LETTER_BYTES, MAX_LETTER_KEY_BYTES, Slot
-from tsunagi.slot.steps import OUT_AGAIN_US, StepBook
+from tsunagi.slot.edges import OUT_AGAIN_US
+from tsunagi.slot.outputs import MAX_DETAIL, MAX_LETTER_BYTES, MAX_LETTER_KEY_BYTES
+from tsunagi.slot.slot import Slot
+from tsunagi.slot.steps import StepBook
 
 INT64_MAX, INT64_MIN = (1 << 63) - 1, -(1 << 63)
 

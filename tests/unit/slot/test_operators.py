@@ -14,6 +14,7 @@ from tests.unit.slot.small_slot import MODEL, NAMES, REFIT, SLIDE_US, make_confi
 from tsunagi.recovery.filter import Recovery
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED, UNMODELLED
+from tsunagi.slot.controls import BoundsControl, RefitControl
 from tsunagi.slot.operators import Chain, Frame, OperatorError, Select, build_chain
 from tsunagi.slot.recover import Recover
 
@@ -161,13 +162,13 @@ def test_a_refit_is_followed_and_another_slots_is_not() -> None:
     assert chain.recover is not None
     chain.process(0, np.full(5, 1.0))
     refit = REFIT.select(list(NAMES))
-    chain.follow(replace(refit, names=("v", "w", "x", "y", "z")), 0)
-    chain.follow(replace(refit, scale=2 * refit.scale), 0)
+    chain.on_control(RefitControl(replace(refit, names=("v", "w", "x", "y", "z")), 0))
+    chain.on_control(RefitControl(replace(refit, scale=2 * refit.scale), 0))
     assert chain.recover.recovery is not None
     assert chain.recover.recovery.model.mean.tolist() == MODEL.mean.tolist()
-    chain.follow(refit, 0)
+    chain.on_control(RefitControl(refit, 0))
     assert chain.recover.recovery.model.mean.tolist() == REFIT.mean.tolist()
-    make({"use": "recover"}).follow(refit, 0)  # nothing that could follow
+    make({"use": "recover"}).on_control(RefitControl(refit, 0))  # nothing that could follow
 
 
 def test_what_becomes_of_unbounded_values_can_change_while_it_runs() -> None:
@@ -175,9 +176,9 @@ def test_what_becomes_of_unbounded_values_can_change_while_it_runs() -> None:
     chain = build_chain(make_config(operator, eps=0.01), MODEL)
     values = np.array([1.0, np.nan, 1.0, 1.0, 1.0])
     assert len(chain.process(0, values)[0].mean) == 5
-    chain.aim(make_config(operator, eps=0.01, unbounded="withhold"))
+    chain.on_control(BoundsControl(make_config(operator, eps=0.01, unbounded="withhold")))
     assert len(chain.process(1, values)[0].mean) == 4
-    chain.aim(make_config(operator, eps=0.01))
+    chain.on_control(BoundsControl(make_config(operator, eps=0.01)))
     assert len(chain.process(2, values)[0].mean) == 5
 
 

@@ -40,8 +40,11 @@ from tsunagi.runtime.messages import (
     Recovered,
 )
 from tsunagi.runtime.names import NO_NAME, Name
-from tsunagi.slot.slot import INVERSES, LOADING, MAX_LETTER_BYTES, Slot, parse
-from tsunagi.slot.steps import NOT_YET
+from tsunagi.slot.edges import NOT_YET
+from tsunagi.slot.models import INVERSES, LOADING
+from tsunagi.slot.outputs import MAX_LETTER_BYTES
+from tsunagi.slot.parsing import parse
+from tsunagi.slot.slot import Slot
 from tsunagi.standby.intake import Intake
 
 
@@ -165,7 +168,7 @@ def test_what_waited_in_a_step_that_a_quarantined_record_closes_is_set_aside_wit
     assert [name for _, name, _ in outputs] == [Name(last.offset, index) for index in range(len(EDGES) + 1)]
     assert LogRecord.FromString(aside[1].value).batch.edge == EDGES[0]
     assert slot.cursor == FIRST + 1
-    assert slot.counts["quarantined"] == len(aside)
+    assert slot.letters.counts["quarantined"] == len(aside)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -374,7 +377,7 @@ def test_what_is_set_aside_is_counted_by_its_reason() -> None:
     writer.raw(b"\xff")
     slot = Slot(SLOT, load)
     play(slot, writer.records)
-    assert slot.counts == {"closed": 1, "unknown-edge": 2, "unreadable": 1}
+    assert slot.letters.counts == {"closed": 1, "unknown-edge": 2, "unreadable": 1}
 
 
 def test_work_is_announced_before_it_is_done() -> None:

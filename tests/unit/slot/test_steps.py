@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.unit.slot.small_slot import EDGES, FIRST, SENSORS, SLIDE_US, batch, make_config
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.messages import TupleBatch
-from tsunagi.slot.steps import NEVER, OUT_AGAIN_US, ClosedStep, StepBook
+from tsunagi.slot.edges import NEVER, OUT_AGAIN_US, ClosedStep
+from tsunagi.slot.steps import StepBook
 
 LATER_US = (FIRST + 10_000) * SLIDE_US
 

@@ -31,7 +31,8 @@ from tsunagi.runtime.messages import Context, LogRecord, Recovered, TupleBatch
 from tsunagi.runtime.names import Name
 from tsunagi.slot.frames import OperatorError, measured_run
 from tsunagi.slot.operators import build_chain
-from tsunagi.slot.slot import Parsed, Slot, parse
+from tsunagi.slot.parsing import Parsed, parse
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.tuple_windows import TupleAggregate
 from tsunagi.slot.tuples import Batches, TupleBook
 

@@ -25,7 +25,8 @@ from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings, Standby, Steps
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.deciding import Decider
-from tsunagi.slot.slot import Announce, Output
+from tsunagi.slot.models import Announce
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector

@@ -12,9 +12,10 @@ from tsunagi.runtime.log import LATE, RECOVERED
 from tsunagi.runtime.messages import Context, Late, Level0Ack, Level1Ack
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings, Standby
-from tsunagi.slot.deciding import READ_BACK_S, View
+from tsunagi.slot.deciding import READ_BACK_S, OwnerView
 from tsunagi.slot.operators import Frame
-from tsunagi.slot.slot import Output, Slot
+from tsunagi.slot.outputs import Output
+from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
@@ -192,10 +193,10 @@ def test_settings_come_first_then_the_model_and_what_gets_lost_is_written_again(
     writer.own(1)
     term = Term(writer=writer)
     wish = Wish(make_config(), SHA)
-    assert kinds(term.primary.decide(View(term.slot, wish, 0.0))) == ["settings"]
-    assert kinds(term.primary.decide(View(term.slot, wish, READ_BACK_S - 0.1))) == []
-    assert kinds(term.primary.decide(View(term.slot, wish, READ_BACK_S))) == ["settings"]
+    assert kinds(term.primary.decide(OwnerView(term.slot, wish, 0.0))) == ["settings"]
+    assert kinds(term.primary.decide(OwnerView(term.slot, wish, READ_BACK_S - 0.1))) == []
+    assert kinds(term.primary.decide(OwnerView(term.slot, wish, READ_BACK_S))) == ["settings"]
     play(term.slot, [writer.settings(make_config())])
-    assert kinds(term.primary.decide(View(term.slot, wish, READ_BACK_S))) == ["model"]
+    assert kinds(term.primary.decide(OwnerView(term.slot, wish, READ_BACK_S))) == ["model"]
     play(term.slot, [writer.model(SHA)])
-    assert kinds(term.primary.decide(View(term.slot, wish, 9.0))) == []
+    assert kinds(term.primary.decide(OwnerView(term.slot, wish, 9.0))) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from tsunagi.runtime.messages import Late
 from tsunagi.runtime.names import NO_NAME, Name
-from tsunagi.slot.slot import Output
+from tsunagi.slot.outputs import Output
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 
 

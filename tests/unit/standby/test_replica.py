@@ -13,7 +13,7 @@ from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, LogRecord, Owner
 from tsunagi.standby import actions as act
 from tsunagi.standby.processor import COST_PERIOD_S, COST_WEIGHT
 from tsunagi.standby.stages.base import Stage
-from tsunagi.standby.stages.watch import MOVE_PATIENCE_S, Watch
+from tsunagi.standby.stages.watch import MOVE_PATIENCE_S, WatchStage
 
 # ---- the first owner -----------------------------------------------------------------------------------------------
 
@@ -596,7 +596,7 @@ def test_a_planned_move_to_a_slower_machine_is_not_put_off_for_ever(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n1, n2 = pair(cluster, context_s=1000.0)
-    monkeypatch.setattr(Watch, "_process_silently", lambda _self, _upto: None)  # it never comes so far as the owner
+    monkeypatch.setattr(WatchStage, "_process_silently", lambda _self, _upto: None)
     feed(cluster, 8)
     n1.replica.processor.record_s = n2.replica.processor.record_s = 0.05
     cluster.run(0.2)

@@ -8,7 +8,7 @@ from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, 
 from tsunagi.runtime.log import LATE, RECOVERED
 from tsunagi.runtime.messages import Late, LogRecord, ModelChange, SlotBeat
 from tsunagi.runtime.names import Name
-from tsunagi.slot.slot import Output
+from tsunagi.slot.outputs import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.speculation import Speculated, Speculation

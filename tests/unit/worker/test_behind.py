@@ -15,7 +15,8 @@ from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Operator, Query, Settings, Slots, Standby
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.standby.stages.base import Stage
-from tsunagi.worker.host import MAX_RECORDS, Host
+from tsunagi.worker.host import Host
+from tsunagi.worker.slot_reader import MAX_RECORDS
 
 LIMIT = 100.0
 """Tuples/s of a worker."""

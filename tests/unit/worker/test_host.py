@@ -25,7 +25,8 @@ from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.worker.host import RENEW_S, ContextReceipt, Host
+from tsunagi.worker.host import RENEW_S, Host
+from tsunagi.worker.writer import ContextReceipt
 
 _silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[lambda *_: ((), {})])
 
@@ -166,29 +167,29 @@ def test_a_context_of_one_part_stands_where_that_does() -> None:
 
 def test_of_recovered_it_is_told_what_stands_where_and_what_comes_before() -> None:
     world = World()
-    host = world.host()
+    reader = world.host()._reader
     for offset in (3, 5, 9):
         name = Name(offset, 0)
         message = Recovered(version=VERSION, slot=0, generation=7, offset=offset, appended_us=offset)
         world.log.append(RECOVERED, 0, pack_key(7, 0, name), message.SerializeToString())
     world.log.truncate(RECOVERED, 0, 1)
     world.clock.advance(1.0)
-    assert host._stands(0, Name(5, 0), 1)
-    assert not host._stands(0, Name(5, 0), 2)  # another stands there
-    assert not host._stands(0, Name(5, 0), 3)  # the log ends before
-    assert host._stands(0, Name(3, 0), 0)  # retention has taken it, and it stood there
-    assert host._read_tail(0) == (7, Name(9, 0), 9)
-    assert host._read_tail(0, 2) == (7, Name(5, 0), 5)
-    assert host._read_tail(0, 9, Name(9, 0)) == (7, Name(5, 0), 5)
+    assert reader.stands(0, Name(5, 0), 1)
+    assert not reader.stands(0, Name(5, 0), 2)  # another stands there
+    assert not reader.stands(0, Name(5, 0), 3)  # the log ends before
+    assert reader.stands(0, Name(3, 0), 0)  # retention has taken it, and it stood there
+    assert reader.tail(0) == (7, Name(9, 0), 9)
+    assert reader.tail(0, 2) == (7, Name(5, 0), 5)
+    assert reader.tail(0, 9, Name(9, 0)) == (7, Name(5, 0), 5)
 
 
 @pytest.mark.parametrize("parts", [3, 2**32 - 1])
 def test_a_context_is_looked_for_no_further_than_its_parts_stand(parts: int) -> None:
     """It says of itself how many they are, and anybody may have written it."""
     world = World()
-    host = world.host()
+    reader = world.host()._reader
     for number in range(2):
         part = Context(version=VERSION, owner="x", offset=5, part=number, parts=parts, piece=b"x")
         world.log.append(CONTEXTS, 0, b"x", part.SerializeToString())
-    assert host._read_context(0, 0) is None
-    assert host._find_context(0, None, 9) is None
+    assert reader.context(0, 0) is None
+    assert reader.find_context(0, None, 9) is None

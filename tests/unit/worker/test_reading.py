@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tsunagi.runtime.log import TUPLES, Position, Record
-from tsunagi.worker.host import Host
+from tsunagi.worker.slot_reader import SlotReader
 
 SLOT = 0
 
@@ -27,9 +27,9 @@ class Gapped:
 
 
 def read(upto: int, *, beyond: bool) -> list[int]:
-    host: Any = Host.__new__(Host)
-    host._pull = Gapped(10, 13, 14, 15)
-    return [record.offset for record in host._read_range(Position(TUPLES, SLOT, 10), upto, beyond=beyond)]
+    reader: Any = SlotReader.__new__(SlotReader)
+    reader._pull = Gapped(10, 13, 14, 15)
+    return [record.offset for record in reader.records(Position(TUPLES, SLOT, 10), upto, beyond=beyond)]
 
 
 def test_no_more_than_the_range_is_read() -> None:

@@ -31,7 +31,7 @@ class Stage(Enum):
     OWN = "primary"
 
 
-class Turn(NamedTuple):
+class StageTurn(NamedTuple):
     """What comes of an event.
 
     Attributes:
@@ -45,7 +45,7 @@ class Turn(NamedTuple):
     promotion: Promotion | None = None
 
 
-STAY = Turn()
+STAY = StageTurn()
 
 
 class Handler:
@@ -74,13 +74,13 @@ class Handler:
         del why
         return []
 
-    def step(self, now: float) -> Turn:
+    def step(self, now: float) -> StageTurn:
         """Do what is due."""
         raise NotImplementedError
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
-    def on_end(self, first: int, end: int, now: float) -> Turn:
+    def on_end(self, first: int, end: int, now: float) -> StageTurn:
         """Answer to `AskEnd`."""
         shared = self.shared
         asked = shared.requests.answered()
@@ -90,7 +90,7 @@ class Handler:
         turn = self._short(end, now)
         return self._at_end(first, end, now) if turn is None else turn
 
-    def on_context(self, context: Context | None, first: int, now: float) -> Turn:
+    def on_context(self, context: Context | None, first: int, now: float) -> StageTurn:
         """Answer to `ReadContext`; None = there is none at that place any more, or another one.
 
         One that says less of who owns the slot than the log before it is none: epochs do not run backwards.
@@ -119,7 +119,7 @@ class Handler:
         shared.silent.clear()
         return self._at_context(now)
 
-    def on_fetched(self, records: list[Record], now: float) -> Turn:
+    def on_fetched(self, records: list[Record], now: float) -> StageTurn:
         """Answer to `Fetch`.
 
         Raises:
@@ -137,7 +137,7 @@ class Handler:
             return turn
         return self._at_fetched(len(records), asked, before, now)
 
-    def on_checked(self, first: int, end: int, record: Record | None, now: float) -> Turn:
+    def on_checked(self, first: int, end: int, record: Record | None, now: float) -> StageTurn:
         """Answer to `Check`: the log's (first, end), and the record asked for if it holds it."""
         shared, intake = self.shared, self.shared.intake
         shared.requests.answered()
@@ -154,7 +154,7 @@ class Handler:
                 return turn
         return self._at_checked(now)
 
-    def on_tail(self, generation: int, name: Name, now: float, appended_us: int, *, lost: bool) -> Turn:
+    def on_tail(self, generation: int, name: Name, now: float, appended_us: int, *, lost: bool) -> StageTurn:
         """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty).
 
         Args:
@@ -171,12 +171,12 @@ class Handler:
             return STAY
         return self._at_tail(generation, name, appended_us, now)
 
-    def on_records(self, records: list[Record], now: float) -> Turn:
+    def on_records(self, records: list[Record], now: float) -> StageTurn:
         """What came of following the log."""
         del records, now
         return STAY
 
-    def on_failed(self, now: float) -> Turn:
+    def on_failed(self, now: float) -> StageTurn:
         """The outstanding request failed: the log did not answer."""
         self.shared.requests.failed(now)
         return STAY
@@ -186,43 +186,43 @@ class Handler:
 
     # ---- what a stage does with an answer ----------------------------------------------------------------------
 
-    def _at_end(self, first: int, end: int, now: float) -> Turn:
+    def _at_end(self, first: int, end: int, now: float) -> StageTurn:
         """Go on: the log reaches from `first` to `end`, and nothing of it is missing."""
         del first, end, now
         return STAY
 
-    def _at_context(self, now: float) -> Turn:
+    def _at_context(self, now: float) -> StageTurn:
         """Go on: the state is that of a context."""
         del now
         return STAY
 
-    def _without_context(self, first: int, now: float) -> Turn:
+    def _without_context(self, first: int, now: float) -> StageTurn:
         """Go on without the context that was asked for: by an older one, once, or by what the log holds."""
         del first, now
         return STAY
 
-    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> Turn:
+    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
         """Go on: so many records were read, asked for at a time; the first one not read had been at `before`."""
         del count, asked, before, now
         return STAY
 
-    def _at_checked(self, now: float) -> Turn:
+    def _at_checked(self, now: float) -> StageTurn:
         """Go on: the log holds what was read of it."""
         del now
         return STAY
 
-    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> Turn:
+    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> StageTurn:
         """Go on: this is the last output."""
         del generation, name, appended_us, now
         return STAY
 
-    def _gone_on_without(self, first: int, now: float) -> Turn:
+    def _gone_on_without(self, first: int, now: float) -> StageTurn:
         self.shared.trust.forget_context(self.shared.intake.take_level1())
         return self._without_context(first, now)
 
     # ---- whether the log is the one that was read ----------------------------------------------------------------
 
-    def _short(self, end: int, now: float) -> Turn | None:
+    def _short(self, end: int, now: float) -> StageTurn | None:
         """Return what to do if the log ends before what was read or acknowledged of it, else None."""
         shared, intake = self.shared, self.shared.intake
         acknowledged = 0 if intake.level1 is None else intake.level1.offset
@@ -237,12 +237,12 @@ class Handler:
         shared.requests.pause(now, PAUSE_S)
         return self._contradicted(why, end, now) if believed else self._doubted(why)
 
-    def _doubted(self, why: str) -> Turn:
+    def _doubted(self, why: str) -> StageTurn:
         """Go on while it is not sure yet that the log has lost records."""
         del why
         return STAY
 
-    def _compare(self, record: Record, digest: int, now: float) -> Turn | None:
+    def _compare(self, record: Record, digest: int, now: float) -> StageTurn | None:
         """Compare a record with the one read at its place before; return what to do if it is another."""
         why = Mark("", digest).contradicts(Mark("", digest_of(record)))
         return self._contradicted(why, record.offset, now) if why else None
@@ -259,7 +259,7 @@ class Handler:
             return False
         return trust.usable(context.offset, context.generation)
 
-    def _take_in(self, records: list[Record], now: float) -> Turn | None:
+    def _take_in(self, records: list[Record], now: float) -> StageTurn | None:
         """Take in what was read; return what to do instead of going on if a new generation changes the state."""
         shared = self.shared
         founding = shared.scan.founding
@@ -267,7 +267,7 @@ class Handler:
         shared.slot.register.quarantined |= shared.scan.quarantined
         return None if shared.scan.founding is founding else self._on_founded(now)
 
-    def _on_founded(self, now: float) -> Turn | None:
+    def _on_founded(self, now: float) -> StageTurn | None:
         """A new generation begins: a state that goes beyond its first record, or that it does not know, is no use."""
         shared, scan, slot = self.shared, self.shared.scan, self.shared.slot
         founding = scan.founding
@@ -287,7 +287,7 @@ class Handler:
             shared.intake.level1 = None
         return None
 
-    def _contradicted(self, why: str, upto: int, now: float, known_to: int = 0) -> Turn:
+    def _contradicted(self, why: str, upto: int, now: float, known_to: int = 0) -> StageTurn:
         """The log is not the one that this node, or whoever wrote a context, has read: begin again by what is there.
 
         Args:
@@ -299,7 +299,7 @@ class Handler:
         self.shared.trust.contradict(why, upto, lost_to, now)
         return self._again(why, now)
 
-    def _outputs_lost(self, last: Name, now: float) -> Turn:
+    def _outputs_lost(self, last: Name, now: float) -> StageTurn:
         """`recovered` has lost what came behind this output: it is written again, in a new generation.
 
         Not under its names: readers that have read what was written since would take it for repeats.
@@ -309,7 +309,7 @@ class Handler:
         self.shared.trust.contradict(why, upto, 0, now)
         return self._again(why, now)
 
-    def _again(self, why: str, now: float) -> Turn:
+    def _again(self, why: str, now: float) -> StageTurn:
         """Forget the state, and build it anew from what the log and `contexts` hold."""
         shared, trust, intake = self.shared, self.shared.trust, self.shared.intake
         left = self.leave("the state is built anew")
@@ -320,7 +320,7 @@ class Handler:
             trust.place, intake.level1 = level1.context_offset, None
         trust.renew()
         shared.requests.pause(now, 0.0)
-        return Turn([*left, act.Note("the state is built anew", why, grave=True)], Stage.START)
+        return StageTurn([*left, act.Note("the state is built anew", why, grave=True)], Stage.START)
 
 
 class Reader(Handler):
@@ -333,16 +333,16 @@ class Reader(Handler):
         super().__init__(shared)
         self._target = 0
 
-    def step(self, now: float) -> Turn:
+    def step(self, now: float) -> StageTurn:
         """Ask for the log's end, or whatever is due, unless an answer is outstanding."""
         if self.shared.requests.wait(now) or not self.shared.processor.may_ask():
             return STAY
         return self._due(now)
 
-    def _due(self, now: float) -> Turn:
-        return Turn(self.shared.requests.ask(now, act.AskEnd()))
+    def _due(self, now: float) -> StageTurn:
+        return StageTurn(self.shared.requests.ask(now, act.AskEnd()))
 
-    def _at_end(self, first: int, end: int, now: float) -> Turn:
+    def _at_end(self, first: int, end: int, now: float) -> StageTurn:
         """Go on from a context if that is better than reading on from what was read."""
         shared, intake = self.shared, self.shared.intake
         self._target = end
@@ -351,20 +351,20 @@ class Reader(Handler):
             place = intake.leap_place(shared.slot.position, shared.processor.record_s)
         return self._read(first, now) if place is None else self._read_context(now, place)
 
-    def _at_context(self, now: float) -> Turn:
+    def _at_context(self, now: float) -> StageTurn:
         return self._read(min(self.shared.intake.first, self.shared.intake.next), now)
 
-    def _without_context(self, first: int, now: float) -> Turn:
+    def _without_context(self, first: int, now: float) -> StageTurn:
         return self._read(first, now)
 
-    def _read(self, first: int, now: float) -> Turn:
+    def _read(self, first: int, now: float) -> StageTurn:
         """Read on: the log begins at `first`."""
         raise NotImplementedError
 
-    def _read_context(self, now: float, place: int | None, upto: int | None = None) -> Turn:
-        return Turn(self.shared.requests.ask(now, act.ReadContext(place, upto)))
+    def _read_context(self, now: float, place: int | None, upto: int | None = None) -> StageTurn:
+        return StageTurn(self.shared.requests.ask(now, act.ReadContext(place, upto)))
 
-    def _fetch_to(self, end: int, now: float) -> Turn:
+    def _fetch_to(self, end: int, now: float) -> StageTurn:
         """Fetch what was not read up to an offset."""
         intake = self.shared.intake
         self._target = end
@@ -373,9 +373,9 @@ class Reader(Handler):
             return self._nothing_to_fetch(now)
         intake.pulls += 1
         fetch = act.Fetch(intake.next - checks, max(end, intake.next))
-        return Turn(self.shared.requests.ask(now, fetch))
+        return StageTurn(self.shared.requests.ask(now, fetch))
 
-    def _nothing_to_fetch(self, now: float) -> Turn:
+    def _nothing_to_fetch(self, now: float) -> StageTurn:
         return self.on_fetched([], now)
 
     def _compares(self) -> bool:
@@ -383,7 +383,7 @@ class Reader(Handler):
         intake = self.shared.intake
         return (self.shared.trust.restored or self.checks) and intake.digest != 0 and intake.first < intake.next
 
-    def _is_gone(self, first: int, now: float) -> Turn | None:
+    def _is_gone(self, first: int, now: float) -> StageTurn | None:
         """Return what to do if retention has taken what would be read next, else None."""
         shared, trust, intake = self.shared, self.shared.trust, self.shared.intake
         if first <= intake.next:
@@ -396,11 +396,11 @@ class Reader(Handler):
         shared.requests.pause(now, PAUSE_S)
         return STAY
 
-    def _begin_blank(self, first: int, now: float) -> Turn:
+    def _begin_blank(self, first: int, now: float) -> StageTurn:
         """Nobody owns the slot, nobody has its state: stand by with what retention has left, and found a generation."""
         shared, left = self.shared, self.leave("the log has lost its beginning")
         shared.trust.begin_blank(first)
         shared.forget(first)
         shared.succession.give_time(now)
         why = f"the log begins at {first}, there is no context, and nobody holds the slot"
-        return Turn([*left, act.Note("a new generation is to begin", why, grave=True)], Stage.WATCH)
+        return StageTurn([*left, act.Note("a new generation is to begin", why, grave=True)], Stage.WATCH)

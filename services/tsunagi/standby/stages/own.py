@@ -5,19 +5,19 @@ from __future__ import annotations
 from tsunagi.runtime.log import DEAD_LETTERS, Record
 from tsunagi.runtime.messages import TupleBatch
 from tsunagi.runtime.names import NO_NAME, Name
-from tsunagi.slot.deciding import View
-from tsunagi.slot.slot import Output
+from tsunagi.slot.deciding import OwnerView
+from tsunagi.slot.outputs import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.promotion import DEATHS, Promotion
 from tsunagi.standby.shared import Shared
-from tsunagi.standby.stages.base import STAY, Handler, Stage, Turn
+from tsunagi.standby.stages.base import STAY, Handler, Stage, StageTurn
 
 DUE_INTERVALS = 2.0
 """An edge whose heartbeats have stopped should have sent another within so many intervals."""
 
 
-class Own(Handler):
+class OwnStage(Handler):
     """One term of this node.
 
     Attributes:
@@ -60,16 +60,16 @@ class Own(Handler):
         self.primary.stop(self.shared.slot)
         return [act.Unfollow()]
 
-    def step(self, now: float) -> Turn:
+    def step(self, now: float) -> StageTurn:
         shared, intake, work = self.shared, self.shared.intake, self.shared.processor.work
         primary, promotion = self.primary, self.promotion
         if shared.pending.lost is not None:
-            return STAY if shared.requests.paused(now) else Turn([act.ReadTail(*shared.pending.lost)])
+            return STAY if shared.requests.paused(now) else StageTurn([act.ReadTail(*shared.pending.lost)])
         if shared.succession.outdated and shared.detector.overdue(shared.succession.since, now):
             owner, epoch = shared.succession.owner, shared.succession.epoch
-            return Turn([act.End(f"{owner} owns it since epoch {epoch}, but its log does not come")])
+            return StageTurn([act.End(f"{owner} owns it since epoch {epoch}, but its log does not come")])
         if promotion is not None and self._must_announce(promotion):
-            return Turn(self._announce(promotion, now))
+            return StageTurn(self._announce(promotion, now))
         todo = primary.emit(self._process(now), shared.scan.generation)
         if promotion is not None and shared.slot.position >= promotion.catch_up_to:
             todo.append(promotion.report(shared.scan.epoch))
@@ -85,7 +85,7 @@ class Own(Handler):
             if shared.slot.register.epoch != term:
                 # Nothing it decides would count. A process that starts anew goes on from what the log says.
                 why = f"its state says epoch {shared.slot.register.epoch}, but it owns it since {term}"
-                return Turn([act.End(why)])
+                return StageTurn([act.End(why)])
             try:
                 todo += primary.decide(self._view(now))
             finally:
@@ -94,9 +94,9 @@ class Own(Handler):
         todo += primary.acknowledge(shared.slot, shared.scan, now)
         if intake.breaks and shared.trust.due(now):
             todo.append(act.Check(intake.breaks[-1].offset + 1))
-        return Turn(todo)
+        return StageTurn(todo)
 
-    def on_records(self, records: list[Record], now: float) -> Turn:
+    def on_records(self, records: list[Record], now: float) -> StageTurn:
         shared = self.shared
         if (turn := self._take_in(records, now)) is not None:
             return turn
@@ -109,20 +109,20 @@ class Own(Handler):
         note = act.Note("deposed", f"{scan.owner} owns the slot since epoch {scan.epoch}")
         unfollow = self.leave(note.detail)
         shared.silent.clear()
-        return Turn([note, *unfollow], Stage.WATCH)
+        return StageTurn([note, *unfollow], Stage.WATCH)
 
     def on_unannounced(self) -> None:
         records = self.shared.processor.work.on_records
         if self.promotion is not None and self.promotion.announced is not None and records is not None:
             self.promotion.announced = records.first
 
-    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> Turn:
+    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> StageTurn:
         del appended_us
         if self.shared.pending.lost is None:
             return STAY
         return self._outputs_lost(name if generation == self.shared.scan.generation else NO_NAME, now)
 
-    def _view(self, now: float) -> View:
+    def _view(self, now: float) -> OwnerView:
         """Return what the deciders see; `lost` are edges that the open step waits for."""
         shared, detector, book = self.shared, self.shared.detector, self.shared.slot.book
         standby = shared.settings.standby
@@ -133,7 +133,7 @@ class Own(Handler):
         waiting = [] if book is None else book.awaited(book.cursor)
         due_s = DUE_INTERVALS * standby.heartbeat_s  # by then another should have come
         lost = {edge: now - detector.age(edge, now) + due_s for edge in waiting if silent(edge)}
-        return View(shared.slot, shared.wish, now, detector.connected(now), lost, silent)
+        return OwnerView(shared.slot, shared.wish, now, detector.connected(now), lost, silent)
 
     # ---- records that may kill ---------------------------------------------------------------------------------
 

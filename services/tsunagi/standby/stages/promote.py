@@ -9,7 +9,7 @@ from tsunagi.slot.deciding import READ_BACK_S, control
 from tsunagi.standby import actions as act
 from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.shared import Shared
-from tsunagi.standby.stages.base import STAY, Reader, Stage, Turn
+from tsunagi.standby.stages.base import STAY, Reader, Stage, StageTurn
 
 SEEN_S = 10.0
 """A new slot may begin with a step that an edge has sent within this time before the clock's, seconds, or the skew."""
@@ -22,7 +22,7 @@ class Promoting(Reader):
         super().__init__(shared)
         self.promotion = promotion
 
-    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> Turn:
+    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
         """Fetch the rest of what was asked for. At once only if something came: the log may not show it yet."""
         del count, asked
         intake = self.shared.intake
@@ -32,21 +32,21 @@ class Promoting(Reader):
             raise LogError(f"{TUPLES}/{self.shared.slot_id}: nothing came of {before}..{self._target}")
         return self._fetch_to(self._target, now)
 
-    def _read_up(self, now: float) -> Turn:
+    def _read_up(self, now: float) -> StageTurn:
         """Go on: the log was read to its end."""
         del now
         return STAY
 
-    def _give_up(self, now: float, why: str) -> Turn:
+    def _give_up(self, now: float, why: str) -> StageTurn:
         if self.shared.scan.epoch > self.promotion.epoch:
             self.shared.succession.give_time(now)  # a new owner has all its time; the old one's silence counts on
-        return Turn([act.Note("promotion given up", why)], Stage.WATCH)
+        return StageTurn([act.Note("promotion given up", why)], Stage.WATCH)
 
-    def _go_on(self, stage: Stage) -> Turn:
-        return Turn((), stage, self.promotion)
+    def _go_on(self, stage: Stage) -> StageTurn:
+        return StageTurn((), stage, self.promotion)
 
 
-class Survey(Promoting):
+class SurveyStage(Promoting):
     """Reads the log to its end, without processing, and looks at whether there is anything to claim."""
 
     kind = Stage.SURVEY
@@ -54,34 +54,34 @@ class Survey(Promoting):
     def enter(self, now: float) -> list[act.Action]:
         return self.shared.requests.ask(now, act.AskEnd())
 
-    def on_failed(self, now: float) -> Turn:
+    def on_failed(self, now: float) -> StageTurn:
         super().on_failed(now)
-        return Turn((), Stage.WATCH)  # when the log answers again, the old owner may well have been heard again
+        return StageTurn((), Stage.WATCH)  # when the log answers again, the old owner may well have been heard again
 
-    def _read(self, first: int, now: float) -> Turn:
+    def _read(self, first: int, now: float) -> StageTurn:
         if (turn := self._is_gone(first, now)) is not None:
             return turn
         self.shared.processor.fault.end()
         return self._fetch_to(self._target, now)
 
-    def _read_up(self, now: float) -> Turn:
+    def _read_up(self, now: float) -> StageTurn:
         return self._claim(now)
 
-    def _at_checked(self, now: float) -> Turn:
+    def _at_checked(self, now: float) -> StageTurn:
         return self._claim(now)
 
-    def _claim(self, now: float) -> Turn:
+    def _claim(self, now: float) -> StageTurn:
         shared, scan, intake = self.shared, self.shared.scan, self.shared.intake
         if scan.epoch > self.promotion.epoch and scan.owner != self.promotion.old_owner:
             return self._give_up(now, f"{scan.owner} owns it since epoch {scan.epoch}")
         if shared.trust.blank and shared.held(now):
             return self._again("somebody holds the slot after all", now)
         if intake.breaks:
-            return Turn(shared.requests.ask(now, act.Check(intake.breaks[-1].offset + 1)))
+            return StageTurn(shared.requests.ask(now, act.Check(intake.breaks[-1].offset + 1)))
         return self._go_on(Stage.CLAIM)
 
 
-class Claim(Promoting):
+class ClaimStage(Promoting):
     """Has its own promotion appended, and reads until it, or somebody else's, comes back."""
 
     kind = Stage.CLAIM
@@ -105,16 +105,16 @@ class Claim(Promoting):
         )
         return [act.Append(control(ownership=claim))]
 
-    def _due(self, now: float) -> Turn:
+    def _due(self, now: float) -> StageTurn:
         if now > self.promotion.deadline:
             return self._give_up(now, "the claim did not come back")
         return super()._due(now)
 
-    def _at_end(self, first: int, end: int, now: float) -> Turn:
+    def _at_end(self, first: int, end: int, now: float) -> StageTurn:
         del first
         return self._fetch_to(end, now)
 
-    def _read_up(self, now: float) -> Turn:
+    def _read_up(self, now: float) -> StageTurn:
         shared, scan, promotion = self.shared, self.shared.scan, self.promotion
         if scan.epoch < promotion.claimed:
             return STAY
@@ -150,7 +150,7 @@ class Claim(Promoting):
         return clock_step
 
 
-class Tail(Promoting):
+class TailStage(Promoting):
     """Owns the slot by the log, and asks for the last output that stands in `recovered`."""
 
     kind = Stage.TAIL
@@ -158,10 +158,10 @@ class Tail(Promoting):
     def enter(self, now: float) -> list[act.Action]:
         return self.shared.requests.ask(now, self.shared.read_tail())
 
-    def _due(self, now: float) -> Turn:
-        return Turn(self.shared.requests.ask(now, self.shared.read_tail()))
+    def _due(self, now: float) -> StageTurn:
+        return StageTurn(self.shared.requests.ask(now, self.shared.read_tail()))
 
-    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> Turn:
+    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> StageTurn:
         shared, promotion = self.shared, self.promotion
         tail = promotion.tail = name if generation == shared.scan.generation else NO_NAME
         processed = name.offset < shared.slot.position
@@ -177,7 +177,7 @@ class Tail(Promoting):
         return self._go_on(Stage.OWN)
 
 
-class Bury(Promoting):
+class BuryStage(Promoting):
     """Owns the slot by the log; two owners died on one record: reads until its Quarantine comes back."""
 
     kind = Stage.BURY
@@ -192,14 +192,14 @@ class Bury(Promoting):
             act.Append(control(quarantine=letter)),
         ]
 
-    def _due(self, now: float) -> Turn:
+    def _due(self, now: float) -> StageTurn:
         return self._go_on(Stage.BURY) if now > self.promotion.deadline else super()._due(now)
 
-    def _at_end(self, first: int, end: int, now: float) -> Turn:
+    def _at_end(self, first: int, end: int, now: float) -> StageTurn:
         del first
         return self._fetch_to(end, now)
 
-    def _read_up(self, now: float) -> Turn:
+    def _read_up(self, now: float) -> StageTurn:
         scan, suspects = self.shared.scan, self.promotion.suspects
         if scan.owner != self.shared.node:
             return self._give_up(now, f"{scan.owner} took over")

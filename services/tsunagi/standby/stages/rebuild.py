@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tsunagi.standby.stages.base import Reader, Stage, Turn
+from tsunagi.standby.stages.base import Reader, Stage, StageTurn
 
 
-class Rebuild(Reader):
+class RebuildStage(Reader):
     """Reads the newest context that fits, or an older one where that is lost, else the log from its beginning."""
 
     kind = Stage.START
 
-    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> Turn:
+    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
         del count, asked, before
         return self._stand_by(now)
 
-    def _read(self, first: int, now: float) -> Turn:
+    def _read(self, first: int, now: float) -> StageTurn:
         trust, intake = self.shared.trust, self.shared.intake
         if self._may_search():
             known = (intake.end, trust.upto, trust.acknowledged)
@@ -24,9 +24,9 @@ class Rebuild(Reader):
         self.shared.processor.fault.end()
         return self._fetch_to(intake.next, now) if self._compares() else self._stand_by(now)
 
-    def _stand_by(self, now: float) -> Turn:
+    def _stand_by(self, now: float) -> StageTurn:
         self.shared.succession.give_time(now)
-        return Turn((), Stage.WATCH)
+        return StageTurn((), Stage.WATCH)
 
     def _may_search(self) -> bool:
         """Return whether an older context may be the place to begin: there is no state, and the newest does not fit.

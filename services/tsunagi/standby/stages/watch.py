@@ -9,7 +9,7 @@ from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.shared import Shared
 from tsunagi.standby.speculation import POLL_S as SPECULATION_POLL_S
 from tsunagi.standby.speculation import Speculation
-from tsunagi.standby.stages.base import STAY, Reader, Stage, Turn
+from tsunagi.standby.stages.base import STAY, Reader, Stage, StageTurn
 
 ASK_S = 1.0
 """A standby asks for the log's end itself so often, in seconds, though the owner's heartbeats say it."""
@@ -30,7 +30,7 @@ MOVE_INTERVALS = 3.0
 """An owner not heard for so many heartbeats may have died of a record, which a planned takeover would not announce."""
 
 
-class Watch(Reader):
+class WatchStage(Reader):
     """Stands by: the log is read as far as B allows, and no further than the owner has survived it processed."""
 
     kind = Stage.WATCH
@@ -53,7 +53,7 @@ class Watch(Reader):
     def leave(self, why: str) -> list[act.Action]:
         return self._end_speculation(why)
 
-    def on_failed(self, now: float) -> Turn:
+    def on_failed(self, now: float) -> StageTurn:
         self._ask_by = now  # where the log begins and ends may be other than we think
         return super().on_failed(now)
 
@@ -62,7 +62,7 @@ class Watch(Reader):
         if self._speculation is not None and records is not None:
             self._speculation.announced = records.first
 
-    def _due(self, now: float) -> Turn:
+    def _due(self, now: float) -> StageTurn:
         shared, detector, trust = self.shared, self.shared.detector, self.shared.trust
         fault = shared.processor.fault
         shared.succession.watch(now)
@@ -78,20 +78,20 @@ class Watch(Reader):
             if reason:
                 return self._promote(reason, silence, now)
             if not shared.doubted and shared.settings.standby.speculate and (todo := self._speculate(owner, now)):
-                return Turn(todo)
+                return StageTurn(todo)
         elif self._speculation is not None:
-            return Turn(self._end_speculation(fault.text))
+            return StageTurn(self._end_speculation(fault.text))
         if not detector.connected(now):
             return STAY
         if shared.intake.breaks and trust.due(now):
-            return Turn(shared.requests.ask(now, act.Check(shared.intake.breaks[-1].offset + 1)))
+            return StageTurn(shared.requests.ask(now, act.Check(shared.intake.breaks[-1].offset + 1)))
         if beat is not None and beat is not self._told and now < self._ask_by and not fault.text:
             self._told = beat
             return self._hear_end(beat, now)
         if now >= max(self._poll_at, min(self._told_until, self._ask_by)):
             self._poll_at = now + shared.settings.standby.poll_s
             self._ask_by = now + ASK_S
-            return Turn(shared.requests.ask(now, act.AskEnd()))
+            return StageTurn(shared.requests.ask(now, act.AskEnd()))
         return STAY
 
     def _hear_owner(self, beat: SlotBeat, owner: str, now: float) -> None:
@@ -126,17 +126,17 @@ class Watch(Reader):
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
-    def _at_end(self, first: int, end: int, now: float) -> Turn:
+    def _at_end(self, first: int, end: int, now: float) -> StageTurn:
         del end
         if self.shared.intake.jump_place(first) is None and (turn := self._is_gone(first, now)) is not None:
             return turn  # what it would need is gone: it must not look ready
         self.shared.processor.fault.answered()
         return self._look(now)
 
-    def _doubted(self, why: str) -> Turn:
-        return Turn(self._end_speculation(why))
+    def _doubted(self, why: str) -> StageTurn:
+        return StageTurn(self._end_speculation(why))
 
-    def _hear_end(self, beat: SlotBeat, now: float) -> Turn:
+    def _hear_end(self, beat: SlotBeat, now: float) -> StageTurn:
         """Pull by what the owner says of the log's end; asking the broker for it would cost more requests than pulls.
 
         Nothing is lost by it: what the owner has not said to have survived is not processed before a promotion.
@@ -145,7 +145,7 @@ class Watch(Reader):
         self.shared.intake.end = max(self.shared.intake.end, beat.position + beat.lag)
         return self._look(now)
 
-    def _look(self, now: float) -> Turn:
+    def _look(self, now: float) -> StageTurn:
         """Take in where the log ends, and read it if it holds a batch.
 
         What a Level-1-Ack has trimmed is neither counted nor read.
@@ -164,24 +164,24 @@ class Watch(Reader):
         place = intake.jump_place(intake.first)
         return self._fetch_to(intake.end, now) if place is None else self._read_context(now, place)
 
-    def _nothing_to_fetch(self, now: float) -> Turn:
+    def _nothing_to_fetch(self, now: float) -> StageTurn:
         del now
         return STAY
 
-    def _at_context(self, now: float) -> Turn:
+    def _at_context(self, now: float) -> StageTurn:
         return self._fetch_to(self.shared.intake.end, now)
 
-    def _without_context(self, first: int, now: float) -> Turn:
+    def _without_context(self, first: int, now: float) -> StageTurn:
         del first, now
         return STAY
 
-    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> Turn:
+    def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
         del before
         if asked is not None:
             self.shared.batching.costs.on_pull(now, now - asked, count)
         return STAY
 
-    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> Turn:
+    def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> StageTurn:
         del appended_us, now
         if self._speculation is not None:
             self._speculation.begin(generation, name)
@@ -189,14 +189,14 @@ class Watch(Reader):
 
     # ---- suspicion ---------------------------------------------------------------------------------------------
 
-    def _promote(self, reason: str, silence: float, now: float) -> Turn:
+    def _promote(self, reason: str, silence: float, now: float) -> StageTurn:
         shared, succession, verdict = self.shared, self.shared.succession, self.shared.batching.verdict
         promotion = Promotion(reason, succession.owner, succession.epoch, now, silence)
         if verdict is not None:
             promotion.estimated_s = verdict.estimate.recovery_s
         promotion.gather_evidence(shared.detector, shared.slot_id, shared.slot.position)
         note = act.Note("promotion begins", f"{reason}: owner {promotion.old_owner!r}, epoch {promotion.epoch}")
-        return Turn([*self._end_speculation("promotion", in_vain=False), note], Stage.SURVEY, promotion)
+        return StageTurn([*self._end_speculation("promotion", in_vain=False), note], Stage.SURVEY, promotion)
 
     def _suspect(self, owner: str, now: float) -> tuple[str, float]:
         """Return ("", _), or why this node should own the slot now and for how long nobody has, seconds."""

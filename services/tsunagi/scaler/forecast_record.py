@@ -14,7 +14,7 @@ from tsunagi.scaler.forecast.make import make_point
 from tsunagi.scaler.persistence import Persistence
 from tsunagi.scaler.queueing import effective_rate
 from tsunagi.scaler.risk import Risk, together
-from tsunagi.scaler.slots import Slots
+from tsunagi.scaler.time_slots import Slots
 
 Ints = NDArray[np.intp]
 
@@ -26,7 +26,7 @@ class ForecastError(RuntimeError):
     """The forecaster raised an error, or returned something that is not a rate."""
 
 
-class Ahead:
+class ForecastRecord:
     """Feeds a forecaster slot by slot. Its quantiles are about the SLO-effective rate (`effective_rate`).
 
     Args:

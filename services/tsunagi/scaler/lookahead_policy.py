@@ -14,17 +14,17 @@ from dataclasses import replace
 import numpy as np
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.ahead import Ahead
 from tsunagi.scaler.capacity import corrected
 from tsunagi.scaler.forecast.base import HORIZON
+from tsunagi.scaler.forecast_record import ForecastRecord
 from tsunagi.scaler.guarding import Queue, expected_late
-from tsunagi.scaler.lookahead import Lookahead
+from tsunagi.scaler.lookahead_program import Lookahead
 from tsunagi.scaler.marginal import Offer, Prices, plan
 from tsunagi.scaler.policy import NEVER, Answer, PolicySettings, View, actions
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, spread
 from tsunagi.scaler.risk import MULTIPLES
 from tsunagi.scaler.standing import standing
-from tsunagi.scaler.threshold import Threshold
+from tsunagi.scaler.threshold_policy import Threshold
 
 LEARN_S = 56 * 86400.0
 """Rates from longer ago than this many seconds (eight weeks) are not learnt: newer ones tell all that they do."""
@@ -47,7 +47,7 @@ class LookaheadPolicy:
         # Where blocks are paid by the hour it saves money to leave a surplus to the lag guard. By the second it does
         # not.
         guarded = settings.billing == "hourly"
-        self._ahead = Ahead(
+        self._ahead = ForecastRecord(
             settings.forecast or "mixture", settings.slot_s, settings.slo_s, self._boot_s, guarded=guarded
         )
         self._threshold = Threshold(settings)

@@ -16,7 +16,7 @@ REFRESH_S = 1.0
 """Shortest time between two updates of metrics and targets, in seconds."""
 
 
-class Outside:
+class FleetMetrics:
     """Follows heartbeats and acknowledgements beside the planner; it decides nothing.
 
     Attributes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tsunagi.scaler.planning import LookaheadPolicy
+from tsunagi.scaler.elasticstream_policy import ElasticStream
+from tsunagi.scaler.lookahead_policy import LookaheadPolicy
 from tsunagi.scaler.policy import Policy, PolicySettings
-from tsunagi.scaler.published import ElasticStream
-from tsunagi.scaler.threshold import Threshold
+from tsunagi.scaler.threshold_policy import Threshold
 
 _MAKERS: dict[str, Callable[[PolicySettings], Policy]] = {
     "lookahead": LookaheadPolicy,

@@ -11,7 +11,7 @@ from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import ACKS, HEARTBEATS, Record
 from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack
 from tsunagi.runtime.settings import Kafka, Settings, Slots, Steps
-from tsunagi.scaler.outside import REFRESH_S, Outside
+from tsunagi.scaler.fleet_metrics import REFRESH_S, FleetMetrics
 from tsunagi.scaler.roster import FORGET_S
 
 
@@ -35,9 +35,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def outside(clock: FakeClock) -> Outside:
+def outside(clock: FakeClock) -> FleetMetrics:
     settings = Settings(slots=Slots(count=1), steps=Steps(interval_s=0.5, slide=4), kafka=Kafka(retention_s=3600))
-    return Outside(settings, clock)
+    return FleetMetrics(settings, clock)
 
 
 def sample(name: str, **labels: str) -> float | None:
@@ -56,12 +56,12 @@ def level0(slot: int, offset: int) -> Ack:
     return Ack(level0=Level0Ack(slot=slot, node="a", epoch=1, generation=1, last_offset=offset))
 
 
-def test_settings_that_thresholds_depend_on_are_exported(outside: Outside) -> None:
+def test_settings_that_thresholds_depend_on_are_exported(outside: FleetMetrics) -> None:
     assert sample("tsunagi_step_seconds") == 2.0
     assert sample("tsunagi_retention_seconds") == 3600.0
 
 
-def test_targets_and_ages_follow_the_heartbeats(outside: Outside, clock: FakeClock) -> None:
+def test_targets_and_ages_follow_the_heartbeats(outside: FleetMetrics, clock: FakeClock) -> None:
     outside.on_heartbeat(beat("edge-1"), record(HEARTBEATS, clock.now), old=False)
     outside.on_heartbeat(beat("edge-2"), record(HEARTBEATS, clock.now - 30), old=True)  # it died before we came
     outside.export({}, clock.monotonic())
@@ -78,7 +78,7 @@ def test_targets_and_ages_follow_the_heartbeats(outside: Outside, clock: FakeClo
     assert sample("tsunagi_heartbeat_age_seconds", node="edge-2", role="edge") is None
 
 
-def test_a_slot_goes_on_being_silent_although_nobody_says_so(outside: Outside, clock: FakeClock) -> None:
+def test_a_slot_goes_on_being_silent_although_nobody_says_so(outside: FleetMetrics, clock: FakeClock) -> None:
     outside.on_ack(level0(0, 7), record(ACKS, clock.now), old=False)
     outside.export({}, clock.monotonic())
     assert sample("tsunagi_slot_silence_seconds", slot="0") == 0.0
@@ -91,13 +91,13 @@ def test_a_slot_goes_on_being_silent_although_nobody_says_so(outside: Outside, c
     assert sample("tsunagi_slot_protected", slot="0") == 0.0
 
 
-def test_what_stood_in_the_log_before_we_came_is_as_old_as_it_is(outside: Outside, clock: FakeClock) -> None:
+def test_what_stood_in_the_log_before_we_came_is_as_old_as_it_is(outside: FleetMetrics, clock: FakeClock) -> None:
     outside.on_ack(level0(0, 7), record(ACKS, clock.now - 40), old=True)
     outside.export({}, clock.monotonic())
     assert sample("tsunagi_slot_silence_seconds", slot="0") == 40.0
 
 
-def test_acknowledgements_of_slots_that_are_not_ours_are_passed_over(outside: Outside, clock: FakeClock) -> None:
+def test_acknowledgements_of_slots_that_are_not_ours_are_passed_over(outside: FleetMetrics, clock: FakeClock) -> None:
     outside.on_ack(level0(5, 7), record(ACKS, clock.now), old=False)
     outside.on_ack(Ack(level1=Level1Ack(slot=9)), record(ACKS, clock.now), old=False)
     outside.on_ack(Ack(), record(ACKS, clock.now), old=False)
@@ -105,7 +105,7 @@ def test_acknowledgements_of_slots_that_are_not_ours_are_passed_over(outside: Ou
     assert sample("tsunagi_slot_silence_seconds", slot="5") is None
 
 
-def test_refused_heartbeats_are_counted(outside: Outside, clock: FakeClock) -> None:
+def test_refused_heartbeats_are_counted(outside: FleetMetrics, clock: FakeClock) -> None:
     before = sample("tsunagi_heartbeats_refused_total", reason="name") or 0.0
     outside.on_heartbeat(beat("a/b"), record(HEARTBEATS, clock.now), old=False)
     outside.export({}, clock.monotonic())

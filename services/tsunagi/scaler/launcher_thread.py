@@ -17,7 +17,7 @@ STOP_S = 5.0
 """Shortest time between two requests to stop the same worker, in seconds."""
 
 
-class Hands:
+class LauncherThread:
     """Carries out launches and stops one after the other. Times are monotonic seconds of the caller's clock.
 
     Attributes:

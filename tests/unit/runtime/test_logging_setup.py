@@ -6,7 +6,7 @@ import logging
 import warnings
 from typing import Any
 
-from tsunagi.runtime import logs
+from tsunagi.runtime import logging_setup
 
 
 class Terminal(io.StringIO):
@@ -20,7 +20,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_each_line_is_json_with_service_and_bound_fields() -> None:
     stream = io.StringIO()
-    log = logs.configure("gateway", stream=stream, node="gw-1")
+    log = logging_setup.configure("gateway", stream=stream, node="gw-1")
     log.info("slot owned", slot=3, epoch=2)
     log.bind(slot=4).warning("late")
     first, second = lines(stream)
@@ -38,13 +38,13 @@ def test_each_line_is_json_with_service_and_bound_fields() -> None:
 
 def test_bound_field_gives_way_to_the_line_s_own() -> None:
     stream = io.StringIO()
-    logs.configure("scaler", stream=stream, node="sc-1").info("seen", node="gw-2")
+    logging_setup.configure("scaler", stream=stream, node="sc-1").info("seen", node="gw-2")
     assert lines(stream)[0]["node"] == "gw-2"
 
 
 def test_libraries_and_warnings_come_out_alike() -> None:
     stream = io.StringIO()
-    logs.configure("edge", stream=stream, edge="north")
+    logging_setup.configure("edge", stream=stream, edge="north")
     logging.getLogger("some.library").error("lost %d", 3)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -56,8 +56,8 @@ def test_libraries_and_warnings_come_out_alike() -> None:
 
 def test_level_is_kept_and_configuring_again_doubles_nothing() -> None:
     stream = io.StringIO()
-    logs.configure("edge", stream=stream)
-    log = logs.configure("edge", stream=stream, level="warning")
+    logging_setup.configure("edge", stream=stream)
+    log = logging_setup.configure("edge", stream=stream, level="warning")
     log.info("left out")
     log.warning("written")
     assert [line["event"] for line in lines(stream)] == ["written"]
@@ -65,7 +65,7 @@ def test_level_is_kept_and_configuring_again_doubles_nothing() -> None:
 
 def test_traceback_is_one_line_without_local_variables() -> None:
     stream = io.StringIO()
-    log = logs.configure("edge", stream=stream)
+    log = logging_setup.configure("edge", stream=stream)
     password = "hunter2"
     try:
         int(password[:0])
@@ -78,6 +78,6 @@ def test_traceback_is_one_line_without_local_variables() -> None:
 
 def test_terminal_gets_text() -> None:
     stream = Terminal()
-    logs.configure("edge", stream=stream).info("hello", slot=1)
+    logging_setup.configure("edge", stream=stream).info("hello", slot=1)
     assert "hello" in stream.getvalue()
     assert not stream.getvalue().startswith("{")

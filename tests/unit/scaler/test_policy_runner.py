@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.pilot import STEPS, Decision, Pilot, Seen
 from tsunagi.scaler.policy import HOUR_S, NEVER, Answer, Billing, PolicySettings, View, WorkerType
+from tsunagi.scaler.policy_runner import STEPS, Decision, PolicyRunner, Seen
 
 SLOT_S = 300.0
 STEP_S = SLOT_S / STEPS
@@ -47,7 +47,7 @@ class World:
     def __init__(self, billing: Billing = "second", drain_s: float = 0.0, hour_s: float = HOUR_S) -> None:
         self.policy = Policy()
         settings = PolicySettings(types=TYPES, slot_s=SLOT_S, billing=billing, hour_s=hour_s)
-        self.pilot = Pilot(self.policy, settings, drain_s, 0.0)
+        self.runner = PolicyRunner(self.policy, settings, drain_s, 0.0)
         self.now = 0.0
         self.arrived = 0.0
         self.late = 0.0
@@ -57,7 +57,7 @@ class World:
         self.decisions: list[Decision] = []
         self.delay_s = 0.5
         self.number = 0
-        self.pilot.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 1600.0), 0.0)
+        self.runner.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 1600.0), 0.0)
 
     def run(self, seconds: float, turn_s: float = 1.0) -> None:
         for _ in range(round(seconds / turn_s)):
@@ -67,15 +67,15 @@ class World:
             seen = Seen(
                 self.arrived, self.late, 7.0, self.delay_s, dict(self.workers), self.ready, 1600.0, {"small": 33.0}
             )
-            found = self.pilot.step(seen, self.now)
+            found = self.runner.step(seen, self.now)
             if found is not None:
                 self.decisions.append(found)
-            for kind, count in self.pilot.target.items():
-                have = [name for name, own in self.workers.items() if own == kind and name not in self.pilot.due]
+            for kind, count in self.runner.target.items():
+                have = [name for name, own in self.workers.items() if own == kind and name not in self.runner.due]
                 for _ in range(count - len(have)):
                     self.number += 1
                     self.workers[f"{kind}-{self.number}"] = kind
-            for name in self.pilot.due:
+            for name in self.runner.due:
                 del self.workers[name]
 
 
@@ -97,11 +97,11 @@ def test_it_is_asked_once_a_slot_and_sees_the_rates_since() -> None:
 @pytest.mark.parametrize(("slot_s", "steps"), [(5.0, 5), (0.5, 1), (45.0, 30), (3600.0, 30)])
 def test_a_step_is_not_shorter_than_what_is_measured(slot_s: float, steps: int) -> None:
     policy = Policy()
-    pilot = Pilot(policy, PolicySettings(slot_s=slot_s), 0.0, 0.0)
+    runner = PolicyRunner(policy, PolicySettings(slot_s=slot_s), 0.0, 0.0)
     for turn in range(2 * round(slot_s / 0.5) + 1):
         now = turn * 0.5
         # As it is measured: once a second.
-        pilot.step(Seen(100.0 * int(now), 0.0, 0.0, 0.0, {}, (), 0.0), now)
+        runner.step(Seen(100.0 * int(now), 0.0, 0.0, 0.0, {}, (), 0.0), now)
     assert len(policy.views[0].rates) == steps
     assert policy.views[0].step_s * steps == pytest.approx(slot_s)
 
@@ -120,8 +120,10 @@ def test_a_policy_that_thinks_for_long_holds_nobody_up_and_is_asked_again_when_i
         return thoughts[-1][1]
 
     world = World()
-    world.pilot = Pilot(world.policy, PolicySettings(types=TYPES, slot_s=SLOT_S, billing="second"), 0.0, 0.0, ponder)
-    world.pilot.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 1600.0), 0.0)
+    world.runner = PolicyRunner(
+        world.policy, PolicySettings(types=TYPES, slot_s=SLOT_S, billing="second"), 0.0, 0.0, ponder
+    )
+    world.runner.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 1600.0), 0.0)
     world.policy.wanted = {"small": 2, "big": 1}
     world.run(1.5 * SLOT_S)
     asked = len(world.policy.guards)
@@ -144,7 +146,7 @@ def test_launches_follow_and_workers_are_seen_as_they_boot() -> None:
     world.policy.wanted = {"small": 2, "big": 1}
     world.run(SLOT_S)
     assert world.decisions[0].launches == {"small": 2, "big": 1}
-    assert world.pilot.target == {"small": 2, "big": 1}
+    assert world.runner.target == {"small": 2, "big": 1}
     world.ready.add("small-1")
     world.run(SLOT_S)
     view = world.policy.views[1]
@@ -164,7 +166,7 @@ def test_billed_by_the_second_they_go_at_once() -> None:
     world.policy.wanted = {"small": 1}
     world.run(SLOT_S)
     assert len(world.decisions[1].stops) == 2
-    assert world.pilot.target["small"] == 1
+    assert world.runner.target["small"] == 1
     assert len(world.workers) == 1
 
 
@@ -178,7 +180,7 @@ def test_billed_by_the_hour_what_is_paid_is_used(hour_s: float) -> None:
     assert len(world.workers) == 2
     world.run(SLOT_S + 30.0)
     assert world.workers == {}
-    assert world.pilot.target["small"] == 0
+    assert world.runner.target["small"] == 0
     (stops,) = [decision.stops for decision in world.decisions if decision.stops]
     assert set(stops.values()) == {SLOT_S + 1.0 + hour_s - 20.0}  # a turn passes before a worker is there
 
@@ -190,7 +192,7 @@ def test_the_guard_launches_between_slots_and_never_stops() -> None:
     world.policy.alarm = {"small": 1, "big": 1}
     world.run(2 * STEP_S)
     world.policy.alarm = None
-    assert world.pilot.target == {"small": 2, "big": 1}
+    assert world.runner.target == {"small": 2, "big": 1}
     assert {decision.kind for decision in world.decisions} == {"slot", "guard"}
 
 
@@ -205,7 +207,7 @@ def test_one_that_looks_again_lets_a_block_end_between_slots() -> None:
     assert not any(decision.stops for decision in world.decisions)  # no block ends before the next look
     world.run(150.0)
     assert len(world.workers) == 1
-    assert world.pilot.target["small"] == 1
+    assert world.runner.target["small"] == 1
     (kind,) = {decision.kind for decision in world.decisions if decision.stops}
     assert kind == "guard"
 
@@ -215,7 +217,7 @@ def test_a_dead_worker_is_still_wanted() -> None:
     world.policy.wanted = {"small": 2}
     world.run(SLOT_S)
     del world.workers["small-1"]
-    assert world.pilot.target["small"] == 2
+    assert world.runner.target["small"] == 2
 
 
 def test_one_that_dies_before_its_hour_is_over_is_not_replaced() -> None:
@@ -228,7 +230,7 @@ def test_one_that_dies_before_its_hour_is_over_is_not_replaced() -> None:
     world.workers.clear()
     world.number = 100
     world.run(2.0)
-    assert world.pilot.target["small"] == 0
+    assert world.runner.target["small"] == 0
     assert world.workers == {}
 
 
@@ -236,13 +238,13 @@ def test_a_policy_that_names_types_that_are_none_gets_none_of_them() -> None:
     world = World()
     world.policy.wanted = {"huge": 3, "small": 1}
     world.run(SLOT_S)
-    assert world.pilot.target == {"small": 1, "big": 0}
+    assert world.runner.target == {"small": 1, "big": 0}
 
 
 def test_a_scaler_that_starts_anew_keeps_what_was_decided() -> None:
     world = World()
-    world.pilot.resume({"small": 2, "local": 5})
-    assert world.pilot.target == {"small": 2, "big": 0}
+    world.runner.resume({"small": 2, "local": 5})
+    assert world.runner.target == {"small": 2, "big": 0}
     world.policy.wanted = {"small": 2}
     world.workers = {"small-1": "small", "small-2": "small"}
     world.run(SLOT_S)

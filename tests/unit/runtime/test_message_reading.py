@@ -5,8 +5,8 @@ import structlog
 from prometheus_client import REGISTRY
 
 from tsunagi.runtime.log import PLAN, Record
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, Plan
-from tsunagi.runtime.reading import read_message
 
 
 def record(value: bytes | None) -> Record:

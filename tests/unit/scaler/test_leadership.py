@@ -13,7 +13,7 @@ from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Scaler as ScalerSettings
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.scaler.rivals import LISTEN_S, Rivals
+from tsunagi.scaler.leadership import LISTEN_S, Leadership
 from tsunagi.scaler.scaler import Scaler
 
 DEAD_S = 2.0
@@ -23,14 +23,14 @@ def beat(incarnation: int, *, leaving: bool = False) -> Heartbeat:
     return Heartbeat(node="scaler", role="scaler", incarnation=incarnation, leaving=leaving)
 
 
-def listening(incarnation: int = 5) -> Rivals:
-    rivals = Rivals("scaler", incarnation, DEAD_S)
+def listening(incarnation: int = 5) -> Leadership:
+    rivals = Leadership("scaler", incarnation, DEAD_S)
     rivals.on_heartbeat(beat(incarnation), 10.0)
     return rivals
 
 
 def test_one_alone_acts_after_it_has_listened_for_a_while() -> None:
-    rivals = Rivals("scaler", 5, DEAD_S)
+    rivals = Leadership("scaler", 5, DEAD_S)
     assert not rivals.leads(100.0)
     rivals.on_heartbeat(beat(5), 100.0)
     assert not rivals.leads(100.0 + LISTEN_S / 2)

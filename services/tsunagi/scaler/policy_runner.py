@@ -86,7 +86,7 @@ class Decision:
     backlog: float
 
 
-class Pilot:
+class PolicyRunner:
     """Asks a policy when it is time.
 
     Args:

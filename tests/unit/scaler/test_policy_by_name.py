@@ -11,9 +11,9 @@ import pytest
 from tests.bench.scaler.rivals import RIVALS, make_rival
 from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.bound import BoundError, cost_bound
-from tsunagi.scaler.planning import LookaheadPolicy
-from tsunagi.scaler.policies import PolicyError, make_policy
+from tsunagi.scaler.lookahead_policy import LookaheadPolicy
 from tsunagi.scaler.policy import Answer, PolicySettings, View, Worker, WorkerType, actions
+from tsunagi.scaler.policy_by_name import PolicyError, make_policy
 from tsunagi.scaler.simulate import Run, Simulation
 
 DAY = 8640

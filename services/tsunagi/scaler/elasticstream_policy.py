@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.ahead import Ahead
+from tsunagi.scaler.forecast_record import ForecastRecord
 from tsunagi.scaler.policy import Answer, PolicySettings, View
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, solve, spread, task_sizes
-from tsunagi.scaler.threshold import Threshold, capacity
+from tsunagi.scaler.threshold_policy import Threshold, capacity
 
 
 class ElasticStream:
@@ -18,7 +18,7 @@ class ElasticStream:
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
-        self._ahead = Ahead(settings.forecast or "sdar", settings.slot_s, settings.slo_s)
+        self._ahead = ForecastRecord(settings.forecast or "sdar", settings.slot_s, settings.slo_s)
         self._sizes = data_sizes(settings.types, settings.tuple_bytes, settings.hour_s)
         self._cover = Cover(self._sizes, settings.solve_s)
         self._threshold = Threshold(settings)

@@ -14,7 +14,7 @@ LISTEN_S = 1.0
 ends."""
 
 
-class Rivals:
+class Leadership:
     """The other scalers that have been heard. Times are monotonic seconds of the caller's clock.
 
     Args:

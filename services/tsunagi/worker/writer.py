@@ -1,0 +1,181 @@
+"""What a worker writes for its replicas, and what it hears of it: whether it has arrived, and where it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+
+from structlog.stdlib import BoundLogger
+
+from tsunagi.runtime import columns, metrics
+from tsunagi.runtime.log import ACKS, CONTEXTS, PLAN, RECOVERED, TUPLES, Delivered, Log, LogError
+from tsunagi.runtime.messages import VERSION, Ack, HelperRequest, LogRecord, Plan
+from tsunagi.runtime.plan import Words
+from tsunagi.slot.outputs import Output
+from tsunagi.standby.parts import split
+from tsunagi.standby.replica import Replica
+
+FULL_S = 0.05
+"""A producer whose queue is full is offered outputs again after this time, seconds."""
+FLUSH_S = 2.0
+"""A worker that ends waits this long, in seconds, for what it has written to arrive."""
+PARTITION_OF_ONE = 0
+"""The partition of a topic that has one: `acks`, `heartbeats`, `plan`, and the side topics of outputs."""
+SHOWN = 200
+"""A control record of more characters is cut in the process's log."""
+
+Fail = Callable[[str, LogError], None]
+"""Is told what could not be written, and why: the process must end, or it would be missing."""
+
+
+class Receipt:
+    """Hears what becomes of outputs of one topic that were sent together: the last one's fate is all the others'."""
+
+    __slots__ = ("_fail", "_outputs", "_replica")
+
+    def __init__(self, fail: Fail, replica: Replica, outputs: Sequence[Output]) -> None:
+        self._fail = fail
+        self._replica = replica
+        self._outputs = outputs
+
+    def __call__(self, error: LogError | None, offset: int) -> None:
+        if error is None:
+            self._replica.on_delivered(self._outputs, offset)
+        else:
+            self._fail(f"{self._outputs[-1].topic}, slot {self._replica.slot_id}", error)
+
+
+class ContextReceipt:
+    """Hears where the first and the last part of a context stand, and tells whether they stand in a row.
+
+    Args:
+        parts: how many there are.
+        done: is told the first one's place; -1 = another record stands among them, and the context is none.
+    """
+
+    def __init__(self, parts: int, done: Callable[[int], None]) -> None:
+        self._parts = parts
+        self._done = done
+        self._begin = -1
+
+    def first(self, place: int) -> None:
+        """Take in where the first part stands."""
+        self._begin = place
+        if self._parts == 1:
+            self._done(place)
+
+    def last(self, place: int) -> None:
+        """Take in where the last of several parts stands."""
+        self._done(self._begin if place - self._begin == self._parts - 1 else -1)
+
+
+class Writer:
+    """Writes what replicas ask for: outputs, contexts and acknowledgements gap-free, control records once.
+
+    Args:
+        serial: the number before that of the first control record. An epoch is one process's, and its claim begins the
+            count, so the clock that it comes from need not be right.
+        words: number what is asked for in `plan`.
+
+    Attributes:
+        fatal: why the process must end; None = it need not.
+    """
+
+    def __init__(self, log: Log, node: str, context_bytes: int, serial: int, words: Words, logger: BoundLogger) -> None:
+        self.fatal: LogError | None = None
+        self._node = node
+        self._context_bytes = context_bytes
+        self._serials = itertools.count(serial)
+        self._words = words
+        self._logger = logger
+        self._outputs = log.producer()
+        self._control = log.producer(durable=False)
+
+    def poll(self) -> None:
+        """Hear what has become of what was written."""
+        self._outputs.poll()
+        self._control.poll()
+
+    def close(self) -> None:
+        """Let arrive what was written, for a while, and close both clients."""
+        with contextlib.suppress(LogError):
+            self._outputs.flush(FLUSH_S)
+        self._outputs.close()
+        self._control.close()
+
+    def fail(self, what: str, error: LogError) -> None:
+        """End the process: something could not be written."""
+        self.end(f"{what}: {error}")
+
+    def end(self, why: str) -> None:
+        """End the process."""
+        self.fatal = self.fatal or LogError(why)
+
+    def append(self, slot: int, record: LogRecord) -> None:
+        """Append a control record; it may get lost, and the replica writes it again."""
+        record.serial = next(self._serials)
+        self._send(TUPLES, slot, b"!" + self._node.encode(), record.SerializeToString())
+        kind = record.WhichOneof("body")
+        say = self._logger.debug if kind == "punctuation" else self._logger.info
+        text = str(record).replace("\n", " ")
+        say("control record", slot=slot, kind=kind, body=text if len(text) < SHOWN else text[:SHOWN] + "...")
+
+    def request(self, slot: int, helpers: HelperRequest) -> None:
+        """Ask in `plan` for helpers; it may get lost, and the replica asks again."""
+        place = f"helpers/{slot}"
+        plan = Plan(version=VERSION, helpers=helpers, serial=self._words.next(place))
+        self._send(PLAN, PARTITION_OF_ONE, place.encode(), plan.SerializeToString())
+        self._logger.info("helpers asked for", slot=slot, sensors=columns.sensors(helpers.sensor).tolist())
+
+    def emit(self, replica: Replica, outputs: Sequence[Output], generation: int) -> None:
+        """Write outputs; where they cannot be written the process ends, or they would be missing."""
+        slot = replica.slot_id
+        for topic, group in groupby(outputs, attrgetter("topic")):
+            run = tuple(group)
+            partition = slot if topic == RECOVERED else PARTITION_OF_ONE
+            pairs = [output.encode(slot, generation) for output in run]
+            try:
+                self._write(topic, partition, pairs, Receipt(self.fail, replica, run))
+            except LogError as error:
+                self.fail(f"{topic}, slot {slot}", error)
+
+    def save_context(self, replica: Replica, value: bytes, term: int) -> None:
+        """Write a context, in parts if it is large, and report where it stands."""
+        slot = replica.slot_id
+        metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
+        metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
+        pairs = [(str(slot).encode(), part) for part in split(value, self._context_bytes)]
+        saved = ContextReceipt(len(pairs), partial(replica.on_context_saved, term=term))
+        self._write(CONTEXTS, slot, pairs[:1], partial(self._reported, CONTEXTS, saved.first))
+        self._write(CONTEXTS, slot, pairs[1:], partial(self._reported, CONTEXTS, saved.last))
+
+    def send_ack(self, slot: int, ack: Ack) -> None:
+        """Write an acknowledgement under a key of its level, of which compaction keeps the newest."""
+        level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
+        self._acknowledge(f"{slot}/{level}/{self._node}", ack)
+
+    def _acknowledge(self, key: str, ack: Ack) -> None:
+        pair = key.encode(), ack.SerializeToString()
+        self._write(ACKS, PARTITION_OF_ONE, [pair], partial(self._reported, ACKS, None))
+
+    def _send(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        with contextlib.suppress(BufferError):  # as good as lost
+            self._control.send(topic, partition, key, value)
+            self._control.poll()
+
+    def _write(self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], report: Delivered) -> None:
+        """Write (key, value) gap-free: a full queue is waited for, a failed delivery ends the process."""
+        while pairs and self.fatal is None:
+            pairs = pairs[self._outputs.send_run(topic, partition, pairs, report) :]
+            if pairs:
+                self._outputs.poll(FULL_S)
+
+    def _reported(self, topic: str, done: Callable[[int], None] | None, error: LogError | None, offset: int) -> None:
+        if error is not None:
+            self.fail(topic, error)
+        elif done is not None:
+            done(offset)
