@@ -353,7 +353,7 @@ class World:
             if node.made is None and node.restart_at is not None:
                 node.restart_at = min(node.restart_at, self.now)
 
-    # ---- what is read of it --------------------------------------------------------------------------------------
+    # ---- what is read of it ------------------------------------------------------------------------------------
 
     def owner(self, slot: int) -> str:
         """Return who owns a slot by its log."""
