@@ -91,7 +91,7 @@ def _restorable(world: World, resume: Level1Ack) -> bool:
     )
 
 
-# ---- what a broker loses ---------------------------------------------------------------------------------------------
+# ---- what a broker loses -------------------------------------------------------------------------------------------
 
 
 def lose_end(world: World, slot: int, count: int, *, topic: str = topics.TUPLES, all_die: bool = False) -> None:
@@ -266,7 +266,7 @@ def of_all(world: World) -> Callable[[Settings], Settings]:
     return change
 
 
-# ---- the plan --------------------------------------------------------------------------------------------------------
+# ---- the plan ------------------------------------------------------------------------------------------------------
 
 
 def rescale(world: World, workers: int) -> None:

@@ -13,7 +13,7 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.processor import COST_PERIOD_S, COST_WEIGHT
 from tsunagi.standby.stages.base import Stage
 
-# ---- what it reads ---------------------------------------------------------------------------------------------------
+# ---- what it reads -------------------------------------------------------------------------------------------------
 
 
 def test_an_upstream_backup_reads_nothing_before_it_takes_over(cluster: Cluster) -> None:
@@ -100,7 +100,7 @@ def test_the_silent_queue_holds_what_the_downstream_does_not_have(cluster: Clust
     assert len(n2.replica.silent) == 1
 
 
-# ---- contexts --------------------------------------------------------------------------------------------------------
+# ---- contexts ------------------------------------------------------------------------------------------------------
 
 
 def test_a_context_is_taken_instead_of_a_long_read(cluster: Cluster) -> None:
@@ -184,7 +184,7 @@ def test_a_quarantine_that_was_read_before_a_context_came_holds(cluster: Cluster
     assert (beat.busy_us, beat.busy_limit_us) == (0, 0)  # the context has been taken in
 
 
-# ---- what it costs ---------------------------------------------------------------------------------------------------
+# ---- what it costs -------------------------------------------------------------------------------------------------
 
 
 def test_records_that_cost_more_than_a_turn_are_processed_one_a_turn(cluster: Cluster) -> None:

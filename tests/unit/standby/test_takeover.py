@@ -11,7 +11,7 @@ from tsunagi.runtime.messages import LogRecord, Ownership
 from tsunagi.standby import actions as act
 from tsunagi.standby.stages.base import Stage
 
-# ---- the first owner -------------------------------------------------------------------------------------------------
+# ---- the first owner -----------------------------------------------------------------------------------------------
 
 
 def test_the_node_that_the_plan_names_begins_and_the_other_stands_by(cluster: Cluster) -> None:
@@ -79,7 +79,7 @@ def test_nobody_begins_before_its_own_heartbeats_come_back(cluster: Cluster) -> 
     assert cluster.records == []
 
 
-# ---- a primary that is gone ------------------------------------------------------------------------------------------
+# ---- a primary that is gone ----------------------------------------------------------------------------------------
 
 
 def test_a_silent_primary_is_replaced_and_nothing_is_lost_or_doubled(cluster: Cluster) -> None:
@@ -186,7 +186,7 @@ def test_a_node_started_again_under_its_name_takes_its_slot_back_if_nobody_else_
     assert steps(cluster) == list(range(FIRST, FIRST + 5))
 
 
-# ---- claims ----------------------------------------------------------------------------------------------------------
+# ---- claims --------------------------------------------------------------------------------------------------------
 
 
 def test_of_two_claims_the_first_in_the_log_wins(cluster: Cluster) -> None:
