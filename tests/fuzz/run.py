@@ -20,8 +20,9 @@ import numpy as np
 import structlog
 
 from tests.fuzz.messages import record_like
+from tests.simulation.fleet import SLOTS
 from tests.simulation.nodes import Node
-from tests.simulation.world import SLOTS, World
+from tests.simulation.world import World
 from tsunagi.audit.evidence import read_asides, read_blocks, read_outputs, read_placement, read_slot_log
 from tsunagi.audit.ledger import Ledger
 from tsunagi.demo.faults import SlotWatch

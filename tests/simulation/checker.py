@@ -16,7 +16,8 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from tests.simulation.world import EDGES, SLOTS, World
+from tests.simulation.fleet import EDGES, SLOTS
+from tests.simulation.world import World
 from tsunagi.replay.generations import Generation, generations
 from tsunagi.replay.recompute import recompute
 from tsunagi.runtime import log as topics
@@ -234,8 +235,7 @@ def _acks(world: World, slot: int, truth: Truth) -> list[str]:
             wrong.append(f"slot {slot}: {kind} of epoch {body.epoch} up to {body.offset} came before its outputs")
         if kind == "level1":
             place = places.get(ack.level1.context_offset)
-            gone = world.lost_contexts(slot, ack.level1.context_offset)
-            if gone:
+            if ack.level1.context_offset in world.lost_contexts[slot]:
                 continue
             if place is None or place.offset != body.offset:
                 wrong.append(f"slot {slot}: the Level-1-Ack up to {body.offset} points to another context")

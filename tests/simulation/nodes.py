@@ -1,12 +1,11 @@
-"""What the simulator keeps of each process: its clock, and what is left of it after faults."""
+"""What the simulator keeps of a worker or the scaler: its clock, and what is left of it after faults."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from tsunagi.runtime.clock import ManualClock, SteadyClock
-from tsunagi.runtime.log import Producer
+from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryClient
 
@@ -65,36 +64,3 @@ class Node:
     cut_writing: bool = False
     announced_by: float | None = None
     settings: Settings | None = None
-
-
-@dataclass
-class SimEdge:
-    """Publishes one batch a step and slot, in order, as `tsunagi.edge` does.
-
-    Attributes:
-        sensors: by slot.
-        clock: the machine's; `steady`: the process's, which goes on past its jumps as the real edge's does.
-        was_right: the machine's clock was, when this process began.
-        sent: (slot, incarnation, event time) -> when it was handed over.
-        died: incarnation -> when.
-        poison: a reading of its next step will be this value; None = what the sensor reads.
-    """
-
-    name: str
-    client: MemoryClient
-    sensors: dict[int, list[int]]
-    clock: NodeClock
-    steady: SteadyClock
-    was_right: bool = True
-    producer: Producer | None = None
-    beats: Producer | None = None
-    beat_at: float = 0.0
-    beats_sent: int = 0
-    next_step: int = 0
-    incarnation: int = 0
-    alive_from: float = 0.0
-    paused: bool = False
-    repeats: bool = False
-    poison: float | None = None
-    sent: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    died: dict[int, float] = field(default_factory=dict)

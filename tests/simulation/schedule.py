@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation import strikes
-from tests.simulation.world import EDGES, PART_BYTES, SLOTS, WORKERS, World
+from tests.simulation.fleet import EDGES, PART_BYTES, SLOTS, WORKERS
+from tests.simulation.world import World
 
 KINDS = (
     "kill-owner",
@@ -196,9 +197,9 @@ def _strike_plan(world: World, kind: str, victim: str) -> None:
     """Slots move to other workers, or their secondaries do, and meanwhile somebody may die, or two scalers may act."""
     rng = world.rng
     if kind == "rival":
-        world.rival(rng.uniform(0.5, 6.0))
+        strikes.rival(world, rng.uniform(0.5, 6.0))
         return
-    world.rescale(rng.randrange(2, len(WORKERS) + 1))
+    strikes.rescale(world, rng.randrange(2, len(WORKERS) + 1))
     world.run(rng.uniform(0.0, 2.5))
     if kind == "rescale-kill":
         world.kill_inside(victim, rng.randrange(12))

@@ -1,4 +1,4 @@
-"""Strikes beyond those of `World`: what brokers do to logs in good order, clocks, poison, settings, namesakes.
+"""Strikes beyond those of `World`: brokers that clean logs or lose them, clocks, poison, settings, plans, namesakes.
 
 Each takes the world, strikes, and says in the world's notes what it did. Times are virtual seconds.
 """
@@ -10,10 +10,13 @@ from typing import Any
 
 from tests.simulation import poison
 from tests.simulation.checker import contexts
-from tests.simulation.nodes import Node
-from tests.simulation.world import EDGES, HEARD_S, SLOTS, WORKERS, World
+from tests.simulation.edges import HEARD_S
+from tests.simulation.fleet import EDGES, SLOTS, WORKERS
+from tests.simulation.nodes import Node, NodeClock
+from tests.simulation.world import World
 from tsunagi.runtime import log as topics
-from tsunagi.runtime.messages import Ack, Context, Level1Ack
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import Ack, Context, Level1Ack, Workers
 from tsunagi.runtime.settings import Operator, Settings
 
 HOUR_US = 3_600_000_000
@@ -88,6 +91,64 @@ def _restorable(world: World, resume: Level1Ack) -> bool:
     )
 
 
+# ---- what a broker loses -------------------------------------------------------------------------------------------
+
+
+def lose_end(world: World, slot: int, count: int, *, topic: str = topics.TUPLES, all_die: bool = False) -> None:
+    """Kill the broker, which loses the last records of a slot in a topic; `all_die`: the workers with it."""
+    world.note(f"power cut: {topic}/{slot} loses {count} records{', all workers die' if all_die else ''}")
+    world.struck.add("log")
+    world.broker(up=False)
+    if all_die:
+        for name in world.nodes:
+            world.kill(name)
+    world.run(0.3)
+    stored = world.log.stored(topic, slot)
+    _lose(world, topic, slot, stored.records[-count:])
+    world.log.lose_end(topic, slot, stored.end - count)
+    world.broker(up=True)
+
+
+def make_anew(world: World, topic: str) -> None:
+    """Delete a topic and make it again while the broker is away; nobody is told."""
+    world.note(f"{topic} is made anew")
+    world.struck.add("log")
+    world.broker(up=False)
+    world.run(0.3)
+    for slot in range(SLOTS):
+        _lose(world, topic, slot, world.log.records(topic, slot))
+    world.log.make_anew(topic)
+    world.broker(up=True)
+
+
+def outlast_retention(world: World, away_s: float) -> None:
+    """Let all workers die and come back when what stood in `tuples` and `contexts` by then is gone."""
+    world.note(f"all workers are away for {away_s:.1f} s, longer than the retention")
+    world.struck.add("log")
+    for name, node in world.nodes.items():
+        world.kill(name)
+        node.restart_at = None
+    for slot in range(SLOTS):
+        for topic in (topics.TUPLES, topics.CONTEXTS):
+            _lose(world, topic, slot, world.log.records(topic, slot))
+            world.log.truncate(topic, slot, world.log.stored(topic, slot).end)
+    world.run(away_s)
+    for node in world.nodes.values():
+        node.restart_at = world.now
+
+
+def _lose(world: World, topic: str, slot: int, records: list[Record]) -> None:
+    """Note for the checker that a slot's log loses these records of a topic."""
+    unusable = [record for record in records if (topic, slot, record.offset) in world.damaged]
+    records = [record for record in records if record not in unusable]
+    world.damaged -= {(topic, slot, record.offset) for record in unusable}  # others will stand there
+    if topic == topics.TUPLES:
+        world.lost[slot] += records
+    elif topic == topics.CONTEXTS:
+        firsts = (record.offset - Context.FromString(record.value or b"").part for record in records)
+        world.lost_contexts[slot].update(firsts)
+
+
 def lose_parts(world: World) -> None:
     """Kill the broker, which loses the last records of a slot's contexts: parts of one, or several.
 
@@ -101,7 +162,7 @@ def lose_parts(world: World) -> None:
         left = [place + max(1, whole.parts) for place, whole in _kept_contexts(world, slot) if whole.offset >= first]
         count = min(count, world.log.stored(topics.CONTEXTS, slot).end - left[0] if left else 0)
     if count > 0:
-        world.lose_end(slot, count, topic=topics.CONTEXTS, all_die=all_die)
+        lose_end(world, slot, count, topic=topics.CONTEXTS, all_die=all_die)
 
 
 # ---- clocks --------------------------------------------------------------------------------------------------------
@@ -203,6 +264,23 @@ def of_all(world: World) -> Callable[[Settings], Settings]:
         )
 
     return change
+
+
+# ---- the plan ------------------------------------------------------------------------------------------------------
+
+
+def rescale(world: World, workers: int) -> None:
+    """Ask for so many workers: nobody starts or stops any, but slots are moved away from the others."""
+    world.note(f"rescale to {workers}")
+    world.struck.update(world.nodes)  # any of them may be deposed
+    world.ask("workers", workers=Workers(count={"local": workers}, by="operator"))
+
+
+def rival(world: World, seconds: float) -> None:
+    """Start a second scaler by mistake; it goes away after a while."""
+    world.note("a second scaler")
+    other = Node("scaler", world.log.client("scaler-2"), NodeClock(world.clock))
+    world.rivals.append((other, world.now + seconds))
 
 
 # ---- heartbeats and names ------------------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.simulation.nodes import Node, SimEdge
-from tests.simulation.world import EDGES, SLOTS, World, value
+from tests.simulation.edges import SimEdge, value
+from tests.simulation.fleet import EDGES, SLOTS
+from tests.simulation.nodes import Node
+from tests.simulation.world import World
 from tsunagi.recovery.model import Model
 from tsunagi.replay.recompute import recompute
 from tsunagi.runtime import log as topics

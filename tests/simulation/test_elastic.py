@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.simulation.checker import check
+from tests.simulation.fleet import SLOTS
 from tests.simulation.nodes import Node, NodeClock
-from tests.simulation.world import SLOTS, World
+from tests.simulation.world import World
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import VERSION, Plan, Workers

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation import strikes
 from tests.simulation.checker import check, expected
+from tests.simulation.fleet import SLOTS
 from tests.simulation.planted import PLANTED_IN_LOST_LOGS
-from tests.simulation.world import SLOTS, World
+from tests.simulation.world import World
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.messages import Recovered
 
@@ -16,55 +18,55 @@ SETTLE_S = 8.0
 
 
 def end_lost_by_running_hosts(world: World) -> None:
-    world.lose_end(0, world.rng.randrange(1, 20))
+    strikes.lose_end(world, 0, world.rng.randrange(1, 20))
 
 
 def end_lost_with_all(world: World) -> None:
-    world.lose_end(0, world.rng.choice((3, 12, 60)), all_die=True)
+    strikes.lose_end(world, 0, world.rng.choice((3, 12, 60)), all_die=True)
 
 
 def end_lost_twice(world: World) -> None:
-    world.lose_end(1, world.rng.randrange(1, 12))
+    strikes.lose_end(world, 1, world.rng.randrange(1, 12))
     world.run(world.rng.uniform(0.1, 4.0))
-    world.lose_end(1, world.rng.randrange(1, 12))
+    strikes.lose_end(world, 1, world.rng.randrange(1, 12))
 
 
 def end_lost_and_the_owner_killed(world: World) -> None:
-    world.lose_end(0, world.rng.randrange(1, 20))
+    strikes.lose_end(world, 0, world.rng.randrange(1, 20))
     world.run(world.rng.uniform(2.0, 4.0))
     world.kill(world.owner(0))
 
 
 def contexts_lost_by_running_hosts(world: World) -> None:
-    world.lose_end(0, 4, topic=topics.CONTEXTS)
+    strikes.lose_end(world, 0, 4, topic=topics.CONTEXTS)
     world.run(3.0)
     world.kill(world.owner(0))
 
 
 def contexts_lost_with_all(world: World) -> None:
-    world.lose_end(0, 4, topic=topics.CONTEXTS, all_die=True)
+    strikes.lose_end(world, 0, 4, topic=topics.CONTEXTS, all_die=True)
 
 
 def outputs_lost_by_running_hosts(world: World) -> None:
-    world.lose_end(0, 6, topic=topics.RECOVERED)
+    strikes.lose_end(world, 0, 6, topic=topics.RECOVERED)
 
 
 def outputs_lost_with_all(world: World) -> None:
-    world.lose_end(0, 6, topic=topics.RECOVERED, all_die=True)
+    strikes.lose_end(world, 0, 6, topic=topics.RECOVERED, all_die=True)
 
 
 def log_made_anew_with_all(world: World) -> None:
     for name in world.nodes:
         world.kill(name)
-    world.make_anew(topics.TUPLES)
+    strikes.make_anew(world, topics.TUPLES)
 
 
 def log_made_anew_under_running_hosts(world: World) -> None:
-    world.make_anew(topics.TUPLES)
+    strikes.make_anew(world, topics.TUPLES)
 
 
 def retention(world: World) -> None:
-    world.outlast_retention(world.rng.uniform(0.0, 20.0))
+    strikes.outlast_retention(world, world.rng.uniform(0.0, 20.0))
 
 
 FAULTS = (

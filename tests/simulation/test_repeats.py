@@ -14,12 +14,13 @@ from unittest.mock import patch
 import pytest
 
 from tests.simulation.checker import check
+from tests.simulation.fleet import SLOTS
 from tests.simulation.schedule import run_schedule
-from tests.simulation.world import SLOTS, World
+from tests.simulation.world import World
 from tsunagi.owner.closer import Closer
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.log import LogError, Record
-from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, Plan, RecoveryTarget, StandbyTarget, Workers
+from tsunagi.runtime.messages import Heartbeat, LogRecord, Plan, RecoveryTarget, StandbyTarget, Workers
 from tsunagi.runtime.plan import Words
 from tsunagi.slot.edges import NEVER
 from tsunagi.slot.ownership import Register
@@ -54,7 +55,7 @@ class Repeating(World):
     def kill_edge(self, number: int, down_s: float, *, repeats: bool = False) -> None:
         edge = self.edges[number]
         if edge.producer is not None and edge.name not in self.cut and self.draw.random() < 0.5:
-            self._beat(edge, leaving=True)
+            edge.beat(leaving=True)
             self.run(0.2)  # it arrives
             said = reversed(self.log.records(topics.HEARTBEATS))
             last = next(record for record in said if record.key == edge.name.encode())
@@ -75,7 +76,7 @@ class Repeating(World):
             self.log.append(topic, partition, record.key, record.value)
 
     def _ask(self) -> None:
-        """Ask for something in `plan`, as an operator's command does."""
+        """Ask for one of the things that operators ask for."""
         key, body = self.draw.choice(
             (
                 ("target/0", {"target": StandbyTarget(slot=0, batch_size=self.draw.randrange(1, 50))}),
@@ -83,9 +84,7 @@ class Repeating(World):
                 ("workers", {"workers": Workers(count={"local": 4}, by=f"operator {self.draw.random()}")}),
             )
         )
-        plan = Plan(version=VERSION, serial=self._words.next(key), **body)
-        self.asked[key] = plan
-        self._user.send(topics.PLAN, 0, key.encode(), plan.SerializeToString())
+        self.asked[key] = self.ask(key, **body)
 
 
 def complaints(seed: int) -> list[str]:

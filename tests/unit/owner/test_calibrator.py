@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from tests.unit.hashes import OTHER_SHA, SHA
+from tests.unit.owner.owner import Owner, filter_of
 from tests.unit.slot.small_slot import (
     EDGES,
-    FIRST,
-    GENERATION,
     MODEL,
-    SENSORS,
     SLOT,
     load,
     make_config,
@@ -19,109 +17,70 @@ from tests.unit.slot.small_slot import (
     play,
 )
 from tsunagi.owner.calibrator import EVERY_STEPS, Calibrator
-from tsunagi.owner.deciders import CalibrationDecider, make_deciders
+from tsunagi.owner.deciders import CalibrationDecider
 from tsunagi.recovery.filter import Recovery as FilterOfSlot
 from tsunagi.recovery.model import half_width
 from tsunagi.runtime.columns import floats, octets, pack_floats, pack_sensors
-from tsunagi.runtime.messages import EXACT, LogRecord, Recovered, TupleBatch
-from tsunagi.runtime.names import NO_NAME
-from tsunagi.runtime.settings import Recovery, Settings
-from tsunagi.slot.deciding import OwnerView
+from tsunagi.runtime.messages import EXACT, Recovered, TupleBatch
+from tsunagi.runtime.settings import Recovery
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
-from tsunagi.standby import actions as act
-from tsunagi.standby.primary import Primary
-from tsunagi.standby.queue import PendingQueue
 
 CONFIG = make_config({"use": "recover"})
 WISH = Wish(CONFIG, SHA, groups=("left", "left", "left", "right", "right"))
 
 
-class Owner:
-    """A slot and its owner; readings are `wide` times what the model says of them."""
+class Measuring(Owner):
+    """An owner whose readings are `wide` times what the model says of them; `wrong` ones are others."""
+
+    READ_BACK = frozenset(("calibrated", "sensor_out"))
 
     def __init__(self, wide: float, **recovery: bool) -> None:
-        self.writer = owned(CONFIG)
-        self.writer.model(SHA)
-        self.slot = Slot(SLOT, load)
-        play(self.slot, self.writer.records)
-        self.settings = Settings(recovery=Recovery(**recovery))
-        self.now = 0.0
-        self.take_over()
-        self.step = FIRST
-        self.written: list[LogRecord] = []
+        super().__init__(WISH, Recovery(**recovery))
         self.wrong: dict[int, float] = {}
         draw = np.random.default_rng(1)
         mean, joint = MODEL.joint()
         self._noise, self._F = np.linalg.cholesky(joint[:5, :5] * 0.19), 0.9
         self._x, self._draw, self._wide = mean[:5] * 0, draw, wide
 
-    def take_over(self) -> None:
-        deciders = make_deciders(self.settings, self.now, lambda _operations: None)
-        self.calibrations = [decider for decider in deciders if isinstance(decider, CalibrationDecider)]
-        self.primary = Primary(SLOT, "n1", self.settings, PendingQueue(), NO_NAME, self.now, deciders)
-
     @property
-    def calibrator(self) -> Calibrator | None:
-        return self.calibrations[0].calibrator if self.calibrations else None
+    def calibrator(self) -> Calibrator:
+        found = self.decider(CalibrationDecider).calibrator
+        assert found is not None
+        return found
 
-    def run(self, steps: int, *, dead: str = "", log_it: bool = True) -> list[bytes]:
-        """Play steps; what the owner decides goes into the log at once. Return the values of `recovered`."""
-        made: list[bytes] = []
+    def run(self, steps: int, *, dead: str = "") -> list[Recovered]:
+        made = []
         for _ in range(steps):
             self._x = self._F * self._x + self._wide * self._noise @ self._draw.normal(size=5)
             told = dict(zip(CONFIG.sensors, self._x.tolist(), strict=True)) | self.wrong
-            for edge in EDGES:
-                if edge == dead:
-                    record = self.writer.out(edge, self.step)
-                else:
-                    record = self.writer.batch(edge, self.step, {sensor: told[sensor] for sensor in SENSORS[edge]})
-                outputs = self.slot.apply(record)
-                self.primary.emit(outputs, 7)
-                made += [output.encode(SLOT, GENERATION)[1] for output in outputs if output.topic == "recovered"]
-            self.step += 1
-            self.now += 0.2
-            self.writer.now_us = self.step * CONFIG.slide_us
-            for action in self.primary.decide(OwnerView(self.slot, WISH, self.now)):
-                if isinstance(action, act.Append) and action.record.WhichOneof("body") in ("calibrated", "sensor_out"):
-                    self.written.append(action.record)
-                    if log_it:
-                        self.slot.apply(self.writer.raw(action.record.SerializeToString()))
+            made += self.step_with(list(told.values()), dead)
         return made
 
     def late(self, edge: str, step: int, values: dict[int, float]) -> None:
-        self.primary.emit(self.slot.apply(self.writer.batch(edge, step, values)), 7)
+        self.process(self.writer.batch(edge, step, values))
 
     @property
     def distrusted(self) -> list[int]:
-        assert self.calibrator is not None
         return [CONFIG.sensors[place] for place in np.flatnonzero(self.calibrator.recovery.distrusted)]
 
     @property
-    def factors(self) -> list[float]:
-        assert self.slot.chain is not None
-        assert self.slot.chain.recover is not None
-        recovery = self.slot.chain.recover.recovery
-        assert recovery is not None
-        given = recovery.given_factors
-        return [] if given is None else given.base.tolist()
+    def recovery(self) -> FilterOfSlot:
+        return filter_of(self.slot)
 
     @property
-    def recovery(self) -> FilterOfSlot:
-        assert self.slot.chain is not None
-        assert self.slot.chain.recover is not None
-        assert self.slot.chain.recover.recovery is not None
-        return self.slot.chain.recover.recovery
+    def factors(self) -> list[float]:
+        given = self.recovery.given_factors
+        return [] if given is None else given.base.tolist()
 
 
 @pytest.mark.slow
 def test_bounds_become_as_wide_as_the_data_are() -> None:
-    owner = Owner(3.0)
+    owner = Measuring(3.0)
     owner.run(1200)
     assert np.mean(owner.factors) == pytest.approx(3.0, rel=0.2)
-    assert len(owner.written) < 1200 / EVERY_STEPS
+    assert len(owner.decided) < 1200 / EVERY_STEPS
     calibrator = owner.calibrator
-    assert calibrator is not None
     assert calibrator.groups == ("left", "right")
     seen = calibrator.coverage
     before = seen.truths.copy(), seen.within.copy()
@@ -132,10 +91,9 @@ def test_bounds_become_as_wide_as_the_data_are() -> None:
 
 @pytest.mark.slow
 def test_bounds_become_narrower_than_the_fit_found_for_outages_as_long_as_were_tried() -> None:
-    owner = Owner(0.3)
+    owner = Measuring(0.3)
     owner.run(1200)
     calibrator = owner.calibrator
-    assert calibrator is not None
     assert calibrator.tried_steps().tolist() == [30.0, 30.0]
     table = owner.recovery.model.inflation(CONFIG.delta) * half_width(CONFIG.delta)
     widths = []
@@ -150,7 +108,7 @@ def test_bounds_become_narrower_than_the_fit_found_for_outages_as_long_as_were_t
 
 @pytest.mark.slow
 def test_before_outages_enough_were_seen_the_fits_bounds_stand() -> None:
-    owner = Owner(0.3)
+    owner = Measuring(0.3)
     owner.run(60)
     owner.run(1, dead="e2")
     raw = owner.recovery.traits(np.array([2])).sd[0] * owner.recovery.model.scale[2]
@@ -160,20 +118,21 @@ def test_before_outages_enough_were_seen_the_fits_bounds_stand() -> None:
 
 @pytest.mark.slow
 def test_nothing_changes_before_it_is_read_back() -> None:
-    owner = Owner(3.0)
-    owner.run(600, log_it=False)
-    assert owner.written
+    owner = Measuring(3.0)
+    owner.reads_back = False
+    owner.run(600)
+    assert owner.decided
     assert owner.factors == []
 
 
 @pytest.mark.slow
 def test_measuring_changes_no_output_and_a_standby_computes_the_same() -> None:
-    owner = Owner(2.0)
-    made = owner.run(400)
-    made += owner.run(20, dead="e2")
+    owner = Measuring(2.0)
+    owner.run(400)
+    owner.run(20, dead="e2")
     standby = Slot(SLOT, load)
     again = [value for topic, _, value in play(standby, owner.writer.records) if topic == "recovered"]
-    assert again == made
+    assert again == [record.value for record in owner.made]
     assert owner.factors
     assert standby.context().SerializeToString(deterministic=True) == owner.slot.context().SerializeToString(
         deterministic=True
@@ -182,29 +141,28 @@ def test_measuring_changes_no_output_and_a_standby_computes_the_same() -> None:
 
 @pytest.mark.slow
 def test_a_new_owner_keeps_what_is_in_force_until_it_knows_better() -> None:
-    owner = Owner(3.0)
+    owner = Measuring(3.0)
     owner.run(600)
-    before, written = owner.factors, len(owner.written)
+    before, written = owner.factors, len(owner.decided)
     owner.take_over()
     owner.run(2 * EVERY_STEPS)
     assert owner.factors == before
-    assert len(owner.written) == written
+    assert len(owner.decided) == written
     owner.run(400)
-    assert len(owner.written) > written
+    assert len(owner.decided) > written
 
 
 def test_it_can_be_switched_off() -> None:
-    owner = Owner(3.0, calibrate=False)
+    owner = Measuring(3.0, calibrate=False)
     owner.run(300)
-    assert owner.calibrator is None
-    assert not owner.written
+    assert not any(isinstance(decider, CalibrationDecider) for decider in owner.deciders)
+    assert not owner.decided
 
 
 def test_after_its_term_an_owner_measures_no_more() -> None:
-    owner = Owner(3.0)
+    owner = Measuring(3.0)
     owner.run(100)
     calibrator = owner.calibrator
-    assert calibrator is not None
     owner.primary.stop(owner.slot)
     truths = calibrator.coverage.truths.sum()
     play(owner.slot, [owner.writer.batch(edge, owner.step) for edge in EDGES])
@@ -212,12 +170,11 @@ def test_after_its_term_an_owner_measures_no_more() -> None:
 
 
 def test_readings_that_come_late_are_truths() -> None:
-    owner = Owner(1.0)
+    owner = Measuring(1.0)
     owner.run(5)
     owner.run(1, dead="e2")
     step = owner.step - 1
     calibrator = owner.calibrator
-    assert calibrator is not None
     before = calibrator.coverage.truths.sum()
     owner.late("e2", step, {3: 0.5})
     assert calibrator.coverage.truths.sum() == before + 1
@@ -227,13 +184,12 @@ def test_readings_that_come_late_are_truths() -> None:
 
 
 def test_a_truth_counts_once_however_often_and_by_whomever_it_is_told() -> None:
-    owner = Owner(1.0)
+    owner = Measuring(1.0)
     owner.run(5)
     owner.run(1, dead="e2")
     owner.run(2)
     step = owner.step - 3
     calibrator = owner.calibrator
-    assert calibrator is not None
     before = calibrator.coverage.truths.sum()
     batch = TupleBatch(edge="e2", step=step, sensor=pack_sensors([3]), value=pack_floats([0.5]))
     stranger = TupleBatch(edge="e1", step=step, sensor=pack_sensors([3]), value=pack_floats([1e6]))
@@ -248,7 +204,7 @@ def test_a_truth_counts_once_however_often_and_by_whomever_it_is_told() -> None:
 
 
 def test_a_new_model_and_new_settings_end_what_was_measured() -> None:
-    owner = Owner(3.0)
+    owner = Measuring(3.0)
     owner.run(400)
     assert owner.factors
     play(owner.slot, [owner.writer.model(""), owner.writer.model(SHA)])
@@ -272,31 +228,27 @@ def test_records_that_do_not_count(factors: list[float], model: str, epoch: int)
     writer.calibrated(factors, epoch, model)
     slot = Slot(SLOT, load)
     play(slot, writer.records)
-    assert slot.chain is not None
-    assert slot.chain.recover is not None
-    assert slot.chain.recover.recovery is not None
-    given = slot.chain.recover.recovery.given_factors
+    given = filter_of(slot).given_factors
     assert given is not None
     assert given.base == pytest.approx([1.5] * 5)
 
 
 def test_a_sensor_that_fails_alone_counts_as_missing_until_it_is_plausible_again() -> None:
-    owner = Owner(1.0, suspects=True)
+    owner = Measuring(1.0, suspects=True)
     owner.run(150)
     assert not owner.distrusted
     owner.wrong = {3: 500.0}
     owner.run(40)
-    (record,) = [record.sensor_out for record in owner.written if record.HasField("sensor_out")]
+    (record,) = [record.sensor_out for record in owner.decided if record.HasField("sensor_out")]
     assert (record.sensor, record.out, record.reason, record.epoch) == (3, True, "stuck", 1)
     assert owner.distrusted == [3]
-    (made,) = owner.run(1)
-    recovered = Recovered.FromString(made)
+    (recovered,) = owner.run(1)
     assert abs(floats(recovered.mean)[2]) < 50  # what the others say, and not what it said
     assert octets(recovered.quality)[2] != EXACT
     owner.wrong = {}
     owner.run(60)
     assert not owner.distrusted
-    assert octets(Recovered.FromString(owner.run(1)[0]).quality)[2] == EXACT
+    assert octets(owner.run(1)[0].quality)[2] == EXACT
     standby = Slot(SLOT, load)
     play(standby, owner.writer.records)
     assert standby.context().SerializeToString(deterministic=True) == owner.slot.context().SerializeToString(

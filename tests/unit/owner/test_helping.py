@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from tests.unit.hashes import SHA
+from tests.unit.owner.owner import Owner
 from tests.unit.slot.small_slot import FIRST, HELPERS, SLOT, load, make_config, owned, play
 from tsunagi.owner import helping, reach
-from tsunagi.owner.deciders import HelperDecider, make_deciders
+from tsunagi.owner.deciders import HelperDecider
 from tsunagi.owner.helping import Helping
 from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.helpers import Helpers, choose_helpers
 from tsunagi.runtime.columns import floats, octets, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from tsunagi.runtime.messages import BOUNDED, UNBOUNDED, HelperRequest, Recovered
-from tsunagi.runtime.names import NO_NAME
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Recovery, Settings
 from tsunagi.slot.config import SlotConfig
@@ -28,8 +28,6 @@ from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
-from tsunagi.standby.primary import Primary
-from tsunagi.standby.queue import PendingQueue
 
 NAMES = {0: "a", 2: "b", 3: "c", 5: "d", 8: "e"}
 EDGES = {0: "e1", 2: "e1", 3: "e2", 5: "e3", 8: "e3"}
@@ -45,33 +43,24 @@ TIGHT = make_config({"use": "recover"}, eps=1.15)
 BRIEF = make_config({"use": "recover"}, eps=1.09)
 """Two edges down, this can be met for eight steps, with helpers, and then no more."""
 
-
 WAIT_S = 10.0
 
 
-class Owner:
-    """A slot, its owner and a plan: what is asked for there comes back, as the host brings it."""
+class Helped(Owner):
+    """An owner and a plan: what is asked for there comes back, as the host brings it."""
+
+    READ_BACK = frozenset(("helpers",))
 
     def __init__(self, helpers: int = 100, config: SlotConfig = TIGHT) -> None:
-        self.writer = owned(config)
-        self.writer.model(SHA)
-        self.slot = Slot(SLOT, load)
-        play(self.slot, self.writer.records)
-        settings = Settings(recovery=Recovery(calibrate=False))
-        self.take_over("n1", settings)
-        self.wish = Wish(config, SHA, table=TABLE, helpers=helpers)
+        super().__init__(Wish(config, SHA, table=TABLE, helpers=helpers), Recovery(calibrate=False))
         self.requests: list[HelperRequest] = []
         self.silent: set[str] = set()
-        self.step, self.now = FIRST, 0.0
-
-    def take_over(self, node: str, settings: Settings, now: float = 0.0) -> None:
-        deciders = make_deciders(settings, now, lambda _operations: None)
-        (self.decider,) = (decider for decider in deciders if isinstance(decider, HelperDecider))
-        self.primary = Primary(SLOT, node, settings, PendingQueue(), NO_NAME, now, deciders)
 
     @property
-    def helping(self) -> Helping | None:
-        return self.decider.helping
+    def helping(self) -> Helping:
+        found = self.decider(HelperDecider).helping
+        assert found is not None
+        return found
 
     @property
     def asked(self) -> list[int]:
@@ -86,20 +75,18 @@ class Owner:
                 if edge not in dead and edge not in self.silent and (lent or edge != "e4"):
                     given: dict[int, float] | None = {} if edge == "e4" else None
                     records.append(self.writer.batch(edge, self.step, given, helpers=lent))
-            made += [output for record in records for output in self.slot.apply(record)]
-            self.step += 1
-            self.now += 0.2
-            self.writer.now_us = self.step * TIGHT.slide_us
-            view = OwnerView(self.slot, self.wish, self.now, silent=lambda edge: edge in self.silent)
-            decided = self.primary.decide(view)
-            for action in decided:
-                if isinstance(action, act.Request):
-                    self.requests.append(action.helpers)
-                    self.wish = replace(self.wish, requested=tuple(self.asked))
-                elif isinstance(action, act.Append) and action.record.WhichOneof("body") == "helpers":
-                    self.slot.apply(self.writer.raw(action.record.SerializeToString()))
-        assert not [output for output in made if output.topic in (LATE, DEAD_LETTERS)]
-        return [Recovered.FromString(output.encode(SLOT, 77)[1]) for output in made if output.topic == RECOVERED]
+            made += self.play_step(records)
+        assert not [output for output in self.outputs if output.topic in (LATE, DEAD_LETTERS)]
+        return made
+
+    def view(self) -> OwnerView:
+        return OwnerView(self.slot, self.wish, self.now, silent=lambda edge: edge in self.silent)
+
+    def carry_out(self, action: act.Action) -> None:
+        super().carry_out(action)
+        if isinstance(action, act.Request):
+            self.requests.append(action.helpers)
+            self.wish = replace(self.wish, requested=tuple(self.asked))
 
 
 def tags(message: Recovered) -> list[int]:
@@ -107,7 +94,7 @@ def tags(message: Recovered) -> list[int]:
 
 
 def test_helpers_are_asked_for_used_and_dropped() -> None:
-    owner = Owner()
+    owner = Helped()
     owner.run(3)
     assert not owner.requests
     owner.run(3, dead=("e1", "e2"))
@@ -123,48 +110,42 @@ def test_helpers_are_asked_for_used_and_dropped() -> None:
 
 
 def test_without_helpers_the_bound_is_missed_and_it_is_said_why() -> None:
-    owner = Owner(helpers=0)
+    owner = Helped(helpers=0)
     owner.run(3)
     made = owner.run(40, dead=("e1", "e2"))
     assert UNBOUNDED in tags(made[-1])[:3]
     assert not owner.requests
-    assert owner.helping is not None
     assert dict(owner.helping.wanted.unmet) == {"off": 3}
 
 
 @pytest.mark.parametrize(("factor", "asked"), [(1.0, []), (1.1, [6, 9])])
 def test_where_bounds_are_wider_more_helpers_are_needed(factor: float, asked: list[int]) -> None:
     """Bounds 1.1 times as wide meet a limit of 1.265 where the model alone meets 1.15: with both helpers."""
-    owner = Owner(config=make_config({"use": "recover"}, eps=1.1 * TIGHT.eps))
+    owner = Helped(config=make_config({"use": "recover"}, eps=1.1 * TIGHT.eps))
     owner.run(3)
-    assert owner.slot.chain is not None
-    owner.slot.chain.on_control(FactorsControl(Factors.plain(np.full(5, factor))))
+    owner.chain.on_control(FactorsControl(Factors.plain(np.full(5, factor))))
     owner.run(3, dead=("e1", "e2"))
     assert owner.asked == asked
 
 
 def test_a_sensor_that_is_distrusted_is_helped_like_those_of_a_dead_edge() -> None:
-    owner = Owner()
+    owner = Helped()
     owner.run(3)
-    assert owner.slot.chain is not None
-    owner.slot.chain.on_control(DistrustControl(5, out=True))
+    owner.chain.on_control(DistrustControl(5, out=True))
     owner.run(3, dead=("e1",))
-    assert owner.helping is not None
     told = owner.helping.wanted
-    other = Owner()
+    other = Helped()
     other.run(3)
     other.run(3, dead=("e1",))
-    assert other.helping is not None
     assert told != other.helping.wanted
 
 
 def test_helpers_of_a_silent_edge_are_not_asked_for_and_none_where_they_do_not_suffice() -> None:
-    owner = Owner()
+    owner = Helped()
     owner.silent = {"e4"}
     owner.run(3)
     owner.run(3, dead=("e1", "e2"))
     assert owner.asked == []
-    assert owner.helping is not None
     assert dict(owner.helping.wanted.unmet) == {"not calibrated": 3}, "by the model alone nothing reaches them"
     owner.silent = set()
     owner.run(3, dead=("e1", "e2"))
@@ -172,11 +153,10 @@ def test_helpers_of_a_silent_edge_are_not_asked_for_and_none_where_they_do_not_s
 
 
 def test_what_is_within_reach_for_a_while_is_helped_for_as_long() -> None:
-    owner = Owner(config=BRIEF)
+    owner = Helped(config=BRIEF)
     owner.run(3)
     made = owner.run(4, dead=("e1", "e2"))
     assert len(owner.asked) == 1
-    assert owner.helping is not None
     assert dict(owner.helping.wanted.unmet) == {"not calibrated": 3}, "in the end they will be missed"
     made += owner.run(4, dead=("e1", "e2"))
     assert all(tag == BOUNDED for message in made for tag in tags(message)[:3])
@@ -187,7 +167,7 @@ def test_what_is_within_reach_for_a_while_is_helped_for_as_long() -> None:
 
 
 def test_a_second_edge_that_fails_is_helped_for_its_own_while() -> None:
-    owner = Owner(config=BRIEF)
+    owner = Helped(config=BRIEF)
     owner.run(3)
     owner.run(12, dead=("e1",))
     before = len(owner.requests)
@@ -207,11 +187,10 @@ def test_in_a_large_fleet_steps_go_on_while_helpers_are_chosen(monkeypatch: pyte
 
     monkeypatch.setattr(reach, "AT_ONCE", 3)
     monkeypatch.setattr(helping, "choose_helpers", slowly)
-    owner = Owner()
+    owner = Helped()
     owner.run(3)
     assert len(owner.run(3, dead=("e1", "e2"))) == 3
     assert owner.asked == []
-    assert owner.helping is not None
     choice = owner.helping._choice
     assert choice is not None
     may.set()
@@ -229,7 +208,7 @@ def test_in_a_large_fleet_steps_go_on_while_helpers_are_chosen(monkeypatch: pyte
 
 
 def test_a_new_owner_goes_on_with_the_helpers_in_force() -> None:
-    owner = Owner()
+    owner = Helped()
     owner.run(3)
     owner.run(6, dead=("e1", "e2"))
     standby = Slot(SLOT, load)
@@ -237,7 +216,8 @@ def test_a_new_owner_goes_on_with_the_helpers_in_force() -> None:
     assert standby.helpers == owner.slot.helpers
     assert standby.context() == owner.slot.context()
     owner.slot = standby
-    owner.take_over("n2", Settings(), owner.now)
+    owner.settings = Settings()
+    owner.take_over("n2")
     before = len(owner.requests)
     owner.run(6, dead=("e1", "e2"))
     assert len(owner.requests) == before, "the plan says it already"
@@ -251,9 +231,8 @@ def test_only_a_helpers_own_edge_speaks_for_it() -> None:
     for edge, lent in (("e4", {6: 9.0, 9: 2.0}), ("e1", {9: 8.0}), ("e2", {}), ("e3", {6: 1.0})):
         writer.batch(edge, FIRST, {} if edge == "e4" else None, helpers=lent)
     play(slot, writer.records)
-    assert slot.chain is not None
-    assert slot.chain.recover is not None
-    np.testing.assert_array_equal(slot.chain.recover.heard, [1.0, 2.0])
+    assert slot.recover is not None
+    np.testing.assert_array_equal(slot.recover.heard, [1.0, 2.0])
 
 
 def test_values_that_miss_the_bound_can_be_withheld() -> None:
@@ -268,9 +247,8 @@ def test_values_that_miss_the_bound_can_be_withheld() -> None:
         slot = Slot(SLOT, load)
         made = [Recovered.FromString(value) for topic, _, value in play(slot, writer.records) if topic == RECOVERED]
         found[unbounded] = sensors(made[0].sensor).tolist()
-        assert slot.chain is not None
-        assert slot.chain.recover is not None
-        assert slot.chain.recover.withheld == (unbounded == "withhold")
+        assert slot.recover is not None
+        assert slot.recover.withheld == (unbounded == "withhold")
     assert found == {"tag": [0, 2, 3, 5, 8], "withhold": [0, 2, 5, 8]}
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.unit.hashes import OTHER_SHA, SHA
-from tests.unit.slot.small_slot import EDGES, FIRST, NAMES, SENSORS, SLOT, load, make_config, owned, play
+from tests.unit.owner.owner import Owner
+from tests.unit.slot.small_slot import NAMES, SLOT, load, make_config, play
 from tsunagi.owner import deciders
-from tsunagi.owner.deciders import RefitDecider, make_deciders
+from tsunagi.owner.deciders import RefitDecider
 from tsunagi.owner.refitter import Refitter
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import estimate
@@ -21,16 +22,11 @@ from tsunagi.recovery.store import load_from_store, publish_refit
 from tsunagi.replay.compare import compare
 from tsunagi.replay.recompute import recompute
 from tsunagi.runtime.columns import floats
-from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import Recovered
-from tsunagi.runtime.names import NO_NAME
-from tsunagi.runtime.settings import Recovery, Settings
-from tsunagi.slot.deciding import OwnerView
+from tsunagi.runtime.settings import Recovery
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
-from tsunagi.standby.primary import Primary
-from tsunagi.standby.queue import PendingQueue
 
 CONFIG = make_config({"use": "recover"})
 DRIFT = 4.0
@@ -50,22 +46,18 @@ def fitted() -> Model:
     return estimate(readings(400, 1), NAMES, edges=["e1", "e1", "e2", "e3", "e3"])[0]
 
 
-class Owner:
-    """A slot and its owner; what it stores is stored at once, what it appends is read at once."""
+class Refitting(Owner):
+    """An owner with a store of models: what it stores is there at once."""
+
+    READ_BACK = frozenset(("model",))
 
     def __init__(self, model: Model, *, refit: bool = True) -> None:
         self.models = {SHA: model}
-        self.writer = owned(CONFIG)
-        self.writer.model(SHA)
-        self.slot = Slot(SLOT, self.load)
-        play(self.slot, self.writer.records)
-        self.announced: list[float] = []
-        settings = Settings(recovery=Recovery(refit=refit, refit_s=10.0, helpers=0))
-        made = make_deciders(settings, 0.0, self.announced.append)
-        self.refits = [decider for decider in made if isinstance(decider, RefitDecider)]
-        self.primary = Primary(SLOT, "n1", settings, PendingQueue(), NO_NAME, 0.0, made)
-        self.written: list[Record] = []
-        self.step, self.now = FIRST, 0.0
+        super().__init__(Wish(CONFIG, SHA), Recovery(refit=refit, refit_s=10.0, helpers=0))
+
+    @property
+    def refit(self) -> RefitDecider:
+        return self.decider(RefitDecider)
 
     def load(self, sha256: str) -> Model:
         if sha256 not in self.models:
@@ -73,34 +65,18 @@ class Owner:
         return self.models[sha256]
 
     def run(self, values: np.ndarray[tuple[int, int], np.dtype[np.float64]], *, dead: str = "") -> list[Recovered]:
-        made = []
-        for row in values:
-            told = dict(zip(CONFIG.sensors, row.tolist(), strict=True))
-            for edge in EDGES:
-                if edge == dead:
-                    record = self.writer.out(edge, self.step)
-                else:
-                    record = self.writer.batch(edge, self.step, {sensor: told[sensor] for sensor in SENSORS[edge]})
-                for output in self.slot.apply(record):
-                    if output.topic == RECOVERED:
-                        key, value = output.encode(SLOT, 77)
-                        self.written.append(Record(RECOVERED, SLOT, len(self.written), 0, key, value))
-                        made.append(Recovered.FromString(value))
-            self.step += 1
-            self.now += 0.2
-            self.writer.now_us = self.step * CONFIG.slide_us
-            for action in self.primary.decide(OwnerView(self.slot, Wish(CONFIG, SHA), self.now)):
-                if isinstance(action, act.StoreModel):
-                    self.models[action.model.identity] = action.model
-                    self.refits[0].on_stored(action.model.identity, self.slot)
-                elif isinstance(action, act.Append) and action.record.WhichOneof("body") == "model":
-                    self.slot.apply(self.writer.raw(action.record.SerializeToString()))
-        return made
+        return [message for row in values for message in self.step_with(row.tolist(), dead)]
+
+    def carry_out(self, action: act.Action) -> None:
+        super().carry_out(action)
+        if isinstance(action, act.StoreModel):
+            self.models[action.model.identity] = action.model
+            self.refit.on_stored(action.model.identity, self.slot)
 
 
 @pytest.mark.slow
 def test_the_model_follows_the_data_and_everyone_with_it(fitted: Model) -> None:
-    owner, still = Owner(fitted), Owner(fitted, refit=False)
+    owner, still = Refitting(fitted), Refitting(fitted, refit=False)
     drifted = readings(1500, 2) + np.where(np.arange(5) == 2, DRIFT, 0.0)  # the sensor of e2 alone
     for each in (owner, still):
         each.run(drifted[:1400])
@@ -116,9 +92,9 @@ def test_the_model_follows_the_data_and_everyone_with_it(fitted: Model) -> None:
     standby = Slot(SLOT, owner.load)
     play(standby, owner.writer.records)
     assert standby.context() == owner.slot.context()
-    result = compare(recompute(owner.writer.records, owner.load), owner.written)
+    result = compare(recompute(owner.writer.records, owner.load), owner.made)
     assert (result.differences, result.largest_sd) == ([], 0.0)
-    assert result.compared == len(owner.written)
+    assert result.compared == len(owner.made)
 
 
 def test_in_a_large_slot_it_is_made_beside_the_loop_and_long_refits_are_announced(
@@ -132,30 +108,30 @@ def test_in_a_large_slot_it_is_made_beside_the_loop_and_long_refits_are_announce
 
     monkeypatch.setattr(deciders, "AT_ONCE", 3)
     monkeypatch.setattr(deciders, "Refitter", slowly)
-    owner = Owner(fitted)
+    owner = Refitting(fitted)
     assert len(owner.run(readings(5, 2))) == 5
-    assert owner.refits[0].refitter is None
-    assert owner.refits[0]._making is not None
+    assert owner.refit.refitter is None
+    assert owner.refit._making is not None
     may.set()
-    assert owner.refits[0]._making.done.wait(WAIT_S)
+    assert owner.refit._making.done.wait(WAIT_S)
     owner.run(readings(60, 3))
-    assert owner.refits[0].refitter is not None
+    assert owner.refit.refitter is not None
     assert owner.slot.refit_of == SHA
     assert owner.announced == [deciders.REFIT_INVERSES * 5.0**3]
     recover = owner.slot.recover
     assert recover is not None
     assert recover.recovery is not None
-    folded = owner.refits[0].refitter.operations
+    folded = owner.refit.refitter.operations
     assert folded > 0
     assert recover.operations(np.zeros(5)) == recover.recovery.operations(0) + folded
 
 
 def test_a_model_that_does_not_say_how_it_was_made_stays_as_it_is() -> None:
-    owner = Owner(load(SHA))
+    owner = Refitting(load(SHA))
     owner.run(readings(200, 3))
     assert owner.slot.model_sha256 == SHA
-    assert owner.refits[0].refitter is not None
-    assert "does not say how it was made" in owner.refits[0].refitter.fault
+    assert owner.refit.refitter is not None
+    assert "does not say how it was made" in owner.refit.refitter.fault
 
 
 def test_refits_lie_in_the_store_beside_the_fitted_and_go_when_they_are_old(tmp_path: Path, fitted: Model) -> None:

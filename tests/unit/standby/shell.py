@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from tsunagi.runtime.messages import (
     Ack,
     Context,
     Heartbeat,
+    Late,
     LogRecord,
     Ownership,
     Quarantine,
@@ -339,3 +340,13 @@ def feed(cluster: Cluster, count: int, seconds: float = 0.2) -> None:
 def hear(node: Node, sender: str, part: SlotBeat) -> None:
     """Let a node hear what a worker says of the slot."""
     node.detector.on_heartbeat(Heartbeat(node=sender, role="worker", incarnation=1, slots=[part]), node.cluster.now)
+
+
+def ask_to_move(node: Node, target: str = "") -> None:
+    """Let a node hear from the plan that the slot is to move to this target, or to the node itself."""
+    node.replica.on_wish(replace(node.replica.wish, owner=target or node.name, move=True))
+
+
+def output(offset: int, index: int = 0, topic: str = RECOVERED) -> Output:
+    """Return an output that follows from the record at this offset."""
+    return Output(Name(offset, index), topic, 1, 0, Late())

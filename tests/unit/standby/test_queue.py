@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.standby.shell import output
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
-from tsunagi.runtime.messages import Late
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.outputs import Output
 from tsunagi.standby.queue import PendingQueue, SilentQueue
-
-
-def output(offset: int, index: int = 0, topic: str = RECOVERED) -> Output:
-    return Output(Name(offset, index), topic, 1, 0, Late())
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
 from tests.unit.hashes import SHA
 from tests.unit.slot.small_slot import FIRST, MODEL, SLOT, batch
-from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear, make, pair, steps
+from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, ask_to_move, feed, hear, make, pair, steps
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import PendingError
@@ -404,7 +403,7 @@ def test_a_record_that_kills_is_buried_though_the_plan_wishes_all_along_that_the
         if len(cluster.nodes) < len(nodes):
             target = cluster.nodes[-1].name
             for node in cluster.nodes:
-                node.replica.on_wish(replace(node.replica.wish, owner=target, move=True))
+                ask_to_move(node, target)
     # One died in full run, one had just been asked to take the slot over from that one, two proved it.
     assert len(cluster.nodes) == len(nodes) - 4
     assert cluster.nodes[0].replica.slot.register.quarantined == {bad}

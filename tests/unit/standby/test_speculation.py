@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tests.unit.hashes import NOBODYS_SHA
 from tests.unit.slot.small_slot import FIRST, SLOT
-from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, pair, steps
-from tsunagi.runtime.log import LATE, RECOVERED
-from tsunagi.runtime.messages import Late, LogRecord, ModelChange, SlotBeat
+from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, output, pair, steps
+from tsunagi.runtime.log import LATE
+from tsunagi.runtime.messages import LogRecord, ModelChange, SlotBeat
 from tsunagi.runtime.names import Name
-from tsunagi.slot.outputs import Output
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.speculation import Speculated, Speculation
@@ -210,10 +209,6 @@ def test_nobody_speculates_on_records_of_which_somebody_has_died(cluster: Cluste
     cluster.run(2.0)
     assert n2.stage() is Stage.OWN
     assert n2.replica.speculated.begun == 0
-
-
-def output(offset: int) -> Output:
-    return Output(Name(offset, 0), RECOVERED, 1, 0, Late())
 
 
 def test_what_is_written_ahead_is_on_its_way_until_the_broker_has_it() -> None:
