@@ -371,7 +371,7 @@ PLANTED: dict[str, Plant] = {
     "a context lacks the helpers": _plant(Slot, "context", _without_helpers),
     "a context lacks the helpers' readings": _plant(StepBook, "lent_batches", _no_open_batches),
     "an owner goes by helpers that are not in the log": _plant(HelperDecider, "decide", _not_read_back),
-    "a refit makes the filter forget": _plant(Recover, "follow", _follows_anew),
+    "a refit makes the filter forget": _plant(Recover, "_follow", _follows_anew),
     "a batch that an edge hands over is lost": _plant(MemoryProducer, "send", _dropped),
     "compaction takes acknowledgements that count": _plant(Writer, "send_ack", _one_key),
     "an edge follows every jump of its machine's clock": _plant(SteadyClock, "look", _follows_jumps),
