@@ -13,7 +13,6 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 SAID_INSIDE = {"Counter", "Gauge", "Histogram", "TypeVar"}
 """Calls that make a constant which needs no text: a metric has its help text, a type variable its bound."""
 UNDONE = {
-    "services/tsunagi/local/status.py",
     "services/tsunagi/owner",
     "services/tsunagi/runtime",
     "services/tsunagi/slot",
