@@ -14,7 +14,6 @@ SAID_INSIDE = {"Counter", "Gauge", "Histogram", "TypeVar"}
 """Calls that make a constant which needs no text: a metric has its help text, a type variable its bound."""
 UNDONE = {
     "services/tsunagi/owner",
-    "services/tsunagi/runtime",
     "services/tsunagi/slot",
     "services/tsunagi/standby",
     "services/tsunagi/worker",

@@ -1,6 +1,6 @@
-"""A broker in memory under a virtual clock: its partitions, and what is on the way to them.
+"""A broker in memory under a virtual clock: its partitions, and the records on the way to them.
 
-What its clients do when the network fails stands in `tsunagi.runtime.memory_clients`.
+`tsunagi.runtime.memory_clients` has its clients, and what they do when the network fails.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import Delivered, LogError, Record
 
 Range = tuple[float, float]
-"""A delay is drawn evenly between these, seconds."""
+"""The least and the greatest delay, in seconds. Delays are drawn evenly between the two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How far the clients are from the log.
+    """The delays and faults between the clients and the log.
 
     Attributes:
-        produce_s: from `send` to the append.
-        ack_s: from the append to the delivery callback.
-        fetch_s: from the append to the moment a reader sees it.
-        reconnect_s: from `heal` or `start` to a client's first request.
-        ghost: probability that a short-lived record caught in flight by `partition_client` is appended after `heal`,
-            long after its producer gave it up.
-        queue_records: a producer's queue; full = BufferError.
-        produce_to_s: `produce_s` of the topics where it is another: one partition's leader may be slow alone.
+        produce_s: the delay from `send` to the append.
+        ack_s: the delay from the append to the delivery callback.
+        fetch_s: the delay from the append to the moment when a reader sees the record.
+        reconnect_s: the delay from `heal` or `start` to the first request of a client.
+        ghost: the probability that a record of a producer that is not durable, which was on the way when
+            `partition_client` cut its producer off, is appended after `heal`, long after the producer gave it up.
+        queue_records: how many records the queue of a producer holds before it raises a BufferError.
+        produce_to_s: the `produce_s` of single topics, because the leader of one partition alone may be slow.
     """
 
     produce_s: Range = (0.0, 0.0)
@@ -47,7 +47,7 @@ class Network:
 
 
 class Partition:
-    """One partition: offsets ascend from `first` on, and have gaps where compaction has taken records."""
+    """A partition. Its offsets rise from `first` on, with gaps where compaction has removed records."""
 
     __slots__ = ("first", "records")
 
@@ -60,14 +60,14 @@ class Partition:
         return self.records[-1].offset + 1 if self.records else self.first
 
     def index(self, offset: int) -> int:
-        """Return where in `records` the first one stands whose offset is this or a later one."""
+        """Return the index in `records` of the first record whose offset is this or a later one."""
         if len(self.records) == self.end - self.first:  # no gaps
             return min(max(0, offset - self.first), len(self.records))
         return bisect_left(self.records, offset, key=attrgetter("offset"))
 
 
 class Connection:
-    """What one client object has of the broker; `horizon` is the newest moment of which it can know."""
+    """The connection of a client to the broker. `horizon` is the latest moment of which the client can know."""
 
     __slots__ = ("back_s", "cut_s", "up")
 
@@ -98,25 +98,25 @@ class Client(Protocol):
     connection: Connection
 
     def cut(self, now_s: float, *, survives: bool) -> None:
-        """The connection breaks; `survives`: the broker does not stop, so that it may take what is on the wire."""
+        """Break the connection. If the broker `survives`, it may still append the records that are on the wire."""
 
     def mend(self, back_s: float) -> None:
-        """The connection is there again from that time on."""
+        """Restore the connection from that time on."""
 
     def crash(self) -> None:
-        """Its process is killed."""
+        """Kill the process of the client."""
 
 
 class Sending(Client, Protocol):
-    """A producer."""
+    """A producer, as the broker knows it."""
 
     def appended(self, lane: Lane, item: Item, at_s: float, offset: int) -> None:
-        """The head of a lane stands in the log now."""
+        """Note that the log has appended the first record of a lane."""
 
 
 @dataclass(slots=True)
 class Item:
-    """A record on its way."""
+    """A record on its way to the log."""
 
     key: bytes | None
     value: bytes | None
@@ -126,7 +126,7 @@ class Item:
 
 
 class Lane:
-    """What one producer has queued for one partition, in order; a head on the wire stands in the log's heap."""
+    """The records that a producer has queued for a partition, in order. The first one may be on the wire."""
 
     __slots__ = ("last_ack_s", "last_due_s", "place", "producer", "queue", "ticket")
 
@@ -136,7 +136,7 @@ class Lane:
         self.queue: deque[Item] = deque()
         self.last_due_s = 0.0
         self.last_ack_s = 0.0
-        self.ticket = 0  # an entry of the heap with another ticket is out of date
+        self.ticket = 0  # entries of the heap with another ticket are out of date
 
 
 class Cluster:
