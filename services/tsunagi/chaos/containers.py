@@ -22,9 +22,9 @@ from tsunagi.chaos.targets import ChaosError, Unit
 PROJECT_LABEL = "com.docker.compose.project"
 """The label in which Docker Compose writes the project's name."""
 NODE_LABEL = "tsunagi.node"
-"""The label with the name that a container has in its heartbeats. The compose files set it."""
+"""The label with the name that a container has in its heartbeats. The compose files and the scaler set it."""
 ROLE_LABEL = "tsunagi.role"
-"""The label with the role of a container, one of `ROLES`. The compose files set it."""
+"""The label with the role of a container. The compose files and the scaler set it."""
 ROLES = frozenset({"edge", "gateway", "secondary", "worker", "scaler", "spark", "kafka"})
 """The roles of containers that may be disturbed. Containers with other roles are left alone."""
 

@@ -291,7 +291,7 @@ class Cluster:
         return self._clients.setdefault(client_id, [])
 
     def forget(self, made: Client) -> None:
-        """Forget a client that was closed."""
+        """Forget a producer or reader that was closed, or whose process was killed."""
         for living in self._clients.values():
             if made in living:
                 living.remove(made)
