@@ -1,4 +1,4 @@
-"""Tsunagi: stream processing for fleets of sensors. What a user imports stands here.
+"""Tsunagi processes the streams of sensor fleets. This module has every name that a user imports.
 
     import tsunagi as ts
 
@@ -6,12 +6,13 @@
     for row in pipeline.run(memory=True):
         print(row.time, row.sensor, row.value, row.bound)
 
-- `Pipeline` runs a source through operators, in this process or on Kafka; `Results` reads what a running system gives.
-- `Operator`, `Frame` and `Run`, `SlotConfig`, `OperatorError`, `Quality`, `pack_arrays` and `unpack_arrays` are what an
-  operator of one's own is written with (docs/operators.md).
+- `Pipeline` runs a source through operators, in this process or on Kafka; `Results` reads the results of a running
+  system.
+- `Operator`, `Frame` and `Run`, `SlotConfig`, `OperatorError`, `Quality`, `pack_arrays` and `unpack_arrays` are for
+  users who write their own operators (docs/operators.md).
 - `testing` has the laws of operators, a log in memory and a clock that a test moves.
 
-services/README.md says what each folder is.
+services/README.md says what is in each folder.
 """
 
 from importlib import import_module
@@ -58,11 +59,16 @@ _MODULES = {
     "tsunagi.slot.operators": ("Frame", "Operator", "OperatorError", "OperatorFailedError", "Run"),
     "tsunagi.slot.config": ("SlotConfig",),
 }
+"""The public names, by the module that defines them. `__getattr__` imports that module when a name is first used."""
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+"""The module of each public name: `_MODULES` the other way round."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - each name has its type above
-    """Import what is asked for: every command imports this package, and few need numpy, pydantic and Kafka."""
+    """Import a public name when it is first used.
+
+    Every command imports this package, and few commands need numpy, pydantic and Kafka's client.
+    """
     if name == "testing":
         return import_module("tsunagi.testing")
     if name not in _MODULE_OF:

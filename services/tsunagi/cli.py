@@ -1,4 +1,4 @@
-"""`tsunagi`: the root of the commands in `tsunagi.commands`, and the place where an error becomes one line."""
+"""`tsunagi`: collects the commands of `tsunagi.commands`, and prints each error as one line."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ from tsunagi.runtime.explain import debugging, explain
 from tsunagi.runtime.threads import one_thread
 
 _SERVICES = (edge, gateway, secondary, scaler, spark)
+"""The commands that run one service each, until it is stopped."""
 _SYSTEM = (setup, up, status, results, wait, down, topics, standby, recovery, fit, replay, demo, chaos)
+"""The commands for the system as a whole, and the tools."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+"""Settings of click for all commands. Help texts are at most 110 columns wide and show the defaults of options."""
 
 
 @click.group(context_settings=_CONTEXT)
@@ -50,7 +53,10 @@ for _command in (*_SERVICES, *_SYSTEM):
 
 
 def main() -> None:
-    """Entry point: every error becomes one line on stderr, and exit code 2 (bad input), 130 (interrupted) or 1."""
+    """Run the command line, and exit with its code.
+
+    Every error is printed as one line on stderr. The exit code is then 2 (bad input), 130 (interrupted) or 1.
+    """
     try:
         _prepare_process()
         code = cli.main(standalone_mode=False)
@@ -59,7 +65,7 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = 2
-    except Exception as error:  # noqa: BLE001 - the outermost place: whatever it was is told in one line
+    except Exception as error:  # noqa: BLE001 - this is the outermost place: every error is printed as one line
         if debugging():
             sys.excepthook(type(error), error, error.__traceback__)
         ending = explain(error)
@@ -69,12 +75,13 @@ def main() -> None:
 
 
 def _prepare_process() -> None:
-    """Set what every command relies on, for the processes that it starts too: threads, output, locale."""
+    """Set threads, output and locale, for this process and for those that it starts."""
     one_thread(os.environ)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show is shown by its number
+        if isinstance(stream, io.TextIOWrapper):  # a character that the terminal cannot show is printed as its number
             stream.reconfigure(errors="backslashreplace")
-    # Java decodes file names by the locale, and cannot open others. In these locales Python uses UTF-8, and Java not.
+    # Java decodes file names by the locale. In these locales Python uses UTF-8 and Java does not, so Java cannot open
+    # files whose names are not plain ASCII.
     if os.environ.get("LC_ALL", os.environ.get("LC_CTYPE", os.environ.get("LANG", ""))) in {"", "C", "POSIX"}:
         os.environ["LC_ALL"] = "C.UTF-8"
 

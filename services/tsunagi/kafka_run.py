@@ -1,4 +1,4 @@
-"""A pipeline on Kafka: the services as processes of this machine, and their results until the source has ended."""
+"""Runs a pipeline on Kafka: starts the services as processes of this machine, and yields their results."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from tsunagi.runtime.results import Row
 from tsunagi.system import processes
 
 _LOOK_S = 0.1
+"""Time between two looks at what the edges have published, in seconds. It is short, so it hardly delays the results."""
 
 
 def is_played(state: Path) -> bool:
-    """Return whether an edge of this state directory has published anything."""
+    """Return whether an edge has published anything from this state directory."""
     return any((state / "edges").glob("*/position.json"))
 
 
 class Running(Results):
-    """Results of processes that were started for them, and are stopped with them.
+    """The results of a system that is started for them, and stopped when they end or are closed.
 
     Args:
-        ends: the source has an end.
+        ends: whether the source has an end. If it has, the results end with it.
     """
 
     def __init__(self, system: System, *, ends: bool) -> None:
         self._system = system
         self._ends = ends
         self._published = -1  # the newest step that an edge is known to have published
-        self._own_broker = True  # it is stopped, too, if it does not come up
+        self._own_broker = True  # if the start of the broker fails, the broker is stopped too
         try:
             with _import_path():
                 self._start()
@@ -54,7 +55,7 @@ class Running(Results):
         system.wait_consuming()
         super().__init__(system.settings, follow=True, from_now=True)
         self._edges = system.start_edges()
-        atexit.register(self.close)  # whoever does not read to the end may forget it
+        atexit.register(self.close)  # a caller that does not read to the end may forget to close
 
     def close(self) -> None:
         if not self._closed:
@@ -86,7 +87,7 @@ class Running(Results):
         """Return whether all edges have sent everything.
 
         Raises:
-            ProcessError: one has died, with the end of its log.
+            ProcessError: an edge has died before its source had ended; the message has the end of its log.
         """
         state = self.settings.state
         found = {edge: processes.find(state, edge) for edge in self._edges}
@@ -97,14 +98,17 @@ class Running(Results):
         return len(ended) == len(found)
 
     def _newest_step(self) -> int:
-        """Return the newest step that an edge has published, -1 = none."""
+        """Return the newest step that an edge has published; -1 if there is none."""
         positions = (PositionFile(self.settings.state, edge).load() for edge in self._edges)
         return max((position.step for position in positions if position is not None), default=-1)
 
     def _is_of_source(self, step: int) -> bool:
-        """Return whether an edge has published this step: slots go on by themselves when all edges have ended."""
+        """Return whether an edge has published this step.
+
+        When all edges have ended, the slots close further steps by themselves. Those do not belong to the results.
+        """
         while step > self._published:
-            ended = self._have_ended()  # asked first: what is published then is all
+            ended = self._have_ended()  # asked first, since the newest step is then the last one
             self._published = self._newest_step()
             if ended:
                 break
@@ -112,11 +116,11 @@ class Running(Results):
         return step <= self._published
 
     def _is_over(self) -> bool:
-        """Return whether there is nothing to wait for: it was closed, or no edge had a whole window to send."""
+        """Return whether there is nothing to wait for: this was closed, or no edge had a whole window to send."""
         return self._closed or (self._published < 0 and self._have_ended() and self._newest_step() < 0)
 
     def _is_processed(self) -> bool:
-        """Return whether the slots' owners have written all that follows from what the edges sent."""
+        """Return whether the owners of the slots have written the outputs of everything that the edges sent."""
         if self._closed or not self._have_ended():
             return self._closed
         fleet, reader = Fleet(self._log), self._log.reader()
@@ -135,7 +139,7 @@ class Running(Results):
 
 @contextlib.contextmanager
 def _import_path() -> Iterator[None]:
-    """Let the processes that are started import what this one can: the modules of operators of one's own."""
+    """Let the started processes import what this process can import, such as the modules of the user's operators."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path))
     try:

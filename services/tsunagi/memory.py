@@ -1,8 +1,8 @@
-"""A pipeline in one process: edges, a worker and the ordering of results on the log in memory, in virtual time.
+"""Runs a pipeline in one process: edges, a worker and the ordering of results, on a log in memory, in virtual time.
 
-What computes is the code that runs on Kafka: `tsunagi.edge.service.Edge` reads, cuts windows and publishes,
-`tsunagi.worker.host.Host` runs the slots, and `tsunagi_spark` orders and counts as its job does, without Spark. What is
-missing is what only many processes have: takeovers, acknowledgements of Spark, the scaler.
+The code that computes is the same as on Kafka: `tsunagi.edge.service.Edge` reads, cuts windows and publishes,
+`tsunagi.worker.host.Host` runs the slots, and `tsunagi_spark` orders and counts as its job does, but without Spark. A
+run in memory has no takeovers, no acknowledgements by Spark and no scaler, since these need several processes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from tsunagi.slot.operators import OperatorFailedError, build_chain
 from tsunagi.worker.host import Host
 
 NODE = "gw-1"
-"""The name of the one worker."""
+"""The name of the only worker."""
 LEAD_S = 2.0
-"""Virtual seconds before the first reading, in which the worker takes up its slots and edges learn where they send."""
+"""Virtual seconds before the first reading. Meanwhile the worker takes over its slots, and edges learn to which slots
+they send."""
 START_S = 0.05
-"""Length of a turn until then."""
+"""Length of a turn before the first reading, in virtual seconds. It is short, so that the start has many turns."""
 
 
 def _drop(*_: object) -> dict[str, object]:
@@ -57,7 +58,8 @@ def run_in_memory(settings: Settings, table: SensorTable) -> tuple[MemoryLog, Co
     Raises:
         SourceError, SensorsError, OperatorError, ModelError: what was given cannot be used.
         PipelineError: the extra `spark` of the distribution is not installed.
-        OperatorFailedError: an operator of one's own failed; the row is named if it fails on that row alone.
+        OperatorFailedError: an operator of the user failed. The message names a row if the operator fails on that row
+            alone.
     """
     if settings.query.mode == "steps" and find_spec("pyarrow") is None:
         raise PipelineError(f"results are ordered with pyarrow, which is not installed here; {missing('spark')}")
@@ -93,8 +95,11 @@ def _wish(log: MemoryLog, key: bytes, plan: Plan) -> None:
 
 
 def _turns(settings: Settings, clock: ManualClock, log: MemoryLog, host: Host, edges: list[Edge]) -> None:
-    """Let everybody act, again and again, until all edges are done: so no turn begins with something left to do."""
-    # A step at a time: nobody is late then, however long a step is.
+    """Let the edges and the worker act in turns until all edges are done.
+
+    In each turn everybody acts until there is nothing left to do, so no turn begins with old work.
+    """
+    # Time moves by one step at a time. So nobody is late, however long a step is.
     turn_s = settings.steps.slide_s
     while not all(edge.done for edge in edges):
         host.heartbeats.send()
@@ -106,7 +111,7 @@ def _turns(settings: Settings, clock: ManualClock, log: MemoryLog, host: Host, e
 
 
 def _settle(log: MemoryLog, host: Host) -> None:
-    """Let the worker process all that the log has."""
+    """Let the worker act until it has processed the whole log."""
     before: list[int] = []
     while (now := _progress(log, host)) != before:
         before = now
@@ -121,7 +126,7 @@ def _progress(log: MemoryLog, host: Host) -> list[int]:
 def _with_row(host: Host, error: OperatorFailedError) -> OperatorFailedError:
     """Return the error with the first row that alone makes a new operator fail in the same way, if there is one.
 
-    There need be none: an operator may fail by what it remembers, or by what rows are together.
+    There may be none: an operator may fail because of what it remembers, or because of several rows together.
     """
     frame, kind = error.frame, type(error.__cause__)
     for replica in host.replicas.values():
@@ -133,7 +138,7 @@ def _with_row(host: Host, error: OperatorFailedError) -> OperatorFailedError:
             alone = build_chain(config, None).operator(error.operator)
             try:
                 alone.process(frame.keep(np.array([row])))
-            except Exception as again:  # noqa: BLE001 - it is compared with what is known
+            except Exception as again:  # noqa: BLE001 - its kind is compared with that of the first error
                 if type(again) is kind:
                     sensor, value = names[int(frame.sensor[row])], float(frame.mean[row])
                     return error.at(f"sensor {sensor!r}, value {value!r}")
@@ -141,8 +146,8 @@ def _with_row(host: Host, error: OperatorFailedError) -> OperatorFailedError:
 
 
 def _order(settings: Settings, table: SensorTable, placement: Placement, log: MemoryLog) -> None:
-    """Write `results` as the job does: the whole of `recovered` is one batch of one core."""
-    # What it stands on is not installed with the services alone.
+    """Write `results` as the Spark job does, as if the whole of `recovered` were one batch on one core."""
+    # These modules need packages that are not installed with the services alone.
     from tsunagi_spark.decode import Arrived, decode  # noqa: PLC0415
     from tsunagi_spark.layout import make_layout  # noqa: PLC0415
     from tsunagi_spark.merge import Task, advance, grown, result_blocks  # noqa: PLC0415

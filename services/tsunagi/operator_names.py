@@ -1,4 +1,4 @@
-"""Operators as people give them in Python, as the tables that `[query] operators` holds."""
+"""Turns operators as users give them in Python into the tables that `[query] operators` holds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 LOCAL = "tsunagi_local_operators"
-"""The module in which classes stand that no `import` reaches: of a function, or of a class."""
+"""The name of a module that is made for classes which no `import` reaches: those that a function or a class defines."""
 
 Given = str | type | Mapping[str, Any]
-"""A name, a class, or a table with `use` (either of them) and options."""
+"""An operator as a user gives it: a name, a class, or a table with `use` (a name or a class) and options."""
 
 
 class PipelineError(ValueError):
@@ -20,10 +20,10 @@ class PipelineError(ValueError):
 
 
 def tables_of(operators: Iterable[Given]) -> list[dict[str, Any]]:
-    """Return operators as tables whose `use` is a name by which this process can import it.
+    """Return a table for each operator. Its `use` is a name by which this process can import the operator.
 
     Raises:
-        PipelineError: one is neither a name nor a class.
+        PipelineError: an operator is neither a name nor a class.
     """
     return [_table(item) for item in operators]
 
@@ -44,7 +44,7 @@ def _name(kind: type) -> str:
         return f"{module}:{name}"
     local = sys.modules.setdefault(LOCAL, ModuleType(LOCAL))
     name = kind.__name__
-    while getattr(local, name, kind) is not kind:  # another one of the same name
+    while getattr(local, name, kind) is not kind:  # another class has the same name
         name += "_"
     setattr(local, name, kind)
     return f"{LOCAL}:{name}"
@@ -54,7 +54,7 @@ def importable(tables: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the tables with names by which other processes can import the operators too.
 
     Raises:
-        PipelineError: they cannot import one.
+        PipelineError: other processes cannot import one of the operators.
     """
     return [table | {"use": _elsewhere(table["use"])} for table in tables]
 

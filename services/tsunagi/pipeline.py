@@ -1,4 +1,4 @@
-"""A pipeline in Python: a source, operators, settings; run on Kafka, or in this process without a broker."""
+"""`Pipeline`: a source, operators and settings, given in Python. It runs on Kafka, or in this process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ from tsunagi.slot.operators import build_chain
 from tsunagi.system import processes
 
 ORIGIN = "Pipeline"
-"""Where settings stand that are given in Python, for messages."""
+"""Messages about settings that are given in Python name this as the place, instead of a file."""
 FOLDER = "pipeline"
-"""The directory below `state` for what is written of a pipeline: its readings, sensors table and configuration."""
+"""The directory below `state` into which the readings, the sensors table and the configuration of a pipeline are
+written, for the services to read."""
 _DAY_US = 86_400_000_000
+"""A day, in microseconds. Rows must have times at least a day after 1970: the lead and the windows before the first row
+then have times after 1970 as well."""
 
 
 class Pipeline:
-    """Readings of sensors through operators to ordered results.
+    """Sends readings of sensors through operators, and gives ordered results.
 
     >>> from tsunagi import Operator, Pipeline
     >>> class Fahrenheit(Operator):
@@ -47,20 +50,21 @@ class Pipeline:
     22:13:22 out 53.6
 
     Args:
-        source: a CSV or Parquet file (docs/sources.md says what may stand in it); or rows, each a mapping of sensors to
-            numbers (None = no reading) and perhaps `time` (as in a CSV, or a datetime with a zone), in the order of
-            time; or a mapping that is the table `[source]` of the configuration, as for live sources.
-        operators: first to last: names (`"recover"`, `"module:Class"`), classes of your own, or mappings of `use` (a
-            name or a class) and options. Default: as `[query] operators`.
-        sensors: the sensors table: a file, or rows as mappings of its columns. Default: each column of the readings is
-            a sensor, and all are of one edge.
-        settings: sections of the configuration by name, as `steps={"window": 1, "slide": 1}`, and its plain keys, as
-            `state="out/plant"` (tsunagi.toml.example has all). Environment variables win. Where `[steps] interval_s` is
-            not given it is the median time between two rows. A mapping goes as `Pipeline(source, **settings)`.
+        source: one of three things. A CSV or Parquet file (docs/sources.md describes both). Rows in the order of time:
+            each is a mapping of sensors to numbers (None means no reading), and may have a `time` (as in a CSV, or a
+            datetime with a zone). Or a mapping with the keys of the table `[source]`, as live sources need it.
+        operators: the operators, first to last: names (`"recover"`, `"module:Class"`), your own classes, or mappings of
+            `use` (a name or a class) and options. The default is that of `[query] operators`.
+        sensors: the sensors table: a file, or rows as mappings of its columns. By default each column of the readings
+            is a sensor, and all sensors belong to one edge.
+        settings: sections of the configuration, such as `steps={"window": 1, "slide": 1}`, and its plain keys, such as
+            `state="out/plant"` (tsunagi.toml.example lists all). Environment variables override them. Without
+            `[steps] interval_s`, the median time between two rows is used. A mapping of settings is given as
+            `Pipeline(source, **settings)`.
 
     Raises:
         ConfigError: a setting cannot be used; the message names it, what was found and what was expected.
-        PipelineError: the source or an operator is of no usable kind.
+        PipelineError: the source or an operator is of a kind that cannot be used.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class Pipeline:
         operators: Iterable[Given] | None = None,
         *,
         sensors: str | Path | Iterable[Mapping[str, Any]] | None = None,
-        **settings: Any,  # noqa: ANN401 - sections are checked against their models
+        **settings: Any,  # noqa: ANN401 - `make` checks each section against its model
     ) -> None:
         self._tables: dict[str, Any] = {
             name: dict(value) if isinstance(value, Mapping) else value for name, value in settings.items()
@@ -92,38 +96,39 @@ class Pipeline:
             self._sensors = [dict(row) for row in self._sensors]
         if operators is not None:
             query = self._tables.setdefault("query", {})
-            if isinstance(query, dict):  # what is no table is refused below
+            if isinstance(query, dict):  # `make` refuses anything else below
                 query["operators"] = tables_of(operators)
         make(self._tables, ORIGIN)
 
     def run(self, *, memory: bool = False, tell: Callable[[str], None] = lambda _line: None) -> Results:
-        """Run it; return its results, which end when the source has ended. A live source does not end.
+        """Run the pipeline, and return its results. They end when the source ends; a live source does not end.
 
-        On Kafka, what is needed is started as processes of this machine, as `tsunagi up` does it: a broker if a local
-        one is configured and none answers, workers, Spark, edges. They are stopped when the results have ended or are
-        closed; whoever does not read to the end closes them, as with ``with pipeline.run() as results:``. A file is
-        replayed once, as if its sensors reported now: its rows get times from now on, and to replay it again needs
-        another `state` and another `[kafka] prefix`. Other processes import operators of your own, so a script runs a
+        On Kafka, the pipeline starts processes on this machine as `tsunagi up` does: a broker if a local one is
+        configured and none answers, then workers, Spark and edges. They are stopped when the results end or are closed.
+        A caller that does not read to the end closes them, for example by ``with pipeline.run() as results:``. A file
+        is replayed once, as if its sensors reported now: its rows get times that begin now. To replay the file again,
+        give another `state` and another `[kafka] prefix`. Other processes import your operators, so a script must run a
         pipeline under ``if __name__ == "__main__":``.
 
         With `memory`, everything runs in this process on a log in memory, in virtual time, and has ended when this
-        returns: no broker, no Java, and all results in memory. Edges and slots run the code of the services; results
-        are ordered and counted (q1 to q3, window aggregates) by the functions of the Spark job. Rows keep their times;
-        without times they begin at 2023-11-14T22:13:20Z, `[steps] interval_s` apart. No process dies here, and live
-        sources and ``[source] repeat`` need Kafka.
+        method returns. It needs no broker and no Java, and keeps all results in memory. Edges and slots run the code of
+        the services; the functions of the Spark job order and count the results (q1 to q3, window aggregates). Rows
+        keep their times. Rows without times begin at 2023-11-14T22:13:20Z, `[steps] interval_s` apart. No process dies
+        in such a run. Live sources and ``[source] repeat`` need Kafka.
 
-        Results begin with the first whole window (with a recovery model up to `[steps] max_skew_s` before, estimated)
-        and end with the last one. `Results.counts` says what was left out.
+        Results begin with the first whole window and end with the last one. With a recovery model, estimated results
+        begin up to `[steps] max_skew_s` before the first window. `Results.counts` says what was left out.
 
         Args:
-            tell: is called with a line for each thing that is started or waited for.
+            memory: whether to run in this process instead of on Kafka.
+            tell: called with a line for each thing that is started or waited for.
 
         Raises:
-            PipelineError, SourceError, SensorsError, ModelError: what was given cannot be used, as rows whose time runs
-                backwards.
+            PipelineError, SourceError, SensorsError, ModelError: the input cannot be used, for example because the time
+                of its rows runs backwards.
             OperatorError: an operator cannot be made from its options.
-            OperatorFailedError: in memory, an operator raised an exception: the message names it and the row. On Kafka
-                the worker dies of it, and after two deaths the record is set aside, and counted.
+            OperatorFailedError: in memory, an operator raised an exception; the message names the operator and the row.
+                On Kafka the worker dies of the exception. After two deaths the record is set aside and counted.
             ProcessError, BrokerError, LogError: on Kafka, a process has died, or the broker does not answer.
         """
         return self._run_in_memory() if memory else self._run_on_kafka(tell)
@@ -141,7 +146,7 @@ class Pipeline:
                     f"source: time: found {first_us / 1e6:.15g} s since 1970 in the first row, expected a day or more"
                 )
             source = settings.source.model_copy(
-                # Whatever the length of a turn, nothing is late in virtual time.
+                # In virtual time nothing is late, so every reading is sent.
                 update={"origin_us": settings.source.origin_us or first_us, "when_behind": "send"}
             )
             changes = {
@@ -177,15 +182,15 @@ class Pipeline:
         directory.mkdir(exist_ok=True)
         settings, _, found = self._prepare(tables, directory)
         config = directory / "tsunagi.toml"
-        config.touch(mode=0o600)  # it may hold a password
+        config.touch(mode=0o600)  # the file may contain a password
         config.write_text(to_toml(tables), encoding="utf-8")
         return Running(System(settings, config, tell), ends=found is not None and not settings.source.repeat)
 
     def _prepare(self, tables: dict[str, Any], directory: Path) -> tuple[Settings, SensorTable, Scan | None]:
-        """Write what the services read, name it in the settings' tables, and check everything.
+        """Write the files that the services read, enter their paths into the tables of settings, and check everything.
 
         Returns:
-            The settings, the sensors table, and what the readings are; None = a live source brings them.
+            The settings, the sensors table, and what was found in the readings. The last one is None for a live source.
         """
         data = None if self._readings is None else write_readings(self._readings, directory)
         if data is not None:

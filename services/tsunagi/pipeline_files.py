@@ -1,4 +1,4 @@
-"""What a pipeline is given in Python, as the files that services read: readings and the sensors table."""
+"""Writes the readings and the sensors table that a pipeline is given in Python into files that the services read."""
 
 from __future__ import annotations
 
@@ -23,20 +23,26 @@ from tsunagi.runtime.naming import is_time
 from tsunagi.runtime.sensors import SensorsError, SensorTable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The moment from which times in microseconds are counted."""
 _TIME = "time"
+"""The name of the column of times in a written CSV, as edges expect it."""
 _PARQUET = frozenset({".parquet", ".pq"})
+"""The suffixes by which a Parquet file is known; every other file is read as a CSV."""
 READINGS, SENSORS = "rows.csv", "sensors.csv"
+"""The names of the written files."""
 EDGE = "edge-1"
-"""The edge of all sensors where no table says otherwise."""
+"""The edge of all sensors if the user gives no sensors table."""
 
 Readings = Sequence[Mapping[str, Any]]
 
 
 class Scan(NamedTuple):
-    """What a file of readings has; `first_us` and `interval_s` are None where its rows have no times.
+    """What a file of readings contains.
 
     Attributes:
-        interval_s: the usual time between two rows, the median.
+        rows: how many rows it has.
+        first_us: the time of the first row, in microseconds since 1970; None if the rows have no times.
+        interval_s: the median time between two rows, in seconds; None if the rows have no times.
     """
 
     rows: int
@@ -45,7 +51,7 @@ class Scan(NamedTuple):
 
 
 def write_readings(source: Path | Readings, directory: Path) -> Path:
-    """Return the CSV that an edge reads: the given one, or one that is written.
+    """Return the CSV that an edge reads: the given one, or one that is written into the directory.
 
     Raises:
         PipelineError, ModelError: the readings cannot be used.
@@ -111,10 +117,14 @@ def _of_parquet(path: Path) -> tuple[list[str], Iterator[list[Any]]]:
 
 
 def write_sensors(rows: Iterable[Mapping[str, Any]] | None, data: Path | None, directory: Path) -> Path:
-    """Write a sensors table; None = every column of the readings is a sensor of one edge.
+    """Write a sensors table, and return its path.
+
+    Args:
+        rows: the rows of the table; None makes every column of the readings a sensor of one edge.
+        data: the CSV of readings; None if a live source brings them.
 
     Raises:
-        PipelineError: there is nothing to make it of.
+        PipelineError: there are neither rows nor readings that can be read.
     """
     if rows is None:
         if data is None:
@@ -138,8 +148,8 @@ def scan(data: Path, table: SensorTable) -> Scan:
     """Read a CSV of readings to its end, so that its errors show before anything starts.
 
     Raises:
-        SourceError: it cannot be used, as where time runs backwards.
-        PipelineError: it has no rows.
+        SourceError: the file cannot be used, for example because its time runs backwards.
+        PipelineError: the file has no rows.
     """
     file = CsvFile(data, table, table.sensors)
     times: list[int] = []
@@ -160,7 +170,7 @@ def scan(data: Path, table: SensorTable) -> Scan:
 
 @contextlib.contextmanager
 def rows_named(directory: Path) -> Iterator[None]:
-    """Have errors name the row that was given in Python, not the line of the file that was written of it."""
+    """Make errors name the row that the user gave in Python, not the line of the file into which it was written."""
     try:
         yield
     except (SourceError, SensorsError) as error:
@@ -171,5 +181,5 @@ def rows_named(directory: Path) -> Iterator[None]:
 
 
 def _row(name: str, line: re.Match[str]) -> str:
-    number = int(line[1]) - 1  # the names of the columns stand above the rows
+    number = int(line[1]) - 1  # the first line has the names of the columns
     return f"{name}, row {number}" if number else name

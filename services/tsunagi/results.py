@@ -1,4 +1,4 @@
-"""Reading results from Python: in order, repeats dropped, a row at a time."""
+"""`Results`: reads results from Python in order, a row at a time, and drops repeats."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tsunagi.system.topics import tool_log
 
 
 class Results(Iterator[Row]):
-    """Results as an iterator of rows, in the order of (time, group, sensor), repeats dropped by name.
+    """An iterator of rows in the order of (time, group, sensor). Repeats are dropped by name.
 
     A row has `time` (a datetime with a zone: the end of the reading's window), `sensor`, `value`, `bound`, `quality`
-    and more (docs/results.md). Rows are read to the present end, or with `follow` until `close`. Those of `[query]
-    mode = "tuples"`, when they are followed, come in the order of each slot's log.
+    and more (docs/results.md). Rows are read up to the present end, or with `follow` until `close`. With `[query]
+    mode = "tuples"`, rows that are followed come in the order of each slot's log.
 
     >>> from tsunagi import Pipeline
     >>> pipeline = Pipeline([{"in": 20.0}, {"in": 21.0}, {"in": 22.0}], steps={"window": 1, "slide": 1})
@@ -32,12 +32,12 @@ class Results(Iterator[Row]):
     [(21, 'in', 21.0, 1), (22, 'in', 22.0, 2)]
 
     Args:
-        settings: the system's, or its configuration file; None = as `tsunagi results` has it.
-        follow: wait for more at the end.
-        from_now: leave out what is there already.
-        groups: only these; empty = all.
-        log: where it is read, as a log in memory; None = the Kafka that the settings name.
-        unusable: readings that edges left out, by reason, for `counts`.
+        settings: the settings of the system, or its configuration file. None finds the file as `tsunagi results` does.
+        follow: whether to wait for more rows at the end.
+        from_now: whether to leave out the results that are there already.
+        groups: the groups whose rows are read; empty means all.
+        log: the log to read from, such as a log in memory. None means the Kafka that the settings name.
+        unusable: how many readings the edges left out, by reason; `counts` adds them.
 
     Raises:
         ConfigError, SensorsError: the configuration or the sensors table cannot be used.
@@ -66,7 +66,7 @@ class Results(Iterator[Row]):
         self._rows = self._read(follow=follow, groups=groups)
 
     def _read(self, *, follow: bool, groups: Sequence[str]) -> Iterator[Row]:
-        # Followed, tuples of several slots have no common order, and none is waited for.
+        # Tuples of several slots have no common order, so a reader that follows them does not wait to merge them.
         merged = not (follow and self.settings.query.mode == "tuples")
         stopping: Callable[[], bool] = lambda: self._closed  # noqa: E731
         for block in blocks_of(self._reader, follow=follow, merged=merged, groups=groups, stopping=stopping):
@@ -85,9 +85,9 @@ class Results(Iterator[Row]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the log; there are no more rows after this."""
+        """Release the readers of the log. There are no more rows after this."""
         if not self._closed:
-            with contextlib.suppress(LogError):  # a broker that is gone cannot say how much it has
+            with contextlib.suppress(LogError):  # a broker that is gone cannot say how many records it has
                 self._counted = self.counts
             self._closed = True
             self._rows = iter(())
@@ -96,10 +96,11 @@ class Results(Iterator[Row]):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was left out so far, by reason; empty = nothing.
+        """How much was left out so far, by reason. It is empty if nothing was left out.
 
-        `repeats` were dropped by name, `unreadable` records are no results, `late` and `dead-letters` are the records
-        in these topics (with `from_now`: the new ones). A run in memory adds its edges' readings (docs/sources.md).
+        `repeats` counts the records that were dropped by name, and `unreadable` those that are no results. `late` and
+        `dead-letters` count the records in these topics (with `from_now` only the new ones). A run in memory adds the
+        readings that its edges left out (docs/sources.md).
         """
         if self._closed:
             return self._counted

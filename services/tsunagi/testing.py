@@ -1,4 +1,4 @@
-"""For tests of operators of one's own: the laws of operators, a log in memory, a clock that a test moves."""
+"""Helps users test their own operators: the laws of operators, a log in memory, and a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LawError", "ManualClock", "MemoryLog", "Network", "check_operator"]
 def check_operator(
     *operators: Given, mode: Literal["steps", "tuples"] = "steps", count: int = 200, seed: int = 0
 ) -> None:
-    """Check that an operator, or a chain of them, keeps the laws of docs/operators.md, on made-up data.
+    """Check on made-up data that an operator, or a chain of operators, keeps the laws of docs/operators.md.
 
     >>> from tsunagi import Operator, testing
     >>> class Count(Operator):
@@ -30,13 +30,13 @@ def check_operator(
 
     Args:
         operators: classes, names, or mappings of `use` and options, first to last.
-        mode: as `[query] mode`.
-        count: steps, or records of tuples.
-        seed: of the data.
+        mode: the mode in which the operators run, as `[query] mode`.
+        count: how many steps, or records of tuples, are processed.
+        seed: the seed of the data.
 
     Raises:
-        LawError: a law is broken; the message says which, and where.
-        OperatorError: one cannot be made from its options.
-        Exception: whatever an operator raises for data.
+        LawError: a law is broken; the message says which one, and where.
+        OperatorError: an operator cannot be made from its options.
+        Exception: any exception that an operator raises for the data.
     """
     check_operators(*tables_of(operators), mode=mode, count=count, seed=seed)

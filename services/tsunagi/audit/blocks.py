@@ -1,4 +1,4 @@
-"""The records of `results`: every (query, group) has each step once, in order."""
+"""Judges the records of `results`: every (query, group) must have each step once, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tsunagi.audit.rules import check_rows, content
 from tsunagi.audit.tally import Tally
 
 KEPT = 20_000
-"""Steps of a group whose content is remembered (16 bytes each): what a restarted job may send again."""
+"""Steps of a group of which a digest of 16 bytes is kept. A restarted job may send these steps again, and a digest
+shows whether a repeat has the same content. `RowBook` waits for results for as many steps."""
 
 
 @dataclass(slots=True)
@@ -25,8 +26,9 @@ class BlockBook:
     """Judges result blocks as they come.
 
     Args:
-        step_us: length of a step; 0 = it is learnt from the first block.
-        whole: the topic is read from its beginning: what is older than all that is known came out of order.
+        step_us: length of a step, in microseconds; 0 takes it from the first block.
+        whole: whether the topic is read from its beginning. A block that is older than all known ones is then out of
+            order; otherwise it may be a repeat of a block from before the reading began.
     """
 
     def __init__(self, tally: Tally, *, step_us: int = 0, whole: bool = False) -> None:
@@ -36,7 +38,7 @@ class BlockBook:
         self._groups: dict[tuple[str, str], _Group] = {}
 
     def take(self, block: Block) -> bool:
-        """Judge a block; return whether it is new (not a repeat)."""
+        """Judge a block, and return whether it is new, that is, no repeat."""
         self.step_us = self.step_us or (block.event_time_us // block.step if block.step else 0)
         if block.event_time_us != block.step * self.step_us:
             self._tally.amiss("event time", f"{block.place}: event time {block.event_time_us} is not the step's")
@@ -66,7 +68,7 @@ class BlockBook:
     def _judge_old(self, block: Block, group: _Group) -> bool:
         known = group.content.get(block.step)
         if known is None and (block.step in group.missing or self._whole):
-            if block.step in group.missing:  # it is there after all
+            if block.step in group.missing:  # the block had been counted as missing, and has come late
                 group.missing.discard(block.step)
                 self._tally.wrong["missing blocks"] -= 1
             self._tally.invert(block.group, f"{block.place}: after step {group.last}")

@@ -1,4 +1,4 @@
-"""Whether bounds hold as often as promised, of sensors that fail together and so miss together."""
+"""Judges whether bounds hold as often as promised. Sensors of an edge fail together, so they also miss together."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from scipy.special import betainc
 from tsunagi.audit.tally import Tally
 
 COVERAGE_SLACK = 0.05
-"""Bounds may hold this much less often than promised."""
+"""The share of bounds that hold may be this much below the promised one: a fitted model is never quite right."""
 
 CHANCE = 0.01
-"""And what is below that counts only if chance alone would bring it less often than this."""
+"""A share that is lower still is a finding only if chance alone gives such a share with less than this probability."""
 
 TOGETHER = 0.03
-"""Correlation between sensors of one edge whose outages begin together, of whether their bounds hold.
+"""Correlation, between two sensors of an edge whose outages begin together, of whether their bounds hold.
 
-The demo's series, 27 and 53 sensors of an edge, outages of 1, 5 and 20 steps: the mean over an outage varies as with a
-correlation of 0.025, 0.011, 0.009 and 0.026, 0.004, 0.014 (168, 86 and 30 outages; 2026-11-26)."""
+It is a round value above all that were measured on the demo's series: for 27 sensors of an edge and outages of 1, 5 and
+20 steps, the mean over an outage varied as with a correlation of 0.025, 0.011 and 0.009, and for 53 sensors as with
+0.026, 0.004 and 0.014 (168, 86 and 30 outages; 2026-11-26)."""
 
 
 @dataclass(slots=True)
@@ -28,7 +29,8 @@ class BoundCount:
     """Counts estimated values whose truth is known.
 
     Attributes:
-        values: how many there are; held: those whose truth lay within the bound.
+        values: how many values there are.
+        held: how many of them have their truth within the bound.
         began: how many sensors of an edge began an outage at a step, by (edge, step).
     """
 
@@ -38,24 +40,25 @@ class BoundCount:
 
     @property
     def coverage(self) -> float | None:
-        """The share of bounds that hold; None = nothing was estimated."""
+        """The share of bounds that hold; None if nothing was estimated."""
         return self.held / self.values if self.values else None
 
     @property
     def outages(self) -> int:
-        """Stretches of one sensor in which the values lie: the values of one are not independent."""
+        """How many outages of a sensor the values come from. The values of one outage are not independent."""
         return self.began.total()
 
     @property
     def worth(self) -> float:
-        """How many independent values they are worth."""
+        """How many independent values would say as much about the share."""
         return worth(self.began.values())
 
     def judge(self, delta: float, tally: Tally) -> None:
-        """Judge the share, once a run: who looks at it again and again sees it too low some time by chance.
+        """Judge the share, once a run: by chance a share that is looked at often is too low at some time.
 
         Args:
-            delta: probability with which a bound must hold.
+            delta: the probability with which a bound must hold.
+            tally: receives the finding.
         """
         if self.coverage is not None and too_few_hold(self.coverage, self.worth, delta):
             tally.amiss(
@@ -66,16 +69,22 @@ class BoundCount:
 
 
 def worth(together: Iterable[int]) -> float:
-    """Return how many independent values outages are worth: the size of a sample by its design effect (Kish, 1965).
+    """Return how many independent values would say as much as these outages, by the design effect (Kish, 1965).
 
     Args:
-        together: how many sensors of one edge began an outage at one step, for each such edge and step. All values of
-            one sensor's outage count as one.
+        together: for each edge and step at which outages began, the number of sensors whose outage began. All values of
+            one sensor's outage count as one value.
     """
     return sum(sensors / (1 + (sensors - 1) * TOGETHER) for sensors in together)
 
 
 def too_few_hold(coverage: float, values: float, delta: float) -> bool:
-    """Return whether fewer bounds hold than chance explains, of so many independent values (they need not be whole)."""
+    """Return whether fewer bounds hold than chance explains.
+
+    Args:
+        coverage: the share of bounds that hold.
+        values: the number of independent values, which need not be whole.
+        delta: the probability with which a bound must hold.
+    """
     held = coverage * values
     return coverage < delta - COVERAGE_SLACK and bool(betainc(values - held, held + 1, 1 - delta) < CHANCE)

@@ -1,8 +1,8 @@
-"""What was done to the system, and what must not have happened without it. Pure.
+"""Compares what happened in a run with the disturbances that were set. It does no I/O.
 
-A slot changes its owner only if that owner, or the broker, was disturbed, or if the plan had asked for it. A batch is
-set aside only if its edge, its slot's owner or the broker was disturbed. A batch that was set aside after its step was
-closed holds the truth about values that were estimated, and bounds are counted against it.
+A slot may change its owner only if that owner or the broker was disturbed, or if the plan had asked for it. A batch may
+be set aside only if its edge, the owner of its slot or the broker was disturbed. A batch that was set aside after its
+step was closed has the truth about the values that were estimated meanwhile, so the bounds are compared with it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from tsunagi.audit.tally import Tally
 from tsunagi.runtime.log import LATE
 
 AFTER_US = 2_000_000
-"""So long after all was well again a disturbance may still be the cause: an edge is taken back a little later."""
+"""A disturbance may still be the cause of what happens this long after all was well again, in microseconds: an edge is
+taken back a little later."""
 
 SLOW_SHARE = 0.1
-"""Share of all tuples that may reach the log after their step has waited for them as long as it must.
+"""Share of all tuples that may reach the log too late for their steps, though nothing was done to their edges.
 
-Whatever starts again after a fault takes the processors from the others on the same machine.
+The share is large, because services that start again after a fault take the processors from the others on the machine.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A disturbance, from just before it was set until all was well again.
+    """A disturbance. It lasts from just before it was set until all was well again.
 
     Attributes:
-        node: who was disturbed; broker: it was the broker, and with it everybody.
-        owned: the slots that the node owned then.
+        node: the node that was disturbed.
+        broker: whether that was the broker. It then disturbed everybody.
+        owned: the slots that the node owned at the time.
+        from_us, to_us: when the disturbance began and ended, in microseconds since 1970.
     """
 
     node: str
@@ -43,7 +46,7 @@ class Cause:
     to_us: int
 
     def explains(self, time_us: int, nodes: Iterable[str], slot: int | None = None) -> bool:
-        """Return whether it may be the cause of what befell one of these nodes, or a slot, at that time."""
+        """Return whether this may be the cause of what happened to one of the nodes, or to the slot, at that time."""
         inside = self.from_us <= time_us <= self.to_us + AFTER_US
         return inside and (self.broker or self.node in nodes or slot in self.owned)
 
@@ -52,11 +55,12 @@ class Judge:
     """Compares what happened with what was done.
 
     Args:
-        grace_us: how long after its time a step waits for a batch.
-        delta: probability with which a bound must hold.
+        tally: receives the findings.
+        grace_us: how long after its time a step waits for a batch, in microseconds.
+        delta: the probability with which a bound must hold.
 
     Attributes:
-        bounds: estimated values whose truth came later.
+        bounds: the estimated values whose truth came later.
         late: the judge of batches that were set aside.
     """
 
@@ -64,12 +68,12 @@ class Judge:
         self._tally = tally
         self._delta = delta
         self._causes: list[Cause] = []
-        self._scored: dict[int, int] = {}  # sensor -> its newest step with a truth
+        self._scored: dict[int, int] = {}  # the newest step of each sensor that was compared with a truth
         self.late = LateJudge(tally, grace_us, SLOW_SHARE)
         self.bounds = BoundCount()
 
     def cause(self, cause: Cause) -> None:
-        """Note what was done."""
+        """Note a disturbance."""
         self._causes.append(cause)
 
     def changed(self, before: Owner, owner: Owner) -> None:
@@ -78,11 +82,12 @@ class Judge:
             accuse_change(before, owner, self._tally)
 
     def refused(self, items: Iterable[Refused], step_us: int, tuples: int) -> None:
-        """Judge batches that were set aside, in log order.
+        """Judge batches that were set aside.
 
         Args:
-            step_us: length of a step.
-            tuples: how many were handed over in all so far.
+            items: the batches, in log order.
+            step_us: length of a step, in microseconds.
+            tuples: how many tuples the edges have handed over in all so far.
         """
 
         def excused(item: Refused) -> bool:
@@ -97,11 +102,11 @@ class Judge:
         self.late.judge(items, excused, step_us, tuples)
 
     def finish(self) -> None:
-        """Judge the bounds, once."""
+        """Judge the bounds. This is called once, at the end of the run."""
         self.bounds.judge(self._delta, self._tally)
 
     def _score(self, batch: Batch, output: Output) -> None:
-        """Hold the estimates of a step against the readings that came after it."""
+        """Compare the estimates of a step with the readings that came after the step was closed."""
         places = {int(sensor): place for place, sensor in enumerate(output.sensor.tolist())}
         measured = is_measured(output.quality)
         for sensor, value in zip(batch.sensor.tolist(), batch.value.tolist(), strict=True):
@@ -117,10 +122,13 @@ class Judge:
 
 
 def accuse_change(before: Owner, owner: Owner, tally: Tally, reason: str = "reason not known") -> None:
-    """A slot changed its owner without a cause.
+    """Report that a slot changed its owner without a cause.
 
     Args:
-        reason: what the new owner noted as its reason.
+        before: the owner before the change.
+        owner: the new owner.
+        tally: receives the finding.
+        reason: the reason that the new owner noted.
     """
     tally.amiss(
         "owner changes",

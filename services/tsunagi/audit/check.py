@@ -1,7 +1,7 @@
-"""The checker: accounts row by row for everything between the CSV and the ordered results.
+"""The checker: accounts for every row between the CSV and the ordered results.
 
-A pure function of what was collected, so that it is itself tested: a world in which one output is missing, doubled,
-swapped or altered does not pass. It shares no code with the edges, the replicas or the Spark job.
+It is a pure function of what was collected, so that tests can try it: a run in which one output is missing, doubled,
+swapped or altered must not pass. It shares no code with the edges, the replicas or the Spark job.
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ from tsunagi.runtime.log import LATE, Record
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The findings, with the decoded run for figures and charts."""
+    """The findings, and the decoded run from which figures and charts are made.
+
+    Attributes:
+        logs: the decoded log of each slot.
+        outputs: the outputs of each slot in `recovered`, without repeats.
+        delivery: the results as a reader gets them.
+    """
 
     findings: Findings
     logs: Mapping[int, SlotLog]
@@ -57,8 +63,8 @@ def check(collected: Collected, world: World) -> Checked:
     """Account for every row.
 
     Args:
-        collected: whole topics, kills and outages of the run.
-        world: what must have come out.
+        collected: the whole topics, the kills and the outages of the run.
+        world: what must have come out of the run.
     """
     findings = Findings()
     logs = {slot: read_slot_log(slot, records) for slot, records in collected.tuples.items()}
@@ -82,13 +88,19 @@ def check(collected: Collected, world: World) -> Checked:
 def distinct_outputs(
     slot: int, records: Sequence[Record], placement: Sensors, world: World, findings: Findings
 ) -> list[Output]:
-    """(f): drop repeats by name, as readers of `recovered` do; names rise, steps are contiguous, repeats are equal."""
+    """Check (f): drop repeats by name, as readers of `recovered` do.
+
+    Names must rise, steps must have no gap, and repeats must be equal.
+    """
     book = OutputBook(slot, placement, findings, kept=None, scale=world.scale if len(world.scale) else None)
     return [output for output in read_outputs(slot, records) if book.take(output)]
 
 
 def _check_steps(delivery: Delivery, world: World, findings: Findings) -> None:
-    """(c): every group has every step from the first to the last of the CSV; those between its blocks are judged."""
+    """Check (c): every group has every step from the first to the last of the CSV.
+
+    Only the two ends are looked at here: `BlockBook` has already reported gaps between blocks.
+    """
     truth = world.truth
     for group in sorted({world.group(sensor.id) for sensor in world.table.sensors}):
         steps = delivery.steps(group) or [truth.last_step + 1]
@@ -104,10 +116,10 @@ def _check_steps(delivery: Delivery, world: World, findings: Findings) -> None:
 def _check_tuples(
     logs: Mapping[int, SlotLog], asides: Mapping[tuple[int, int], Aside], delivery: Delivery, findings: Findings
 ) -> Mask:
-    """(b): every tuple of the log stands in exactly one place: a result with its value, `late` or `dead-letters`.
+    """Check (b): every tuple of the log is in exactly one place: a result with its value, `late` or `dead-letters`.
 
     Returns:
-        bool[steps, n], the tuples that stand nowhere.
+        bool[steps, n]: which tuples are nowhere.
     """
     claimed = np.zeros(delivery.present.shape, dtype=bool)
     gone = np.zeros(delivery.present.shape, dtype=bool)
@@ -141,7 +153,7 @@ def _check_tuples(
 def _check_batch(batch: Batch, delivery: Delivery, claimed: Mask, gone: Mask, findings: Findings) -> None:
     row = delivery.row(batch.step)
     if row is None:
-        return  # neither a step of the CSV nor one of the results: reported as no whole window
+        return  # it is a step of neither the CSV nor the results; `check_sources` has reported it as no whole window
     again = claimed[row, batch.sensor]
     if again.any():
         accuse_second(batch, findings)
@@ -165,10 +177,12 @@ def _check_estimates(
     world: World,
     findings: Findings,
 ) -> Mask:
-    """(c): what was not measured in time is estimated if the model knows the sensor; results are what was recovered.
+    """Check (c): every value that was not measured in time is estimated, provided that the model knows the sensor.
+
+    The rows of `results` must also equal those of `recovered`.
 
     Returns:
-        bool[steps, n], the rows of the CSV's steps that are missing.
+        bool[steps, n]: which rows of the CSV's steps are missing.
     """
     expected = np.zeros(delivery.present.shape, dtype=bool)
     for slot, slot_outputs in outputs.items():
@@ -177,7 +191,7 @@ def _check_estimates(
         for output in slot_outputs:
             row = delivery.row(output.step)
             if row is None:
-                continue  # after the last step of CSV and results
+                continue  # the step is after the last one of the CSV and of the results
             expected[row, output.sensor] = True
             if model_from >= 0 and output.name.offset > model_from:
                 expected[row, known] = True
@@ -198,7 +212,7 @@ def _check_estimates(
 
 
 def _check_queries(delivery: Delivery, world: World, findings: Findings) -> None:
-    """(d): q1, q2, q3, counted again from the results' own values."""
+    """Check (d): q1, q2 and q3 are the same when they are counted again from the values of the results."""
     thresholds = np.array([sensor.threshold for sensor in world.table.sensors])
     with np.errstate(invalid="ignore"):
         above = delivery.mean > thresholds
@@ -218,7 +232,11 @@ def _check_queries(delivery: Delivery, world: World, findings: Findings) -> None
 
 
 def _check_kills(logs: Mapping[int, SlotLog], kills: Sequence[Kill], world: World, findings: Findings) -> None:
-    """Every kill of an owner hit the one that the slot's log names, tuples were in flight, and somebody took over."""
+    """Check the kills of owners.
+
+    Each must have hit the owner that the slot's log names, while tuples were in flight, and somebody must have taken
+    the slot over.
+    """
     for kill in (item for item in kills if item.what == "owner"):
         slot_log = logs.get(kill.slot)
         owner = slot_log.owner_at(kill.at_us) if slot_log is not None else None
@@ -232,5 +250,5 @@ def _check_kills(logs: Mapping[int, SlotLog], kills: Sequence[Kill], world: Worl
 
 
 def in_flight(kill: Kill, slide_us: int) -> bool:
-    """Return whether the killed owner had inputs that the downstream had not acknowledged, or that had just come."""
+    """Return whether the killed owner had inputs that were not acknowledged yet, or that had come within a slide."""
     return kill.log_end > kill.acked >= 0 or kill.at_us - kill.newest_us <= slide_us

@@ -1,4 +1,4 @@
-"""The results as a reader gets them: repeats dropped by name, laid out by step and sensor."""
+"""Lays the results out by step and sensor, as a reader gets them: without repeats."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Delivery:
-    """Rows by (step, sensor); row 0 is `first_step`.
+    """The rows of the results by (step, sensor).
 
     Attributes:
-        blocks: by group, in the order of delivery, repeats dropped.
+        first_step: the step of row 0.
         present: bool[steps, n], whether there is a row.
-        mean, sd, bound, q3: float64[steps, n], NaN = no row; q1, q2: int64[steps, n]; quality: uint8[steps, n].
+        mean, sd, bound, q3: float64[steps, n]; NaN where there is no row.
+        quality: uint8[steps, n].
+        q1, q2: int64[steps, n].
+        blocks: the blocks of each group in the order of delivery, without repeats.
     """
 
     first_step: int
@@ -42,7 +45,7 @@ class Delivery:
 
     @classmethod
     def empty(cls, first_step: int, steps: int, sensors: int) -> Delivery:
-        """Make one without rows."""
+        """Make a delivery without rows."""
         shape = (steps, sensors)
         mean, sd, bound, q3 = (np.full(shape, np.nan) for _ in range(4))
         q1, q2 = (np.zeros(shape, dtype=np.int64) for _ in range(2))
@@ -51,7 +54,7 @@ class Delivery:
         )
 
     def row(self, step: int) -> int | None:
-        """Return the row of a step; None = outside of what was delivered or had to be."""
+        """Return the row of a step; None if the step was neither delivered nor had to be."""
         row = step - self.first_step
         return row if 0 <= row < len(self.present) else None
 
@@ -62,21 +65,24 @@ class Delivery:
 
     @property
     def measured(self) -> Mask:
-        """bool[steps, n]: there is a row, and it says that the value was measured."""
+        """bool[steps, n]: whether there is a row that is tagged as measured."""
         return np.asarray(self.present & is_measured(self.quality))
 
     @property
     def estimated(self) -> Mask:
-        """bool[steps, n]: there is a row, and its value was recovered."""
+        """bool[steps, n]: whether there is a row whose value was estimated."""
         return self.present & ~self.measured
 
     def steps(self, group: str) -> list[int]:
-        """Return the steps of a group, in order of delivery."""
+        """Return the steps of a group, in the order of delivery."""
         return [block.step for block in self.blocks.get(group, [])]
 
 
 def deliver(results: Mapping[int, Sequence[Record]], world: World, findings: Findings) -> Delivery:
-    """Drop repeats as a reader does, check the order (e) and that a row comes once (c), and lay the rows out."""
+    """Lay the rows of the results out, without repeats.
+
+    This also checks that blocks are in order (e) and that each row comes once (c).
+    """
     blocks: dict[str, list[Block]] = {}
     book = BlockBook(findings, step_us=world.steps.slide_us, whole=True)
     for partition, records in sorted(results.items()):
@@ -89,7 +95,7 @@ def deliver(results: Mapping[int, Sequence[Record]], world: World, findings: Fin
     delivery = Delivery.empty(first, last - first + 1, len(world.table))
     delivery.blocks = blocks
     for group, taken in blocks.items():
-        findings.inversions[group] += 0  # (the report names every group)
+        findings.inversions[group] += 0  # so that the report names every group
         for block in taken:
             _lay(block, delivery, world, findings)
     return delivery

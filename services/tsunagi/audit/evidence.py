@@ -1,4 +1,4 @@
-"""What a run left behind: whole topics, and what was noted while it ran; decoded without judging it."""
+"""The evidence of a run: whole topics, and what was noted while it ran. It is decoded here, and not judged."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One SIGKILL, with what was known when it was sent.
+    """One SIGKILL, and what was known when it was sent.
 
     Attributes:
         what: edge | owner.
-        at_us: the killer's clock, just before the signal.
-        slot: of the owner; -1 = an edge.
-        epoch: the owner's term.
-        owner: the slot's owner by its log at that moment.
-        log_end: end of the slot's log at that moment.
-        acked: the owner's last Level-0-Ack (exclusive); -1 = none seen.
-        newest_us: when the newest record of the slot's log was appended.
+        node: the node that was killed.
+        pid: its process.
+        at_us: when the signal was sent, by the clock of the killer, in microseconds since 1970.
+        slot: the slot whose owner was killed; -1 for an edge.
+        epoch: the owner's epoch.
+        owner: the owner of the slot by its log at that moment.
+        log_end: the end of the slot's log at that moment, an offset.
+        acked: the offset of the owner's last Level-0-Ack (exclusive); -1 if none was seen.
+        newest_us: when the newest record of the slot's log was appended, in microseconds since 1970.
     """
 
     what: str
@@ -53,7 +55,12 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """An edge was down from its kill until the process that replaced it was started (0 = never)."""
+    """The time in which an edge was down.
+
+    Attributes:
+        from_us: when it was killed, in microseconds since 1970.
+        to_us: when the process that replaced it was started; 0 if none was.
+    """
 
     edge: str
     from_us: int
@@ -62,7 +69,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A reader saw the record of `results` at this place at this time."""
+    """A record of `results`, and when a reader saw it, in microseconds since 1970."""
 
     partition: int
     offset: int
@@ -71,13 +78,17 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Everything that the checker looks at, besides the CSV.
+    """Everything that the checker looks at, except for the CSV.
 
     Attributes:
-        tuples, recovered, results: whole topics by partition.
-        placement: uint32[n], slot by sensor id.
-        notes: log lines of the services with `event`, as they wrote them (takeovers).
-        ended_us: from then on the services were stopped in good order; 0 = they were not.
+        tuples, recovered, results: the whole topics, by partition.
+        late, dead_letters: the whole topics, which have one partition each.
+        placement: uint32[n], the slot of each sensor id.
+        kills: the kills of the run.
+        outages: the outages of edges.
+        reads: when a live reader saw the records of `results`.
+        notes: the log lines in which services tell of takeovers, as they wrote them.
+        ended_us: when the services began to be stopped in good order, in microseconds since 1970; 0 if they were not.
     """
 
     tuples: Mapping[int, Sequence[Record]]
@@ -93,7 +104,7 @@ class Collected:
     ended_us: int = 0
 
     def kill_of(self, before: Owner, owner: Owner) -> Kill | None:
-        """Return the kill that ended the term before `owner`; None = there was none."""
+        """Return the kill that ended the term before `owner`; None if there was no kill."""
         fitting = [
             kill
             for kill in self.kills
@@ -104,13 +115,13 @@ class Collected:
         return fitting[-1] if fitting else None
 
     def cause(self, before: Owner, owner: Owner) -> str:
-        """Return why a slot changed its owner: kill | end; "" = nothing that was done to it."""
+        """Return why a slot changed its owner: kill | end; "" if nothing was done to the owner before."""
         if self.kill_of(before, owner) is not None:
             return "kill"
         return "end" if 0 < self.ended_us <= owner.appended_us else ""
 
     def note(self, owner: Owner) -> Mapping[str, Any]:
-        """Return what a new owner noted of its takeover; empty = nothing."""
+        """Return what a new owner noted about its takeover; empty if it noted nothing."""
         for note in self.notes:
             if note.get("event") == "takeover" and (note.get("slot"), note.get("epoch")) == (owner.slot, owner.epoch):
                 return note
@@ -119,7 +130,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A TupleBatch and its place."""
+    """A TupleBatch, and its place in the log."""
 
     slot: int
     offset: int
@@ -132,13 +143,20 @@ class Batch:
 
     @property
     def place(self) -> str:
-        """Where it stands and what it is, in words."""
+        """Where the batch is and what it is, in words."""
         return f"tuples/{self.slot}, offset {self.offset} ({self.edge}, step {self.step})"
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A term of ownership that counted."""
+    """A term of ownership that counted.
+
+    Attributes:
+        epoch: the number of the term.
+        node: the owner.
+        offset: where the Ownership record is in the slot's log.
+        appended_us: when the log appended it, in microseconds since 1970.
+    """
 
     slot: int
     epoch: int
@@ -149,11 +167,13 @@ class Owner:
 
 @dataclass(slots=True)
 class SlotLog:
-    """A partition of `tuples`.
+    """A partition of `tuples`, decoded.
 
     Attributes:
-        model_from: offset of the first model in force; -1 = none.
-        unreadable: offsets of records that are no LogRecord.
+        batches: the batches of readings, in log order.
+        owners: the terms of ownership that counted, in log order.
+        model_from: offset of the first model that came into force; -1 if there was none.
+        unreadable: offsets of the records that are no LogRecord.
     """
 
     slot: int
@@ -163,7 +183,7 @@ class SlotLog:
     unreadable: list[int] = field(default_factory=list)
 
     def take(self, record: Record) -> None:
-        """Take in the next record; ownership and its epochs are judged in log order, as everybody must."""
+        """Take the next record in. Ownership is decided by log order and epochs, as by every other reader."""
         message = parse(LogRecord, record)
         body = message.WhichOneof("body") if message is not None else None
         epoch = self.owners[-1].epoch if self.owners else 0
@@ -178,14 +198,14 @@ class SlotLog:
             self.model_from = record.offset
 
     def owner_at(self, time_us: int) -> Owner | None:
-        """Return the owner whose term was in the log at that time."""
+        """Return the owner of the slot by its log at that time, in microseconds since 1970; None if there was none."""
         before = [owner for owner in self.owners if owner.appended_us <= time_us]
         return before[-1] if before else None
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A Recovered record and when it was appended to `recovered`."""
+    """A Recovered record, and when it was appended to `recovered` (`written_us`, in microseconds since 1970)."""
 
     slot: int
     generation: int
@@ -201,13 +221,13 @@ class Output:
 
     @property
     def place(self) -> str:
-        """Its name and what it is, in words."""
+        """The name of the output and what it is, in words."""
         return f"recovered/{self.slot}, name {tuple(self.name)} (step {self.step}, epoch {self.epoch})"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A ResultBlock and its place in `results`."""
+    """A ResultBlock, and its place in `results`."""
 
     partition: int
     offset: int
@@ -227,13 +247,13 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Where it stands and what it is, in words."""
+        """Where the block is and what it is, in words."""
         return f"results/{self.partition}, offset {self.offset}: group {self.group!r}, step {self.step}"
 
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """A record of `late` or `dead-letters`: where it came from, and why."""
+    """A record of `late` or `dead-letters`: where the record in it came from, and why it was set aside."""
 
     topic: str
     slot: int
@@ -250,7 +270,7 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
 
 
 def read_outputs(slot: int, records: Iterable[Record]) -> list[Output]:
-    """Decode a partition of `recovered`, in the order in which it stands; what nobody can use is left out."""
+    """Decode a partition of `recovered`, in log order. Records that nobody can use are left out."""
     return _usable(partial(read_output, slot), records)
 
 
@@ -258,7 +278,7 @@ def read_output(slot: int, record: Record) -> Output:
     """Decode a record of `recovered`.
 
     Raises:
-        UnusableError: it is none.
+        UnusableError: the record is no output.
     """
     message = decode(Recovered, record.value)
     return Output(
@@ -277,7 +297,7 @@ def read_output(slot: int, record: Record) -> Output:
 
 
 def read_blocks(partition: int, records: Iterable[Record]) -> list[Block]:
-    """Decode a partition of `results`, in the order in which it stands; what nobody can use is left out."""
+    """Decode a partition of `results`, in log order. Records that nobody can use are left out."""
     return _usable(partial(read_block, partition), records)
 
 
@@ -285,7 +305,7 @@ def read_block(partition: int, record: Record) -> Block:
     """Decode a record of `results`.
 
     Raises:
-        UnusableError: it is none.
+        UnusableError: the record is no block of results.
     """
     message = decode(ResultBlock, record.value)
     return Block(
@@ -308,10 +328,10 @@ def read_block(partition: int, record: Record) -> Block:
 
 
 def read_asides(late: Iterable[Record], dead_letters: Iterable[Record]) -> list[Aside]:
-    """Decode what of `tuples` stands in `late` and `dead-letters`.
+    """Return which records of `tuples` are in `late` and `dead-letters`.
 
-    A record that stands there twice (a takeover repeats it) counts once. Rows of `recovered` that came after their step
-    had left (reason "frontier") are no tuples.
+    A record that is there twice, because a takeover repeated it, counts once. Rows of `recovered` that came after their
+    step had left (reason "frontier") are no tuples, so they are left out.
     """
     found = [
         Aside(log.LATE, message.slot, message.offset, message.reason)
@@ -327,10 +347,13 @@ def read_asides(late: Iterable[Record], dead_letters: Iterable[Record]) -> list[
 
 
 def read_placement(records: Iterable[Record]) -> Sensors:
-    """Return the placement in force, uint32[n].
+    """Return the placement in force: the slot of each sensor id, uint32[n].
+
+    Args:
+        records: the records of `plan`, from the first one on.
 
     Raises:
-        LogError: there is none.
+        LogError: `plan` has no placement.
     """
     words, slots = Words(), None
     for record in records:
@@ -343,7 +366,7 @@ def read_placement(records: Iterable[Record]) -> Sensors:
 
 
 def read_batch(slot: int, record: Record, batch: TupleBatch) -> Batch:
-    """Return a batch as it stands in a record of its slot's log."""
+    """Return a batch, with the place of the record that has it."""
     return Batch(
         slot,
         record.offset,
@@ -357,7 +380,7 @@ def read_batch(slot: int, record: Record, batch: TupleBatch) -> Batch:
 
 
 def parse(kind: type[_M], record: Record) -> _M | None:
-    """Decode a record; None = nobody can use it, or it was not written by who it says."""
+    """Decode a record; None if nobody can use it, or if its signer was not allowed to write it."""
     try:
         message = decode(kind, record.value)
     except UnusableError:

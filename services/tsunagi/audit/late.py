@@ -1,4 +1,4 @@
-"""Batches with readings that were set aside: which of them came in time from an edge that lived."""
+"""Judges batches that were set aside: none of them may have come in time from an edge that lived."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from tsunagi.runtime.log import LATE
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A batch with readings that was set aside, where it went, and what came out for its step (None = not known)."""
+    """A batch with readings that was set aside.
+
+    Attributes:
+        aside: where it went, and why.
+        output: the output of its step; None if it is not known.
+    """
 
     batch: Batch
     aside: Aside
@@ -23,11 +28,12 @@ class LateJudge:
     """Judges batches that were set aside and have no excuse.
 
     Args:
-        grace_us: how long after its time a step waits for a batch.
-        slow_share: share of all tuples that may reach the log after their step has waited for them as long as it must.
+        tally: receives the findings.
+        grace_us: how long after its time a step waits for a batch, in microseconds.
+        slow_share: share of all tuples that may be `slow`.
 
     Attributes:
-        slow: tuples that came into the log too late for their steps, though nothing was done to their edges.
+        slow: how many tuples reached the log too late for their steps, though nothing was done to their edges.
     """
 
     def __init__(self, tally: Tally, grace_us: int, slow_share: float) -> None:
@@ -38,12 +44,13 @@ class LateJudge:
         self.slow = 0
 
     def judge(self, items: Iterable[Refused], excused: Callable[[Refused], bool], step_us: int, tuples: int) -> None:
-        """Judge batches of a slot or several, each slot's in log order.
+        """Judge batches of one slot or of several.
 
         Args:
-            excused: whether what was done to the system explains that a batch was set aside.
-            step_us: length of a step.
-            tuples: how many were handed over in all so far.
+            items: the batches; those of each slot are in log order.
+            excused: tells whether a disturbance of the system explains that a batch was set aside.
+            step_us: length of a step, in microseconds.
+            tuples: how many tuples the edges have handed over in all so far.
         """
         unexplained: dict[tuple[str, int, str, str], list[Batch]] = {}
         for item in items:
@@ -70,10 +77,10 @@ class LateJudge:
             )
 
     def _is_slow(self, batch: Batch, step_us: int) -> bool:
-        """Return whether a batch came into the log after its step had waited for it as long as it must.
+        """Return whether a batch reached the log after its step had waited for it long enough.
 
-        That holds for those after such a one, too, until their edge has been taken back. An owner gives an edge a step
-        and the grace from its last batch on, and that one came at its own time at the earliest.
+        Batches that follow such a batch are slow too, until their edge has been taken back. An owner waits a step and
+        the grace period after the last batch of an edge, and that batch came at its own time at the earliest.
         """
         key, time_us = (batch.slot, batch.edge), batch.step * step_us
         if batch.appended_us > time_us + self._grace_us:

@@ -1,4 +1,4 @@
-"""All books of a run, fed with records as they are read: what was lost, doubled, out of order or wrong. No I/O."""
+"""Takes the records of a run in as they are read, and finds what was lost, doubled, out of order or wrong. No I/O."""
 
 from __future__ import annotations
 
@@ -21,22 +21,30 @@ from tsunagi.runtime.log import DEAD_LETTERS, HEARTBEATS, LATE, PLAN, RECOVERED,
 from tsunagi.runtime.messages import DeadLetter, Heartbeat, Late, LogRecord, Plan
 
 KEPT = 2000
-"""Outputs of a slot that are kept: repeats are compared with them, and batches that are set aside later."""
+"""How many outputs of a slot are kept. Repeats, and batches that are set aside later, are compared with them. The limit
+bounds the memory of a long run."""
 
 
 class Ledger:
-    """Takes records in, whatever topic they are of; each partition's in log order.
+    """Takes in the records of all topics, those of each partition in log order.
 
     Args:
-        placement: uint32[n], slot by sensor.
-        values: whether a measured row must have the very value of its reading.
-        kept: see `KEPT`.
-        grace_s, delta: as [steps] and [recovery] say.
+        slots: the number of slots.
+        placement: uint32[n], the slot of each sensor.
+        values: whether a measured row must have exactly the value of its reading.
+        kept: how many outputs of a slot are kept, as `KEPT`.
+        grace_s, delta: the values of [steps] grace_s, in seconds, and [recovery] delta.
 
     Attributes:
-        base: the step from which rows and readings are judged; -1 = not yet.
-        edges: when the newest batch with readings of each edge was appended.
-        edge_slots: which slots each edge feeds.
+        tally: the findings.
+        judge: judges changes of owner, batches that were set aside, and bounds.
+        roles: who owns which slot, and what the nodes say about themselves.
+        times: when the outputs of each slot were appended.
+        rows: compares `recovered` with `results`.
+        readings: accounts for the batches of each slot.
+        base: the step from which rows and readings are judged; -1 before the judging has begun.
+        edges: when the newest batch with readings of each edge was appended, in microseconds since 1970.
+        edge_slots: the slots to which each edge sends.
     """
 
     def __init__(
@@ -62,7 +70,7 @@ class Ledger:
         self._blocks = BlockBook(self.tally)
 
     def take(self, record: Record) -> None:
-        """Take a record in."""
+        """Take a record in, and judge it."""
         try:
             if record.topic == TUPLES:
                 self._on_log(record)
@@ -88,7 +96,7 @@ class Ledger:
                 self.tally.amiss("unreadable", f"{place}: not readable")
 
     def begin(self) -> None:
-        """Judge rows and readings from the step after the newest that anybody has written."""
+        """Begin to judge rows and readings, from the step after the newest one in `recovered` and `results`."""
         self.base = max([*self.slot_steps().values(), *self._blocks.newest().values()]) + 1
         self.rows.begin(self.base)
         for book in self.readings.values():
@@ -96,7 +104,7 @@ class Ledger:
         self.roles.take_changes()
 
     def after(self, cause: Cause) -> None:
-        """Judge what happened since the last call, in which this was done."""
+        """Judge what happened since the last call, given that this disturbance was set meanwhile."""
         self.judge.cause(cause)
         for before, owner in self.roles.take_changes():
             self.judge.changed(before, owner)
@@ -105,7 +113,7 @@ class Ledger:
             self.judge.refused(book.take_refused(), self.step_us, tuples)
 
     def advance(self) -> None:
-        """Compare what both sides have passed; call it after each read."""
+        """Compare the rows of the steps that `recovered` and `results` have both passed. Call it after each read."""
         self.rows.advance(self.slot_steps(), self._blocks.newest())
         self.roles.settle(self.times)
 
@@ -113,19 +121,19 @@ class Ledger:
 
     @property
     def step_us(self) -> int:
-        """Length of a step, as the results have it; 0 = none seen yet."""
+        """Length of a step, in microseconds, as the results show it; 0 before the first result."""
         return self._blocks.step_us
 
     def slot_steps(self) -> dict[int, int]:
-        """Return the newest step in `recovered` by slot, as far as there is one."""
+        """Return the newest step in `recovered` of each slot that has any."""
         return {slot: book.newest.step for slot, book in self._outputs.items() if book.newest is not None}
 
     def frontier(self) -> int:
-        """Return the step up to which every group has results; -1 = none seen yet."""
+        """Return the step up to which every group has results; -1 before the first result."""
         return min(self._blocks.newest().values(), default=-1)
 
     def outstanding(self, before_us: int) -> str:
-        """Return what of before that time stands nowhere yet; "" = nothing."""
+        """Return in words what was written before that time and is not accounted for yet; "" if nothing is left."""
         waiting = sum(len(book.unaccounted(before_us)) for book in self.readings.values())
         steps = self.rows.behind(before_us // self.step_us - 1) if self.step_us else 0
         parts = [f"{waiting} batches that stand nowhere yet"] if waiting else []
@@ -133,20 +141,20 @@ class Ledger:
         return ", ".join(parts)
 
     def expire(self, before_us: int) -> None:
-        """Give up on what of before that time stands nowhere: it is lost."""
+        """Count as lost what was written before that time and is not accounted for."""
         for book in self.readings.values():
             book.expire(before_us)
         if self.step_us:
             self.rows.expire(before_us // self.step_us - 1)
 
     def finish(self) -> None:
-        """Judge what could still have changed."""
+        """Judge what could have changed until now: the last steps, and the bounds."""
         for book in self.readings.values():
             book.finish()
         self.judge.finish()
 
     def counts(self) -> dict[str, int]:
-        """Return how much was judged."""
+        """Return how much was judged, by kind."""
         books = self.readings.values()
         return {
             "batches": sum(book.batches for book in books),
@@ -162,7 +170,7 @@ class Ledger:
         }
 
     def silence_s(self, slots: Iterable[int], from_us: int, to_us: int) -> float | None:
-        """Return the longest silence of these slots; None = none of them wrote anything."""
+        """Return the longest silence of these slots, in seconds; None if none of them wrote anything."""
         return longest(self.times[slot].silence_s(from_us, to_us, self.step_us) for slot in slots)
 
     # ---- records
@@ -172,7 +180,7 @@ class Ledger:
         self.readings[slot].read_to(record.offset + 1)
         message = parse(LogRecord, record)
         if message is None:
-            return  # dead-letters: the services do not use it, and it has no readings to lose
+            return  # it goes to dead-letters: the services do not use it, so it has no readings that could be lost
         body = message.WhichOneof("body")
         if body == "ownership":
             self.roles.take_ownership(slot, record.offset, record.appended_us, message.ownership)
@@ -181,7 +189,7 @@ class Ledger:
         elif body == "batch":
             batch = message.batch
             if len(batch.value) != 2 * len(batch.sensor):
-                return  # damaged: dead-letters
+                return  # the batch is damaged, so it goes to dead-letters
             if batch.sensor:
                 self.edges[batch.edge] = record.appended_us
             self.edge_slots.setdefault(batch.edge, set()).add(slot)

@@ -1,4 +1,4 @@
-"""The records of `recovered`, one slot: names rise, steps are contiguous, every known sensor is there."""
+"""Judges the records of one slot in `recovered`: names rise, steps have no gap, and no known sensor is missing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class OutputBook:
     """Judges the outputs of one slot as they come.
 
     Args:
-        placement: uint32[n], slot by sensor.
-        kept: outputs that are kept to compare repeats with; None = all, of a topic that is read from its beginning.
-            Which sensors its model knows is judged elsewhere then.
-        scale: float64[n], the standard deviation of each sensor; None = not known.
+        placement: uint32[n], the slot of each sensor.
+        tally: receives the findings.
+        kept: how many outputs are kept to compare repeats with. None keeps all; it is for a topic that is read from its
+            beginning, and another check then judges whether the sensors that the model knows have rows.
+        scale: float64[n], the standard deviation of each sensor; None if it is not known.
 
     Attributes:
-        newest: the last new output; None = none yet.
+        newest: the last new output; None before the first one.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class OutputBook:
         self.newest: Output | None = None
 
     def take(self, output: Output) -> bool:
-        """Judge a record; return whether it is a new output (not a repeat, and not out of order)."""
+        """Judge a record, and return whether it is a new output: no repeat, and not out of order."""
         place, last = output.place, self.newest
         if last is not None and output.name <= last.name:
             self._judge_old(output, last, place)
@@ -57,7 +58,7 @@ class OutputBook:
         return True
 
     def model_changed(self) -> None:
-        """Another model is in force: which sensors it knows is learnt anew."""
+        """Forget which sensors the model knows, because another model has come into force."""
         self._known[:] = False
 
     def _judge_old(self, output: Output, last: Output, place: str) -> None:

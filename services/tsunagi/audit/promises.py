@@ -1,7 +1,7 @@
-"""What a run keeps beyond its rows.
+"""Checks what a run must keep beyond its rows.
 
-No batch of a living edge is refused, no owner is replaced without a cause, every output carries the term in which its
-input stands, and bounds hold as often as promised.
+No batch of a living edge is refused, no owner is replaced without a cause, every output carries the epoch in which its
+input was appended, and bounds hold as often as promised.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.log import LATE
 
 LET_IN_US = 3_000_000
-"""An edge that starts while the others' steps close already may wait so long to be let in."""
+"""Longest time until an edge is let in that starts while the steps of the others already close, in microseconds."""
 
 SLOW_SHARE = 0.02
-"""Share of all tuples that may reach the log after their step has waited for them as long as it must.
+"""Share of all tuples that may reach the log too late for their steps, though nothing was done to their edges.
 
-Of a demo's stream that is what is on its way in one second, in which a busy machine did nothing."""
+In a demo's stream of 50 s that is one second's worth of tuples: a busy machine may do nothing for that long."""
 
 
 def check_promises(
@@ -42,10 +42,10 @@ def check_promises(
     world: World,
     findings: Findings,
 ) -> None:
-    """Judge late batches, dead letters, owners, terms and bounds.
+    """Judge late batches, dead letters, owners, epochs and bounds.
 
     Args:
-        asides: what stands in `late` and `dead-letters`, by slot and offset.
+        asides: the records of `late` and `dead-letters`, by slot and offset.
     """
     _check_terms(logs, outputs, findings)
     if world.undisturbed:
@@ -58,7 +58,7 @@ def check_promises(
 
 
 def _check_terms(logs: Mapping[int, SlotLog], outputs: Mapping[int, Sequence[Output]], findings: Findings) -> None:
-    """An output carries the epoch that its slot's log had come to where the input stands that caused it."""
+    """Check that each output carries the epoch that was current in its slot's log at the input that caused it."""
     for slot, slot_outputs in outputs.items():
         owners = logs[slot].owners if slot in logs else []
         starts = np.array([owner.offset for owner in owners], dtype=np.int64)
@@ -70,7 +70,7 @@ def _check_terms(logs: Mapping[int, SlotLog], outputs: Mapping[int, Sequence[Out
 
 
 def _check_owners(logs: Mapping[int, SlotLog], collected: Collected, findings: Findings) -> None:
-    """A slot changes its owner only when the owner was killed, or when the run was over."""
+    """Check that a slot changes its owner only after the owner was killed, or after the run was over."""
     for _, slot_log in sorted(logs.items()):
         for before, owner in pairwise(slot_log.owners):
             if not collected.cause(before, owner):
@@ -87,10 +87,11 @@ def _check_asides(
     world: World,
     findings: Findings,
 ) -> None:
-    """Whatever a living edge hands over in time is used.
+    """Check that every batch that a living edge hands over in time is used.
 
-    A batch may be late if its edge was down then or had just started, or if it came into the log after its step had
-    waited for it as long as it must: that is the machine's doing, and may be so for few. Nothing excuses a dead letter.
+    A batch may be late if its edge was down or had just started. It may also be late if it reached the log after its
+    step had waited for it long enough: then the machine was slow, and few batches may be so. Nothing excuses a dead
+    letter.
     """
     written = {(slot, record.offset) for slot, records in collected.tuples.items() for record in records}
     for slot, offset in sorted(asides.keys() - written):
@@ -121,7 +122,7 @@ def _check_asides(
 def _spans(
     edge: str, slot_log: SlotLog, asides: Mapping[tuple[int, int], Aside], collected: Collected, world: World
 ) -> Iterator[tuple[int, int]]:
-    """Yield (from, to), the event times in which an edge's batches may be late: while it starts, around its outages."""
+    """Yield (from, to), the spans of event time in which an edge's batches may be late: its start and its outages."""
     own = [batch for batch in slot_log.batches if batch.edge == edge and len(batch.sensor)]
     began_us = own[0].appended_us
     used = (batch.appended_us for batch in own if (slot_log.slot, batch.offset) not in asides)
@@ -133,7 +134,7 @@ def _spans(
 
 
 def _patience_us(world: World) -> int:
-    """Return how long an owner waits for an edge's next batch."""
+    """Return how long an owner waits for an edge's next batch, in microseconds."""
     return round(world.steps.grace_s * 1e6) + world.steps.slide_us
 
 
@@ -145,8 +146,9 @@ class Scored:
     """The estimated values whose truth is known.
 
     Attributes:
-        where: bool[steps of the CSV, n].
-        off: float64[values], the error; bound: float64[values], the half width promised.
+        where: bool[steps of the CSV, n], which values these are.
+        off: float64[values], the absolute error of each value, in the unit of its sensor.
+        bound: float64[values], the half width of the band that was promised, in the same unit.
         count: how many bounds hold, and in how many outages.
     """
 
@@ -157,7 +159,7 @@ class Scored:
 
 
 def score(delivery: Delivery, world: World) -> Scored:
-    """Compare the estimated values with the CSV's own windows."""
+    """Compare the estimated values with the windows of the CSV."""
     rows = delivery.rows(world.truth)
     where = delivery.estimated[rows] & ~np.isnan(world.truth.values)
     off = np.abs(delivery.mean[rows] - world.truth.values)[where]

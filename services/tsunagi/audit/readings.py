@@ -1,7 +1,7 @@
-"""The readings of one slot's log: each batch stands in `recovered` as measured, or in `late`, or in `dead-letters`.
+"""Accounts for the batches of one slot's log: each is in `recovered` as measured, in `late` or in `dead-letters`.
 
-Nothing here knows when a step closes. A batch that claims its step's measured rows is accounted for; one that cannot
-must have been set aside. A batch that is neither, after the system had time enough, is lost.
+Nothing here knows when a step closes. A batch that claims the measured rows of its step is accounted for. A batch that
+cannot claim them must have been set aside. If it was neither, after the system had enough time, it is lost.
 """
 
 from __future__ import annotations
@@ -15,12 +15,21 @@ from tsunagi.audit.rules import accuse_invented, accuse_second, accuse_values, c
 from tsunagi.audit.tally import Tally
 
 _JUDGED_AFTER = 50
+"""A step is judged when this many later outputs have come: until then `late` may still tell which of two batches of the
+step was set aside."""
 _ASIDES = 20_000
+"""How many records of `late` and `dead-letters` are remembered, the last ones. They may be read before their batches,
+and a takeover may repeat them."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """The output of a step: which measured rows which batch has claimed."""
+    """The output of a step.
+
+    Attributes:
+        by_sensor: the row of each measured sensor.
+        claims: the offset of the batch that claims the row of a sensor.
+    """
 
     output: Output
     by_sensor: dict[int, int]
@@ -31,12 +40,15 @@ class ReadingBook:
     """Accounts for the batches of one slot.
 
     Args:
-        values: whether a measured row must have the very value of its reading (the chain is `recover` alone).
-        kept: steps whose measured rows are kept: a batch may be set aside some time after its step was closed.
+        tally: receives the findings.
+        values: whether a measured row must have exactly the value of its reading. It must if `recover` is the only
+            operator.
+        kept: of how many steps the measured rows are kept. A batch may be set aside long after its step was closed.
 
     Attributes:
-        batches: how many were taken in since the judging began; readings: their tuples.
-        aside: how many of them were set aside.
+        batches: how many batches were taken in since the judging began.
+        readings: how many tuples these batches have.
+        aside: how many of these batches were set aside.
     """
 
     def __init__(self, tally: Tally, *, values: bool, kept: int) -> None:
@@ -57,7 +69,7 @@ class ReadingBook:
         self.aside = 0
 
     def begin(self, step: int) -> None:
-        """Judge from this step on; what was before is forgotten."""
+        """Begin to judge, from this step on. Batches of earlier steps are forgotten."""
         self._base = step
         for offset, batch in list(self._pending.items()):
             if batch.step < step:
@@ -69,7 +81,7 @@ class ReadingBook:
         self._claimed.clear()
 
     def take(self, batch: Batch) -> None:
-        """Take in a batch, in log order."""
+        """Take a batch in. Batches must come in log order."""
         self._read_to = max(self._read_to, batch.offset + 1)
         if self._base is not None and batch.step < self._base:
             return
@@ -84,11 +96,11 @@ class ReadingBook:
             self._claim(batch.step)
 
     def read_to(self, offset: int) -> None:
-        """The log was read up to this offset (records that are no batches have none to take in)."""
+        """Note that the log was read up to this offset, because not every record is a batch."""
         self._read_to = max(self._read_to, offset)
 
     def set_aside(self, aside: Aside) -> None:
-        """A batch stands in `late` or `dead-letters`; saying so again (a takeover repeats it) changes nothing."""
+        """Note that a batch is in `late` or `dead-letters`. A repeat of that, as after a takeover, changes nothing."""
         offset = aside.offset
         if offset in self._asides:
             return
@@ -116,7 +128,7 @@ class ReadingBook:
             self._refused.append((batch, aside))
 
     def take_refused(self) -> list[Refused]:
-        """Return, once, the batches with readings that were set aside, in log order."""
+        """Return the batches with readings that were set aside since the last call, in log order."""
         found, self._refused = sorted(self._refused, key=lambda item: item[0].offset), []
         steps = self._steps
         return [
@@ -124,7 +136,7 @@ class ReadingBook:
         ]
 
     def close(self, output: Output) -> None:
-        """Take in a step's first output."""
+        """Take in the first output of a step, with which the step is closed."""
         if self._base is None or output.step < self._base:
             return
         measured = is_measured(output.quality)
@@ -142,11 +154,11 @@ class ReadingBook:
                 self._claimed.pop(offset, None)
 
     def unaccounted(self, before_us: int) -> list[Batch]:
-        """Return the batches appended before that time that stand nowhere yet."""
+        """Return the batches that were appended before that time and are nowhere yet."""
         return [batch for batch in self._pending.values() if batch.appended_us < before_us]
 
     def expire(self, before_us: int) -> None:
-        """Count as lost what was appended before that time and stands nowhere."""
+        """Count the batches as lost that were appended before that time and are nowhere."""
         for batch in self.unaccounted(before_us):
             step = self._steps.get(batch.step)
             missing = len(batch.sensor)
@@ -154,12 +166,12 @@ class ReadingBook:
                 missing = sum(sensor not in step.by_sensor for sensor in batch.sensor.tolist())
             if step is None or missing:
                 self._tally.lose(lost_text(batch, missing, "recovered"), max(1, missing))
-            else:  # all its rows are claimed by another batch of the same edge and step
+            else:  # another batch of the same edge and step has claimed all its rows
                 accuse_second(batch, self._tally)
             self._forget(batch.offset, batch.step)
 
     def finish(self) -> None:
-        """Judge what could still have changed."""
+        """Judge the last steps, of which nothing can change any more."""
         while self._unjudged and self._judge(self._steps[self._unjudged[0]]):
             self._unjudged.popleft()
 
@@ -176,13 +188,13 @@ class ReadingBook:
             self._waiting.pop(step, None)
 
     def _claim(self, number: int) -> None:
-        """Let the batches of a step claim its measured rows, the first in the log first."""
+        """Let the batches of a step claim its measured rows, in log order."""
         step = self._steps[number]
         for offset in sorted(self._waiting.get(number, [])):
             batch = self._pending[offset]
             ids = batch.sensor.tolist()
             if offset > step.output.name.offset or any(i not in step.by_sensor or i in step.claims for i in ids):
-                continue  # it came after the step had closed, or not all of it is there, or another was first
+                continue  # the batch came after the step had closed, or lacks rows, or another batch was first
             self._forget(offset, number)
             self._claimed[offset] = batch
             step.claims.update(dict.fromkeys(ids, offset))
@@ -197,7 +209,7 @@ class ReadingBook:
             accuse_values(batch, batch.sensor[wrong], "recovered", self._tally)
 
     def _judge(self, step: _Step) -> bool:
-        """Judge what a step says was measured; return False if the log is not read so far yet."""
+        """Judge the measured rows of a step; return False if the log has not been read far enough yet."""
         if self._read_to <= step.output.name.offset:
             return False
         nobody = [sensor for sensor in step.by_sensor if sensor not in step.claims]

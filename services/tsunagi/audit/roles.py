@@ -1,6 +1,6 @@
-"""Who holds which slot, by the slots' logs; what the nodes say of themselves, by their heartbeats. Pure.
+"""Follows who owns which slot, by the slots' logs, and what nodes say about themselves, by their heartbeats. No I/O.
 
-The log is the truth for the owner; a heartbeat that claims a term which the log gave to somebody else is a finding.
+The log alone decides who the owner is. A heartbeat that claims a term which the log gave to somebody else is a finding.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from tsunagi.runtime.messages import Assignment, Heartbeat, Ownership
 from tsunagi.runtime.plan import MOVE
 
 FRESH_US = 2_000_000
-"""A node whose last heartbeat is older counts as gone."""
+"""A node whose last heartbeat is older than this counts as gone, in microseconds. It equals the `FRESH_S` of
+`tsunagi.local.fleet`, so `tsunagi status` counts the same nodes."""
 
 _TERMS = 500
+"""How many terms of a slot are kept, the last ones. Late heartbeats are compared with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The last heartbeat of a node."""
+    """The last heartbeat of a node, and when it was appended, in microseconds since 1970."""
 
     message: Heartbeat
     appended_us: int
@@ -30,7 +32,13 @@ class Beat:
 
 @dataclass(slots=True)
 class _Ready:
-    """A standby that says it could take over: since when without a break, in which term, in which incarnation."""
+    """A standby that says it could take over.
+
+    Attributes:
+        epoch: the owner's epoch for which it says so.
+        incarnation: the process that says so.
+        since_us, last_us: when it first and last said so without a break, in microseconds since 1970.
+    """
 
     epoch: int
     incarnation: int
@@ -49,7 +57,7 @@ class Roles:
     """Follows ownership and heartbeats.
 
     Attributes:
-        beats: the last heartbeat by node.
+        beats: the last heartbeat of each node.
     """
 
     def __init__(self, slots: int, tally: Tally) -> None:
@@ -65,7 +73,7 @@ class Roles:
     # ---- records
 
     def take_assignment(self, assignment: Assignment) -> None:
-        """Take in what the scaler plans: a move is a change of owner that is asked for, once."""
+        """Take in an assignment of the plan. A move asks for one change of owner."""
         if assignment.reason == MOVE:
             self._moves.add((assignment.slot, assignment.owner))
 
@@ -74,7 +82,7 @@ class Roles:
         state = self._slots[slot]
         owner = Owner(slot, claim.epoch, claim.node, offset, appended_us)
         if state.epoch == 0 and claim.epoch > 1:
-            state.early.append(owner)  # the log is read from the middle, and nobody has said yet which term that is
+            state.early.append(owner)  # the log is read from its middle, so it is not known yet which term is current
             return False
         if not begins_term(claim, state.epoch):
             return False
@@ -102,7 +110,11 @@ class Roles:
                 self._ready.pop((slot, beat.node), None)
 
     def settle(self, slots: Iterable[int]) -> None:
-        """Judge claims that were ahead of the log as it was read then; these logs are read up by now."""
+        """Judge claims of epochs that the log, as far as it was read, did not have yet.
+
+        Args:
+            slots: the slots whose logs have been read further since.
+        """
         read = set(slots)
         for slot, epoch, node in list(self._doubtful):
             if slot in read and epoch <= self._slots[slot].epoch:
@@ -112,16 +124,16 @@ class Roles:
     # ---- questions
 
     def owner(self, slot: int) -> Owner | None:
-        """Return the owner by the slot's log; None = not known yet."""
+        """Return the owner by the slot's log; None if it is not known yet."""
         state = self._slots[slot]
         return state.terms.get(state.epoch)
 
     def terms_since(self, slot: int, from_us: int) -> list[Owner]:
-        """Return the terms that began after that time."""
+        """Return the terms that began after that time, in microseconds since 1970."""
         return [owner for owner in self._slots[slot].terms.values() if owner.appended_us > from_us]
 
     def take_changes(self) -> list[tuple[Owner, Owner]]:
-        """Return, once, the changes of owner that no plan had asked for, each as (the owner before, the new one)."""
+        """Return the changes of owner since the last call that no plan had asked for, each as (before, after)."""
         found, self._changes = self._changes, []
         unplanned = [(before, owner) for before, owner in found if (owner.slot, owner.node) not in self._moves]
         self._moves -= {(owner.slot, owner.node) for _, owner in found}
@@ -132,20 +144,20 @@ class Roles:
         return [slot for slot in self._slots if (owner := self.owner(slot)) is not None and owner.node == node]
 
     def secondary(self, slot: int, now_us: int) -> str:
-        """Return the ready secondary of a slot; "" = none."""
+        """Return the secondary of a slot that has been ready for longest; "" if none is ready."""
         found = self._standbys(slot, now_us, 0)
         return min(found)[1] if found else ""
 
     def protected_us(self, slot: int, after_us: int, now_us: int) -> int | None:
-        """Return since when the slot has had a secondary that was ready after that time; None = it has none.
+        """Return since when the slot has had a secondary that was ready after `after_us`; None if it has none.
 
-        Only heartbeats that came after count: what a node said before it was disturbed says nothing.
+        Only heartbeats after `after_us` count: what a node said before it was disturbed proves nothing.
         """
         found = self._standbys(slot, now_us, after_us)
         return max(after_us, min(found)[0]) if found else None
 
     def fresh(self, role: str, now_us: int) -> dict[str, Heartbeat]:
-        """Return the last heartbeats of the nodes of a role that live, by node."""
+        """Return the last heartbeat of each living node with this role."""
         return {
             node: beat.message
             for node, beat in sorted(self.beats.items())
@@ -153,11 +165,14 @@ class Roles:
         }
 
     def missing(self, now_us: int, at_us: int | None = None) -> list[str]:
-        """Return which slots have no owner that says so too, another that says so, or no ready secondary.
+        """Return in words what the slots lack.
+
+        A slot needs an owner that says so in its heartbeats, no other node that says so, and a ready secondary.
 
         Args:
-            at_us: when the system was disturbed: a secondary must have been ready after that, and after each takeover
-                that followed. None = it was not.
+            now_us: the present time, in microseconds since 1970.
+            at_us: when the system was disturbed. A secondary must have been ready after that, and after each takeover
+                that followed. None if nothing was disturbed.
         """
         found = []
         workers = self.fresh("worker", now_us)
@@ -184,7 +199,7 @@ class Roles:
         return found
 
     def role_of(self, node: str) -> str:
-        """Return what a worker says of itself: "slot 0: standby, ...", or "idle"."""
+        """Return the roles that a worker claims, such as "slot 0: standby, slot 1: primary", or "idle"."""
         beat = self.beats.get(node)
         if beat is None:
             return "never heard of"
@@ -205,7 +220,7 @@ class Roles:
     def _claims(self, slot: int, epoch: int, node: str) -> None:
         state = self._slots[slot]
         if state.epoch == 0:
-            self._enter(slot, Owner(slot, epoch, node, -1, 0))  # where we came in
+            self._enter(slot, Owner(slot, epoch, node, -1, 0))  # the term that was current when the reading began
             for owner in state.early:
                 if owner.epoch == state.epoch + 1:
                     self._enter(slot, owner)

@@ -1,6 +1,7 @@
-"""From `recovered` to `results`: every row of a step, of all slots, stands in the blocks of all groups, unchanged.
+"""Compares `recovered` with `results`: every row of a step must be in the blocks of the groups, unchanged.
 
-Which sensor belongs to which group is not asked: the union over the slots is compared with the union over the groups.
+It does not matter here which sensor belongs to which group: the rows of all slots are compared with those of all
+groups.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from tsunagi.audit.rules import COLUMNS, accuse_altered, identical
 from tsunagi.audit.tally import Tally
 
 BEHIND = 2
-"""A step is compared when everybody is so many steps past it: by then every group has shown itself."""
+"""A step is compared when all slots and groups are this many steps past it. By then every group has had a block."""
 
 MOST = 20_000
-"""Steps that may wait for results (Spark may be away for long); older ones are given up, and that is no success."""
+"""How many steps may wait for results, since Spark may be away for long. An older step is given up as a finding."""
 
 Frozen = dict[str, npt.NDArray[np.generic]]
 
@@ -33,8 +34,14 @@ class _Step:
 class RowBook:
     """Compares the rows of both topics, step by step.
 
+    Args:
+        slots: the number of slots.
+        tally: receives the findings.
+        most: how many steps may wait for results, as `MOST`.
+
     Attributes:
-        compared: steps compared; rows: their rows.
+        compared: how many steps were compared.
+        rows: how many rows these steps have in `recovered`.
     """
 
     def __init__(self, slots: int, tally: Tally, most: int = MOST) -> None:
@@ -50,32 +57,32 @@ class RowBook:
         self.rows = 0
 
     def begin(self, step: int) -> None:
-        """Judge from this step on."""
+        """Begin to judge, from this step on."""
         self._base = self._next = step
         self._steps = {number: part for number, part in self._steps.items() if number >= step}
 
     def take_output(self, output: Output) -> None:
-        """Take in a slot's first output of a step."""
+        """Take in the first output of a slot for a step."""
         if self._base is None or output.step >= self._next:
             self._steps.setdefault(output.step, _Step()).outputs[output.slot] = output
 
     def take_block(self, block: Block) -> None:
-        """Take in a group's first block of a step."""
+        """Take in the first block of a group for a step."""
         if self._base is None or block.step >= self._next:
             self._steps.setdefault(block.step, _Step()).blocks[block.query, block.group] = block
 
     def left_behind(self, step: int, sensors: npt.NDArray[np.uint32]) -> None:
-        """Rows of a step went to `late`, since their slot had been left behind (reason "frontier")."""
+        """Note that rows of a step went to `late`, because their slot had been left behind (reason "frontier")."""
         ids = set(sensors.tolist())
         self._left.setdefault(step, set()).update(ids)
         self._settle(step)
 
     def advance(self, slot_steps: Mapping[int, int], group_steps: Mapping[tuple[str, str], int]) -> None:
-        """Compare what both sides have passed.
+        """Compare the steps that both topics have passed.
 
         Args:
-            slot_steps: newest step in `recovered` by slot.
-            group_steps: newest step in `results` by (query, group).
+            slot_steps: the newest step in `recovered` of each slot.
+            group_steps: the newest step in `results` of each (query, group).
         """
         if self._base is None or len(slot_steps) < self._slots or not group_steps:
             return
@@ -92,12 +99,12 @@ class RowBook:
             self._next = max(self._next, first + 1)
 
     def behind(self, step: int) -> int:
-        """Return how many steps up to this one are still to be compared, or have rows that stand nowhere."""
+        """Return how many steps up to this one are not compared yet, or have rows that are missing in `results`."""
         waiting = 0 if self._base is None else max(0, step - BEHIND - self._next + 1)
         return waiting + sum(number <= step for number in self._short)
 
     def expire(self, step: int) -> None:
-        """Count as lost the rows of steps up to this one that stand nowhere."""
+        """Count the rows of steps up to this one as lost that are missing in `results`."""
         for number in [short for short in self._short if short <= step]:
             missing = self._short.pop(number)
             self._tally.lose(
@@ -131,7 +138,7 @@ class RowBook:
         same = np.logical_and.reduce([identical(sent[name][left], came[name][right]) for name in COLUMNS])
         if not same.all():
             accuse_altered(number, both[~same], self._tally)
-        # (a row that stands twice in one block was counted with the block)
+        # A row that is twice in one block was counted with that block.
         twice = sum(len(np.unique(block.sensor)) for block in step.blocks.values()) - len(np.unique(came["sensor"]))
         if twice:
             self._tally.double(f"results: step {number}: {twice} rows stand in two blocks", twice)

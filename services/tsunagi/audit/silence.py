@@ -1,4 +1,4 @@
-"""How long a slot was silent: the longest gap between new outputs beyond the length of a step. Pure."""
+"""Measures how long a slot was silent: the longest gap between new outputs, less the length of a step. No I/O."""
 
 from __future__ import annotations
 
@@ -7,34 +7,44 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 _KEPT = 50_000
+"""How many outputs of a slot are remembered, the last ones. The limit bounds the memory of a long run."""
 
 
 class SlotTimes:
-    """When one slot's new outputs were appended."""
+    """Remembers when the new outputs of one slot were appended.
+
+    Args:
+        kept: how many outputs are remembered, as `_KEPT`.
+    """
 
     def __init__(self, kept: int = _KEPT) -> None:
-        self._moments: deque[tuple[int, int]] = deque(maxlen=kept)  # (when, epoch)
+        self._moments: deque[tuple[int, int]] = deque(maxlen=kept)  # (time of the append in microseconds, epoch)
 
     def add(self, appended_us: int, epoch: int) -> None:
-        """Note a new output."""
+        """Note a new output, which was appended at that time in a term."""
         self._moments.append((appended_us, epoch))
 
     def silence_s(self, from_us: int, to_us: int, step_us: int) -> float | None:
-        """Return the longest silence that reaches into [from_us, to_us]; see `silence_s`."""
+        """Return the longest silence that reaches into [from_us, to_us], in seconds; see the function `silence_s`."""
         return silence_s((appended_us for appended_us, _ in self._moments), from_us, to_us, step_us)
 
     def first_of(self, epoch: int) -> int | None:
-        """Return when the first new output of a term was appended; None = none yet."""
+        """Return when the first output of this term or a later one was appended; None if there is none yet."""
         return next((appended_us for appended_us, term in self._moments if term >= epoch), None)
 
 
 def silence_s(times_us: Iterable[int], from_us: int, to_us: int, step_us: int) -> float | None:
-    """Return the longest gap between outputs that reaches into [from_us, to_us], less the step; None = there is no gap.
+    """Return the longest gap between outputs that reaches into [from_us, to_us], less a step; None if there is no gap.
 
-    The gap that a fault begins in starts at the last output before it, and one that still lasts ends at `to_us`.
+    The first gap starts at the last output before `from_us`. A gap that still lasts ends at `to_us`.
 
     Args:
-        times_us: when new outputs were appended, in the order of the log.
+        times_us: when new outputs were appended, in log order, in microseconds.
+        from_us, to_us: the span of time, in microseconds.
+        step_us: length of a step, in microseconds.
+
+    Returns:
+        The silence in seconds.
     """
     until = [time_us for time_us in times_us if time_us <= to_us]
     before = [time_us for time_us in until if time_us <= from_us]
@@ -46,5 +56,5 @@ def silence_s(times_us: Iterable[int], from_us: int, to_us: int, step_us: int) -
 
 
 def longest(silences: Iterable[float | None]) -> float | None:
-    """Return the longest; None = nothing was measured."""
+    """Return the longest silence; None if nothing was measured."""
     return max((value for value in silences if value is not None), default=None)

@@ -1,4 +1,4 @@
-"""(a) of the checker: what the edges sent, against the CSV."""
+"""Check (a) of the checker: compares what the edges sent with the CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tsunagi.audit.truth import World
 
 
 def check_sources(logs: Mapping[int, SlotLog], collected: Collected, world: World, findings: Findings) -> None:
-    """Each edge sent what the CSV says, and what it did not send falls into a time in which it was dead."""
+    """Check that each edge sent what the CSV says, and that it was dead when it did not send."""
     truth, placement = world.truth, collected.placement
     for slot, slot_log in logs.items():
         findings.tuples_in += sum(len(batch.sensor) for batch in slot_log.batches)
@@ -59,7 +59,7 @@ def _account_missing(
 ) -> None:
     slide_us = world.steps.slide_us
     for outage in (item for item in collected.outages if item.edge == edge):
-        # Its last windows may have ended just before the kill; the first ones after it need a window of new readings.
+        # The last windows may have ended just before the kill. The first windows after the outage need new readings.
         until_us = world.back_us(outage.to_us)
         inside = [step for step in missing if outage.from_us - slide_us <= step * slide_us <= until_us]
         if inside:

@@ -1,4 +1,4 @@
-"""What was found wrong, counted; the first problems are kept in words."""
+"""Counts what was found wrong, and keeps the first problems in words."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 _PROBLEMS = 50
+"""How many problems are kept in words. All findings are counted, and the first ones show best what went wrong."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Findings so far.
+    """The findings so far.
 
     Attributes:
-        lost: rows and readings that stand nowhere.
-        duplicated: rows that stand twice, and rows of a name that was repeated with another content.
-        inversions: outputs, blocks and rows out of order, by group or by partition of `recovered`.
-        wrong: what is neither, by kind (values that nobody measured, a second primary, ...).
-        repeats: records under a name already read: what a takeover may leave, and readers drop.
-        unjudged: repeats of something older than is kept here.
-        problems: the first of them in words.
+        lost: how many rows and readings are nowhere.
+        duplicated: how many rows are there twice, or were repeated under their name with another content.
+        inversions: how many outputs, blocks and rows were out of order, by group or by partition of `recovered`.
+        wrong: how many other findings there were, by kind (values that nobody measured, a second primary, ...).
+        repeats: how many records came under a name that was already read. Takeovers cause them, and readers drop them.
+        unjudged: how many repeats could not be compared, because the first record is not kept any more.
+        problems: the first findings in words.
     """
 
     lost: int = 0
@@ -38,32 +39,32 @@ class Tally:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found (repeats are no finding)."""
+        """Whether nothing wrong was found. Repeats are not wrong."""
         return not (self.lost or self.duplicated or self.inverted or self.wrong.total())
 
     def problem(self, text: str) -> None:
-        """Note what was wrong and where; the first ones are kept, all are counted."""
+        """Keep a sentence that says what was wrong and where, if it is one of the first."""
         if len(self.problems) < _PROBLEMS:
             self.problems.append(text)
 
     def lose(self, text: str, count: int) -> None:
-        """Count rows or readings that stand nowhere."""
+        """Count rows or readings that are nowhere."""
         self.lost += count
         self.problem(text)
 
     def double(self, text: str, count: int) -> None:
-        """Count rows that stand twice, or that were repeated with another content."""
+        """Count rows that are there twice, or that were repeated with another content."""
         self.duplicated += count
         self.problem(text)
 
     def repeat(self, place: str, rows: int, *, same: bool) -> None:
-        """Count a record under a name already read; with another content its rows stand twice."""
+        """Count a record whose name was already read. If its content differs, its rows count as duplicated too."""
         self.repeats += 1
         if not same:
             self.double(f"{place}: repeated with another content", max(1, rows))
 
     def invert(self, where: str, text: str, count: int = 1) -> None:
-        """Count what stands out of order in a group, or in a partition of `recovered`."""
+        """Count outputs, blocks or rows that are out of order in a group, or in a partition of `recovered`."""
         self.inversions[where] += count
         self.problem(text)
 
@@ -94,7 +95,7 @@ class Tally:
         """Return "ok", or what was found, in a few words.
 
         Args:
-            missing: what had not come back when patience ended.
+            missing: what had not come back when the time to wait was over.
         """
         parts = [
             f"{word} {count}"
@@ -107,7 +108,7 @@ class Tally:
 
 
 def number(value: float | None, form: str = ".3f", unit: str = "") -> str:
-    """Return a figure for people; "-" = nothing was measured."""
+    """Return a figure as text; "-" if nothing was measured."""
     return "-" if value is None else format(value, form) + unit
 
 
@@ -116,11 +117,12 @@ class Findings(Tally):
     """What the check of a whole run found and counted.
 
     Attributes:
-        tuples_in: tuples in the slots' logs, repeats included.
-        rows_out: rows of the results for the CSV's steps, after de-duplication; rows_outside: before and after those.
-        not_sent: what edges did not send while they were dead.
-        late, dead: tuples that went to `late` and `dead-letters`.
-        slow: tuples of `late` that came into the log after their steps had waited for them as long as they must.
+        tuples_in: tuples in the slots' logs, with repeats.
+        rows_out: rows of the results for the steps of the CSV, without repeats.
+        rows_outside: rows of the results for steps before or after those of the CSV.
+        not_sent: the steps that edges did not send while they were dead.
+        late, dead: tuples that went to `late` and to `dead-letters`.
+        slow: tuples of `late` that reached the log after their steps had waited for them long enough.
     """
 
     tuples_in: int = 0

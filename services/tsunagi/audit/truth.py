@@ -1,7 +1,7 @@
-"""What must come out, computed from the CSV alone, and what else a run is judged against.
+"""Computes from the CSV alone what must come out of a run.
 
-Nothing here is shared with the edges, the replicas or the Spark job but what a CSV is: the file is read again, as a
-whole table, the windows are cut again, and q1, q2, q3 are counted again, in the plainest way that can be written down.
+This shares only the reading of CSV with the edges, the replicas and the Spark job. The file is read again as a whole
+table, windows are cut again, and q1, q2 and q3 are counted again, in the plainest way.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """The CSV.
+    """The readings of the CSV.
 
     Attributes:
-        times_us: int64[T], event time of each row.
-        values: float64[T, n], by row and sensor id; NaN = no reading.
+        times_us: int64[T], the event time of each row, in microseconds since 1970.
+        values: float64[T, n], by row and sensor id; NaN where there is no reading.
     """
 
     times_us: Times
@@ -42,8 +42,9 @@ class Truth:
 
     Attributes:
         first_step: the step of the first row of `values`.
-        values: float64[steps, n], the aggregate of each sensor's window; NaN = no reading in it, and none held.
-        counts: int64[steps, n], readings in the window; 0 where the value is held from before.
+        values: float64[steps, n], the aggregate of each sensor's window. NaN where the window has no reading and no
+            earlier reading holds.
+        counts: int64[steps, n], the number of readings in the window; 0 where an earlier reading holds.
     """
 
     first_step: int
@@ -52,7 +53,7 @@ class Truth:
 
     @property
     def last_step(self) -> int:
-        """The last step whose whole window lies in the stream."""
+        """The last step whose window lies in the stream as a whole."""
         return self.first_step + len(self.values) - 1
 
     def row(self, step: int) -> Floats:
@@ -62,18 +63,20 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the outputs are judged against.
+    """Everything with which the outputs of a run are compared.
 
     Attributes:
+        table: the sensors.
         truth: the windows of the CSV.
+        steps: the section [steps] of the settings.
         modelled: ids of the sensors that the model knows.
-        range_us: the range of q1 and q2.
-        unknown_group: group of sensors that name none.
-        restart_us: how long the process of a restarted edge may take until it reads its source.
-        scale: float64[n], each sensor's standard deviation over the stream, its unit in NRMSE.
-        delta: probability with which a bound must hold.
-        undisturbed: nothing but the run's own kills and outages disturbed it: late batches, dead letters, changes of
-            owner and bounds are judged too.
+        range_us: the range of q1 and q2, in microseconds.
+        unknown_group: the group of sensors whose table names none.
+        restart_us: how long the process of a restarted edge may take until it reads its source, in microseconds.
+        scale: float64[n], the standard deviation of each sensor over the stream, which is its unit in the NRMSE.
+        delta: the probability with which a bound must hold.
+        undisturbed: whether nothing but the run's own kills and outages disturbed it. Late batches, dead letters,
+            changes of owner and bounds are judged only then.
     """
 
     table: SensorTable
@@ -88,19 +91,23 @@ class World:
     undisturbed: bool = True
 
     def group(self, sensor: int) -> str:
-        """Return a sensor's group, its SPK."""
+        """Return the group of a sensor (its SPK, docs/psort.md)."""
         return self.table.sensors[sensor].group or self.unknown_group
 
     def back_us(self, started_us: int) -> int:
-        """Return when an edge whose process was started at that time (0 = never) must have whole windows again."""
+        """Return when an edge must have whole windows again whose process was started at that time.
+
+        If it was never started (0), that is never.
+        """
         return (started_us or 1 << 62) + self.restart_us + self.steps.window_us + self.steps.slide_us
 
 
 def read_readings(path: Path, table: SensorTable, *, origin_us: int, interval_us: int, speed: float = 1.0) -> Readings:
-    """Read the CSV once more: header of sensor names, optional first column `time`, empty cell = no reading.
+    """Read the CSV once more.
 
-    What lies outside a sensor's plausible range is no reading either. The first row has the event time `origin_us`; the
-    others follow it as the `time` column says, or every `interval_us`, `speed` times as fast.
+    It has a header of sensor names, and its first column may be `time`. An empty cell is no reading, and neither is a
+    value outside the plausible range of its sensor. The first row has the event time `origin_us`. The other rows follow
+    it as the column `time` says, or every `interval_us` microseconds, in both cases `speed` times as fast.
     """
     rows = [line.cells for line in read_table(path)]
     header = [name.strip() for name in rows[0]]
@@ -127,10 +134,12 @@ def _microseconds(cell: str) -> int:
 
 
 def windows(readings: Readings, steps: Steps, max_age_us: Floats) -> Truth:
-    """Aggregate every whole window: step k is (k slide - window, k slide]; none of it lies before the first row.
+    """Aggregate every whole window. That of step k is (k slide - window, k slide], and begins no earlier than the CSV.
 
     Args:
-        max_age_us: float64[n], how long a reading holds; NaN = no longer than its window.
+        readings: the readings of the CSV.
+        steps: the section [steps] of the settings.
+        max_age_us: float64[n], how long a reading holds, in microseconds; NaN if no longer than its window.
     """
     slide_us, window_us = steps.slide_us, steps.window_us
     times, values = readings.times_us, readings.values
@@ -172,12 +181,14 @@ def _held(times_us: Times, values: Floats, end_us: int, max_age_us: float) -> fl
 def queries(
     steps: Times, present: npt.NDArray[np.bool_], above: npt.NDArray[np.bool_], slide_us: int, range_us: int
 ) -> tuple[Times, Times, Floats]:
-    """Count q1, q2, q3 again for rows that stand in the order of their steps.
+    """Count q1, q2 and q3 again, for rows in the order of their steps.
 
     Args:
         steps: int64[T], ascending.
         present: bool[T, n], whether the step has a row of the sensor.
-        above: bool[T, n], whether its value is above the sensor's threshold.
+        above: bool[T, n], whether the value of the row is above the threshold of the sensor.
+        slide_us: length of a slide, in microseconds.
+        range_us: the range of q1 and q2, in microseconds.
 
     Returns:
         (q1 int64[T, n], q2 int64[T, n], q3 float64[T, n]) over (t - range, t] of event time.

@@ -1,1 +1,1 @@
-"""`tsunagi chaos`: disturbs a running system, and reports what the judge found in its results."""
+"""`tsunagi chaos`: disturbs a running system, and reports what `tsunagi.audit` finds in its results."""

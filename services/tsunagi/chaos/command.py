@@ -1,4 +1,4 @@
-"""`tsunagi chaos`: puts plan, driver and reader together."""
+"""`tsunagi chaos`: checks the options, and puts the plan, the driver and the reader together."""
 
 from __future__ import annotations
 
@@ -15,15 +15,24 @@ from tsunagi.runtime.settings import Operator, Settings
 from tsunagi.system.topics import tool_log
 
 _PLAIN = (Operator(use="recover"),)
+"""The chain of operators that leaves measured values unchanged. Only then are the values of readings compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says.
+    """The options of the command line.
 
     Attributes:
-        local: processes of this machine instead of containers.
-        servers: the broker's address; "" = as configured.
+        targets: the kinds of nodes that are hit.
+        faults: the faults that are set.
+        count: the number of rounds.
+        seed: the seed of the plan.
+        out: the file of JSON lines; None if there is none.
+        project: the name of the compose project.
+        local: whether to hit processes of this machine instead of containers.
+        servers: the address of the broker; "" takes the configured one.
+        patience_s: longest time until all is well, in seconds.
+        every_s: shortest time from the beginning of a round to that of the next, in seconds.
     """
 
     targets: Sequence[str]
@@ -39,11 +48,11 @@ class Options:
 
 
 def run_chaos(settings: Settings, config: Path | None, options: Options, tell: Callable[[str], None]) -> int:
-    """Carry a run out; return the exit code.
+    """Carry a run out, and return its exit code.
 
     Raises:
-        PlanError: the options do not fit.
-        ChaosError: the system is not there, or not well, or a fault cannot be set.
+        PlanError: the options or the settings do not allow such a run.
+        ChaosError: the system is not there, or is not well, or a fault cannot be set.
         LogError: the broker does not answer.
     """
     if settings.results.format != "blocks":
@@ -78,7 +87,7 @@ def run_chaos(settings: Settings, config: Path | None, options: Options, tell: C
 
 
 def _driver(settings: Settings, config: Path | None, options: Options, tell: Callable[[str], None]) -> Driver:
-    # Whoever uses one of them needs not have what the other imports.
+    # Only the driver that is used is imported: the other one may need packages that are not installed.
     if options.local:
         from tsunagi.chaos.local import LocalDriver  # noqa: PLC0415
 

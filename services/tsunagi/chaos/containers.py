@@ -1,4 +1,4 @@
-"""Faults on containers through the Docker API; only those that carry our label and the project's name are touched."""
+"""Sets faults on containers through the Docker API, but only on those with Tsunagi's labels in the named project."""
 
 from __future__ import annotations
 
@@ -20,28 +20,38 @@ from tsunagi.chaos.plan import FAULTS, Round
 from tsunagi.chaos.targets import ChaosError, Unit
 
 PROJECT_LABEL = "com.docker.compose.project"
+"""The label in which Docker Compose writes the project's name."""
 NODE_LABEL = "tsunagi.node"
+"""The label with the name that a container has in its heartbeats. The compose files and the scaler set it."""
 ROLE_LABEL = "tsunagi.role"
+"""The label with the role of a container. The compose files and the scaler set it."""
 ROLES = frozenset({"edge", "gateway", "secondary", "worker", "scaler", "spark", "kafka"})
+"""The roles of containers that may be disturbed. Containers with other roles are left alone."""
 
 AGAIN_S = 15.0
-"""How long Docker may take to restart what died; then it is started by hand."""
+"""How long Docker may take to restart a container that died, in seconds. Then the driver starts it itself."""
 
 _CALL_S = 120
+"""Longest time that the Docker engine may take for an answer, in seconds. A busy machine may need long to restart a
+container."""
 _STOP_S = 10
+"""Time that a container has to stop in good order before Docker kills it, in seconds. It is Docker's own default."""
 _POLL_S = 0.05
+"""Time between two looks at whether a container runs again, in seconds."""
 _PERIOD_US = 100_000
+"""Period of the limit on processor time, in microseconds. It is the kernel's own default."""
 
 
 class ContainerDriver:
     """Disturbs the containers of a compose project.
 
     Args:
-        state: directory for the journal of what is set.
-        tell: is called with a line for what was cleaned up.
+        project: the name of the project.
+        state: the directory for the journal of the faults that are set.
+        tell: called with a line if faults of an earlier run were taken back.
 
     Raises:
-        ChaosError: no engine answers, or the project has no containers of ours.
+        ChaosError: no Docker engine answers, or the project has no containers of Tsunagi.
     """
 
     faults: tuple[str, ...] = FAULTS
@@ -102,7 +112,7 @@ class ContainerDriver:
             try:
                 self._undo(self._client.containers.get(identity), entry)
             except NotFound:
-                pass  # removed since: nothing of it is left
+                pass  # the container was removed since, and the fault with it
             except (DockerException, OSError) as error:
                 raise ChaosError(f"{entry['fault']} of {entry['node']} could not be taken back: {error}") from error
             self._journal.strike(identity)
@@ -121,7 +131,7 @@ class ContainerDriver:
         self._note(container, plan, started=container.attrs["State"]["StartedAt"])
         pid = int(container.attrs["State"]["Pid"])
         if not _is_here(pid, str(container.id)):
-            return self._helper.kill(pid)  # the engine runs elsewhere (another machine, a virtual one)
+            return self._helper.kill(pid)  # the engine runs on another machine, or on a virtual one
         at_us = _now_us()
         try:
             os.kill(pid, signal.SIGKILL)
@@ -160,7 +170,7 @@ class ContainerDriver:
         nano, quota, period = (int(host.get(key) or 0) for key in ("NanoCpus", "CpuQuota", "CpuPeriod"))
         self._note(container, plan, nano=nano, quota=quota, period=period)
         at_us = _now_us()
-        if nano:  # the engine takes no quota beside it
+        if nano:  # the engine refuses a quota for a container with NanoCpus
             self._update(container, NanoCpus=round(plan.cpus * 1e9))
         else:
             self._update(container, CpuPeriod=_PERIOD_US, CpuQuota=round(plan.cpus * _PERIOD_US))
@@ -230,7 +240,7 @@ class ContainerDriver:
 
 
 def _is_here(pid: int, identity: str) -> bool:
-    """Return whether that process of this machine is the container's."""
+    """Return whether this machine has a process with that pid, and it belongs to the container."""
     try:
         return identity in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
     except OSError:

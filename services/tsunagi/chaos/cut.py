@@ -1,8 +1,9 @@
-"""Cuts one process of this machine off: what it sends is dropped, and so what it hears stops with the next request.
+"""Cuts one process of this machine off the network: the packets that it sends are dropped.
 
-Packets are told by a supplementary group that `tsunagi.system.processes` gives each process it starts as root. A
-connection that the process gives up while it is cut off belongs to nobody from then on, and the kernel goes on trying
-to deliver what was sent last: packets without a socket are dropped for as long, on this machine's own interface.
+It also receives nothing from its next request on. The packets are recognised by a supplementary group, which
+`tsunagi.system.processes` gives to each process that it starts as root. A connection that the process gives up while it
+is cut off belongs to no process any more, but the kernel goes on trying to deliver what was sent last. So packets
+without a socket are dropped as well meanwhile, on the loopback interface.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from tsunagi.chaos.targets import ChaosError
 from tsunagi.system.processes import group_of
 
 _IPTABLES = "iptables"
+"""The program that sets the packet filter's rules."""
 _COMMENT = "tsunagi-chaos"
+"""Each rule has a comment that begins with this, so that people see where it comes from."""
 
 
 def able() -> bool:
-    """Return whether this process may do so."""
+    """Return whether this process may cut others off: it runs as root, and iptables is installed."""
     return os.geteuid() == 0 and shutil.which(_IPTABLES) is not None
 
 
 def cut_off(state: os.PathLike[str], node: str) -> None:
-    """Drop from now on what the node's process sends.
+    """Drop from now on all packets that the node's process sends.
 
     Raises:
         ChaosError: the rule cannot be set.
@@ -34,16 +37,16 @@ def cut_off(state: os.PathLike[str], node: str) -> None:
 
 
 def join(state: os.PathLike[str], node: str) -> None:
-    """Take the rule back.
+    """Remove the rules that cut the node off.
 
     Raises:
-        ChaosError: it cannot be.
+        ChaosError: a rule cannot be removed.
     """
     _iptables("-D", state, node)
 
 
 def clean(state: os.PathLike[str], nodes: Iterable[str]) -> None:
-    """Take back what a run that was itself killed has left."""
+    """Remove the rules that an earlier run left because it was killed."""
     rules = [_IPTABLES, "-w", "-S", "OUTPUT"]
     found = subprocess.run(rules, capture_output=True, text=True, check=False).stdout
     for node in nodes:

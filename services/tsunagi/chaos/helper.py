@@ -1,4 +1,7 @@
-"""Short-lived helper containers: they disturb a container's network from inside it, or kill where we cannot reach."""
+"""Starts short-lived helper containers.
+
+A helper disturbs the network of another container from the inside, or kills a process that this machine cannot reach.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,40 @@ from tsunagi.chaos.plan import Round
 from tsunagi.chaos.targets import ChaosError
 
 IMAGE = "tsunagi-netfault"
+"""The image of the helpers. It has `tsunagi.chaos.proxy` and iptables."""
 LABEL = "tsunagi.chaos"
+"""The label by which helpers are found again. Its value is the name of the project."""
 TARGET_LABEL = "tsunagi.chaos.target"
+"""The label of a helper with the id of the container that it disturbs."""
 _SET_S = 20.0
+"""Longest time until a helper says that its fault is set, in seconds. On a busy machine a container starts slowly."""
 _KILL = "import os, sys, time; print('set', time.time_ns() // 1000, flush=True); os.kill(int(sys.argv[1]), 9)"
+"""The program of a helper that kills. It prints the time first, as `tsunagi.chaos.proxy` does."""
 
 
 class Helper:
-    """Starts and removes helpers of one project; there is at most one that disturbs."""
+    """Starts and removes the helpers of one project. At most one helper disturbs at a time."""
 
     def __init__(self, client: DockerClient, project: str) -> None:
         self._client = client
         self._project = project
 
     def disturb(self, plan: Round, container: Container, *, server: bool) -> int:
-        """Delay or lose what the target says to its broker (or, `server`, a broker to its clients), from now on.
+        """Delay or drop the packets of a container's Kafka connections from now on.
 
-        The helper ends by itself when the fault's time is over, even if nobody takes it back.
+        The helper ends by itself when the time of the fault is over, even if nobody takes the fault back.
+
+        Args:
+            plan: the fault, its strength and its length.
+            container: the target.
+            server: whether the target is a broker, so that the connections from its clients are disturbed. Otherwise
+                its own connections to brokers are.
+
+        Returns:
+            When the fault was set, in microseconds since 1970.
 
         Raises:
-            ChaosError: the image is missing, or the rules could not be set; nothing is left of them then.
+            ChaosError: the image is missing, or the rules could not be set. No rule is left then.
         """
         numbers = [plan.loss] if plan.fault == "loss" else [plan.delay_ms, plan.jitter_ms]
         command = ["server" if server else "client", plan.fault, *map(str, numbers), str(plan.seconds)]
@@ -46,10 +63,13 @@ class Helper:
         return self._set_at(helper, f"{plan.fault} of {container.name}")
 
     def kill(self, pid: int) -> int:
-        """Kill a process of the engine's machine; return when.
+        """Kill a process of the machine on which the Docker engine runs.
+
+        Returns:
+            When it was killed, in microseconds since 1970.
 
         Raises:
-            ChaosError: it could not be.
+            ChaosError: the helper could not be started, or did not kill.
         """
         helper = self._run(
             [str(pid)], entrypoint=["python3", "-c", _KILL], pid_mode="host", labels={LABEL: self._project}
@@ -64,7 +84,7 @@ class Helper:
         return bool(self._helpers())
 
     def remove(self) -> None:
-        """Remove all helpers, and the rules of those that could not do it themselves."""
+        """Remove all helpers, and the rules of those helpers that could not remove them themselves."""
         for helper in self._helpers():
             target = helper.labels.get(TARGET_LABEL, "")
             with contextlib.suppress(APIError):
@@ -82,7 +102,7 @@ class Helper:
                 ["clean"], network_mode=f"container:{target}", cap_add=["NET_ADMIN"], labels={LABEL: self._project}
             )
         except ChaosError:
-            return  # the target does not run: its network, and the rules in it, are gone
+            return  # the target does not run, so its network and the rules in it are gone
         helper.wait(timeout=30)
         helper.remove(force=True)
 

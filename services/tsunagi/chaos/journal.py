@@ -1,4 +1,4 @@
-"""What is disturbed now, on disk: a run that was killed itself is cleaned up by the next one."""
+"""Keeps on disk which faults are set, so that the next run can clean up after one that was killed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 
 class Journal:
-    """The faults that are set, each a dictionary of JSON values, by container id.
+    """The faults that are set: a dictionary of JSON values for each container id.
 
     Args:
-        path: its file; there is one only while something is set.
+        path: the file of the journal. It exists only while a fault is set.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Return what is set."""
+        """Return the faults that are set, by container id."""
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -27,11 +27,11 @@ class Journal:
         return found if isinstance(found, dict) else {}
 
     def note(self, container: str, **entry: Any) -> None:  # noqa: ANN401 - whatever JSON takes
-        """Write down what is about to be set, before it is."""
+        """Write down a fault before it is set."""
         self._write(self.entries() | {container: entry})
 
     def strike(self, container: str) -> None:
-        """It has been taken back."""
+        """Remove the fault of a container, after it was taken back."""
         self._write({name: entry for name, entry in self.entries().items() if name != container})
 
     def _write(self, entries: dict[str, dict[str, Any]]) -> None:

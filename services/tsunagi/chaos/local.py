@@ -1,4 +1,4 @@
-"""The same faults on processes of this machine, so that containers and plain processes can be compared."""
+"""Sets faults on processes of this machine, as `tsunagi.chaos.containers` does on containers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from tsunagi.system import processes
 from tsunagi.system.processes import Process
 
 DOCKER_RESTART_S = 0.1
-"""Docker waits so long before it restarts what died; here too, or the figures would not compare."""
+"""Time before a process that died is started again, in seconds. Docker waits as long before its first restart, so the
+figures of processes and containers can be compared."""
 
 _ROLES = {"worker": "worker", "edge": "edge", "spark": "spark", "scaler": "scaler", "broker": "kafka"}
+"""The roles in pid files, and the roles by which a plan names them."""
 
 
 class LocalDriver:
-    """Disturbs what `tsunagi up` has started with this configuration.
+    """Disturbs the processes that `tsunagi up` has started with this configuration.
 
     Raises:
-        ChaosError: nothing of it runs.
+        ChaosError: none of these processes runs.
     """
 
     faults: tuple[str, ...] = ("kill", "pause", "restart", "partition") if able() else ("kill", "pause", "restart")
@@ -46,7 +48,7 @@ class LocalDriver:
         for item in processes.list_processes(self._settings.state):
             alive = processes.alive(item)
             if item.role == "worker" and item.node not in started and not alive:
-                continue  # the scaler had launched it, and launches another in its place
+                continue  # the scaler launched this worker, and launches another one in its place
             if item.role in _ROLES and item.node != "kafka":
                 units.append(Unit(item.node, _ROLES[item.role], "" if alive else "dead"))
         broker = local_broker(self._settings)
@@ -102,7 +104,7 @@ class LocalDriver:
         return found
 
     def _start(self, process: Process) -> None:
-        """Start it again as `tsunagi up` does, which starts whatever is missing."""
+        """Start a process again as `tsunagi up` does: it starts all that is missing."""
         system = System(self._settings, self._config, lambda _: None)
         if process.role == "broker":
             system.start_broker()

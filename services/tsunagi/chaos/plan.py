@@ -1,4 +1,4 @@
-"""What is disturbed when: a pure function of the seed, so that a run can be repeated."""
+"""Plans the rounds of a run. The plan is a pure function of the seed, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 TARGETS = ("gateway", "edge", "secondary", "spark", "kafka", "scaler")
+"""The kinds of nodes that can be hit. A gateway is the owner of a slot, a secondary its ready standby."""
 FAULTS = ("kill", "pause", "restart", "partition", "delay", "cpu", "loss")
+"""The faults that can be set; docs/chaos.md describes them."""
 ALL = "all"
+"""On the command line this means all targets, or all faults."""
 
-# Some shorter than it takes to detect a death (0.75 s by default), most longer.
+# Least and greatest length of each fault, in seconds. Some faults are shorter than it takes to detect a death (0.75 s
+# by default), most are longer.
 _SECONDS = {
     "kill": (0.0, 0.0),
     "restart": (0.0, 0.0),
@@ -24,7 +28,7 @@ _SECONDS = {
 
 
 class PlanError(ValueError):
-    """Such a run cannot be planned; the message names the option, what was found and what was expected."""
+    """A run cannot be planned as asked; the message names the option, what was found and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +36,16 @@ class Round:
     """One disturbance.
 
     Attributes:
-        number: from 1.
-        choice: in [0, 1): which of several nodes, or of several slots, is hit.
-        phase: in [0, 1): how far into a step it begins.
-        seconds: how long it lasts; 0 = it is over at once.
-        delay_ms, jitter_ms: what the proxy adds to each direction of a connection.
-        loss: share of packets that are dropped.
-        cpus: processors left to the target.
+        number: the number of the round, from 1.
+        target: the kind of node that is hit, one of `TARGETS`.
+        fault: the fault that is set, one of `FAULTS`.
+        choice: a number in [0, 1) that decides which of several nodes, or of several slots, is hit.
+        phase: how far into a step the fault begins, as a share in [0, 1).
+        seconds: how long the fault lasts; 0 if it is over at once.
+        delay_ms, jitter_ms: the delay that the proxy adds in each direction of a connection, and its variation, both in
+            milliseconds.
+        loss: the share of packets that are dropped.
+        cpus: how many processors the target may use.
     """
 
     number: int
@@ -53,18 +60,18 @@ class Round:
     cpus: float = 0.0
 
     def pick(self, names: Sequence[str]) -> str:
-        """Return one of these."""
+        """Return one of the names, as `choice` decides."""
         return sorted(names)[int(self.choice * len(names))]
 
 
 def rounds(targets: Sequence[str], faults: Sequence[str], count: int, seed: int) -> Iterator[Round]:
     """Yield the rounds of a run.
 
-    Every pair of target and fault comes once, in an order drawn from the seed, before any comes again; so a run covers
-    as many of them as its length allows.
+    Every pair of target and fault comes once, in an order drawn from the seed, before any pair comes again. So a run
+    covers as many pairs as its length allows.
 
     Raises:
-        PlanError: a target or fault that there is not, or a count below 1.
+        PlanError: there is no such target or fault, or the count is below 1.
     """
     pairs = list(itertools.product(_names("--target", targets, TARGETS), _names("--fault", faults, FAULTS)))
     if count < 1:

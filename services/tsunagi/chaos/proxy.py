@@ -1,15 +1,16 @@
-"""Delay and loss for the Kafka connections of one container: a TCP proxy and packet filter rules in its network.
+"""Delays or drops the packets of one container's Kafka connections, by a TCP proxy and packet filter rules.
 
-Runs in a helper container that shares the target's network and may administer it, with Python's standard library alone:
+It runs in a helper container that shares the target's network and may administer it. It needs only Python's standard
+library:
 
     python3 proxy.py client|server delay MILLISECONDS JITTER SECONDS
     python3 proxy.py client|server loss SHARE SECONDS
     python3 proxy.py clean
 
 `client` disturbs the connections that the container opens to a broker, `server` those that a broker accepts. Kafka's
-clients follow the addresses that brokers advertise, so connections are redirected by the packet filter, wherever they
-go, and those that were open before are reset. Whatever ends this program (time, signal, error), the rules go with it;
-should it be killed outright, `clean` removes them.
+clients follow the addresses that brokers advertise. So the packet filter redirects connections wherever they go, and
+resets those that were open before. When this program ends (by time, signal or error), it removes the rules. If it is
+killed by SIGKILL, `clean` removes them.
 """
 
 from __future__ import annotations
@@ -27,23 +28,38 @@ import time
 from collections.abc import Iterator
 
 PORTS = os.environ.get("TSUNAGI_CHAOS_PORTS", "9092,19092")
-"""Where brokers listen; by default as in a container: for the others, and for clients outside."""
+"""The ports on which brokers listen. The default is that of the compose files: 9092 is for the other containers, 19092
+for clients outside."""
 
 PROXY_PORT = 29092
+"""The port on which the proxy listens. No broker of the compose files uses it."""
 PROXY_GROUP = 10099
-"""The proxy's own connections are told from the target's by their group; its interpreter may be root's alone."""
+"""The group of the proxy's process, which nobody else has. The rules leave the connections of this group alone, or the
+proxy would be redirected to itself. A group serves better than a user, because perhaps only root may run Python."""
 
 CHAIN = "TSUNAGI-CHAOS"
+"""The names of the chains of rules begin with this, so that `clean` finds them."""
 _ORIGINAL_DESTINATION = 80  # SO_ORIGINAL_DST of linux/netfilter_ipv4.h
 _ENDING = (signal.SIGTERM, signal.SIGINT)
+"""The signals by which this program is asked to end."""
 _CHUNK_BYTES = 65_536
+"""Most bytes that the proxy reads at once from a connection."""
 _MOST_CHUNKS = 64
+"""Most chunks of one direction that the proxy holds back. Then it stops reading, so its memory has a limit."""
 _RESET = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER that makes closing a socket reset its connection."""
 _HOOKS = (("nat", "OUTPUT"), ("nat", "PREROUTING"), ("filter", "OUTPUT"), ("filter", "INPUT"))
+"""The tables and built-in chains of iptables into which `rules` may put a rule. `clean` looks at all of them."""
 
 
 def rules(side: str, kind: str, share: float) -> list[tuple[str, str, list[str]]]:
-    """Return the rules as (table, hook, rule)."""
+    """Return the rules of a fault, each as (table, built-in chain, arguments of iptables).
+
+    Args:
+        side: client | server.
+        kind: delay | loss.
+        share: the share of packets that are dropped, for loss.
+    """
     to_broker = ["-p", "tcp", "-m", "multiport", "--dports", PORTS]
     from_broker = ["-p", "tcp", "-m", "multiport", "--sports", PORTS]
     if kind == "loss":
@@ -75,10 +91,10 @@ def _iptables(table: str, *arguments: str, check: bool = True) -> bool:
 
 
 def clean() -> None:
-    """Remove every rule of ours; none is fine.
+    """Remove every rule that this program has set, if there are any.
 
     Raises:
-        RuntimeError: one stays.
+        RuntimeError: a rule cannot be removed.
     """
     for table, hook in _HOOKS:
         name = f"{CHAIN}-{hook}"
@@ -92,7 +108,7 @@ def clean() -> None:
 
 @contextlib.contextmanager
 def ruled(side: str, kind: str, share: float) -> Iterator[None]:
-    """Hold the rules while the block runs."""
+    """Set the rules, and remove them when the block ends."""
     clean()
     try:
         for table, hook, rule in rules(side, kind, share):
@@ -106,13 +122,18 @@ def ruled(side: str, kind: str, share: float) -> Iterator[None]:
 
 
 class Delay:
-    """Holds each chunk of a connection back, in order, for a fixed time and some chance."""
+    """Holds the chunks of connections back, in order, each for a random time around a fixed one.
+
+    Args:
+        milliseconds: the fixed time.
+        jitter_ms: how far the time of a chunk may be from it, in milliseconds.
+    """
 
     def __init__(self, milliseconds: float, jitter_ms: float) -> None:
         self._low, self._high = max(0.0, milliseconds - jitter_ms) / 1e3, (milliseconds + jitter_ms) / 1e3
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection to where it was going."""
+        """Forward one connection to its original destination, with the delay in both directions."""
         taken: socket.socket = writer.get_extra_info("socket")
         try:
             where = taken.getsockopt(socket.SOL_IP, _ORIGINAL_DESTINATION, 16)
@@ -159,7 +180,7 @@ class Delay:
 
 
 def proxy(milliseconds: float, jitter_ms: float) -> None:
-    """Serve until killed."""
+    """Serve connections until this process is killed."""
 
     async def run() -> None:
         server = await asyncio.start_server(Delay(milliseconds, jitter_ms).serve, "0.0.0.0", PROXY_PORT)  # noqa: S104
@@ -172,7 +193,7 @@ def proxy(milliseconds: float, jitter_ms: float) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says; return the exit code."""
+    """Do what the command line says, and return the exit code."""
     if arguments == ["clean"]:
         clean()
         return 0
@@ -180,7 +201,7 @@ def main(arguments: list[str]) -> int:
         proxy(float(arguments[1]), float(arguments[2]))
         return 0
     side, kind, *numbers = arguments
-    # Waited for, never handled: a signal that comes while the rules are being removed must not cut that short.
+    # The signals are blocked and waited for, because a signal must not interrupt the removal of the rules.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = None
     try:

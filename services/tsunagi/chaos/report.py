@@ -1,4 +1,4 @@
-"""What a round was: a line for people, a JSON object for programs, and the summary of a run. Pure."""
+"""Reports rounds: a line for people, a JSON object for programs, and the summary of a run. It does no I/O."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tsunagi.chaos.plan import Round
 HEADER = (
     f"{'n':>4}  {'node':<13} {'fault':<22} {'silent s':>9} {'others':>7}  {'takeover s':<31} {'ready s':>7}  verdict"
 )
+"""The headings above the lines of rounds. The widths are those of `Outcome.line`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,12 @@ class Takeover:
     """The parts of a slot's change of owner, in seconds.
 
     Attributes:
-        detect_s: from the fault to the Ownership record; catch_up_s: from there to the first output of the new term.
-        protected_s: from the Ownership record to a ready secondary; None = there was none yet.
+        slot: the slot that changed its owner.
+        epoch: the new term.
+        node: the new owner.
+        detect_s: time from the fault to the Ownership record.
+        catch_up_s: time from the Ownership record to the first output of the new term; None if there was none yet.
+        protected_s: time from the Ownership record to a ready secondary; None if there was none yet.
     """
 
     slot: int
@@ -36,18 +41,23 @@ class Takeover:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a round. Times in seconds.
+    """The outcome of a round. Times are in seconds.
 
     Attributes:
-        node: what was hit; `as_role`: as what ("owner of slot 0", ...).
-        at_us: when, microseconds since the epoch.
-        slots: those that the fault concerns.
-        silence_s: the longest silence of theirs beyond a step; others_s: of the other slots.
-        ready_s: from the takeover (without one: from the fault) until all of `slots` had a ready secondary; None = they
-            did not, or the fault concerns no slot.
-        recovered_s: from the fault until everything was as before.
-        back_as: what a killed or restarted worker was when it came back.
-        missing: what had not come back when patience ended.
+        plan: the round as it was planned.
+        node: the node that was hit.
+        as_role: the role in which it was hit ("owner of slot 0", ...).
+        at_us: when it was hit, in microseconds since 1970.
+        slots: the slots that the fault concerns.
+        silence_s: the longest silence of these slots, less a step.
+        others_s: the longest silence of the other slots, less a step.
+        takeovers: the changes of owner in the round.
+        ready_s: the longest time from the takeover (without one: from the fault) until a slot had a ready secondary.
+            Slots that were taken over, and those of `slots`, count. None if no such slot had one.
+        recovered_s: time from the fault until all was well again; None if it never was.
+        back_as: the roles that a killed or restarted worker had when it came back.
+        missing: what had not come back when the time to wait was over.
+        found: the findings of the round.
     """
 
     plan: Round
@@ -66,16 +76,16 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Nothing lost, doubled, out of order or wrong, and everything came back."""
+        """Whether nothing was lost, doubled, out of order or wrong, and everything came back."""
         return self.found.ok and not self.missing
 
     @property
     def verdict(self) -> str:
-        """`ok`, or what was wrong."""
+        """The word "ok", or what was wrong in a few words."""
         return self.found.verdict(self.missing)
 
     def line(self) -> str:
-        """Return the round in one line."""
+        """Return the round as a line for people, below `HEADER`."""
         plan = self.plan
         strength = f" {plan.seconds:.1f} s" if plan.seconds else ""
         if plan.fault == "delay":
@@ -95,7 +105,7 @@ class Outcome:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the round for `--out`."""
+        """Return the round as the JSON object that `--out` gets."""
         return {
             "round": asdict(self.plan),
             "node": self.node,
@@ -117,7 +127,16 @@ class Outcome:
 def summary(
     outcomes: Sequence[Outcome], total: Tally, counts: Mapping[str, int], *, seed: int, asked: int, exit_code: int
 ) -> dict[str, Any]:
-    """Return the last object of `--out`."""
+    """Return the summary of a run, which is the last JSON object of `--out`.
+
+    Args:
+        outcomes: the rounds that were carried out.
+        total: the findings of the whole run.
+        counts: how much was judged, as `Ledger.counts` returns it.
+        seed: the seed of the plan.
+        asked: how many rounds were asked for.
+        exit_code: the exit code of the run.
+    """
     hits = Counter(f"{item.plan.target} {item.plan.fault}" for item in outcomes)
     per_kind = {}
     for kind in sorted(hits):

@@ -1,4 +1,4 @@
-"""The rounds of a run: wait until all is well, disturb, wait until all is well again, judge."""
+"""Carries out the rounds of a run: wait until all is well, disturb, wait until all is well again, judge."""
 
 from __future__ import annotations
 
@@ -18,30 +18,38 @@ from tsunagi.chaos.watch import Watch
 from tsunagi.runtime.loop import StopFlag
 
 LATE_US = 6_000_000
-"""Results may trail event time by so much, and two steps, and still count as flowing."""
+"""Results may be this much and two steps behind event time, in microseconds, and all is still well."""
 
 EDGE_US = 3_000_000
-"""An edge whose newest batch with readings is older, by this and two steps, counts as away."""
+"""An edge counts as away when its newest batch with readings is older than this and two steps, in microseconds."""
 
 SETTLED_S = 1.0
-"""So long all must have been well at a stretch."""
+"""All must have been well for this long without a break before the next round begins, in seconds."""
 
 _WARM_S = 3.0
+"""Time for which records are read before the first look at whether all is well, in seconds."""
 _SAY_S = 10.0
+"""Time between two lines that say what is waited for, in seconds."""
 Tell = Callable[[str], None]
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error
-    """The user has had enough."""
+    """The user has interrupted the run."""
 
 
 class Runner:
     """Carries a run out.
 
     Args:
-        patience_s: how long to wait for all to be well, before a round and after it.
-        every_s: rounds begin at least so far apart.
-        out: JSON lines; None = none.
+        driver: sets the faults and takes them back.
+        watch: reads the topics for the ledger.
+        tell: called with each line for people.
+        patience_s: how long to wait until all is well, before a round and after it, in seconds.
+        every_s: shortest time from the beginning of a round to that of the next, in seconds.
+        out: receives a JSON line for each round, and one for the summary; None if nothing does.
+
+    Attributes:
+        outcomes: the rounds so far.
     """
 
     def __init__(
@@ -68,7 +76,10 @@ class Runner:
         self.outcomes: list[Outcome] = []
 
     def run(self, plans: Iterable[Round], *, seed: int, asked: int) -> int:
-        """Carry the rounds out; return the exit code: 0 only if nothing was found and all came back."""
+        """Carry the rounds out, and return the exit code.
+
+        It is 0 only if nothing wrong was found, everything came back, and all rounds that were asked for took place.
+        """
         code = 1
         ledger = self._watch.ledger
         try:
@@ -137,7 +148,7 @@ class Runner:
         return outcome
 
     def _choose(self, plan: Round) -> tuple[str, str, list[int]]:
-        """Return (node, as what, slots that the fault concerns)."""
+        """Return (the node to hit, the role in which it is hit, the slots that the fault concerns)."""
         ledger = self._watch.ledger
         everything = list(range(self._watch.slots))
         if plan.target in ("gateway", "secondary"):
@@ -188,11 +199,11 @@ class Runner:
     # ---- health
 
     def missing(self, at_us: int | None) -> list[str]:
-        """Return what is not well now.
+        """Return in words what is not well now.
 
         Args:
-            at_us: when the system was disturbed: only what was said and written after that counts, and all that was
-                read before must stand somewhere. None = it was not.
+            at_us: when the system was disturbed, in microseconds since 1970. A secondary must have been ready after
+                that, and all readings from before must be accounted for. None if nothing was disturbed.
         """
         ledger, now_us = self._watch.ledger, _now_us()
         found = list(self._unit_troubles())
@@ -221,7 +232,11 @@ class Runner:
         return self._troubles
 
     def _wait_well(self, at_us: int | None) -> list[str]:
-        """Wait until all is well; return what is not when patience ends (before a fault: that is an error)."""
+        """Wait until all is well, and return what is not well when the time to wait is over.
+
+        Raises:
+            ChaosError: the time is over and no fault was set (`at_us` is None).
+        """
         deadline = time.monotonic() + self._patience_s
         well_since: float | None = None
         said_at = time.monotonic()
@@ -246,7 +261,7 @@ class Runner:
     # ---- time
 
     def _pump(self, seconds: float) -> None:
-        """Read for so long (at least once)."""
+        """Read for this long, and at least once."""
         deadline = time.monotonic() + seconds
         while True:
             if self._stop.is_set():
@@ -256,7 +271,7 @@ class Runner:
                 return
 
     def _beside(self, act: Callable[[], Any], *, interruptible: bool = True) -> Any:  # noqa: ANN401 - what `act` returns
-        """Do something that takes its time while reading goes on."""
+        """Do something that may take long, in a thread, while reading goes on; return its result."""
         doing: Future[Any] = self._pool.submit(act)
         while not doing.done():
             self._watch.pump(0.02)
@@ -272,7 +287,7 @@ class Runner:
             self._out.flush()
 
     def _finish(self) -> None:
-        """Judge what is judged once, of a run that was interrupted too."""
+        """Judge what is judged only once. A run that was interrupted is judged as well."""
         ledger = self._watch.ledger
         before = ledger.tally.copy()
         ledger.finish()
@@ -297,7 +312,10 @@ class Runner:
 
 
 def into_step_s(phase: float, step_us: int, now_us: int) -> float:
-    """Return how long to wait until event time is `phase` of a step past a step's end, seconds; 0 without steps."""
+    """Return how long to wait until the present time is `phase` of a step after the end of a step, in seconds.
+
+    It is 0 if the length of a step is not known (`step_us` is 0).
+    """
     return (phase * step_us - now_us) % step_us / 1e6 if step_us else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What a driver offers: nodes that can be disturbed, whatever they run as."""
+"""The interface of drivers: they disturb nodes, which may be containers or processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ class ChaosError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A container or process of ours.
+    """A container or process of Tsunagi.
 
     Attributes:
         node: its name, as in its heartbeats.
-        role: edge | gateway | secondary | worker | scaler | spark | kafka (as it was started, not what it holds now).
-        trouble: why it is not well ("exited", "paused", "unhealthy", ...); "" = it is.
+        role: edge | gateway | secondary | worker | scaler | spark | kafka. It is the role with which it was started,
+            whatever slots it owns now.
+        trouble: why it is not well ("exited", "paused", "unhealthy", ...); "" if it is well.
     """
 
     node: str
@@ -28,27 +29,27 @@ class Unit:
 
 
 class Driver(Protocol):
-    """Sets faults and takes them back. `apply` and `undo` may take seconds; they run beside the reader."""
+    """Sets faults and takes them back. `apply` and `undo` may take seconds, so they run in a thread of their own."""
 
     faults: tuple[str, ...]
-    """Those that it can set."""
+    """The faults that this driver can set."""
 
     def units(self) -> list[Unit]:
-        """Return what there is now."""
+        """Return the containers or processes that there are now."""
 
     def apply(self, plan: Round, node: str) -> int:
-        """Set a fault; return when, microseconds since the epoch.
+        """Set a fault on a node, and return when it was set, in microseconds since 1970.
 
         Raises:
-            ChaosError: it cannot be set. Nothing is left of it then.
+            ChaosError: the fault cannot be set. Nothing of it is left then.
         """
 
     def undo(self) -> None:
-        """Take back what is set, and see to it that what was killed runs again; nothing to do is fine.
+        """Take the fault back, if one is set, and start again what it has killed.
 
         Raises:
-            ChaosError: it cannot be taken back; the message says what is to be done by hand.
+            ChaosError: the fault cannot be taken back; the message says which one, and why.
         """
 
     def close(self) -> None:
-        """Take back what is set; let go of what is held."""
+        """Take the fault back, if one is set, and release connections."""

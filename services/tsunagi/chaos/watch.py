@@ -1,4 +1,4 @@
-"""The reader behind the ledger: one group-less reader over all topics, from shortly before their present ends."""
+"""Reads all topics for the ledger, from shortly before their present ends."""
 
 from __future__ import annotations
 
@@ -21,19 +21,27 @@ from tsunagi.runtime.log import (
 from tsunagi.system.topics import read_partition
 
 _READ_RECORDS = 2000
+"""Most records that are read at once."""
 _MOST_READS = 50
-# How far back each topic is begun: batches of steps that are still open, and what was set aside of them.
+"""Most reads before the ledger compares the topics. Otherwise a reader that lags would not compare for long."""
+# How many records before its end each topic is read from. Among them are the batches of steps that are still open, and
+# those of them that were set aside.
 _BACK = {TUPLES: 500, RECOVERED: 3, RESULTS: 100, LATE: 2000, DEAD_LETTERS: 2000, HEARTBEATS: 100, PLAN: 0}
 
 
 class Watch:
-    """Reads on when told to.
+    """Reads the topics on each call of `pump`, and gives the records to a ledger.
 
     Args:
-        values, grace_s, delta: see `Ledger`.
+        log: the log of the system that is disturbed.
+        values, grace_s, delta: as for `Ledger`.
+
+    Attributes:
+        slots: the number of slots.
+        ledger: the ledger that judges the records.
 
     Raises:
-        LogError: the broker does not answer, has no topics of ours, or no placement on `plan`.
+        LogError: the broker does not answer, or does not have Tsunagi's topics, or `plan` has no placement.
     """
 
     def __init__(self, log: Log, *, values: bool = True, grace_s: float = 0.5, delta: float = 0.9) -> None:
@@ -55,10 +63,10 @@ class Watch:
         self._reader.assign(positions)
 
     def pump(self, timeout_s: float = 0.05) -> None:
-        """Take in what is there; wait up to `timeout_s` for the first of it.
+        """Read the records that are there. Wait up to `timeout_s` seconds for the first one.
 
         Raises:
-            OffsetLostError: retention passed the reader, or the log lost its end.
+            OffsetLostError: the next records were deleted, or the log has lost its end.
         """
         records = self._reader.read(_READ_RECORDS, timeout_s)
         for _ in range(_MOST_READS):
@@ -70,11 +78,11 @@ class Watch:
         self.ledger.advance()
 
     def pump_for(self, seconds: float) -> None:
-        """Read for so long."""
+        """Read for this long."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             self.pump(min(0.05, left))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._reader.close()

@@ -1,4 +1,4 @@
-"""The commands of `tsunagi`, one thin module a group. They are the top layer: nothing below imports them.
+"""The commands of `tsunagi`, one thin module for each group. They are the top layer: no lower layer imports them.
 
-A module here is imported by every command line, so a command imports what it needs when it runs.
+Every command line imports all modules here. So a command imports what it needs only when it runs.
 """

@@ -10,7 +10,9 @@ import click
 from tsunagi.commands.options import ROUNDS, SEED, Output, config_file, seconds
 
 _HIT = "What is hit: gateway | edge | secondary | spark | kafka | scaler | all; may be given more than once."
+"""Help text of --target."""
 _DONE = "What is done: kill | pause | restart | partition | delay | cpu | loss | all; may be given more than once."
+"""Help text of --fault."""
 
 
 @click.command()

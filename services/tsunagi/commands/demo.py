@@ -11,6 +11,7 @@ import click
 from tsunagi.commands.options import FILE, SEED
 
 _OUT = click.Path(file_okay=False, path_type=Path)
+"""Type of --out: a directory, which need not exist yet."""
 
 
 @click.command()

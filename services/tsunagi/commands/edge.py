@@ -7,6 +7,7 @@ import click
 from tsunagi.commands.options import Number, serve
 
 _OFFSET = Number(-1e9, 1e9)
+"""Type of --clock-offset, in seconds. About 31 years in both directions are more than any test needs."""
 
 
 @click.group()

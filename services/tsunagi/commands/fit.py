@@ -1,4 +1,4 @@
-"""`tsunagi fit`: in memory or through Spark."""
+"""`tsunagi fit`: fits a recovery model, in memory or through Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tsunagi.runtime.settings import Settings
 
 _PERIOD = "Period of the profile, such as 144 or 24h; auto looks for one. A profile stays only if it predicts better."
+"""Help text of --period."""
 _SAMPLE = "Steps at the end on which Spark searches the structure [default: 256 MiB of them]."
+"""Help text of --sample."""
 
 
 @click.command()
@@ -77,10 +79,14 @@ def fit_anywhere(
     """Fit a model in memory, or through Spark.
 
     Args:
-        rows: share of the rows from the start, in (0, 1].
-        spark: whether to fit through Spark; None = if the readings take more than `IN_MEMORY_BYTES`.
-        sample: see `tsunagi_spark.fit.fit_history`.
-        tell: takes each line of progress.
+        settings: the settings of the system that will use the model.
+        path: the history: a file, or a directory of files.
+        table: the sensors.
+        rows: the share of the rows to fit to, from the first, in (0, 1].
+        period: the period of the profile, as for --period.
+        spark: whether to fit through Spark. None does so if the readings take more than `IN_MEMORY_BYTES`.
+        sample: as for `tsunagi_spark.fit.fit_history`.
+        tell: called with each line of progress.
 
     Raises:
         ModelError: the history cannot be used (the message names file and line, what was found and what was expected),

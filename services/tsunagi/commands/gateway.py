@@ -1,4 +1,4 @@
-"""`tsunagi gateway` and `tsunagi secondary`: the same worker under the names of its two roles."""
+"""`tsunagi gateway` and `tsunagi secondary`: run the same worker under the names of its two roles."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from tsunagi.runtime.naming import node_fault
 
 
 def _checked(_: click.Context, param: click.Parameter, value: str) -> str:
-    """Refuse a worker's name that cannot be the name of a file."""
+    """Refuse a name that no worker can have: it becomes the name of files, keys and labels."""
     if fault := node_fault(value):
         raise click.BadParameter(fault, param=param)
     return value
 
 
 NODE = click.option("--node", required=True, callback=_checked, help="Name of the worker; no other worker has it.")
+"""The option that gives a worker its name."""
 
 
 @click.group()

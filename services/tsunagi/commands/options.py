@@ -1,4 +1,4 @@
-"""Options that several commands share, and types of options that refuse at once what would only fail later."""
+"""Options that several commands share, and types of options that refuse at once what would fail later."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+"""Type of an option that names an existing file."""
 SEED = click.IntRange(0, 2**63 - 1)
+"""Type of an option that takes the seed of a random generator: a number that an int64 holds."""
 ROUNDS = click.IntRange(1, 1_000_000)
+"""Type of an option that says how often something is done. More than a million is a mistyped number."""
 
 
 class Number(click.FloatRange):
-    """A number between two ends. It is neither infinite nor NaN, both of which a plain range lets pass."""
+    """A number between two ends. It must be finite: a plain `FloatRange` accepts NaN, and infinity if it has no end."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -28,9 +31,10 @@ class Number(click.FloatRange):
 
 
 DURATION = Number(0, 1e9)
-"""Seconds: what the system's timers take."""
+"""Type of an option that takes a duration, in seconds. The timers of the system take no more than this."""
 
 SLOTS = click.option("--slot", "slots", type=int, multiple=True, help="Only this slot; may be given more than once.")
+"""The option that restricts a command to some slots."""
 
 
 def seconds(option: str, default: float, text: str) -> Callable[[F], F]:
@@ -49,7 +53,7 @@ def serve(name: str, module: str, *arguments: object, **options: object) -> None
 
 
 def config_file() -> Path | None:
-    """Return the configuration file that the processes started by a command shall read; None = as they would."""
+    """Return the configuration file for the processes that a command starts; None lets them find it by themselves."""
     from tsunagi.runtime.settings import CONFIG_VARIABLE
 
     named = os.environ.get(CONFIG_VARIABLE)
@@ -57,7 +61,7 @@ def config_file() -> Path | None:
 
 
 class Output(click.Path):
-    """A file to write. Whether it can be written is tried before the work, and its present content stays until then."""
+    """A file to write. Whether it can be written is tried before the work begins; its content stays until the end."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)

@@ -9,12 +9,19 @@ import click
 from tsunagi.commands.options import DURATION, FILE, Number, Output, serve
 
 _FORECAST = "Forecast of the rate: mixture, sdar, seasonal, ewma, last or module:Class."
+"""Help text of --forecast."""
 _DAYS = "Days at the end that are scored [default: 7; 28 of 16 weeks or more]."
+"""Help text of --score-days."""
 _SOLVER = "How lookahead solves: marginal is greedy, program is the integer program itself."
+"""Help text of --solver."""
 _SLOWER = "Share by which workers are slower than their types say."
+"""Help text of --slower."""
 _POLICY = ("policy", "billing", "slo_s", "slot_s", "forecast", "solver")
+"""The options of `simulate` that are fields of `PolicySettings`; the others are fields of its `Options`."""
 POLICY_NAMES = ("lookahead", "elasticstream", "threshold")
+"""The policies that `simulate` can run."""
 _POSITIVE = Number(1e-3, 1e9)
+"""Type of an option that takes a positive time, in the unit of the option."""
 
 
 @click.group()

@@ -1,4 +1,4 @@
-"""`tsunagi setup`, `up`, `down`, `topics`, `status`, `results`, `wait`: the system as a whole."""
+"""`tsunagi setup`, `up`, `down`, `topics`, `status`, `results` and `wait`: commands for the system as a whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import click
 from tsunagi.commands.options import config_file, seconds
 
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+"""Type of an option that names an existing directory."""
 _FORM = click.Choice(["table", "json", "csv"])
+"""Type of the option that chooses the form of printed results."""
 
 
 @click.command()

@@ -1,1 +1,1 @@
-"""The demo: real readings, real kills, and a report of what the judge found, who starts from the CSV."""
+"""The demo: it streams real readings through real kills, and checks every row of the results against the CSV."""

@@ -1,4 +1,4 @@
-"""The charts of the report, as SVG that stands in the page itself."""
+"""Draws the charts of the report, as SVG for use inside the page."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 _TRUTH, _ESTIMATE, _BAND, _KILL = "#333333", "#c2410c", "#fdba74", "#b91c1c"
+"""The colours of the truth, of estimates and their bands, and of kills."""
 _SLOTS = ("#1d4ed8", "#0f766e", "#7c3aed", "#a16207")
+"""The colours of slots, which take turns."""
 _SHOWN = 4
-_OUTAGE_SHARE = 0.5  # of the sensors shown: more than this are missing at once only while an edge is down
+"""Most sensors in the chart of recovered values. More would make their panels too small to read."""
+_OUTAGE_SHARE = 0.5  # more than this share of the sensors is missing at once only while an edge is down
 _BIN_STEPS = 2
+"""Length of a bar in the chart of rates, in steps. Bars of one step would show the jitter of single outputs."""
 
 
 def recovered_chart(checked: Checked, world: World, origin_us: int) -> Figure | None:
-    """Draw some recovered sensors with their band beside the truth; None = nothing was recovered."""
+    """Draw some recovered sensors and their bands beside the truth; return None if nothing was recovered."""
     delivery, truth = checked.delivery, world.truth
     rows = delivery.rows(truth)
     estimated = delivery.estimated[rows]
@@ -36,7 +40,7 @@ def recovered_chart(checked: Checked, world: World, origin_us: int) -> Figure | 
     if not counts.any():
         return None
     most = np.flatnonzero(counts >= 0.9 * counts.max())
-    # Not the prettiest: the quartiles of the error among those that were missing longest.
+    # The choice is fair: among the sensors that were missing longest, it takes evenly spaced quantiles of the error.
     error = [float(np.nanmean(np.abs(delivery.mean[rows, s] - truth.values[:, s])[estimated[:, s]])) for s in most]
     places = np.argsort(error)[np.linspace(0, len(most) - 1, min(_SHOWN, len(most))).round().astype(int)]
     time_s = ((truth.first_step + np.arange(len(truth.values))) * world.steps.slide_us - origin_us) / 1e6
@@ -69,7 +73,7 @@ def _recovered(axis: Axes, time_s: Floats, truth: Floats, checked: Checked, rows
 def rate_chart(
     checked: Checked, world: World, origin_us: int, kills: Sequence[Kill], outages: Sequence[Outage]
 ) -> Figure:
-    """Draw the rows that each slot appended to `recovered`, by time of appending, with the kills."""
+    """Draw how many rows a second each slot appended to `recovered`, with the kills and the outages."""
     figure, axis = plt.subplots(figsize=(10, 3.2))
     end_s = (world.truth.last_step * world.steps.slide_us - origin_us) / 1e6
     bin_s = _BIN_STEPS * world.steps.slide_us / 1e6
@@ -98,10 +102,13 @@ def rate_chart(
 
 
 def latency_chart(at_s: Floats, latencies_s: Floats, origin_us: int, kills: Sequence[Kill]) -> Figure:
-    """Draw the latency of the rows: median and 99th percentile a second of event time.
+    """Draw the latency of the rows: its median and 99th percentile in each second of event time.
 
     Args:
-        at_s: event time of each row, seconds since the stream's origin.
+        at_s: event time of each row, in seconds since the origin of the stream.
+        latencies_s: latency of each row, in seconds.
+        origin_us: the origin of the stream, in microseconds since 1970.
+        kills: the kills, which are marked.
     """
     figure, axis = plt.subplots(figsize=(10, 3.2))
     if len(at_s):
@@ -135,7 +142,7 @@ def _mark(axis: Axes, origin_us: int, kills: Sequence[Kill]) -> None:
 
 
 def svg(figure: Figure) -> str:
-    """Return the figure as an SVG element, and let go of it."""
+    """Return the figure as an SVG element, and free the figure."""
     text = io.StringIO()
     options: dict[str, Any] = {"metadata": {"Date": None}, "bbox_inches": "tight"}
     figure.savefig(text, format="svg", **options)

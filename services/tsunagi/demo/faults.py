@@ -1,4 +1,4 @@
-"""The faults of the demo: real SIGKILLs, each sent when the slot's log says that it hits, with the evidence kept."""
+"""The faults of the demo: real SIGKILLs. Each hits the owner that the slot's log names, and the evidence is kept."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from tsunagi.runtime.log import TUPLES, Log, Position
 from tsunagi.system import processes
 
 _READ_RECORDS = 2000
+"""Most records that are read at once."""
 _WAIT_S = 10.0
+"""Longest wait for records of a slot's log, in seconds. While edges send, a batch comes with every step."""
 
 
 class FaultError(RuntimeError):
-    """A fault could not be set as planned: there was nothing to kill, or nothing in flight."""
+    """A fault could not be set as planned: there was nothing to kill, or no tuples were in flight."""
 
 
 class SlotWatch:
     """Follows a slot's log: who owns it, and where it ends.
 
     Attributes:
-        owner, epoch: by the Ownership records that count.
-        end: offset after the last record seen; `newest_us`: when that was appended.
-        batches: how many TupleBatches were seen.
+        owner, epoch: the owner and its term, by the Ownership records that count.
+        end: the offset after the last record that was read.
+        newest_us: when that record was appended, in microseconds since 1970.
+        batches: how many batches were read.
     """
 
     def __init__(self, log: Log, slot: int) -> None:
@@ -40,7 +43,7 @@ class SlotWatch:
         self._reader.assign([Position(TUPLES, slot, self._reader.range(TUPLES, slot)[0])])
 
     def update(self, timeout_s: float = 0.0) -> None:
-        """Read on; wait up to `timeout_s` for the first record."""
+        """Read what is new. Wait up to `timeout_s` seconds for the first record."""
         for record in self._reader.read(_READ_RECORDS, timeout_s):
             self.end, self.newest_us = record.offset + 1, record.appended_us
             self._log.take(record)
@@ -49,14 +52,14 @@ class SlotWatch:
             self.epoch, self.owner = self._log.owners[-1].epoch, self._log.owners[-1].node
 
     def catch_up(self) -> None:
-        """Read to the present end."""
+        """Read up to the present end of the log, for `_WAIT_S` at most."""
         end = self._reader.range(TUPLES, self._slot)[1]
         deadline = time.monotonic() + _WAIT_S
         while self.end < end and time.monotonic() < deadline:
             self.update(0.1)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._reader.close()
 
 
@@ -64,7 +67,7 @@ def kill_edge(state: Path, edge: str) -> Kill:
     """Kill an edge's process.
 
     Raises:
-        FaultError: it does not run.
+        FaultError: the edge does not run.
     """
     process = processes.find(state, edge)
     at_us = time.time_ns() // 1000
@@ -74,10 +77,10 @@ def kill_edge(state: Path, edge: str) -> Kill:
 
 
 def kill_owner(state: Path, watch: SlotWatch, fleet: Fleet, slot: int) -> Kill:
-    """Kill the slot's present owner the moment that a new batch stands in its log, so that tuples are in flight.
+    """Kill the owner of a slot at the moment when its log has a new batch, so that tuples are in flight.
 
     Raises:
-        FaultError: the slot has no owner, its owner is no process of ours, or nothing comes into the log.
+        FaultError: the slot has no owner, or its owner is no process of this system, or no batch comes into the log.
     """
     watch.catch_up()
     fleet.update()

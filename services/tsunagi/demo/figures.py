@@ -1,4 +1,4 @@
-"""Figures of a run: how good the recovered values are, how long a slot was silent, how late results came."""
+"""Computes the figures of a run: errors of recovered values, takeovers and the silence of slots, and latencies."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import BOUNDED
 
 AFTER_S = 4.0
-"""A slot's silence is looked for from a kill to so long after the new owner's claim, seconds."""
+"""The silence of a slot is measured from the kill until this long after the new owner's claim, in seconds. By then a
+new owner has long caught up."""
 NEVER_US = 1 << 62
-"""The end of a takeover that nobody has finished, microseconds."""
+"""Stands for the end of a takeover that nobody finished, in microseconds. It is later than any time."""
 
 
 class Latency(NamedTuple):
-    """How late results came: an entry a row of the CSV's steps that the live reader saw, in the order of event time.
+    """The latencies of the rows that the live reader saw of the CSV's steps, in the order of event time.
 
     Attributes:
-        at_s: float64[rows], event time.
-        seconds: float64[rows], from the append of the step's last input to the reading of its result.
-        quiet: bool[rows], whether no owner of a slot was dead, or being replaced, while the row was on its way.
+        at_s: float64[rows], the event time, in seconds since 1970.
+        seconds: float64[rows], the time from the append of the step's last input until its result was read.
+        quiet: bool[rows], whether no owner of a slot was dead or being replaced while the row was on its way.
     """
 
     at_s: Floats
@@ -41,11 +42,12 @@ class Latency(NamedTuple):
 
 
 def recovered_figures(delivery: Delivery, world: World, delta: float) -> dict[str, Any]:
-    """Return the error of the estimated values against the CSV's own windows.
+    """Return the errors of the estimated values, compared with the windows of the CSV.
 
-    `rmse` is in the sensors' units, `nrmse` in each one's standard deviation, `coverage` the share of bounds that hold,
-    `coverage_by` the same by what an estimate is like (`recovery.coverage`), `outages` the stretches of one sensor in
-    which the values lie.
+    `values` is the number of estimates, and `outages` that of the outages of a sensor from which they come. `rmse` is
+    in the units of the sensors, and `nrmse` in the standard deviation of each sensor. `coverage` is the share of bounds
+    that hold, `coverage_by` is the same share by kinds of estimates (`tsunagi.recovery.coverage`), and `delta` is the
+    promised share. `bounded` is the number of values that are tagged `bounded`.
     """
     scored = score(delivery, world)
     off = scored.off
@@ -74,7 +76,7 @@ def _root_mean_square(values: Floats) -> float | None:
 
 
 def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dict[str, Any]]:
-    """Return every change of owner after the first, with the times that its new owner measured itself."""
+    """Return every change of owner after the first, with the times that the new owner itself has measured."""
     found = []
     for slot, slot_log in sorted(checked.logs.items()):
         for before, owner in pairwise(slot_log.owners):
@@ -82,7 +84,7 @@ def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dic
             note = collected.note(owner)
             from_us = kill.at_us if kill is not None else owner.appended_us
             written_us = [output.written_us for output in checked.outputs.get(slot, ())]
-            # (after its last output a slot is not silent: the stream is over)
+            # After its last output a slot does not count as silent, because the stream is over.
             to_us = min(owner.appended_us + round(AFTER_S * 1e6), max(written_us, default=from_us))
             found.append(
                 {
@@ -103,9 +105,9 @@ def takeovers(checked: Checked, collected: Collected, slide_us: int) -> list[dic
 
 
 def takeover_spans(checked: Checked, collected: Collected) -> list[tuple[int, int]]:
-    """Return the times, in microseconds, from the kill of an owner until its successor had caught up.
+    """Return the spans from the kill of an owner until its successor had caught up, in microseconds since 1970.
 
-    One for each slot that the owner had; where nobody succeeded it, the time has no end.
+    There is one span for each slot that the owner had. If the owner had no successor, the span ends at `NEVER_US`.
     """
     spans, succeeded = [], set()
     for slot_log in checked.logs.values():
@@ -120,7 +122,7 @@ def takeover_spans(checked: Checked, collected: Collected) -> list[tuple[int, in
 
 
 def latency_rows(checked: Checked, truth: Truth, collected: Collected) -> Latency:
-    """Return how late each row was, and whether a takeover had to do with it."""
+    """Return the latency of each row, and whether a takeover may have affected it."""
     read_us = {(read.partition, read.offset): read.read_us for read in collected.reads}
     spans = takeover_spans(checked, collected)
     times: list[float] = []
@@ -143,7 +145,7 @@ def latency_rows(checked: Checked, truth: Truth, collected: Collected) -> Latenc
 
 
 def latency_figures(latencies: Floats) -> dict[str, float | int | None]:
-    """Return p50, p99 and the largest, in seconds."""
+    """Return the median (p50), the 99th percentile (p99) and the greatest latency, in seconds."""
     if len(latencies) == 0:
         return {"p50": None, "p99": None, "max": None, "rows": 0}
     p50, p99 = (float(x) for x in np.quantile(latencies, [0.5, 0.99]))

@@ -1,4 +1,4 @@
-"""What the demo runs on: data, sensors table, speed and configuration, all written into its own directory."""
+"""Prepares the input of the demo in its own directory: data, sensors table, speed and configuration."""
 
 from __future__ import annotations
 
@@ -16,38 +16,46 @@ from tsunagi.runtime.csv_text import CsvError, Header, passed_over, read_header,
 from tsunagi.runtime.sensors import SensorTable, read_sensors
 
 _EXAMPLE = Path(__file__).resolve().parent / "data"
+"""The directory of the readings that come with Tsunagi."""
 DATA, SENSORS = _EXAMPLE / "guangzhou.csv", _EXAMPLE / "guangzhou-sensors.csv"
+"""The readings that come with Tsunagi, and their sensors table. They are used unless the user gives other files."""
 INTERVAL_S = 0.1
+"""Time between two rows, in seconds, if the stream then lasts from `SHORTEST_S` to `LONGEST_S`."""
 LEAST_INTERVAL_S = 0.05
-"""Time between two rows, seconds: the usual one, where a stream is then of a good length, and the shortest."""
+"""Shortest time between two rows, in seconds. Rows that do not fit into `LONGEST_S` at this interval are left out."""
 SHORTEST_S, USUAL_S, LONGEST_S = 45.0, 50.0, 60.0
-"""How long a stream may last, seconds: the faults come one after the other, and nobody wants to wait for minutes."""
+"""Shortest, usual and longest length of a stream, in seconds. It must be long enough for faults that come one after the
+other, and so short that nobody has to wait for minutes."""
 FIT_SHARE = 0.4
-"""Share of the rows, from the first, that the model is fitted to. Only the others are streamed: on rows that it has
-seen a model is right, and bounds that are tried on living edges meanwhile become too narrow for all that follows."""
+"""Share of the rows, from the first, to which the model is fitted. Only the other rows are streamed: on rows that it
+has seen a model is too good, so bounds that are tried on living edges would become too narrow for the rows after."""
 LEAST_ROWS = 80
-"""Rows that a file must have: of fewer, the share that is fitted has too few windows for a fit."""
+"""Fewest rows of a file. With fewer rows, those that are fitted have too few windows for a fit."""
 WINDOW, SLIDE, SLOTS, WORKERS = 10, 2, 2, 5
-"""Windows of so many rows, a step each so many; slots; workers: two owners, two secondaries and one that waits."""
+"""Length of a window and of a step, in rows, and the numbers of slots and workers. Of the workers two own slots, two
+are secondaries, and one waits."""
 SENSORS_A_GROUP = 12
-"""Sensors of a group where no table is given."""
+"""Number of sensors in a group if no sensors table is given."""
 
 
 class DemoError(ValueError):
-    """The demo cannot be run on what it was given."""
+    """The demo cannot be run on this input; the message says what was found and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a run works on.
+    """The input of a run.
 
     Attributes:
-        history: what the user gave; the model is fitted to its first `fit_rows`.
+        history: the file that the user gave.
+        fit_rows: the number of its first rows, to which the model is fitted.
         data: a copy of the rows after those, which are streamed.
-        rows: how many are streamed.
-        interval_s: time between two rows as they are streamed.
-        speed: how many times faster than the file's own times that is.
-        notes: what the user should know (what is fitted, what is streamed, how fast).
+        sensors: the file of the sensors table.
+        table: the sensors table.
+        rows: the number of rows that are streamed.
+        interval_s: time between two rows as they are streamed, in seconds.
+        speed: how many times as fast as by the file's own times the rows are streamed.
+        notes: lines for the user: what is fitted, what is streamed, how fast.
     """
 
     history: Path
@@ -62,7 +70,7 @@ class Inputs:
 
     @property
     def stream_s(self) -> float:
-        """How long the stream takes."""
+        """How long the stream lasts, in seconds."""
         return self.rows * self.interval_s
 
 
@@ -111,7 +119,10 @@ def prepare(data: Path | None, edges: int, sensors: Path | None, out: Path) -> I
 
 
 def choose_interval(rows: int) -> tuple[float, int]:
-    """Return (seconds a row, rows to stream), so that the stream lasts 45 to 60 s, and no row less than 0.05 s."""
+    """Return (seconds from row to row, number of rows to stream) for a file of so many rows.
+
+    No interval is shorter than `LEAST_INTERVAL_S`, and no stream longer than `LONGEST_S`.
+    """
     if SHORTEST_S <= rows * INTERVAL_S <= LONGEST_S:
         return INTERVAL_S, rows
     used = min(rows, round(LONGEST_S / LEAST_INTERVAL_S))
@@ -120,7 +131,7 @@ def choose_interval(rows: int) -> tuple[float, int]:
 
 
 def _usual_interval_s(data: Path, table: SensorTable) -> float | None:
-    """Return the median time between two rows of the file; None = it has no times."""
+    """Return the median time between two rows of the file, in seconds; None if the file has no times."""
     if not _header(data).timed:
         return None
     times = read_readings(data, SensorTable(table.sensors[:1]), origin_us=0, interval_us=1).times_us
@@ -131,10 +142,10 @@ def _usual_interval_s(data: Path, table: SensorTable) -> float | None:
 
 
 def make_table(data: Path, edges: int) -> str:
-    """Return a sensors table for the columns of a CSV: edges take turns, neighbours make a group.
+    """Return a sensors table for the columns of a CSV. Edges take turns, and neighbouring columns make a group.
 
     Raises:
-        DemoError: there are too few columns.
+        DemoError: the CSV has too few columns, or cannot be read.
     """
     header = _header(data)
     names = header.sensors
@@ -163,7 +174,7 @@ def _header(data: Path) -> Header:
 
 
 def _part(data: Path, first: int, rows: int, to: Path) -> Path:
-    """Copy the header and some rows; return the copy."""
+    """Copy the header and some rows to a file, and return that file."""
     with data.open("rb") as source, to.open("wb") as target:
         target.write(read_header(source, data).text.encode() + b"\n")
         lines = (line for line in source if not passed_over(line))
@@ -172,7 +183,15 @@ def _part(data: Path, first: int, rows: int, to: Path) -> Path:
 
 
 def configuration(inputs: Inputs, out: Path, port: int, model: Path, origin_us: int) -> dict[str, Any]:
-    """Return the demo's configuration, as nested tables; `origin_us` = 0 until the stream begins."""
+    """Return the demo's configuration, as nested tables.
+
+    Args:
+        inputs: the input of the run.
+        out: the directory of the demo.
+        port: the port of the broker.
+        model: the file of the recovery model.
+        origin_us: the event time of the first row, in microseconds since 1970; 0 while it is not known.
+    """
     return {
         "state": str(out / "run"),
         "sensors": str(inputs.sensors.resolve()),

@@ -1,4 +1,4 @@
-"""A reader of `results` that runs beside the demo and notes when each record could be read."""
+"""Reads `results` during the demo, and notes when each record could be read."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from tsunagi.audit.evidence import Read
 from tsunagi.runtime.log import RESULTS, Log, Position
 
 _READ_RECORDS = 500
+"""Most records that are read at once. They all get the same time, so the number is small."""
 _READ_S = 0.05
+"""Longest wait of a read, in seconds. It is short, so that the thread ends soon when it is closed."""
 
 
 class LiveReader:
-    """Reads `results` from its beginning in a thread of its own, until closed.
+    """Reads `results` from its beginning in a thread of its own, until it is closed.
 
     Attributes:
-        reads: what was read, and when.
-        last_step: the newest step by group, from the records' keys ("query/group/step").
-        error: why the thread ended before it was told to; None = it did not.
+        reads: the records that were read, and when.
+        last_step: the newest step of each group, from the records' keys ("query/group/step").
+        error: the error by which the thread ended; None if there was none.
     """
 
     def __init__(self, log: Log) -> None:
@@ -41,15 +43,15 @@ class LiveReader:
                     self.reads.append(Read(record.partition, record.offset, read_us))
                     _, group, step = _parts((record.key or b"").decode("utf-8", "replace"))
                     self.last_step[group] = max(step, self.last_step.get(group, step))
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits for results
+        except Exception as error:  # noqa: BLE001 - `tsunagi.demo.stream` raises it while it waits
             self.error = error
 
     def newest(self) -> int:
-        """Return the step up to which every group that has results has them; -1 = no results yet."""
+        """Return the step up to which every group that has results has them; -1 if there are no results yet."""
         return min(self.last_step.copy().values(), default=-1)
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading, and close the connection."""
         self._stop.set()
         self._thread.join(timeout=5.0)
         self._reader.close()

@@ -1,4 +1,4 @@
-"""report.json and report.html: what the run showed, for machines and for people."""
+"""Writes report.json and report.html: the result of the run, for programs and for people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ from tsunagi.runtime.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A checked run with its figures."""
+    """A run that was checked, with its figures.
+
+    Attributes:
+        collected: the evidence of the run.
+        world: what must have come out of it.
+        checked: the findings.
+        report: the content of report.json, except for what `write_report` adds.
+        latency: the latencies of the rows.
+    """
 
     collected: Collected
     world: World
@@ -34,7 +42,7 @@ class Judged:
 
 
 def judge(collected: Collected, world: World, settings: Settings) -> Judged:
-    """Check the run, replay every slot, and work the figures out."""
+    """Check the run, replay every slot, and compute the figures."""
     checked = check(collected, world)
     findings = checked.findings
     replays = {
@@ -81,7 +89,7 @@ def judge(collected: Collected, world: World, settings: Settings) -> Judged:
 
 
 def write_report(judged: Judged, out: Path, *, wall_s: float, inputs: Inputs) -> dict[str, Any]:
-    """Write report.json and report.html; return what stands in the former."""
+    """Write report.json and report.html, and return the content of report.json."""
     report = judged.report | {
         "wall_s": round(wall_s, 1),
         "data": inputs.history.name,
@@ -96,7 +104,7 @@ def write_report(judged: Judged, out: Path, *, wall_s: float, inputs: Inputs) ->
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """Return the figures for the terminal."""
+    """Return the figures as lines for the terminal."""
     latency, quiet = report["latency_s"], report["latency_outside_takeovers_s"]
     recovered, replays = report["recovered"], report["replay"].values()
     bounds = f"bounds hold for {number(recovered['coverage'], '.1%')} (promised {recovered['delta']:.0%})"
@@ -135,7 +143,7 @@ def _takeover(item: Mapping[str, Any]) -> str:
 
 
 def page(judged: Judged, report: Mapping[str, Any]) -> str:
-    """Return report.html, which needs nothing beside itself."""
+    """Return report.html, which needs no other files."""
     collected, world, late = judged.collected, judged.world, judged.latency
     truth, slide_us = world.truth, world.steps.slide_us
     # The stream's origin: its first whole window ends a window after it.

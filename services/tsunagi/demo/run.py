@@ -1,4 +1,4 @@
-"""`tsunagi demo`: the whole system on real readings, with real kills, checked row by row."""
+"""`tsunagi demo`: runs the whole system on real readings, with real kills, and checks it row by row."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ from tsunagi.system import processes
 from tsunagi.system.topics import read_topic, tool_log
 
 QUIET_SHARE = 0.4
-"""Share of the stream, at its beginning, without faults: meanwhile bounds are tried on living edges."""
+"""Share of the stream, from its beginning, that has no faults: meanwhile bounds are tried on living edges."""
 LEAD_S = 6.0
+"""Shortest time from the start of the edges to the first row, in seconds. `lead` gives more on a slow machine."""
 LEAD_SHARE, LEAD_SHARE_AN_EDGE = 0.5, 0.025
-"""Share of the time that workers and Spark took to start which all edges together, and each of them, get for their own
-start: on a busy machine they start as slowly, and all of them at once."""
-# Of the demo's own choosing: what the environment says of them is for other runs.
+"""The edges start before the first row by a share of the time that workers and Spark took to start: the first share is
+for all edges together, and the second one for each edge. On a busy machine edges start as slowly as the others."""
+# The demo chooses these settings itself. Environment variables for them are meant for other runs, so they are removed.
 _OURS = (
     "STATE",
     "SENSORS",
@@ -56,7 +57,7 @@ _OURS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the user asked for; `out` is emptied first."""
+    """The options of the command line. The directory `out` is emptied first."""
 
     data: Path | None
     edges: int
@@ -67,7 +68,7 @@ class Plan:
 
 
 class Stage:
-    """A progress bar over the phases of the run; plain lines where there is no terminal."""
+    """Shows the progress of the run: a bar on a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console, total_s: float) -> None:
         self._console = console
@@ -89,18 +90,18 @@ class Stage:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        """Tell what happens now."""
+        """Show what happens now."""
         self._bar.update(self._task, description=text.splitlines()[0] if text else "")
         if not self._console.is_terminal:
             self._console.print(text, highlight=False, soft_wrap=True)
 
     def at(self, done_s: float) -> None:
-        """Move the bar."""
+        """Move the bar to this many seconds of the run."""
         self._bar.update(self._task, completed=done_s)
 
 
 def run(plan: Plan) -> int:
-    """Run the demo; return the exit code: 0 = everything held, 1 = something did not.
+    """Run the demo, and return the exit code: 0 if every check passed, else 1.
 
     Raises:
         DemoError, SourceError, SensorsError, ModelError: the input cannot be used.
@@ -159,10 +160,10 @@ def _own_environment() -> None:
 
 
 def _fresh(out: Path) -> Path:
-    """Empty the demo's directory of what an earlier demo wrote; whatever that left running there is stopped first.
+    """Remove from the directory what an earlier demo wrote, and return it. Services that still run there are stopped.
 
     Raises:
-        DemoError: no demo made the directory; or an earlier one runs there, and does not end.
+        DemoError: the directory was not made by a demo, or services of an earlier demo run there and do not end.
     """
     out = out.resolve()
     if not mark(out):
@@ -187,7 +188,12 @@ def _fit(inputs: Inputs, out: Path, tell: Tell) -> Path:
 
 
 def lead(took_s: float, edges: int) -> float:
-    """Return how long before the first row so many edges are started, seconds, given how long all else took to."""
+    """Return how long before the first row the edges are started, in seconds.
+
+    Args:
+        took_s: how long workers and Spark took to start, in seconds.
+        edges: the number of edges.
+    """
     return max(LEAD_S, (LEAD_SHARE + LEAD_SHARE_AN_EDGE * edges) * took_s)
 
 
@@ -207,7 +213,7 @@ def _truth(inputs: Inputs, settings: Settings, origin_us: int) -> Truth:
 
 @contextmanager
 def _stopping(settings: Settings, config: Path) -> Iterator[System]:
-    """Whatever happens, nothing of ours is left running."""
+    """Stop all processes of the demo when the block ends, in whatever way it ends."""
     system = System(settings, config, lambda _line: None)
     try:
         yield system
@@ -222,7 +228,7 @@ def _stopping(settings: Settings, config: Path) -> Iterator[System]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: through every `finally`."""
+    """Let SIGTERM end the run as Ctrl-C does, so that every `finally` is executed."""
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)

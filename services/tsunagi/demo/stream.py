@@ -1,4 +1,4 @@
-"""The stream of the demo, and what is done to it: an edge and two owners of a slot are killed, the edge comes back."""
+"""Streams the demo's readings, and kills an edge and two owners of a slot meanwhile. The edge comes back."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from tsunagi.system import processes
 from tsunagi.system.topics import tool_log
 
 SLOT = 0
+"""The slot whose owners are killed."""
 TAKEOVER_S = 60.0
-"""A takeover counts as failed when no worker of the slot has moved for this long. In all it may take longer: a slot of
-thousands of sensors does."""
+"""A takeover counts as failed when no worker of the slot has moved for this long, in seconds. The whole takeover may
+take longer, as for a slot of thousands of sensors."""
 LAST_RESULTS_S = 30.0
-"""The last results are given up when none has come for this long. On few cores they come late."""
+"""The wait for the last results ends when no result has come for this long, in seconds. On few cores they come late."""
 
 
 @dataclass(slots=True)
 class Noted:
-    """What the run writes down for the checker."""
+    """What the run notes for the checker: kills, outages of edges, and when results were read."""
 
     kills: list[Kill] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
@@ -38,11 +39,12 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class StreamClock:
-    """The time since the first row.
+    """Tells the time since the first row.
 
     Attributes:
-        stream_s: how long the stream takes.
-        shown: told the time whenever somebody waits.
+        origin_us: the event time of the first row, in microseconds since 1970.
+        stream_s: how long the stream lasts, in seconds.
+        shown: called with the time again and again during each wait.
     """
 
     origin_us: int
@@ -50,15 +52,16 @@ class StreamClock:
     shown: Callable[[float], None]
 
     def since_s(self) -> float:
-        """Return the time since the first row, negative before it."""
+        """Return the time since the first row, in seconds; it is negative before that row."""
         return time.time() - self.origin_us / 1e6
 
 
 class Schedule:
-    """When the faults come, in seconds of the stream; a little chance in each, from the seed.
+    """Decides when the faults come. The seed varies each time a little.
 
     Args:
-        quiet_share: of the stream, at its beginning, without faults.
+        quiet_share: the share of the stream, from its beginning, that has no faults.
+        seed: the seed of the variation.
     """
 
     def __init__(self, quiet_share: float, seed: int) -> None:
@@ -66,11 +69,11 @@ class Schedule:
         self._quiet_share = quiet_share
 
     def first_s(self, stream_s: float) -> float:
-        """Return when the edge is killed."""
+        """Return when the edge is killed, in seconds of the stream."""
         return stream_s * (self._quiet_share + self._chance.uniform(0.02, 0.04))
 
     def pause_s(self, stream_s: float) -> float:
-        """Return how long to wait before the next fault: about 4 s of a stream of 50 s."""
+        """Return how long to wait before the next fault, in seconds: about 4 s in a stream of 50 s."""
         return stream_s * self._chance.uniform(0.07, 0.09)
 
 
@@ -83,7 +86,7 @@ def stream(
     last_step: int,
     say: Callable[[str], None],
 ) -> Noted:
-    """Start the edges, set the faults, and wait for the results of `last_step`.
+    """Set the faults while the edges stream, wait for the results of `last_step`, and return what was noted.
 
     Raises:
         FaultError: a fault could not be set as planned.
@@ -123,11 +126,14 @@ class _Stream:
         """Wait for something to become true.
 
         Args:
-            at_most_s: the wait is given up when the value of `moving` has not changed for so many seconds.
-            moving: returns a value that changes as long as there is progress; by default the whole wait is limited.
+            until: tells whether it is true.
+            what: names it, for the error.
+            at_most_s: the wait is given up when the value of `moving` has not changed for this many seconds.
+            moving: returns a value that changes as long as there is progress. By default the value never changes, so
+                the whole wait is limited.
 
         Raises:
-            FaultError: it did not.
+            FaultError: it did not become true.
         """
         begun_s = moved_s = time.monotonic()
         last = moving()
@@ -145,7 +151,7 @@ class _Stream:
             self._clock.shown(self._clock.since_s())
 
     def wait_until(self, since_s: float) -> None:
-        """Wait for a time of the stream."""
+        """Wait until a time of the stream, in seconds since the first row."""
         self.wait(lambda: self._clock.since_s() >= since_s, "the clock", since_s - self._clock.since_s() + 60)
 
     def faults(self, table: SensorTable, system: System, schedule: Schedule, say: Callable[[str], None]) -> None:
@@ -182,7 +188,7 @@ class _Stream:
         return [(node, part.role, part.position, part.busy_offset) for node, part in parts]
 
     def close(self) -> None:
-        """Let go of the readers."""
+        """Close the readers."""
         self.live.close()
         self._fleet.close()
         self._watch.close()

@@ -1,8 +1,8 @@
-"""Fetch the Java packages: the broker's and those of Spark's Kafka connector.
+"""Fetches the Java packages of the broker and of Spark's Kafka connector.
 
-Apache Ivy does it, which stands in PySpark's wheel, so nothing but Java is needed. ``<set>.ivy.xml`` names what is
-wanted, ``<set>.jars`` lists what must be there afterwards. Run as ``python -m tsunagi.jars.fetch``; a second run is a
-no-op.
+Apache Ivy does the work. It comes in PySpark's wheel, so nothing but Java is needed. ``<set>.ivy.xml`` names the
+packages that are wanted, and ``<set>.jars`` lists the files that must be there afterwards. Run it as
+``python -m tsunagi.jars.fetch``; a second run does nothing.
 """
 
 from __future__ import annotations
@@ -20,24 +20,27 @@ from tsunagi.installation import CACHE, SETUP, missing
 from tsunagi.jars.java import JavaError, find_java
 
 SETS = ("kafka", "spark")
+"""The sets of jars: one for the broker, one for Spark's connector. Each has its own directory."""
 MARKER = "fetched"
-"""File beside the jars: the digest of what was asked for, then the name and size of each jar."""
+"""Name of a file beside the jars. It has the digest of what was asked for, then the name and size of each jar."""
 
 _HERE = Path(__file__).resolve().parent
+"""The directory of the lists of jars."""
 _TIMEOUT_S = 900.0
+"""Longest time that Ivy may take for a set, in seconds: downloads may be slow, but a hanging one must end."""
 
 
 class FetchError(RuntimeError):
-    """The jars could not be brought; the message says which and why."""
+    """The jars could not be fetched; the message says which and why."""
 
 
 def expected(name: str) -> list[str]:
-    """Return the file names of a set, sorted."""
+    """Return the file names of the jars of a set, sorted."""
     return sorted((_HERE / f"{name}.jars").read_text(encoding="utf-8").split())
 
 
 def fetched(name: str, cache: Path = CACHE) -> bool:
-    """Return whether the set is there, complete and of the versions wanted now."""
+    """Return whether all jars of the set are there, in the versions that are wanted now."""
     directory = cache / "jars" / name
     try:
         return (directory / MARKER).read_text(encoding="utf-8") == _marker(name, directory)
@@ -46,11 +49,11 @@ def fetched(name: str, cache: Path = CACHE) -> bool:
 
 
 def fetch(name: str, cache: Path = CACHE) -> Path:
-    """Bring the jars of a set into ``<cache>/jars/<name>`` and return that directory.
+    """Fetch the jars of a set into ``<cache>/jars/<name>``, and return that directory.
 
     Raises:
-        FetchError: Ivy failed, or brought other jars than expected.
-        JavaError: no usable Java.
+        FetchError: Ivy failed, or fetched other jars than expected.
+        JavaError: there is no usable Java.
     """
     directory = cache / "jars" / name
     if fetched(name, cache):
@@ -93,14 +96,14 @@ def fetch(name: str, cache: Path = CACHE) -> Path:
 
 
 def _marker(name: str, directory: Path) -> str:
-    """Return what the marker must say. The sizes tell a jar that was cut short or taken away since."""
+    """Return what the marker must contain. The sizes show whether a jar was cut short since it was fetched."""
     asked = hashlib.sha256((_HERE / f"{name}.ivy.xml").read_bytes() + (_HERE / f"{name}.jars").read_bytes()).hexdigest()
     jars = [f"{jar} {(directory / jar).stat().st_size}" for jar in expected(name)]
     return "\n".join([asked, *jars, ""])
 
 
 def _ivy() -> Path:
-    named = os.environ.get("IVY_JAR")  # where there is an Ivy but no PySpark: when an image is built
+    named = os.environ.get("IVY_JAR")  # the build of an image has an Ivy but no PySpark
     if named:
         return Path(named)
     spec = importlib.util.find_spec("pyspark")
@@ -113,16 +116,19 @@ def _ivy() -> Path:
 
 
 def _ending(text: str) -> str:
-    """Return the lines of Ivy's output that tell something of a failure: its warnings and errors, or its last lines."""
+    """Return the last 25 lines of Ivy's output that are not blank: it sums up its warnings and errors at the end."""
     lines = [line for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-25:])
 
 
 def fetch_all(tell: Callable[[str], None], cache: Path = CACHE) -> None:
-    """Bring what is not there of all sets.
+    """Fetch all sets that are not there.
+
+    Args:
+        tell: called with a line for each set that is fetched.
 
     Raises:
-        FetchError, JavaError: as `fetch`.
+        FetchError, JavaError: as for `fetch`.
     """
     for name in SETS:
         if not fetched(name, cache):
@@ -131,9 +137,9 @@ def fetch_all(tell: Callable[[str], None], cache: Path = CACHE) -> None:
 
 
 def main() -> int:
-    """Fetch every set; return the exit code."""
+    """Fetch every set, and return the exit code."""
     try:
-        fetch_all(lambda text: print(text, flush=True))  # noqa: T201 - a script's own words
+        fetch_all(lambda text: print(text, flush=True))  # noqa: T201 - this is a script, which prints its progress
     except (FetchError, JavaError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

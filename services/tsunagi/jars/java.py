@@ -1,4 +1,4 @@
-"""Finding a Java that is new enough, with a message that says what to do when there is none."""
+"""Finds a Java that is new enough. If there is none, the error says what to install."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 
 MINIMUM = 17
-"""Oldest Java that Kafka 4 and Spark 4 run on."""
+"""The oldest version of Java on which Kafka 4 and Spark 4 run."""
 
 _ADVICE = (
     "on Debian or Ubuntu: apt-get install openjdk-17-jre-headless; "
     "elsewhere: any JRE 17 or newer, on the PATH or named by JAVA_HOME"
 )
+"""How to install a Java that is new enough. Every error here ends with it."""
 _VERSION = re.compile(r'version "(?P<version>[^"]+)"')
+"""Matches the version in the output of ``java -version``, such as 17.0.12 or 1.8.0."""
 
 
 class JavaError(RuntimeError):
@@ -24,10 +26,10 @@ class JavaError(RuntimeError):
 
 
 def find_java() -> str:
-    """Return the path of a Java of version `MINIMUM` or newer, from ``$JAVA_HOME`` or else the PATH.
+    """Return the path of a Java of version `MINIMUM` or newer, from ``$JAVA_HOME`` if it is set, else from the PATH.
 
     Raises:
-        JavaError: none, one that does not run, or one that is too old.
+        JavaError: there is no Java, or it does not run, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -47,7 +49,7 @@ def find_java() -> str:
 
 
 def parse_major(text: str) -> int:
-    """Return the major version in what ``java -version`` printed (8 for ``1.8.0``), 0 when there is none in it."""
+    """Return the major version in the output of ``java -version`` (8 for ``1.8.0``); 0 if the output names none."""
     match = _VERSION.search(text)
     if match is None:
         return 0
@@ -58,7 +60,7 @@ def parse_major(text: str) -> int:
 
 
 def main() -> int:
-    """Say which Java is used (exit code 0), or what to install (1)."""
+    """Print which Java is used (exit code 0), or what to install (exit code 1)."""
     try:
         sys.stdout.write(f"{find_java()}\n")
     except JavaError as error:

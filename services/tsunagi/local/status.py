@@ -27,10 +27,13 @@ _SLOTS = {
     "slots": ("slot", "owner", "epoch", "offset", "lag", "step"),
     "secondaries": ("slot", "secondary", "behind", "B", "Spark"),
 }
+"""The headings of the table of slots, by the title of each of the two tables into which a narrow console splits it."""
 _NODES = {"nodes": ("node", "role", "process", "heartbeat", "metrics"), "slots of the nodes": ("node", "slots")}
+"""The headings of the table of nodes, in the same form."""
 _LIST_WIDTH = 20
 """Columns of the terminal that a list of slots needs at least; beyond them it goes on in the next line."""
 _LEFT = frozenset({"owner", "secondary", "node", "role", "process", "slots"})
+"""Headings of columns of text, which are aligned on the left. The other columns have numbers."""
 
 
 def read_status(settings: Settings) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Outputs that were computed again, compared with `recovered`: names and tags must be the same, values nearly so."""
+"""Compares outputs that were computed again with `recovered`: names and tags must be the same, values nearly so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tsunagi.slot.frames import Frame
 TOLERANCE_SD = 1e-6
 """Standard deviations by which a value that is computed again may differ: another machine may sum in another order."""
 _SHOWN = 10
-"""So many differences are told; all are counted."""
+"""How many differences are kept in words. All are counted, but the first ones are enough to see what is wrong."""
 
 
 @dataclass(slots=True)
@@ -28,12 +28,16 @@ class Comparison:
     """What `compare` found.
 
     Attributes:
-        outputs: outputs computed again; compared: those of them that `recovered` has.
-        pending: outputs that `recovered` does not have yet, all after its last one.
-        unreadable: records of `recovered` that are no outputs; Spark has put them into dead-letters.
-        disowned: outputs of inputs that the log has lost: a later generation begins before them.
-        differences: one line each; `differing` counts all, the first ones are kept.
+        outputs: how many outputs were computed again.
+        compared: how many of them `recovered` has.
+        pending: outputs that `recovered` does not have yet; they come after the last one that it has.
+        repeats: records of `recovered` under a name that was read before.
+        unreadable: records of `recovered` that are no outputs; Spark puts them into dead-letters.
+        disowned: records of `recovered` whose inputs the log has lost: a later generation begins at or before these
+            inputs, or knows nothing from before it.
+        differing: how many differences there are.
         largest_sd: the largest difference of a value, in standard deviations of its sensor.
+        differences: the first differences, one line each.
     """
 
     outputs: int = 0
@@ -47,7 +51,7 @@ class Comparison:
     differences: list[str] = field(default_factory=list)
 
     def differ(self, text: str) -> None:
-        """Count a difference; keep the first ones."""
+        """Count a difference, and keep its text if it is one of the first."""
         self.differing += 1
         if len(self.differences) < _SHOWN:
             self.differences.append(text)
@@ -59,12 +63,13 @@ def compare(
     scale: Mapping[int, float] | None = None,
     begun: Sequence[Generation] = (),
 ) -> Comparison:
-    """Compare what the log says with what stands in `recovered`.
+    """Compare the outputs that follow from the log with those in `recovered`.
 
     Args:
-        recovered: the whole partition, from its first record.
-        scale: sensor id -> standard deviation; sensors without one are compared with the unit 1.
-        begun: `generations` of the log; without it there is one.
+        recomputed: the outputs that were computed again from the log.
+        recovered: the whole partition of `recovered`, from its first record.
+        scale: the standard deviation of each sensor, by id; differences of other sensors are not scaled.
+        begun: the generations of the log, as `generations` returns them; empty means that there is only one.
     """
     result = Comparison()
     expected = {item.name: item for item in recomputed}
@@ -101,14 +106,14 @@ def compare(
 
 
 def _disowned(generation: int, name: Name, begun: Sequence[Generation]) -> bool:
-    """Return whether an output is of an input that the log has lost, or of what it held before it was begun anew."""
+    """Return whether the log has lost the input of an output, or held that input before it was begun anew."""
     known = [item.generation for item in begun]
     later = begun[known.index(generation) + 1 :] if generation in known else begun
     return any(item.blank or (generation in known and item.begin <= name.offset) for item in later)
 
 
 def _output(record: Record) -> tuple[int, Name, Recovered] | None:
-    """Return (generation, name, message); None = no output, but what somebody else wrote there."""
+    """Return (generation, name, message); None if the record is no output but was written by somebody else."""
     try:
         generation, _, name = unpack_key(record.key)
         message = decode(Recovered, record.value)

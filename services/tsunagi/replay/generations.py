@@ -1,4 +1,4 @@
-"""What must be known of a slot's log before it is computed again: its generations, and what was quarantined."""
+"""Finds the generations and the quarantined records of a slot's log, which a replay must know from the start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from tsunagi.slot.config import SlotConfig
 
 
 class Generation(NamedTuple):
-    """A generation of a slot's log: its outputs are those of inputs from `begin` on, until the next one's begin.
+    """A generation of a slot's log. It has the outputs of the inputs from `begin` to the `begin` of the next one.
 
     Attributes:
-        at: offset of the Ownership that began it.
-        blank: nothing from before `begin` is known in it.
+        at: offset of the Ownership record that began the generation.
+        generation: its number.
+        begin: offset of its first input.
+        blank: whether the generation knows nothing from before `begin`.
     """
 
     at: int
@@ -27,7 +29,7 @@ class Generation(NamedTuple):
 
 
 def message_of(record: Record) -> LogRecord | None:
-    """Return a record of `tuples` as a message; None = nobody may use it, and it goes to dead-letters."""
+    """Return a record of `tuples` as a message; None if nobody may use the record. It then goes to dead-letters."""
     try:
         message = decode(LogRecord, record.value)
     except UnusableError:
@@ -43,7 +45,7 @@ def message_of(record: Record) -> LogRecord | None:
 
 
 def begins_term(claim: Ownership, epoch: int) -> bool:
-    """Return whether an Ownership counts where this epoch is the current one."""
+    """Return whether an Ownership record counts while `epoch` is the current epoch."""
     return claim.epoch > epoch if claim.founding.blank else claim.epoch == epoch + 1
 
 
@@ -63,7 +65,10 @@ def generations(records: Iterable[Record]) -> list[Generation]:
 
 
 def quarantined(records: Sequence[Record]) -> dict[int, int]:
-    """Return quarantined offset -> where its Quarantine stands, by the rule of epochs."""
+    """Return the offset of the Quarantine record of each quarantined offset.
+
+    A Quarantine record counts only if its writer owned the slot at that place in the log, as its epoch shows.
+    """
     epoch, serial = 0, 0
     found: dict[int, int] = {}
     for record in records:

@@ -1,8 +1,8 @@
-"""A slot's outputs, computed again from its log in one plain loop.
+"""Computes a slot's outputs again from its log, in one plain loop.
 
 The loop is written straight from the meaning of the log (architecture, "The slot's log decides"). It shares the
-operators with the gateway, and none of the code that opens and closes steps, judges ownership, resumes or takes over:
-it knows no contexts, reads from the first record to the last, and keeps everything in dictionaries.
+operators with the workers. It shares none of their code that opens and closes steps, judges ownership, resumes or takes
+over: it knows no contexts, reads from the first record to the last, and keeps everything in dictionaries.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ from tsunagi.slot.frames import Frame, Run, measured_run
 from tsunagi.slot.operators import Chain, build_chain
 
 _NEVER = math.inf
+"""The first step from which an edge is out, while the edge is not out."""
 _BACK = (1 << 63) - 1
+"""The value of `EdgeOut.from_step` that takes an edge back: the greatest number of the field, which is no step."""
 _OUT_AGAIN_US = 1_000_000
+"""An edge that was taken back is not put out again within this time after the log put it out, in microseconds. It is
+the rule of the slots (`tsunagi.slot.steps.OUT_AGAIN_US`), written a second time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """An output as the log says it must be."""
+    """An output that follows from the log."""
 
     name: Name
     generation: int
@@ -47,7 +51,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
 
     Args:
         records: the whole partition of `tuples`, from its first record.
-        load_model: SHA-256 -> model; raises ModelError when the store has no such file.
+        load_model: returns the model with a SHA-256 digest, or raises ModelError if the store does not have it.
     """
     kept = list(records)
     buried_at = quarantined(kept)
@@ -58,7 +62,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
     config: SlotConfig | None = None
     chain: Chain | None = None
     model: Model | None = None
-    base = ""  # SHA-256 of the model, or of what the one in force is a refit of
+    base = ""  # SHA-256 of the model, or of the model from which the present one was refitted
     helped: dict[int, str] = {}
     lent: dict[int, dict[str, TupleBatch]] = {}
     edges: dict[str, dict[str, float]] = {}
@@ -68,13 +72,13 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
     for record in kept:
         message = message_of(record)
         if message is None:
-            continue  # one dead letter, no output
+            continue  # the record gives one dead letter and no output
         body = message.WhichOneof("body")
         if record.offset < founded_at and body != "batch":
-            continue  # what was decided before that is not known
+            continue  # decisions from before that are not known
         generation = next((item.generation for item in reversed(begun) if item.begin <= record.offset), 0)
         buried = buried_at.get(record.offset, -1) > record.offset and body != "ownership"
-        index = int(buried)  # its dead letter comes first
+        index = int(buried)  # the dead letter of a quarantined record has index 0
         batches: list[tuple[TupleBatch, int]] = []
         if body == "ownership":
             claim = message.ownership
@@ -85,7 +89,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             epoch, serial = claim.epoch, message.serial
         elif body == "batch":
             batch = message.batch
-            if buried:  # it says that its edge has delivered, and no more
+            if buried:  # the batch still says that its edge has delivered, but gives no values
                 batch = TupleBatch(
                     edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
                 )
@@ -95,7 +99,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
         else:
             serial = message.serial
         if buried and (config is None or body not in ("batch", "edge_out", "punctuation")):
-            continue  # one dead letter, no output
+            continue  # the record gives one dead letter and no output
         if body == "settings":
             before, config = config, SlotConfig.parse(message.settings.text)
             if before is not None and chain is not None and config.same_but_bounds(before):
@@ -105,7 +109,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 chain, helped = build_chain(config, model), {}
                 lent.clear()
             if before is not None and before.slide_us != config.slide_us:
-                index += sum(len(delivered) for delivered in opened.values())  # they go to `late`
+                index += sum(len(delivered) for delivered in opened.values())  # the open batches go to `late`
                 opened.clear()
                 cursor, punctuated = int(_recount(cursor, before, config)), _recount(punctuated, before, config)
                 for edge in edges.values():
@@ -168,7 +172,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                     lent.setdefault(batch.step, {}).setdefault(batch.edge, batch)
                 continue
             if _refused(batch, appended_us, config, edges, cursor):
-                index += not buried  # it went to `late` or `dead-letters` under this name
+                index += not buried  # the batch went to `late` or `dead-letters` under this name
                 continue
             if all(edge["last"] == -math.inf for edge in edges.values()):
                 cursor = max(cursor, batch.step - config.max_skew_steps)
@@ -184,7 +188,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 cursor = min(opened)
                 continue
             delivered = opened.pop(cursor, {})
-            if buried:  # the value to blame may be any of them: all go to dead-letters
+            if buried:  # any of the values may be the one that kills, so all batches go to dead-letters
                 index += sum(len(batch.sensor) > 0 for batch in delivered.values())
                 delivered = {}
             told = {} if buried else lent.get(cursor, {}) | delivered
@@ -197,7 +201,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
 def _refused(
     batch: TupleBatch, appended_us: int, config: SlotConfig, edges: Mapping[str, dict[str, float]], cursor: float
 ) -> bool:
-    """The rules of a batch, in their order; notes the incarnation."""
+    """Return whether a batch is refused, by the rules in their order. The edge's newest incarnation is noted."""
     edge = edges.get(batch.edge)
     if edge is None or _misshapen(batch, config):
         return True
@@ -223,7 +227,7 @@ def _misshapen(batch: TupleBatch, config: SlotConfig) -> bool:
 
 
 def _helpers(batches: Mapping[str, TupleBatch], edge_of: Mapping[int, str]) -> dict[int, float]:
-    """Return the helpers' readings, each as its own edge gives it."""
+    """Return the readings of the helpers by sensor. A reading counts only if it comes from the helper's own edge."""
     return {
         sensor: value
         for edge, batch in batches.items()
@@ -233,7 +237,7 @@ def _helpers(batches: Mapping[str, TupleBatch], edge_of: Mapping[int, str]) -> d
 
 
 def _recount(step: float, before: SlotConfig, config: SlotConfig) -> float:
-    """Return a step's number when steps are counted in another unit."""
+    """Return the number that a step has after the slide has changed."""
     return step if math.isinf(step) else min(step * before.slide_us // config.slide_us, MAX_TIME_US)
 
 

@@ -1,4 +1,4 @@
-"""`tsunagi replay`: compute the outputs of slots again from their logs, and compare with `recovered`."""
+"""`tsunagi replay`: computes the outputs of slots again from their logs, and compares them with `recovered`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from tsunagi.system.topics import read_partition, tool_log
 
 
 def replay_slots(settings: Settings, slots: Sequence[int], tell: Callable[[str], None]) -> int:
-    """Replay the given slots (none = all) of the configured log; return the exit code, 1 = something differs.
+    """Replay slots of the configured log, and return the exit code: 1 if something differs, else 0.
+
+    Args:
+        slots: the slots to replay; empty means all.
+        tell: called with each line of the report.
 
     Raises:
         LogError: the log does not answer, or has no such slot.
@@ -32,7 +36,8 @@ def replay_slots(settings: Settings, slots: Sequence[int], tell: Callable[[str],
             )
     code = 0
     for slot in slots or range(count):
-        recovered = read_partition(source, RECOVERED, slot)  # first: what it has, the log has by then as well
+        # `recovered` is read first: the log then has the inputs of all outputs that were read.
+        recovered = read_partition(source, RECOVERED, slot)
         result = replay_slot(read_partition(source, TUPLES, slot), recovered, settings.recovery.store)
         tell(
             f"slot {slot}: {result.outputs} outputs computed again, {result.compared} compared, "
@@ -47,7 +52,11 @@ def replay_slots(settings: Settings, slots: Sequence[int], tell: Callable[[str],
 
 
 def replay_slot(tuples: Sequence[Record], recovered: Sequence[Record], store: Path) -> Comparison:
-    """Compute a slot's outputs again and compare; `store` holds the models that its log names."""
+    """Compute a slot's outputs again from its log, and compare them with `recovered`.
+
+    Args:
+        store: the directory of the models that the log names.
+    """
     scale: dict[int, float] = {}
     models: list[Model] = []
 

@@ -1,6 +1,6 @@
-"""Who may do what on the broker: the one table of rights, and its form as Kafka's access control lists.
+"""The table of rights on the broker, and its form as Kafka's access control lists.
 
-Least rights: a role has what its code uses and nothing else. Write and Read bring Describe with them.
+A role has only the rights that its code uses. The rights Write and Read include Describe.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from tsunagi.runtime.log import (
 from tsunagi.runtime.settings import ConfigError, Kafka
 
 ADMIN = "admin"
-"""The user that makes topics, users and lists; a super user of the broker (tsunagi.broker.secure)."""
+"""The user that makes topics, users and access control lists. It is a super user of the broker
+(`tsunagi.broker.secure`)."""
 
 WRITES: Mapping[str, tuple[str, ...]] = {
     "edge": (TUPLES, HEARTBEATS, DEAD_LETTERS),
@@ -49,6 +50,7 @@ WRITES: Mapping[str, tuple[str, ...]] = {
     "spark": (RESULTS, ACKS, HEARTBEATS, LATE, DEAD_LETTERS),
     "tools": (),
 }
+"""The topics to which each role writes."""
 READS: Mapping[str, tuple[str, ...]] = {
     "edge": (PLAN,),
     "gateway": (TUPLES, RECOVERED, ACKS, CONTEXTS, HEARTBEATS, PLAN),
@@ -56,26 +58,27 @@ READS: Mapping[str, tuple[str, ...]] = {
     "spark": (RECOVERED, PLAN),
     "tools": TOPICS,
 }
-"""Role -> topics. Every gateway worker (primary, secondary, idle) is the user `gateway`; `tools` are status, results,
-replay and chaos; every edge is a user of its own name."""
+"""The topics that each role reads. Every worker (primary, secondary or idle) is the user `gateway`. The role `tools` is
+for status, results, replay and chaos. Every edge is a user of its own name."""
 
 SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,)}
-"""Role -> topics that it neither reads nor writes, but counts the partitions of: how many slots there are."""
+"""The topics that a role neither reads nor writes. It counts their partitions, to know how many slots there are."""
 
 SHARED = ("gateway", "scaler", "spark", "tools")
-"""Users that all services of a role share; each edge is a user of its own."""
+"""Users that all services of a role share. Each edge is a user of its own."""
 ITERATIONS = 8192
-"""Rounds in which SCRAM hashes a password."""
+"""Number of rounds in which SCRAM hashes a password. Kafka's own default is 4096; more make guessing slower."""
 _TIMEOUT_S = 30.0
+"""Longest wait for an answer of the broker, in seconds."""
 
 
 def needed(role: str) -> tuple[str, ...]:
-    """Return the topics that a role uses, in the order of `TOPICS`: all that it may see."""
+    """Return the topics that a role may see, in the order of `TOPICS`."""
     return tuple(topic for topic in TOPICS if topic in (*WRITES[role], *READS[role], *SEES.get(role, ())))
 
 
 def roles(edges: Iterable[str]) -> dict[str, str]:
-    """Return user -> role.
+    """Return the role of each user.
 
     Raises:
         ConfigError: an edge has the name of another user.
@@ -89,7 +92,12 @@ def roles(edges: Iterable[str]) -> dict[str, str]:
 
 
 def bindings(settings: Kafka, users: Mapping[str, str]) -> list[AclBinding]:
-    """Return the lists for these users (user -> role), each with the topics' and groups' prefixes in place."""
+    """Return the access control lists of users, for topics and groups with the prefixes of the settings.
+
+    Args:
+        settings: the section [kafka].
+        users: the role of each user.
+    """
     found = []
     for user, role in users.items():
         rights = [(topic, AclOperation.WRITE) for topic in WRITES[role]]
@@ -98,7 +106,7 @@ def bindings(settings: Kafka, users: Mapping[str, str]) -> list[AclBinding]:
         for topic, operation in rights:
             place = ResourceType.TOPIC, settings.prefix + topic, ResourcePatternType.LITERAL
             found.append(_binding(user, *place, operation))
-        # Nobody is a member of a group, but the client library asks who would coordinate it.
+        # Nobody is a member of a group, but the client library asks who coordinates it.
         place = ResourceType.GROUP, settings.group_prefix, ResourcePatternType.PREFIXED
         found.append(_binding(user, *place, AclOperation.DESCRIBE))
     return found
@@ -111,10 +119,10 @@ def _binding(
 
 
 def apply_acls(admin: AdminClient, settings: Kafka, users: Mapping[str, str], tell: Callable[[str], None]) -> None:
-    """Make the missing lists; name those that the table does not have, which stay.
+    """Make the missing access control lists. Other lists stay, and are named.
 
     Raises:
-        LogError: the broker refuses, or has no access control.
+        LogError: the broker refuses to make a list, or has no access control.
     """
     wanted = set(bindings(settings, users))
     all_names: Any = None  # the library's types do not know that a filter may leave them open
@@ -145,10 +153,10 @@ def apply_acls(admin: AdminClient, settings: Kafka, users: Mapping[str, str], te
 
 
 def set_passwords(admin: AdminClient, passwords: Mapping[str, str]) -> None:
-    """Make SCRAM users, or give them these passwords.
+    """Make SCRAM users with these passwords. Users that exist get the new passwords.
 
     Raises:
-        LogError: the broker refuses.
+        LogError: the broker refuses to make or change a user.
     """
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
     wanted: list[UserScramCredentialAlteration] = [

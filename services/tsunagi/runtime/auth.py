@@ -1,15 +1,15 @@
-"""Keyed hashes: who wrote a record, told from the record itself (docs/security.md).
+"""Keyed hashes: they prove who wrote a record (docs/security.md).
 
-The broker's access control says who may append to a topic; an edge must append to `tuples`, where its owner's control
-records and the other edges' batches stand too. So each record there, and on heartbeats, plan, acks and contexts, ends
-with HMAC-SHA256, cut to 16 bytes, over its topic, partition, key and all bytes before the hash. The hash is the last
-field of the message, appended to its bytes: nothing is serialised again to be checked.
+The broker's access control decides who may append to a topic. But edges must append to `tuples`, which also has the
+owners' control records and the batches of other edges. So each record of `tuples`, `heartbeats`, `plan`, `acks` and
+`contexts` ends with an HMAC-SHA256, cut to 16 bytes, over its topic, partition, key and all bytes before the hash. The
+hash is the last field of the message and is appended to its bytes, so that a check serialises nothing again.
 
-Two kinds of keys: `control`, which gateways, scaler, Spark and tools derive from the master key, and one for each edge,
-of which an edge holds its own alone. A key is derived as HMAC-SHA256(master, name).
+There are two kinds of keys. Gateways, scaler, Spark and tools derive the key `control` from the master key. Each edge
+has a key of its own, and holds no other. A key is derived as HMAC-SHA256(master, name).
 
-Services do not know of this: `authenticated` wraps the log, its producers sign, its readers set `Record.signer`, and
-`forgery` tells whoever parses a record whether that signer may say so.
+Services do not notice this: `authenticated` wraps the log, its producers sign, and its readers set `Record.signer`.
+Whoever parses a record asks `forgery` whether that signer may write it.
 """
 
 from __future__ import annotations
@@ -41,28 +41,38 @@ from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, Plan
 from tsunagi.runtime.settings import Settings
 
 SIGNED = frozenset({TUPLES, HEARTBEATS, PLAN, ACKS, CONTEXTS})
-"""Topics whose records carry a hash. The others are written by gateways and Spark alone: access control is enough."""
+"""Topics whose records carry a hash. For the others access control is enough: edges write only to `dead-letters`."""
 
 MAC_BYTES = 16
+"""Length of a hash, in bytes. Half of an HMAC-SHA256 cannot be guessed, and adds less to each record."""
 MAX_NAME_BYTES = 256
+"""Longest key of a record that is taken for the name of an edge, in bytes. No edge has so long a name."""
 
 _MAC_TAG = b"\xa2\x06\x10"  # field 100, 16 bytes long (proto/tsunagi.proto)
 _SUFFIX_BYTES = len(_MAC_TAG) + MAC_BYTES
+"""Length of what signing appends to a record, in bytes."""
 _SERIAL = struct.Struct("<BQ")
+"""The serial number of a record, as a field of protobuf: its tag, then the number."""
 _SERIAL_TAG = 0x71  # field 14, fixed64, of LogRecord and Plan
 _NUMBER = struct.Struct("<I")
+"""The form of numbers (a partition, the length of a key) among the bytes that a hash covers."""
 _NO_KEY = 0xFFFFFFFF
+"""Stands for the length of a key if the record has no key. No key is so long."""
 _CONTROL_KEY = b"!"
+"""The keys of control records in `tuples` begin with this, and those of batches do not."""
 
 
 def authenticated(log: Log, settings: Settings, *, edge: str | None = None) -> Log:
-    """Return the log as `[security]` wants it: itself, or one whose producers sign and whose readers verify.
+    """Return the log as `[security]` demands: unchanged, or with producers that sign and readers that verify.
 
     Args:
-        edge: the edge that asks, which holds its own key alone and so verifies nothing; None = anybody else.
+        log: the log.
+        settings: the settings of the process.
+        edge: the name of the edge that asks. It holds only its own key, so its readers verify nothing. None for every
+            other service.
 
     Raises:
-        ConfigError: the key file cannot be used, or is not this process's.
+        ConfigError: the key file cannot be used, or has the keys of another service.
     """
     if settings.security.auth == "none":
         return log
@@ -75,23 +85,27 @@ def _place(prefix: str, topic: str, partition: int) -> bytes:
 
 
 def _covered(prefix: str, topic: str, partition: int, key: bytes | None) -> bytes:
-    """What the hash covers beside the body; its parts cannot be shifted against each other."""
+    """Return the bytes that a hash covers besides the body. Each part has a length or an end, so none is ambiguous."""
     place = _place(prefix, topic, partition)
     return place + _NUMBER.pack(_NO_KEY) if key is None else place + _NUMBER.pack(len(key)) + key
 
 
 class SignedLog:
-    """`tsunagi.runtime.log.Log` whose producers sign and whose readers verify.
+    """A `tsunagi.runtime.log.Log` whose producers sign and whose readers verify.
 
     Args:
-        prefix: of the topics' names: what one installation wrote is worth nothing to another on the same cluster.
+        log: the log that is wrapped.
+        keys: the keys of the process.
+        prefix: the prefix of the topics' names. The hashes cover it, so that another installation on the same cluster
+            does not accept the records.
     """
 
     def __init__(self, log: Log, keys: Keys, prefix: str = "") -> None:
         self._log = log
         self._keys = keys
         self._prefix = prefix
-        # A later process has greater ones: an epoch is one process's, so the clock need not be right.
+        # A later process has greater serial numbers. They are compared within an epoch, and an epoch belongs to one
+        # process, so the clock need not be right.
         self._serials = itertools.count(time.time_ns())
 
     def producer(self, *, durable: bool = True) -> Producer:
@@ -151,11 +165,11 @@ class _SigningProducer:
 
 
 def _unnumbered(kind: type[LogRecord | Plan], value: bytes) -> bool:
-    """Return whether a record lacks the number by which a repeat of it is told."""
+    """Return whether a record lacks a serial number, by which readers recognise a repeat of it."""
     try:
         return not decode(kind, value).serial
     except UnusableError:
-        return False  # whoever reads it refuses it
+        return False  # every reader refuses the record anyway
 
 
 def sign(secret: bytes, prefix: str, topic: str, partition: int, key: bytes | None, body: bytes) -> bytes:
@@ -174,7 +188,10 @@ class Verifier:
         self._edge = lru_cache(maxsize=4096)(self._derived)  # bounded: strangers choose the keys
 
     def signer(self, record: Record) -> str:
-        """Return `CONTROL`, `EDGE` + name, or "" = no valid hash. The record's key says whose hash it should be."""
+        """Return who signed a record: `CONTROL`, `EDGE` + name, or "" if its hash is not valid.
+
+        The key of the record says whose hash it should be.
+        """
         value, key = record.value, record.key
         if value is None or value[-_SUFFIX_BYTES:-MAC_BYTES] != _MAC_TAG:
             return ""
@@ -245,10 +262,10 @@ class _VerifyingReader:
 
 
 def forgery(record: Record, message: LogRecord | Heartbeat | Plan | Ack | Context) -> str:
-    """Return "" if the record's signer may write this message (or nobody checks), else what is wrong.
+    """Return "" if the signer of a record may write this message, else what is wrong. Unchecked records pass.
 
-    A batch must be its edge's, a heartbeat its node's or `CONTROL`'s, all else `CONTROL`'s. It depends on the record
-    alone, so all replicas of a slot agree.
+    A batch must be signed by its edge, a heartbeat by its node or `CONTROL`, and everything else by `CONTROL`. The
+    answer depends on the record alone, so all replicas of a slot agree.
     """
     signer = record.signer
     if signer is None:

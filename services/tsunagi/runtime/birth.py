@@ -1,6 +1,7 @@
-"""Which process has a pid now, told by what no clock can change: the machine's boot id and the kernel's start ticks.
+"""Tells which process has a pid now, by the boot id of the machine and the ticks at which the kernel started it.
 
-The start as a time of day is computed from the wall clock at boot, so it moves when somebody sets the clock.
+No clock can change these two. The start as a time of day is computed from the wall clock, so it moves when somebody
+sets that clock.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from functools import cache
 from pathlib import Path
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_STATE, _TICKS = 0, 19  # fields 3 and 22 of /proc/PID/stat; what is cut off before them is the pid and the name
+"""The file in which the kernel has the id of the machine's present run."""
+_STATE, _TICKS = 0, 19  # fields 3 and 22 of /proc/PID/stat, after the pid and the name have been cut off
 _GONE = frozenset("ZX")
+"""The states of processes that have ended: zombie and dead."""
 
 
 @cache
@@ -20,7 +23,7 @@ def boot_id() -> str:
 
 
 def born(pid: int) -> str:
-    """Return "BOOT-ID/TICKS" of the process that has this pid; "" = nobody has it, or a zombie."""
+    """Return "BOOT-ID/TICKS" of the process that has this pid; "" if no process has it, or only one that has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Clocks, passed in wherever time is read, so that tests and the simulator own it."""
+"""Clocks. Code that needs the time gets a clock as an argument, so tests and the simulator can replace it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the services may know of time."""
+    """The interface of a clock."""
 
     def monotonic(self) -> float:
-        """Seconds that never jump, for intervals."""
+        """Return a time in seconds that never jumps, for intervals."""
 
     def now_us(self) -> int:
-        """Microseconds since the Unix epoch, for event time; may jump."""
+        """Return the microseconds since 1970, for event time. They may jump."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the machine."""
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -33,28 +33,30 @@ class SystemClock:
 
 
 JUMP_US = 500_000
-"""A wall clock that moves by more, in microseconds, against the monotonic one has jumped; less is drift, or slewing."""
+"""A wall clock that moves by more than this against the monotonic clock has jumped, in microseconds. A smaller move is
+drift, or a clock that is being corrected slowly."""
 _LOOK_S = 0.01
-"""A look at both clocks that takes longer than this, in seconds, was held up between the two and says nothing."""
+"""A look at both clocks that takes longer than this is ignored, in seconds: the process was held up between the two."""
 
 
 class SteadyClock:
-    """Time that goes on with the monotonic clock, so that whoever waits on it neither stands still nor runs ahead.
+    """A clock that goes on with the monotonic clock, so that its time neither stands still nor runs ahead.
 
-    Drift of the wall clock is followed. Of a jump the log is asked, whose time `hear` brings: the clock goes where the
-    log's time is nearer, on as before or to the wall clock. While nothing has been heard of the log a jump forward is
-    followed, and one back is not. Who never looks follows nothing.
+    It follows the drift of the wall clock. When the wall clock jumps, the time of the log decides, which `hear`
+    reports: if it is nearer to the wall clock, this clock jumps too, otherwise it goes on as before. While nothing has
+    been heard of the log, the clock follows jumps forward and ignores jumps back. It follows only when `look` is
+    called.
 
     Attributes:
-        jumps: jumps of the wall clock.
-        apart_us: how far the wall clock is from this one, microseconds; 0 = no jump is left out at present.
+        jumps: the number of jumps of the wall clock.
+        apart_us: how far the wall clock is ahead of this clock, in microseconds; 0 if no jump is ignored at present.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.jumps = 0
         self._clock = clock
         self._wall_us = self._offset_us = clock.now_us() - _microseconds(clock.monotonic())
-        self._log_us: int | None = None  # the log's time, less the monotonic one
+        self._log_us: int | None = None  # the log's time, less that of the monotonic clock
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
@@ -71,11 +73,23 @@ class SteadyClock:
         return apart_us if abs(apart_us) > JUMP_US else 0
 
     def hear(self, appended_us: int, at_s: float) -> None:
-        """The log appended something at `appended_us` by its clock, and said so at `at_s` of the monotonic one."""
+        """Note the time of the log.
+
+        Args:
+            appended_us: when the log appended a record, by its own clock, in microseconds since 1970.
+            at_s: when this process learnt of it, by the monotonic clock, in seconds.
+        """
         self._log_us = appended_us - _microseconds(at_s)
 
     def look(self, *, may_go_back: bool = True) -> int:
-        """Compare the clocks, once a turn; return by how much this one jumps, microseconds, 0 = not at all."""
+        """Compare the clocks, and follow the wall clock if it is right to. Call this once a turn.
+
+        Args:
+            may_go_back: whether this clock may jump back.
+
+        Returns:
+            By how much this clock has jumped, in microseconds; 0 if it has not.
+        """
         began_s, wall_us, ended_s = self._clock.monotonic(), self._clock.now_us(), self._clock.monotonic()
         if ended_s - began_s > _LOOK_S:
             return 0
@@ -101,7 +115,11 @@ def _microseconds(seconds: float) -> int:
 
 
 class ManualClock:
-    """A clock that stands still until told otherwise; both readings move together unless `skew_us` is set."""
+    """A clock that moves only by `advance` and `sleep`.
+
+    Attributes:
+        skew_us: how far `now_us` is ahead, in microseconds; tests change it to let the wall clock jump.
+    """
 
     def __init__(self, start_us: int = 1_700_000_000_000_000) -> None:
         self._start_us = start_us

@@ -1,4 +1,4 @@
-"""Numeric columns of messages: little-endian arrays in ``bytes`` fields, read without a copy."""
+"""Reads and writes numeric columns of messages: little-endian arrays in ``bytes`` fields, read without a copy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ Sensors = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
 
 F64 = np.dtype("<f8")
+"""The type of values: float64, little-endian."""
 U32 = np.dtype("<u4")
+"""The type of sensor ids and counts: uint32, little-endian."""
 U8 = np.dtype("u1")
+"""The type of qualities: uint8."""
 
 
 def floats(data: bytes) -> Floats:
@@ -60,10 +63,10 @@ def pack_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
 
 
 def unpack_arrays(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
-    """Read named arrays; each is a copy that may be written to.
+    """Read named arrays. Each is a copy that may be written to.
 
     Raises:
-        UnusableError: these are none.
+        UnusableError: the bytes are not those of named arrays.
     """
     message = decode(Arrays, data)
     try:
@@ -71,5 +74,5 @@ def unpack_arrays(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
             name: np.frombuffer(array.data, dtype=np.dtype(array.dtype)).reshape(tuple(array.shape)).copy()
             for name, array in message.array.items()
         }
-    except (TypeError, ValueError) as error:  # no such type, or not so many elements
+    except (TypeError, ValueError) as error:  # numpy has no such type, or the array has another number of elements
         raise UnusableError("damaged", str(error)) from None

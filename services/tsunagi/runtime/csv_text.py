@@ -1,8 +1,8 @@
-"""CSV as people write it: the one reader and the one writer of every table and every file of readings.
+"""Reads and writes CSV: all tables, and all files of readings.
 
-What is tolerated, and what is refused with a hint, stands in docs/sources.md. Quoting is the standard library's. Small
-tables are read whole (`read_table`); files of readings, which may be large and are entered in the middle, by lines
-(`read_header`, `split_line`): below their header a row is a line.
+docs/sources.md says what is tolerated and what is refused. Quoting follows Python's standard library. `read_table`
+reads small tables as a whole. Files of readings may be large, and reading may begin in their middle. So they are read
+by lines (`read_header`, `split_line`), and below their header each row is one line.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from tsunagi.runtime.naming import is_time, text_fault
 from tsunagi.runtime.times import NoZoneError, TimeRangeError, read_time_us
 
 _MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, which some programs put in front of a file. It is skipped."""
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""The byte order marks of UTF-16. Such files are refused."""
 _HEADER_LINES = 16
-"""Lines that a header with line breaks in its names is looked for in, so that the message can name the name."""
+"""Most further lines that are read for a header with line breaks in its names. Such a name is refused, and the message
+can name it."""
 _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
+"""Characters that people use instead of commas, and their names in the message that refuses them."""
 
 
 class CsvError(ValueError):
@@ -38,10 +42,10 @@ class Header(NamedTuple):
     """The header of a file of readings.
 
     Attributes:
-        names: of all columns, without spaces around them, each once.
-        timed: whether the first one is the column of times.
-        text: as it stands in the file.
-        line, offset: where the first line below it begins: its number, and bytes from the file's beginning.
+        names: the names of all columns, without spaces around them. No name is there twice.
+        timed: whether the first column has times.
+        text: the header as it is in the file.
+        line, offset: where the line after the header begins: its number, and its bytes from the beginning of the file.
     """
 
     names: tuple[str, ...]
@@ -52,17 +56,17 @@ class Header(NamedTuple):
 
     @property
     def sensors(self) -> tuple[str, ...]:
-        """The names without that of the column of times."""
+        """The names of all columns except that of times."""
         return self.names[1:] if self.timed else self.names
 
 
 def passed_over(line: bytes) -> bool:
-    """Return whether a line is none of a table: blank, or a comment."""
+    """Return whether a line is blank or a comment, so that readers skip it."""
     return line.startswith(b"#") or not line.strip()
 
 
 def read_table(path: Path) -> Iterator[Line]:
-    """Yield the rows of a table, its header first; cells may hold line breaks in quotes.
+    """Yield the rows of a table, its header first. Cells may have line breaks within quotes.
 
     Raises:
         CsvError: the file cannot be read, or is no CSV.
@@ -102,7 +106,7 @@ def read_header(file: BinaryIO, path: Path) -> Header:
     """Read the header of a file of readings that was just opened.
 
     Raises:
-        CsvError: there is none, or it cannot be used.
+        CsvError: the file has no header, or one that cannot be used.
     """
     line, raw = 0, b""
     while raw := file.readline():
@@ -147,7 +151,7 @@ def split_line(raw: bytes, where: str) -> list[str]:
     """Return the cells of a row.
 
     Raises:
-        CsvError: it is no row; the message begins with `where`.
+        CsvError: the line is no row; the message begins with `where`.
     """
     text = _decoded(raw, where).rstrip("\r\n")
     if '"' not in text:
@@ -159,13 +163,13 @@ def split_line(raw: bytes, where: str) -> list[str]:
 
 
 def read_number(cell: str, where: str, name: str) -> float:
-    """Return a cell's number.
+    """Return the number in a cell.
 
     Raises:
-        CsvError: it is none; the message begins with `where` and names the column.
+        CsvError: the cell has no number; the message begins with `where` and names the column.
     """
     try:
-        if "_" in cell:  # which float() takes between digits
+        if "_" in cell:  # float() accepts underscores between digits
             raise ValueError  # noqa: TRY301 - the same message
         return float(cell)
     except ValueError:
@@ -173,10 +177,10 @@ def read_number(cell: str, where: str, name: str) -> float:
 
 
 def read_time(cell: str, where: str) -> int:
-    """Return the microseconds since the epoch of ISO 8601 with a zone, or of seconds since the epoch.
+    """Return the time in a cell, in microseconds since 1970. It is ISO 8601 with a zone, or seconds since 1970.
 
     Raises:
-        CsvError: neither; the message begins with `where`.
+        CsvError: the cell is neither; the message begins with `where`.
     """
     text = cell.strip()
     expected = "expected ISO 8601 with a zone, or seconds since the epoch"
@@ -193,7 +197,11 @@ def read_time(cell: str, where: str) -> int:
 
 
 def row_writer(file: TextIO) -> Callable[[Iterable[Any]], Any]:
-    """Return what writes a row so that `read_table` gives it back; the file was opened with ``newline=""``."""
+    """Return a function that writes a row so that `read_table` reads the same row.
+
+    Args:
+        file: a file that was opened with ``newline=""``.
+    """
     plain, quoted = (csv.writer(file, quoting=way, lineterminator="\n") for way in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
 
     def write(row: Iterable[Any]) -> None:
@@ -207,7 +215,7 @@ def row_writer(file: TextIO) -> Callable[[Iterable[Any]], Any]:
 
 
 def _bad(error: csv.Error) -> str:
-    """Return what the library found, without its advice to programmers."""
+    """Return what the library complains about, without its advice to programmers."""
     return f"found no CSV ({str(error).partition(' - ')[0]})"
 
 

@@ -1,6 +1,7 @@
-"""A process that dies of the same cause again and again, each time soon after its start, stops trying and says so.
+"""Stops a service from being started in vain: when it has died of one cause again and again, it refuses to start.
 
-Whoever starts it again (Docker, systemd) would go on for ever, and each start of a worker costs its slots a takeover.
+Docker or systemd would start it again for ever, and each death of a worker costs its slots a takeover. Only deaths soon
+after a start count.
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ from tsunagi.runtime.explain import explain
 from tsunagi.runtime.settings import ConfigError
 
 MOST = 5
-"""After so many deaths in a row of one cause it is not tried again."""
+"""After this many deaths of one cause in a row, the service refuses to start."""
 
 SOON_S = 60.0
-"""A process that has lived for longer, in seconds, has got past what the one before died of."""
+"""A death counts if the process lived for less than this, in seconds. A process that lived longer has got past the
+cause of the death before."""
 
 
 @contextlib.contextmanager
 def no_vain_starts(state: Path, name: str, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Run a service's life; keep what it dies of, where that is a fault of its own code, in `state`.
+    """Run a service in the block. If it dies of a fault in its own code, note the cause below the directory `state`.
+
+    Args:
+        state: the state directory.
+        name: the name of the process.
+        clock: returns seconds that never jump.
 
     Raises:
         ConfigError: the last `MOST` processes of this name died of one cause; the message names it.
@@ -49,7 +56,7 @@ def no_vain_starts(state: Path, name: str, clock: Callable[[], float] = time.mon
 
 
 def _cause(error: Exception) -> str:
-    """Return the kind of an error, and where it arose; its message may differ each time."""
+    """Return the kind of an error, and where it was raised. Its message is left out, as it may differ each time."""
     root = error.__cause__ if getattr(error, "unforeseen", False) and error.__cause__ is not None else error
     frames = traceback.extract_tb(root.__traceback__)
     where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
@@ -65,6 +72,6 @@ def _read(file: Path) -> tuple[str, int]:
 
 
 def _write(file: Path, cause: str, count: int) -> None:
-    with contextlib.suppress(OSError):  # the error itself is what must be said
+    with contextlib.suppress(OSError):  # the error of the service is more important than a file that cannot be written
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"cause": cause, "count": count}), encoding="utf-8")

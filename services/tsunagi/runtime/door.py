@@ -1,6 +1,6 @@
-"""The door: the one place where a record's bytes become a message.
+"""The door: the only place where the bytes of a record become a message.
 
-Others wrote them, perhaps another release, perhaps a stranger. Who goes on with the message may compute with it.
+Another release or a stranger may have written the bytes. Every field of a message that passes can be computed with.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _M = TypeVar("_M", bound=Message)
 
 
 _ONE_OF_MANY = frozenset({LogRecord, Ack, Plan})
-"""Messages whose body alone has ranges (a test holds it). The body alone is looked at: every tuple comes by here, and
-the envelope would cost as much again."""
+"""Messages of which only the body has ranges, as a test checks. So only their body is checked: all tuples pass here,
+and a check of the envelope would cost as much again."""
 
 
 class UnusableError(ValueError):
     """A record cannot be used.
 
     Attributes:
-        reason: the word that stands in the dead letter: unreadable | version | damaged, or a reader's own.
+        reason: the word for the dead letter: unreadable | version | damaged, or another one that a reader gives.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -33,11 +33,11 @@ class UnusableError(ValueError):
 
 
 def decode(kind: type[_M], value: bytes | None) -> _M:
-    """Read a record's value.
+    """Read the value of a record.
 
     Raises:
-        UnusableError: it is no such message (`unreadable`), of a later release (`version`), or a field of it is not
-            within its range (`damaged`, tsunagi.runtime.ranges).
+        UnusableError: the value is no such message (`unreadable`), or it is of a later release (`version`), or one of
+            its fields is not within its range (`damaged`, tsunagi.runtime.ranges).
     """
     try:
         message = kind.FromString(value or b"")

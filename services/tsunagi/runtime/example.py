@@ -1,4 +1,4 @@
-"""The documented example of the configuration file, made from the settings themselves (``make docs``)."""
+"""Makes the documented example of the configuration file from the settings themselves (``make docs``)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, SecretStr
 from tsunagi.runtime.settings import Settings
 
 _WIDTH = 120
+"""Longest line that has both a key and its meaning, in characters. Otherwise the meaning gets a line of its own."""
 _HEAD = """\
 # Everything that Tsunagi can be told, with its default. Copy this file to tsunagi.toml (or name another one in
 # $TSUNAGI_CONFIG) and change what you need: what is left out has the value shown here. An unknown key is an error.
@@ -21,10 +22,11 @@ _HEAD = """\
 #
 # Made by `make docs` from services/tsunagi/runtime/settings/.
 """
+"""The comment at the beginning of the file."""
 
 
 def document() -> str:
-    """Return ``tsunagi.toml.example``: every key with its default and what it means."""
+    """Return the text of ``tsunagi.toml.example``: every key with its default and its meaning."""
     lines = _keys(Settings, Settings.model_construct())
     lines += _sections(Settings, "")
     return _HEAD + "\n" + "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""What becomes of an error that nobody has caught: one line for the user and an exit code, or a fault of ours."""
+"""Turns an error that nobody has caught into one line for the user and an exit code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import NamedTuple
 from tsunagi.installation import missing
 
 DEBUG_VARIABLE = "TSUNAGI_DEBUG"
-"""Environment variable: any value but "" shows the traceback of every error."""
+"""Environment variable. Any value except "" shows the traceback of every error."""
 
 FAILED, REFUSED = 1, 2
+"""Exit codes: the command or service failed, or its configuration or input cannot be used."""
 _OURS = frozenset({"tsunagi", "tsunagi_spark", "deploy"})
-# What somebody typed, or the place in which the command was started, is the cause of these; trying again is vain.
+"""The packages whose errors have messages for users."""
+# The cause of these errors is what somebody typed, or where the command was started. Another try would fail too.
 _TYPED = frozenset(
     {
         errno.ENOENT,
@@ -39,10 +41,17 @@ _ADVICE: Mapping[int, str] = {
     errno.EAGAIN: "raise the limit of processes and threads (ulimit -u)",
     errno.ENOMEM: "this machine has too little free memory",
 }
+"""What the user can do about errors of the operating system, by their number."""
 
 
 class Ending(NamedTuple):
-    """What is told of an error, and the exit code; `known` = its kind is foreseen, so a traceback says nothing more."""
+    """How a command ends with an error.
+
+    Attributes:
+        text: the line for the user.
+        code: the exit code.
+        known: whether the kind of error is foreseen, so that a traceback would say nothing more.
+    """
 
     text: str
     code: int
@@ -55,9 +64,9 @@ def debugging() -> bool:
 
 
 def explain(error: BaseException) -> Ending:
-    """Return what is told of an error that ends a command."""
+    """Return the line and the exit code for an error that ends a command."""
     kind = type(error)
-    if kind.__module__.partition(".")[0] in _OURS:  # its message says it all
+    if kind.__module__.partition(".")[0] in _OURS:  # its message was written for users
         known = not getattr(error, "unforeseen", False)
         return Ending(str(error), REFUSED if isinstance(error, ValueError) else FAILED, known=known)
     if isinstance(error, OSError):
@@ -73,13 +82,13 @@ def explain(error: BaseException) -> Ending:
         return Ending(told, FAILED, known=True)
     if isinstance(error, MemoryError):
         return Ending("this machine has too little free memory", FAILED, known=True)
-    if kind.__module__.partition(".")[0] == "cimpl":  # confluent_kafka's, which not every command imports
+    if kind.__module__.partition(".")[0] == "cimpl":  # an error of confluent_kafka, which not every command imports
         from tsunagi.runtime.kafka_errors import said  # noqa: PLC0415
 
         return Ending(f"Kafka: {said(error)}", FAILED, known=True)  # type: ignore[arg-type]
     lines = str(error).splitlines()
     if kind.__module__.partition(".")[0] in {"py4j", "pyspark"} and lines:
-        # Of an error in Java the second line tells which; the rest is where.
+        # The second line of an error in Java names it, and the other lines say where it was raised.
         java = [line.removeprefix(": ") for line in lines[1:2] if line.startswith(": ")]
         return Ending(f"Spark: {(java or lines)[0]}; look at [spark] master and options", FAILED, known=True)
     told = f"{kind.__name__}: {lines[0]}" if lines else kind.__name__

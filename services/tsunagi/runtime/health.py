@@ -1,4 +1,4 @@
-"""A service over HTTP: ``/metrics`` for Prometheus, ``/healthz`` (it lives), ``/readyz`` (it can do its work)."""
+"""Serves a service's state over HTTP: ``/metrics`` for Prometheus, ``/healthz`` (it lives), ``/readyz`` (it works)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, 
 
 Ready = Callable[[], tuple[bool, str]]
 Page = Callable[[], tuple[str, bytes]]
-"""What a further path answers: (content type, body)."""
+"""Returns the answer of a further path: (content type, body)."""
 
 _TEXT = "text/plain; charset=utf-8"
+"""The content type of answers that are plain text."""
 
 
 class HealthError(ValueError):
-    """The address cannot be served on; a matter of [metrics] in the configuration."""
+    """The server cannot listen on the address that [metrics] of the configuration gives."""
 
 
 class HealthServer:
-    """Serves until closed, in threads of its own.
+    """Serves until it is closed, in threads of its own.
 
     Args:
-        host: address to listen on.
-        port: 0 = any free one, see `port`.
-        ready: asked at each ``/readyz``: (ready, reason why not); a reason with a True is shown too.
-        registry: what ``/metrics`` shows.
-        pages: further paths that this service answers, called in threads of the server's own.
+        host: the address to listen on.
+        port: the port to listen on; 0 takes any free one, which the property `port` then names.
+        ready: called at each ``/readyz``; it returns (whether the service is ready, the reason). A reason is shown even
+            if the service is ready.
+        registry: the metrics that ``/metrics`` shows.
+        pages: further paths that this service answers. They are called in the threads of the server.
 
     Raises:
-        HealthError: the address is in use or not this machine's.
+        HealthError: the address is in use, or is not one of this machine.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which the server listens."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
@@ -84,7 +86,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = 5.0  # seconds that a client may take to say what it wants
+    timeout = 5.0  # seconds that a client may take to send its request
 
     def do_GET(self) -> None:
         status, kind, body = self._answer(self.path.partition("?")[0])
@@ -102,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/readyz":
             try:
                 ready, reason = self.server.ready()
-            except Exception as error:  # noqa: BLE001 - not being able to tell is an answer: not ready
+            except Exception as error:  # noqa: BLE001 - a service that cannot tell whether it is ready is not ready
                 ready, reason = False, f"{type(error).__name__}: {error}"
             word = reason or ("ready" if ready else "not ready")
             return 200 if ready else 503, _TEXT, f"{word}\n".encode()
@@ -113,4 +115,4 @@ class _Handler(BaseHTTPRequestHandler):
         return 404, _TEXT, f"not found; there are /metrics{others}, /healthz and /readyz\n".encode()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
-        """Say nothing: a scrape every few seconds is no news."""
+        """Log nothing: a scrape comes every few seconds."""

@@ -1,7 +1,7 @@
-"""Heartbeats, sent by a thread of their own so that a long record does not silence a live process.
+"""Sends heartbeats from a thread of their own, so that a process lives for others while it works on a long record.
 
-What the loop is doing stands in the heartbeat itself: `fill` is called for each one and writes what it sees at that
-moment. A stalled loop is therefore visible in the heartbeats (`SlotBeat.busy_us`), a dead process by their absence.
+Each heartbeat says what the loop is doing: `fill` is called for each one, and writes what it sees at that moment. So
+heartbeats show a stalled loop (`SlotBeat.busy_us`), and their absence shows a dead process.
 """
 
 from __future__ import annotations
@@ -18,37 +18,42 @@ from tsunagi.runtime.messages import VERSION, Heartbeat
 Fill = Callable[[Heartbeat], None]
 
 KEPT = 16
-"""Processes of one name that are remembered, so that nothing of a former one is heard twice."""
+"""How many processes of one name are remembered, the last ones, so that a repeat of a former one's heartbeat is
+recognised. The limit bounds the memory."""
 
 
 class Heard:
-    """Tells a heartbeat from a repeat of one: each process numbers its own.
+    """Tells new heartbeats from repeats, by the numbers that each process gives to its own.
 
-    Without it whoever appends a dead process's last word again could speak for the living one of the same name.
+    Without this, somebody who appends the last heartbeat of a dead process again could speak for the living process of
+    the same name.
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, dict[int, int]] = {}  # node -> incarnation -> sequence; heard last stands last
+        self._last: dict[str, dict[int, int]] = {}  # node -> incarnation -> sequence; the one heard last comes last
 
     def news(self, beat: Heartbeat) -> bool:
-        """Take in a heartbeat in log order; return whether its process has said nothing newer before."""
+        """Take in a heartbeat, in log order; return whether it is newer than all before of its process."""
         known = self._last.setdefault(beat.node, {})
         last = known.pop(beat.incarnation, 0)
         known[beat.incarnation] = max(beat.sequence, last)
         if len(known) > KEPT:
             del known[next(iter(known))]
-        return not 0 < beat.sequence <= last  # without a number: of a release before there were any
+        return not 0 < beat.sequence <= last  # heartbeats of early releases have no number, which is 0
 
 
 class ReplacedError(ValueError):
-    """A newer process of the same name has taken over: it goes on, and this one must end. The message names it."""
+    """A newer process of the same name has taken over, so this one must end. The message names the newer process."""
 
 
 class Namesake:
-    """Tells from heartbeats that a newer process of the same name lives: that one goes on, this one is to end.
+    """Finds out from heartbeats whether a newer process of the same name lives. If so, this process has to end.
 
     Args:
-        live: whether what is heard was said just now; else it counts only once this process's own heartbeats come back.
+        node, role: the name and the role of this process.
+        incarnation: the incarnation of this process.
+        live: whether the heartbeats that come were sent just now. Otherwise they count only from the time on when this
+            process hears its own heartbeats.
     """
 
     def __init__(self, node: str, role: str, incarnation: int, *, live: bool = False) -> None:
@@ -59,7 +64,7 @@ class Namesake:
         self._newest = 0  # incarnation of the newest process heard
 
     def hear(self, beat: Heartbeat) -> str:
-        """Take in any heartbeat; return who the newer process is, "" = there is none."""
+        """Take in a heartbeat of any node; return in words who the newer process is, or "" if there is none."""
         if (beat.node, beat.role) != self._name or not self._heard.news(beat):
             return ""
         self._live |= beat.incarnation == self._incarnation
@@ -67,18 +72,20 @@ class Namesake:
             return ""
         before, self._newest = self._newest, max(self._newest, beat.incarnation)
         if beat.incarnation != before:
-            return ""  # the first word of it, which may have been said long ago
+            return ""  # the first heartbeat of that process may have been sent long ago, so the second one decides
         where = f"host {beat.metrics_host}, " if beat.metrics_host else ""
         return f"{where}pid {beat.pid}, incarnation {beat.incarnation}; this one has {self._incarnation}"
 
 
 class Heartbeats:
-    """Sends a heartbeat every `interval_s` until closed.
+    """Sends a heartbeat every `interval_s` seconds until it is closed.
 
     Attributes:
-        incarnation: nanoseconds of this process's start; stands in every heartbeat.
-        leaving: set it before closing in good order; the last heartbeat then says so.
-        metrics_host, metrics_port: where the process's metrics can be scraped, once it serves them.
+        node, role: the name and the role of this process.
+        incarnation: when this process started, in nanoseconds since 1970. Every heartbeat carries it.
+        leaving: whether this process leaves in good order. Set it before `close`, and the last heartbeat will say so.
+        metrics_host, metrics_port: where Prometheus reaches the metrics of this process; the port is 0 before they are
+            served.
     """
 
     def __init__(
@@ -101,11 +108,18 @@ class Heartbeats:
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Begin to send heartbeats."""
         self._thread.start()
 
     def send(self, *, wait_s: float = 0.0) -> bool:
-        """Send one now, and wait for the broker to have it for `wait_s` at most; return whether it does by then."""
+        """Send a heartbeat now.
+
+        Args:
+            wait_s: how long to wait until the broker has it, in seconds; 0 does not wait.
+
+        Returns:
+            Whether the broker has it after the wait; False if there was no wait.
+        """
         with self._lock:
             self._sequence += 1
             beat = Heartbeat(
@@ -122,7 +136,7 @@ class Heartbeats:
             )
             self._fill(beat)
             queued = False
-            # A full queue: the broker is away, and one more heartbeat would say nothing new.
+            # If the queue is full, the broker is away, and one more heartbeat would say nothing new.
             with contextlib.suppress(BufferError):
                 self._producer.send(HEARTBEATS, 0, self.node.encode(), beat.SerializeToString())
                 queued = True
@@ -130,7 +144,7 @@ class Heartbeats:
             return self._producer.flush(wait_s) == 0 and queued if wait_s > 0 else False
 
     def heard(self, beat: Heartbeat) -> None:
-        """Take in what anybody said, in log order.
+        """Take in a heartbeat of any node, in log order.
 
         Raises:
             ReplacedError: a newer process of this name lives.
@@ -142,10 +156,10 @@ class Heartbeats:
             )
 
     def close(self, *, last_word: bool = True) -> None:
-        """Stop; the last heartbeat carries `leaving`. Where another speaks under this name, nothing more is said.
+        """Stop. A last heartbeat is sent, which carries `leaving`, unless a newer process of this name lives.
 
         Args:
-            last_word: False: nothing more is said either, as when the process is killed.
+            last_word: whether a last heartbeat is sent. It is not if the process ends by an error.
         """
         self._stop.set()
         if self._thread.is_alive():

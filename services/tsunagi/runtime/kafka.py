@@ -1,4 +1,4 @@
-"""The log in Kafka: it makes every producer and reader of the system, and makes and checks the topics."""
+"""Keeps the log in Kafka: makes all producers and readers of the system, and makes and checks the topics."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ from tsunagi.runtime.settings import Kafka, Settings
 from tsunagi.runtime.topics import Found, differences, topic_layout
 
 _ADMIN_S = 10.0
-"""The administrative client waits so many seconds for an answer."""
+"""Longest wait of the administrative client for an answer, in seconds."""
 
 
 class KafkaLog:
-    """`tsunagi.runtime.log.Log` on a Kafka cluster."""
+    """A `tsunagi.runtime.log.Log` on a Kafka cluster.
+
+    Args:
+        settings: the section [kafka].
+        client_id: the name of the process, which the broker's logs and metrics show.
+    """
 
     def __init__(self, settings: Kafka, *, client_id: str = "tsunagi") -> None:
         self._settings = settings
@@ -68,25 +73,28 @@ class KafkaLog:
         return "" if found.topic_id is None else str(found.topic_id)
 
     def admin(self) -> AdminClient:
-        """Return the one AdminClient; the reference is kept, or its thread would crash on collection."""
+        """Return the only AdminClient. A reference to it is kept, as its thread would crash if it were collected."""
         if self._admin is None:
             self._admin = make_client(AdminClient, self._options({}) | {"error_cb": self._cause})
         return self._admin
 
     def _said(self, error: KafkaException) -> str:
         """Return why the broker does not answer, and what to do."""
-        self.admin().poll(0)  # what the client has heard of its connections comes now
+        self.admin().poll(0)  # this delivers the errors of the client's connections
         return self._cause.said(error)
 
     def ensure_topics(self, settings: Settings, needed: Collection[str] = topics.TOPICS) -> None:
-        """Make the missing topics, or only check them (`[kafka] topics`), then by every key of the layout.
+        """Make the missing topics, or only check all topics, as `[kafka] topics` says.
+
+        The number of partitions is checked in both cases. If topics are only checked, every key of the layout is.
 
         Args:
-            settings: with `[slots] count` as it is to be where the topics are not there yet.
-            needed: those to check; a user whom access control keeps from the others does not see them.
+            settings: the settings. Their `[slots] count` is the number of slots of new topics.
+            needed: the topics to check. A user does not see the others if access control hides them.
 
         Raises:
-            LogError: topics are missing, are not as they must be (all that differs, in one list), or cannot be made.
+            LogError: topics are missing, or are not as they must be (the message lists all differences), or cannot be
+                made.
         """
         settings = self.with_slots(settings)
         only_check = self._settings.topics == "check"
@@ -125,10 +133,11 @@ class KafkaLog:
                     raise LogError(f"topic {topic}: {said(error)}") from error
 
     def _found(self, names: Collection[str], *, configured: bool) -> dict[str, Found]:
-        """Return those topics that are there.
+        """Return the topics that exist.
 
         Args:
-            configured: with their configuration, where this user may see it.
+            names: the topics to look for.
+            configured: whether to ask for their configuration too, as far as this user may see it.
         """
         try:
             metadata = self.admin().list_topics(timeout=_ADMIN_S).topics
@@ -154,11 +163,14 @@ class KafkaLog:
             raise LogError(f"broker {self._settings.servers}: topic {name}: no answer in {_ADMIN_S:.0f} s") from error
 
     def slots_made(self) -> int:
-        """Return how many slots the topics were made with; 0 = they are not there. A user may see one of them only."""
+        """Return for how many slots the topics were made; 0 if they do not exist. A user may see only one of them."""
         return max(self.partitions(topics.TUPLES), self.partitions(topics.RECOVERED))
 
     def with_slots(self, settings: Settings) -> Settings:
-        """Return the settings with so many slots as the topics were made with, between `[slots] count` and `most`."""
+        """Return the settings with the number of slots for which the topics were made.
+
+        It changes only if `[slots] most` allows more than `[slots] count`, and stays between the two.
+        """
         slots = settings.slots
         if not slots.grow:
             return settings
@@ -166,19 +178,19 @@ class KafkaLog:
         return settings.model_copy(update={"slots": slots.model_copy(update={"count": found})})
 
     def topic_config(self, topic: str) -> dict[str, str]:
-        """Return a topic's configuration as the broker has it."""
+        """Return the configuration of a topic as the broker has it."""
         resource = ConfigResource(ResourceType.TOPIC, self._settings.prefix + topic)
         future = self.admin().describe_configs([resource])[resource]
         return {name: str(entry.value) for name, entry in future.result(timeout=_ADMIN_S).items()}
 
     def delete_records(self, positions: Iterable[Position]) -> None:
-        """Delete what stands before the given offsets (retention by hand; ends replay)."""
+        """Delete the records before the given offsets. These records cannot be replayed any more."""
         places = [TopicPartition(self._settings.prefix + item.topic, item.partition, item.offset) for item in positions]
         for future in self.admin().delete_records(places).values():
             future.result(timeout=_ADMIN_S)
 
     def close(self) -> None:
-        """Let go of the AdminClient."""
+        """Release the AdminClient."""
         with contextlib.suppress(KafkaException):
             self._admin = None
 
@@ -195,18 +207,22 @@ def wait_for_topics(
     *,
     sized: Callable[[Settings], Settings] | None = None,
 ) -> Settings | None:
-    """Wait until the broker answers and every topic is there, making them if `[kafka] topics` says so.
+    """Wait until the broker answers and all topics exist. Missing topics are made if `[kafka] topics` says so.
 
     Args:
-        needed: see `KafkaLog.ensure_topics`.
-        sized: says how many slots new topics are to have; None = where `[slots] most` lets them be more than `count`,
-            somebody who knows is waited for.
+        log: the log.
+        settings: the settings of the service.
+        stopped: tells whether to give up.
+        logger: gets a line every `WAIT_LINE_S` during the wait.
+        needed: as for `KafkaLog.ensure_topics`.
+        sized: returns settings with the number of slots for new topics. With None, a service whose `[slots] most`
+            allows more than `count` waits until another process has made the topics.
 
     Returns:
-        The settings with so many slots as there are; None if `stopped()` became true before.
+        The settings with the number of slots that there are; None if `stopped()` became true before.
 
     Raises:
-        LogError: the broker answers, and the topics are not as they must be.
+        LogError: the broker answers, but the topics are not as they must be.
     """
     said = 0.0
     while not stopped():
@@ -225,7 +241,7 @@ def wait_for_topics(
             time.sleep(0.2)
             continue
         if not there and sized is not None:
-            settings = sized(settings)  # kept: just after they were made the broker may not tell of them yet
+            settings = sized(settings)  # kept, because the broker may not know of new topics for a moment
         log.ensure_topics(settings, needed)
         return log.with_slots(settings)
     return None

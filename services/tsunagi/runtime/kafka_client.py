@@ -1,4 +1,4 @@
-"""What every client of Kafka has in common: the options that the design has measured, and how a client is made."""
+"""Makes clients of Kafka, with the options that all of them share."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from confluent_kafka import KafkaError, KafkaException
 from tsunagi.runtime.kafka_errors import said
 from tsunagi.runtime.settings import ConfigError, Kafka
 
-# A broker that comes back is found within 0.2 s; the library's own limit of 10 s lets a detector see silence where
-# there is none.
+# With these options a client soon finds a broker that has come back. By the library's own limit of 10 s it would be
+# silent for longer, so that others could take a living node for dead.
 _COMMON: dict[str, Any] = {
-    # While the broker is away every client tries again and again: at 20 ms those of a worker took 10 to 15 % of a core.
+    # While the broker is away, every client tries to connect again and again. With 20 ms, the clients of a worker took
+    # 10 to 15 % of a core.
     "reconnect.backoff.ms": 100,
     "reconnect.backoff.max.ms": 500,
     "socket.keepalive.enable": True,
-    # A request on a connection that is half open is given up after this, instead of a minute.
+    # A request on a half-open connection is given up after this time, instead of a minute.
     "socket.timeout.ms": 10_000,
     "log.connection.close": False,
 }
 GAPLESS = "enable.gapless.guarantee"
+"""The option by which a durable producer ends at a record that the log refuses, so that no later record is written
+(architecture, "Names of outputs")."""
 PROTOCOLS = {"plaintext": "plaintext", "tls": "ssl", "sasl_plaintext": "sasl_plaintext", "sasl_tls": "sasl_ssl"}
-"""`[kafka] security` -> security.protocol of librdkafka and, in capitals, of Kafka's own clients."""
+"""The security.protocol of librdkafka for each value of `[kafka] security`. Kafka's own clients take the same names in
+capitals."""
 
 WAIT_LINE_S = 5.0
-"""Whoever waits for the log says so each so many seconds."""
+"""Time between two lines of a process that waits for the log, in seconds."""
 
-# A partition that was just made, or whose leader has just changed, answers so for a moment.
+# For a moment these are the answers about a partition that is new, or whose leader has just changed.
 ELECTING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -45,7 +49,7 @@ Client = TypeVar("Client")
 
 
 class _Sparing(logging.Filter):
-    """Lets a client's line through once in a while: one that cannot reach its broker writes a hundred a second."""
+    """Lets a line of the clients through every `WAIT_LINE_S`: without a broker, a client writes a hundred a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +58,7 @@ class _Sparing(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if GAPLESS in record.getMessage():
-            return False  # "experimental": it has been for years, and without it an output might be missing
+            return False  # it warns that the option is experimental, but without the option outputs could be missing
         now = time.monotonic()
         if now < self._next_at:
             self._dropped += 1
@@ -71,12 +75,12 @@ client_logger.addFilter(_Sparing())
 
 
 def client_options(settings: Kafka) -> dict[str, Any]:
-    """Return the librdkafka options that every client shares.
+    """Return the librdkafka options that all clients share.
 
     Raises:
-        ConfigError: a file that they name cannot be read.
+        ConfigError: a file that the settings name cannot be read.
     """
-    # A name that has an address of either family is asked for that of IPv4: most brokers listen there alone.
+    # Host names are resolved to IPv4 addresses, because most brokers listen only on those.
     family = "any" if "[" in settings.servers else "v4"
     options: dict[str, Any] = {"bootstrap.servers": settings.servers, "broker.address.family": family, **_COMMON}
     if settings.security != "plaintext":
@@ -96,7 +100,7 @@ def make_client(kind: Callable[..., Client], options: dict[str, Any]) -> Client:
     """Make a client of the library.
 
     Raises:
-        ConfigError: the library does not take the options.
+        ConfigError: the library refuses the options.
     """
     try:
         return kind(options, logger=client_logger)

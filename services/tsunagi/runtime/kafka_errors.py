@@ -1,4 +1,4 @@
-"""What Kafka's client library says, and then what to do about it: one table for all clients."""
+"""Adds to errors of Kafka's client library what the user can do about them. All clients share one table."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError, KafkaException
 
 FRESH_S = 30.0
-"""What a client said of its connections longer ago is no cause of an error of now."""
+"""An error of a client's connections explains a later failure only within this time, in seconds."""
 
 _TOPICS = "`tsunagi topics` makes the topics of [kafka] prefix, `tsunagi up` does so by itself"
+"""Advice if a topic does not exist."""
 _RIGHTS = "`tsunagi topics --acls` gives every user its rights (docs/security.md); is [kafka] username the right one?"
+"""Advice if access control refuses a request."""
 _WHO = "look at [kafka] username, password_file and mechanism"
+"""Advice if the broker does not accept the user."""
 _TLS = "look at [kafka] security and ca_file, and whether [kafka] servers names the broker's TLS port"
+"""Advice if a TLS connection fails."""
 _SILENT = (
     "does the broker listen there, in the form of [kafka] security (a TLS port says nothing to a plain client), and is "
     "the address that it advertises (advertised.listeners) reached from here?"
 )
+"""Advice if no broker answers."""
 
 # librdkafka's own codes have an underscore; they are its public constants.
 ADVICE: Mapping[int, str] = {
@@ -50,7 +55,7 @@ ADVICE: Mapping[int, str] = {
     KafkaError._CRIT_SYS_RESOURCE: "raise the limits of open files and processes (ulimit -n, ulimit -u)",  # noqa: SLF001
 }
 
-# What the text tells more exactly than the code.
+# Parts of an error's text that say more than its code, each with the advice.
 _TELLING: tuple[tuple[str, str], ...] = (
     ("Too many open files", "raise the limit of open files (ulimit -n)"),
     (
@@ -62,14 +67,18 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("Connection refused", "nothing listens there: does the broker run, and is [kafka] servers its address?"),
 )
 _BROKER = re.compile(r"^\S+/(\d+): ")
+"""Matches the beginning of an error of a connection to a broker whose number is known: the cluster itself has named its
+address."""
 _ADVERTISED = (
     "that is the address the broker advertises (advertised.listeners); it must be one that this machine reaches"
 )
+"""Advice if such a connection fails."""
 _STATE = re.compile(r" \(after \d+ms in state [^)]*\)")
+"""Matches the part of an error about the state of the connection, which tells users nothing."""
 
 
 def said(error: KafkaError | KafkaException) -> str:
-    """Return what the library said, and what to do."""
+    """Return the error of the library, and what to do about it."""
     found = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(found, KafkaError):
         return str(error)
@@ -81,18 +90,19 @@ def said(error: KafkaError | KafkaException) -> str:
 
 
 class Cause:
-    """Keeps what a client last said of its connections (``error_cb``): a question only says that it failed."""
+    """Keeps the last error of a client's connections (``error_cb``): a failed request does not say why it failed."""
 
     def __init__(self) -> None:
         self._error: KafkaError | None = None
         self._at = -FRESH_S
 
     def __call__(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public constant; the cause came before it
+        # The cause of _ALL_BROKERS_DOWN is the error before it.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public constant
             self._error, self._at = error, time.monotonic()
 
     def said(self, error: KafkaException) -> str:
-        """Return why a question failed, and what to do."""
+        """Return why a request failed, and what to do about it."""
         code = error.args[0].code() if error.args and isinstance(error.args[0], KafkaError) else 0
         unexplained = code in {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
         if self._error is None or not unexplained or time.monotonic() - self._at > FRESH_S:

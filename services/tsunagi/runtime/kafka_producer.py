@@ -1,4 +1,4 @@
-"""The producer of Kafka: durable and gapless, or short-lived for what is worthless when late."""
+"""The producer of Kafka. It is durable and gapless, or gives up soon, for records that are worthless when late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tsunagi.runtime.log import Delivered, LogError
 
 DURABLE: dict[str, Any] = {
     "enable.idempotence": True,
-    # Always, so that nobody can forget it: readers drop as a repeat what stands behind a later name, for ever.
+    # All durable producers are gapless, so that nobody forgets it: readers would drop an output that is written after
+    # one with a later name, as a repeat.
     GAPLESS: True,
     "acks": "all",
     "linger.ms": 1,
@@ -26,7 +27,8 @@ DURABLE: dict[str, Any] = {
     "queue.buffering.max.kbytes": 262_144,
     "message.max.bytes": 8_000_000,
 }
-# What is worthless when late must not be appended late either: it is dropped from the queue instead.
+"""The options of a durable producer. It sends again for as long as it takes (message.timeout.ms is 0)."""
+# A record that is worthless when late must not be appended late either, so it is dropped from the queue instead.
 SHORT: dict[str, Any] = {
     "enable.idempotence": False,
     "acks": 1,
@@ -40,11 +42,11 @@ SHORT: dict[str, Any] = {
 
 
 class KafkaProducer:
-    """`tsunagi.runtime.log.Producer` on librdkafka."""
+    """A `tsunagi.runtime.log.Producer` on librdkafka."""
 
     def __init__(self, options: dict[str, Any], prefix: str) -> None:
         self.appended_us = 0
-        self._refused = ""  # the last record that was, in the library's words
+        self._refused = ""  # the library's error for the last record that was refused
         self._producer = make_client(ConfluentProducer, options)
         self._prefix = prefix
 
@@ -55,8 +57,8 @@ class KafkaProducer:
         name = self._prefix + topic
         try:
             self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
-        except KafkaException as error:  # known beforehand: no such topic, no right to it
-            self.poll()  # one that has ended says why
+        except KafkaException as error:  # the client knows already that there is no such topic, or no right to it
+            self.poll()  # a producer that has ended raises here, and says why
             raise LogError(f"{topic}/{partition}: {said(error)}") from error
 
     def send_run(
@@ -71,7 +73,7 @@ class KafkaProducer:
             self.poll()
             raise LogError(f"{topic}/{partition}: {said(error)}") from error
         if queued < len(messages):
-            # Once the queue is full the library takes none of those behind, so what it took are the first.
+            # When the queue is full the library takes no further record, so it has taken the first ones.
             for message in messages:
                 trouble = message.get("_error")
                 if trouble is not None and trouble.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001 - public constant
@@ -97,7 +99,7 @@ class KafkaProducer:
         delivered(None if error is None else LogError(said(error)), -1 if offset is None else offset)
 
     def _unless_ended(self, call: Callable[[float], int], timeout_s: float) -> int:
-        """Call the library; make a LogError of a fatal error, which it raises in one of three ways.
+        """Call the library. Turn a fatal error, which it raises in one of three ways, into a LogError.
 
         Raises:
             LogError: the producer has ended.
@@ -106,7 +108,7 @@ class KafkaProducer:
             return int(call(timeout_s))
         except KafkaException as error:
             raise LogError(said(error)) from error
-        except SystemError as error:  # it was raised in a callback, and may have been lost there
+        except SystemError as error:  # the fatal error was raised in a callback, and may have been lost there
             raise LogError(str(error.__cause__ or self._refused or error)) from error
         except:
             found: object = sys.exc_info()[1]

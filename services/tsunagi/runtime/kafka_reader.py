@@ -1,6 +1,6 @@
-"""The reader of Kafka: partitions from given offsets on, without a consumer group.
+"""The reader of Kafka. It reads partitions from given offsets on, without a consumer group.
 
-`auto.offset.reset` is `error`: a jump over lost records is never silent.
+`auto.offset.reset` is `error`, so a reader never jumps over lost records in silence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READER: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "fetch.error.backoff.ms": 20,
-    # A reader that lags fetches more than `queued.min.messages` at once, and would rest for a second each time.
+    # A reader that lags fetches more than `queued.min.messages` at once. By default it would then wait for a second.
     "fetch.queue.backoff.ms": 5,
     "fetch.min.bytes": 1,
     "queued.min.messages": 5000,
@@ -30,29 +30,40 @@ READER: dict[str, Any] = {
     "enable.partition.eof": False,
     "check.crcs": True,
 }
+"""The options of a reader. It commits no offsets, because its owner keeps them."""
 STATISTICS_MS = 1000
-"""The client library tells so often, in milliseconds, what went over the network."""
+"""Time between two reports of the client library on its network traffic, in milliseconds."""
 DEAF_S = 10.0
-"""A reader that has heard nothing for so long asks whether the log has more for it."""
+"""A reader that has received nothing for this long asks whether the log has more records for it, in seconds."""
 
 SURE_S = 1.0
-"""What the log has more must come within this, or the client is taken for deaf."""
+"""If the log has more records, they must come within this time, in seconds. Otherwise the client counts as deaf."""
 
 _RANGE_S = 2.0
+"""Longest wait for the first and last offset of a partition, in seconds."""
 _REFRESH_S = 0.5
+"""Longest wait for an answer to a short question, in seconds. It is short, because it may hold up a service's loop."""
 _FRESH_S = 1.5
+"""Longest wait for an answer to a client that was just made and must connect first, in seconds."""
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - its public constant
+"""The errors by which Kafka says that the log does not have the wanted offset."""
 
 
 class KafkaReader:
-    """`tsunagi.runtime.log.Reader` on librdkafka, without a consumer group."""
+    """A `tsunagi.runtime.log.Reader` on librdkafka, without a consumer group.
+
+    Args:
+        options: the options of librdkafka.
+        prefix: the prefix of the topics' names.
+        measured: whether the reader measures its traffic.
+    """
 
     def __init__(self, options: dict[str, Any], prefix: str, *, measured: bool = False) -> None:
         if measured:
             options = options | {
                 "statistics.interval.ms": STATISTICS_MS,
                 "stats_cb": self._on_statistics,
-                # Only what was asked for shall come: no part before the one before it has been taken.
+                # Nothing is fetched ahead, so that the traffic is that of the records that were read.
                 "queued.min.messages": 1,
             }
         self._options = options
@@ -60,7 +71,7 @@ class KafkaReader:
         self._measured = measured
         self._consumer = make_client(Consumer, options)
         self._prefix = prefix
-        self._next: dict[tuple[str, int], int] = {}  # what is assigned: the offset of the next record
+        self._next: dict[tuple[str, int], int] = {}  # the offset of the next record of each assigned partition
         self._heard_at = time.monotonic()
 
     def assign(self, positions: Iterable[Position]) -> None:
@@ -105,15 +116,15 @@ class KafkaReader:
                     raise OffsetLostError(f"{message.topic()}/{message.partition()}: {trouble.str()}")
                 if trouble.fatal() or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise LogError(f"{message.topic()}/{message.partition()}: {said(trouble)}")
-                continue  # connection trouble: librdkafka goes on trying
+                continue  # the connection is broken, and librdkafka goes on trying
             place = message.topic(), message.partition()
-            if place != last:  # they come partition by partition
+            if place != last:  # messages come partition by partition
                 last = place
                 topic, partition = here = (place[0] or "")[len(self._prefix) :], place[1] or 0
-                wanted = here in following  # if not, it was fetched before `remove`
+                wanted = here in following  # a message of another partition was fetched before `remove`
             if not wanted:
                 continue
-            offset: int = message.offset()  # type: ignore[assignment]  # an error alone has none
+            offset: int = message.offset()  # type: ignore[assignment]  # only an error has no offset
             following[here] = offset + 1
             kind, milliseconds = message.timestamp()
             appended_us = 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
@@ -138,7 +149,7 @@ class KafkaReader:
 
     def traffic(self) -> Traffic:
         if self._measured and not self._next:
-            self._consumer.poll(0)  # reports come by `read` otherwise, and one who does not read would heap them up
+            self._consumer.poll(0)  # delivers the reports, which would pile up while nothing is read
         return self._traffic
 
     def close(self) -> None:
@@ -151,22 +162,23 @@ class KafkaReader:
     def _refresh(self, name: str) -> None:
         """Ask for a topic's metadata.
 
-        A client that had heard of it while its leader was away, and does not fetch from it, never asks again by itself
-        (librdkafka 2.16: "unknown partition" for ever, in most clients after a few outages of the broker).
+        A client that heard of the topic while its leader was away, and does not fetch from it, never asks again by
+        itself. With librdkafka 2.16 most clients say "unknown partition" for ever after a few outages of the broker.
         """
         with contextlib.suppress(KafkaException):
             self._consumer.list_topics(name, timeout=_REFRESH_S)
 
     def _look_after(self, max_records: int) -> list[Message]:
-        """Nothing has come for a while: if the log has more, and it does not come, begin anew with another client.
+        """Ask whether the log has more records. If it has, and they do not come, go on with another client.
 
-        A client whose connection is half open, or that has lost sight of its partitions' leader, waits for ever and
-        says nothing (seen with librdkafka 2.16 after the broker had been off the network).
+        This is called when nothing has come for a while. A client whose connection is half open, or that does not know
+        the leader of its partitions, waits for ever and says nothing (seen with librdkafka 2.16 after the broker had
+        been off the network).
         """
         if not self._deaf():
             return []
         messages = self._consumer.consume(max_records, SURE_S)
-        if messages:  # it was appended just now
+        if messages:  # the records were appended just now
             return messages
         client_logger.warning("a reader heard nothing although the log goes on: it begins anew with another client")
         self._consumer.close()
@@ -177,7 +189,7 @@ class KafkaReader:
         return []
 
     def _deaf(self) -> bool:
-        """Return whether the log holds records that should have come; False as well while it does not answer."""
+        """Return whether the log has records that should have come; False if the log does not answer."""
         for (topic, partition), offset in self._next.items():
             place = TopicPartition(self._prefix + topic, partition)
             try:
@@ -191,7 +203,7 @@ class KafkaReader:
         return False
 
     def _end_by_another(self, place: TopicPartition) -> int:
-        """Ask a client that knows nothing yet; return -1 if it gets no answer either."""
+        """Return the end of a partition by asking through a new client; -1 if that one gets no answer either."""
         other = Consumer(self._options, logger=client_logger)
         try:
             _, end = other.get_watermark_offsets(place, timeout=_FRESH_S, cached=False)

@@ -1,7 +1,7 @@
-"""The keys of the keyed hashes, and the files they come in (docs/security.md).
+"""Reads the files that have the keys of the keyed hashes, and derives keys (docs/security.md).
 
-`control` is for whoever holds the master key: gateways, scaler, Spark and tools. An edge has a key of its own and no
-other. Both are derived as HMAC-SHA256(master, name).
+Processes that hold the master key use the key `control`: gateways, scaler, Spark and tools. An edge has a key of its
+own and no other. Both kinds are derived as HMAC-SHA256(master, name).
 """
 
 from __future__ import annotations
@@ -14,25 +14,33 @@ from pathlib import Path
 from tsunagi.runtime.settings import ConfigError, Settings
 
 CONTROL = "control"
+"""The name of the key of processes that hold the master key, and the `Record.signer` of what they sign."""
 EDGE = "edge/"
-"""`Record.signer` is one of: `CONTROL`, `EDGE` + name, "" = no valid hash, None = not checked."""
+"""This and the name of an edge are the name of the edge's key, and the `Record.signer` of what it signs."""
 
 KEY_BYTES = 32
+"""Length of a key, in bytes: that of a SHA-256."""
 
 _PRIVATE = 0o027
-"""Mode bits that a key file must not have: written by its group, anything by others."""
+"""Mode bits that a key file must not have: its group may not write it, and others may do nothing with it."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What a process holds: master keys (the first signs, all verify: docs/security.md, rotation) or one edge's key."""
+    """The keys that a process holds: master keys, or the key of one edge.
+
+    Attributes:
+        masters: the master keys. The first one signs, and all of them verify (docs/security.md, rotation).
+        edge: the name of the edge; "" if the process holds master keys.
+        edge_key: the key of that edge.
+    """
 
     masters: tuple[bytes, ...] = ()
     edge: str = ""
     edge_key: bytes = b""
 
     def signing(self) -> bytes:
-        """Return the key that this process signs with."""
+        """Return the key with which this process signs."""
         return self.edge_key or derive(self.masters[0], CONTROL)
 
     def __repr__(self) -> str:
@@ -48,7 +56,7 @@ def read_keys(path: Path) -> Keys:
     """Read a key file: lines ``master HEX`` (one or more), or one line ``edge NAME HEX``; HEX is 64 hex digits.
 
     Raises:
-        ConfigError: it is missing, open to others, or not of that form; the message never quotes a key.
+        ConfigError: the file is missing, or open to others, or not of that form. The message never quotes a key.
     """
     place = f"{path} ([security] key_file)"
     try:
@@ -92,9 +100,9 @@ def _key(place: str, line: int, digits: str) -> bytes:
 
 
 def fingerprint(settings: Settings) -> str:
-    """Return what tells one set of master keys from another without telling a key; "" = authentication is off.
+    """Return a fingerprint of the master keys, which reveals no key; "" if authentication is off.
 
-    It stands in the slots' settings: a standby that verifies with other keys, or not at all, is not ready.
+    The settings of slots contain it. So a standby that verifies with other keys, or not at all, is not ready.
     """
     if settings.security.auth == "none":
         return ""
@@ -104,13 +112,14 @@ def fingerprint(settings: Settings) -> str:
 
 
 def held_keys(settings: Settings, edge: str | None) -> Keys:
-    """Return this process's keys, as `[security] key_file` has them.
+    """Return the keys of this process from `[security] key_file`.
 
     Args:
-        edge: the edge that asks; None = anybody else, who holds master keys.
+        settings: the settings of the process.
+        edge: the name of the edge that asks; None for every other service, which holds master keys.
 
     Raises:
-        ConfigError: the file cannot be used, or is somebody else's.
+        ConfigError: the file cannot be used, or has the keys of another service.
     """
     path = Path(settings.security.key_file)
     keys = read_keys(path)

@@ -1,7 +1,7 @@
-"""What the services need of a durable log, whoever keeps it.
+"""The interface of the durable log that the services use.
 
-`tsunagi.runtime.kafka` keeps it in Kafka, `tsunagi.runtime.testing` in memory under a virtual clock; the services see
-only these protocols, so the code that runs in a test is the code that runs.
+`tsunagi.runtime.kafka` keeps the log in Kafka, and `tsunagi.runtime.testing` keeps it in memory under a virtual clock.
+The services see only these protocols, so tests run the same code as production.
 """
 
 from __future__ import annotations
@@ -11,23 +11,33 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 TUPLES = "tuples"
+"""The topic of the slots' logs, one partition for each slot: batches of readings, and control records."""
 RECOVERED = "recovered"
+"""The topic of the slots' outputs, one partition for each slot."""
 RESULTS = "results"
+"""The topic of ordered results, one partition for each core of Spark."""
 ACKS = "acks"
+"""The topic of Level-0-Acks and Level-1-Acks."""
 CONTEXTS = "contexts"
+"""The topic of the slots' states at resume points, one partition for each slot."""
 HEARTBEATS = "heartbeats"
+"""The topic in which every process says that it lives, and what it is doing."""
 PLAN = "plan"
+"""The topic of wishes: who should own which slot, where sensors are placed, what the recovery aims at."""
 LATE = "late"
+"""The topic of readings and rows that came too late for their steps."""
 DEAD_LETTERS = "dead-letters"
+"""The topic of records that could not be used, with the reasons."""
 TOPICS = (TUPLES, RECOVERED, RESULTS, ACKS, CONTEXTS, HEARTBEATS, PLAN, LATE, DEAD_LETTERS)
+"""All topics, in the order of the documentation. `[kafka] prefix` comes before each name."""
 
 
 class LogError(RuntimeError):
-    """The log cannot be read or written as asked; the process must not go on as if it had been."""
+    """The log could not be read or written. The process must not go on as if it had been."""
 
 
 class OffsetLostError(LogError):
-    """The wanted records are no longer (or not yet) in the log: retention passed them, or the log lost its end."""
+    """The log does not have the wanted records: they were deleted, or the log has lost its end."""
 
 
 class Position(NamedTuple):
@@ -38,14 +48,14 @@ class Position(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True)  # not frozen: one is made for every record read, and would cost four times as much
+@dataclass(slots=True)  # not frozen: one object is made for every record, and a frozen one costs four times as much
 class Record:
-    """One record as read; nobody changes it.
+    """A record as it was read. Nobody changes it.
 
     Attributes:
-        appended_us: when the log appended it, microseconds since the epoch.
-        signer: who wrote it, by its keyed hash (tsunagi.runtime.auth): "control", "edge/NAME", or "" = nobody;
-            None = not checked.
+        appended_us: when the log appended it, in microseconds since 1970.
+        signer: who wrote it, by its keyed hash (tsunagi.runtime.auth): "control" or "edge/NAME"; "" if the hash is not
+            valid, None if it was not checked.
     """
 
     topic: str
@@ -58,15 +68,15 @@ class Record:
 
 
 Delivered = Callable[[LogError | None, int], None]
-"""Called once a record's fate is known: (error or None, offset in its partition or -1)."""
+"""Called when it is known whether a record was appended: (error or None, offset in its partition or -1)."""
 
 
 class Producer(Protocol):
-    """Appends records; those of one producer and partition stand in the order in which they were sent."""
+    """Appends records. The log keeps the order in which one producer sends the records of a partition."""
 
     @property
     def appended_us(self) -> int:
-        """When the log appended the record reported last, by the log's clock; 0 = it did not say. For `delivered`."""
+        """When the log appended the last record that `delivered` told of, by the log's clock; 0 if it did not say."""
 
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, delivered: Delivered | None = None
@@ -81,32 +91,32 @@ class Producer(Protocol):
     def send_run(
         self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], delivered: Delivered | None = None
     ) -> int:
-        """Queue records (key, value) of one partition in a row; return how many of the first fit into the queue.
+        """Queue several records (key, value) of one partition; return how many of them, from the first, were queued.
 
-        `delivered` is called for the last one, if that was queued. What it says holds for all of them where the
-        producer is durable. Many at once cost a third of what each costs alone.
+        `delivered` is called for the last record, if that was queued. If the producer is durable, its answer holds for
+        all of them. Many records at once cost a third of what they cost one by one.
 
         Raises:
-            LogError: it is known already that the log will refuse them.
+            LogError: it is known already that the log will refuse the records.
         """
 
     def poll(self, timeout_s: float = 0.0) -> int:
-        """Run the callbacks that are due; return how many.
+        """Run the callbacks that are due, and return how many there were.
 
         Raises:
-            LogError: a durable producer has ended; `flush` says so as well.
+            LogError: a durable producer has ended. `flush` raises it as well.
         """
 
     def flush(self, timeout_s: float) -> int:
-        """Wait until the queue is empty or the time is over; return how many records are left."""
+        """Wait until the queue is empty or the time is over, and return how many records are left."""
 
     def close(self) -> None:
-        """Drop what is queued and let go of the connection."""
+        """Drop the queued records, and close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What has gone over a reader's connections, as the client library counts it at the socket."""
+    """How much has gone over the connections of a reader, as the client library counts it at the socket."""
 
     received_bytes: int = 0
     sent_bytes: int = 0
@@ -114,10 +124,10 @@ class Traffic:
 
 
 class Reader(Protocol):
-    """Reads partitions from given offsets. Not a group member: positions are the caller's."""
+    """Reads partitions from given offsets. It is no member of a group; the caller keeps the positions."""
 
     def assign(self, positions: Iterable[Position]) -> None:
-        """Read these partitions and no others, each from its offset (a negative one: from its present end)."""
+        """Read these partitions and no others, each from its offset. A negative offset means the present end."""
 
     def add(self, position: Position) -> None:
         """Read one more partition, or that partition from another offset on."""
@@ -126,56 +136,60 @@ class Reader(Protocol):
         """Stop reading a partition."""
 
     def read(self, max_records: int, timeout_s: float) -> list[Record]:
-        """Return what is there, in log order within a partition; wait up to `timeout_s` for the first.
+        """Return the records that are there, in log order within a partition.
+
+        Wait up to `timeout_s` seconds for the first one.
 
         Raises:
             OffsetLostError: a wanted offset is outside the log.
         """
 
     def range(self, topic: str, partition: int) -> tuple[int, int]:
-        """Return (first offset kept, offset of the next append), asked of the log now.
+        """Ask the log for (the first offset that it has, the offset of the next append) of a partition.
 
         Raises:
             LogError: the log did not answer.
         """
 
     def traffic(self) -> Traffic:
-        """Return what has gone over its connections until about a second ago; nothing but for a `measured` reader.
+        """Return the traffic of this reader until about a second ago. It is 0 unless the reader is `measured`.
 
-        To be called about once a second: the library's reports wait for it.
+        Call it about once a second, because the reports of the client library wait for it.
         """
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 class Log(Protocol):
-    """One cluster."""
+    """The log: one cluster."""
 
     def producer(self, *, durable: bool = True) -> Producer:
         """Make a producer.
 
         Args:
-            durable: True: idempotent, never gives up, and gap-free: a record that the log refuses ends it, so that none
-                behind it is written, for readers drop as a repeat what stands behind a later name (outputs, tuples,
-                results, plan). Its owner makes another, and sends again from the refused record on. False: gives up
-                after a short time, for what is worthless when late (heartbeats, control records).
+            durable: a durable producer is idempotent, never gives up, and leaves no gap: it ends at a record that the
+                log refuses, and writes no later one. This matters because readers drop what comes after a later name as
+                a repeat. Its owner makes another producer, and sends again from the refused record on. Outputs, tuples,
+                results and the plan need it. Otherwise the producer gives a record up after a short time. That is for
+                records that are worthless when late: heartbeats and control records.
         """
 
     def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> Reader:
         """Make a reader.
 
         Args:
-            wait_s: how long the log may hold a request that finds nothing. One that follows saves requests by waiting;
-                one that pulls ranges must not find the last, empty request still in its way.
-            measured: keep account of its traffic.
+            wait_s: how long the log may hold a request that finds no records, in seconds. A reader that follows the log
+                saves requests by waiting. A reader of ranges needs a short time, because its next request would have to
+                wait for the last, empty one.
+            measured: whether the reader measures its traffic.
         """
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has, 0 = no such topic."""
+        """Return how many partitions a topic has; 0 if there is no such topic."""
 
     def topic_id(self, topic: str) -> str:
-        """Return the id that the cluster gave the topic when it was made, "" = it keeps none or there is no such topic.
+        """Return the id that the cluster gave a topic when it was made; "" if there is no such topic, or it has no id.
 
         A topic that is deleted and made anew has another id.
 

@@ -1,7 +1,7 @@
-"""Logs: JSON lines for machines, readable text on a terminal; on stderr, configured once a process.
+"""Configures the logging of a process: JSON lines for machines, or readable text on a terminal, both on stderr.
 
-Every line has time (UTC), level, event, the service's name and what was bound (slot, epoch, node). Lines of libraries
-that use Python's own logging, and warnings, come out in the same form.
+Every line has the time (UTC), the level, the event, the name of the service, and the bound fields (slot, epoch, node).
+Lines of libraries that use Python's own logging, and warnings, get the same form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
-# Without local variables: a batch of readings in each line of a traceback helps nobody, a password less so.
+# Tracebacks have no local variables: a batch of readings in each line helps nobody, and a password must not be logged.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
 
 
@@ -24,9 +24,9 @@ def configure(
     """Set up the process's logging and return its logger.
 
     Args:
-        service: the service's name, in every line.
-        level: the least level that is written, `log_level` of the settings.
-        stream: where to; None = stderr. Text if it is a terminal, else JSON lines.
+        service: the name of the service, which every line has.
+        level: the lowest level that is written, as `log_level` of the settings.
+        stream: the stream to write to; None means stderr. A terminal gets text, everything else JSON lines.
         bound: further fields of every line, for example ``node="gw-1"``.
     """
     target = sys.stderr if stream is None else stream

@@ -1,4 +1,4 @@
-"""How a service runs and ends: signals set a flag, errors become exit codes, and nothing dies without a word."""
+"""Runs a service until its end: signals set a flag, errors become exit codes, and every error is logged or printed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["DONE", "FAILED", "REFUSED", "StopFlag", "run_service", "serve"]
 
 DONE = 0
-"""Exit codes: ended in good order; anything unforeseen; the configuration or the input cannot be used."""
+"""The exit code of a service that ended in good order. The other exit codes are `FAILED` and `REFUSED`."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""The signals by which a service is asked to end."""
 
 
 class StopFlag:
-    """Set by SIGTERM and SIGINT (or by hand); the loop looks at it between two bounded waits.
+    """A flag that SIGTERM and SIGINT set. A loop looks at it between two short waits.
 
-    A context manager: on leaving, the former signal handlers are back. Outside the main thread, where Python allows no
-    handlers, it is a plain flag.
+    It is a context manager, which restores the former signal handlers at its end. Outside the main thread, where Python
+    allows no handlers, it is a plain flag.
+
+    Args:
+        install: whether to install signal handlers.
     """
 
     def __init__(self, *, install: bool = True) -> None:
@@ -47,7 +51,7 @@ class StopFlag:
         self.restore()
 
     def is_set(self) -> bool:
-        """Return whether the service shall end."""
+        """Return whether the service was asked to end."""
         return self._event.is_set()
 
     def set(self) -> None:
@@ -55,7 +59,7 @@ class StopFlag:
         self._event.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until asked to end, at most `timeout_s`; return whether asked."""
+        """Wait up to `timeout_s` seconds; return whether the service was asked to end."""
         return self._event.wait(timeout_s)
 
     def restore(self) -> None:
@@ -73,14 +77,16 @@ class StopFlag:
 
 
 def serve(name: str, service: Callable[[Settings], int | None]) -> NoReturn:
-    """Run a service by the settings that are in force, and end this process with its exit code.
+    """Run a service with the configured settings, and end this process with its exit code.
 
     Args:
-        name: of the process (a node's, an edge's), by which its deaths are counted (tsunagi.runtime.deaths).
+        name: the name of the process, such as that of a node or an edge. Its deaths are counted by this name
+            (tsunagi.runtime.deaths).
+        service: runs the service until its end, and returns its exit code or None.
     """
 
     def live() -> int | None:
-        # Every command line imports this module: what only a service needs is imported when it runs.
+        # Every command line imports this module. So these modules are imported only when a service runs.
         from tsunagi.runtime.deaths import no_vain_starts  # noqa: PLC0415
         from tsunagi.runtime.settings import load  # noqa: PLC0415
 
@@ -92,17 +98,18 @@ def serve(name: str, service: Callable[[Settings], int | None]) -> NoReturn:
 
 
 def run_service(main: Callable[[], int | None]) -> int:
-    """Run a service and return its exit code.
+    """Run a service, and return its exit code.
 
-    `DONE` (or what `main` returned) for a clean end. `REFUSED` for a configuration or input that cannot be used: those
-    errors are ValueErrors of this project (ConfigError, SensorsError, SourceError, ModelError), whose message says it
-    all, so it is printed without a traceback. `FAILED` for anything else, logged with its traceback.
+    It is `DONE`, or what `main` returned, after a clean end. It is `REFUSED` if the configuration or the input cannot
+    be used: those errors are ValueErrors of this project (ConfigError, SensorsError, SourceError, ModelError), and
+    their message is printed without a traceback. It is `FAILED` for any other error, which is logged; an error that is
+    not foreseen is logged with its traceback.
     """
     try:
         return main() or DONE
     except KeyboardInterrupt:
         return DONE
-    except Exception as error:  # noqa: BLE001 - the last line of defence: whatever it was becomes a line and an exit code
+    except Exception as error:  # noqa: BLE001 - every error becomes a line and an exit code
         ending = explain(error)
         if ending.code == REFUSED:
             sys.stderr.write(f"{ending.text}\n")

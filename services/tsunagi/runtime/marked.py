@@ -1,6 +1,6 @@
-"""Directories that Tsunagi may empty: those that it found new or empty, and marked then.
+"""Marks the directories that Tsunagi may empty: those that were new or empty when it first used them.
 
-In a marked directory only what Tsunagi writes is removed, by name. Whatever else lies there stays, and is told.
+In a marked directory only what Tsunagi writes is removed, by name. Everything else stays, and is reported.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ MARKER = ".tsunagi"
 """The file that marks a directory."""
 
 _TEXT = "Tsunagi made this directory, and removes what it writes here when it is told to (tsunagi down --wipe).\n"
+"""The content of that file, for people who find it."""
 
 STATE: tuple[str, ...] = (
     "origin",
@@ -41,7 +42,7 @@ STATE: tuple[str, ...] = (
     "broker/log4j2.properties",
     "broker/server.properties",
 )
-"""What services and tools write below `state`."""
+"""Patterns of the paths that services and tools write below `state`."""
 
 CHECKPOINT: tuple[str, ...] = (
     "metadata",
@@ -56,20 +57,20 @@ CHECKPOINT: tuple[str, ...] = (
     "spark-*",
     "blockmgr-*",
 )
-"""What Spark and its job write below `[spark] checkpoint`."""
+"""Patterns of the paths that Spark and its job write below `[spark] checkpoint`."""
 
 DEMO: tuple[str, ...] = (
     *("tsunagi.toml", "fit.toml", "data.csv", "sensors.csv", "model.bin", "report.json", "report.html"),
     *("run", "checkpoint", "models"),
 )
-"""What `tsunagi demo` writes below its directory."""
+"""Names of the files and directories that `tsunagi demo` writes into its directory."""
 
 
 def mark(directory: Path) -> bool:
-    """Make a directory and mark it, if it is not there or is empty; return whether it is marked now.
+    """Make a directory if it does not exist, and mark it if it is empty; return whether it is marked now.
 
     Raises:
-        OSError: it cannot be made, or not be written to.
+        OSError: the directory cannot be made or written to.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if not any(directory.iterdir()):
@@ -78,18 +79,19 @@ def mark(directory: Path) -> bool:
 
 
 def marked(directory: Path) -> bool:
-    """Return whether Tsunagi made the directory."""
+    """Return whether the directory is marked, so that Tsunagi may empty it."""
     return (directory / MARKER).is_file()
 
 
 def empty(directory: Path, names: Iterable[str]) -> list[Path]:
-    """Remove what has one of these names in a marked directory, and the directory itself if nothing is left in it.
+    """Remove the paths of these names from a marked directory, and the directory itself if nothing is left in it.
 
     Args:
+        directory: the directory.
         names: patterns of paths below the directory.
 
     Returns:
-        What stays. All of it, if the directory is not marked.
+        The paths that stay. If the directory is not marked, all of them stay.
 
     Raises:
         OSError: something cannot be removed.
@@ -106,26 +108,26 @@ def empty(directory: Path, names: Iterable[str]) -> list[Path]:
             path.unlink()
     parents = {str(parent) for name in names for parent in PurePath(name).parents} - {"."}
     folders = {path for path in _matching(directory, parents) if path.is_dir() and not path.is_symlink()}
-    for folder in sorted(folders, reverse=True):  # the inner before the outer
+    for folder in sorted(folders, reverse=True):  # inner folders before outer ones
         with contextlib.suppress(OSError):
             folder.rmdir()
     left = _left(directory, folders)
     if not left:
         (directory / MARKER).unlink()
-        with contextlib.suppress(OSError):  # a mount, or a link to a directory elsewhere
+        with contextlib.suppress(OSError):  # it may be a mount, or a link to another directory
             directory.rmdir()
     return left
 
 
 def _matching(directory: Path, names: Iterable[str]) -> list[Path]:
-    """Return what has one of the names; nothing that a link below the directory leads to."""
+    """Return the paths that match one of the names, but none to which a link below the directory leads."""
     root = directory.resolve()
     found = {path for name in names for path in directory.glob(name)}
     return [path for path in sorted(found) if path.parent.resolve() == root / path.parent.relative_to(directory)]
 
 
 def _left(directory: Path, folders: set[Path]) -> list[Path]:
-    """Return the files and foreign folders below, of ours only what is in them."""
+    """Return the files and folders that are left. Of Tsunagi's own folders only their content is listed."""
     found: list[Path] = []
     for path in sorted(directory.iterdir()):
         if path in folders:

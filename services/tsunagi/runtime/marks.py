@@ -1,9 +1,9 @@
-"""Which log a kept position belongs to.
+"""Marks: they tell whether a position that was kept still belongs to the same log.
 
-An offset means something within one log only. A topic that was deleted and made anew, or that lost its end in a power
+An offset has a meaning within one log only. A topic that was deleted and made anew, or that lost its end in a power
 cut and grew past it again, has other records under the same offsets. So whoever keeps an offset (a context, an
 acknowledgement, an edge's place in a topic, a checkpoint, a file of results) keeps a `Mark` with it, and compares the
-mark with the log when it uses the offset.
+mark with the log before it uses the offset.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import NamedTuple
 from tsunagi.runtime.log import LogError, OffsetLostError, Position, Reader, Record
 
 _PLACE = struct.Struct("<qqii")
+"""The form of a record's offset, append time, and lengths of key and value, among the bytes that are hashed."""
 _NO_BYTES = -1
+"""Stands for the length of a key or value that the record does not have."""
 READ_S = 5.0
 """A record that the log holds must come within this time, in seconds; after it the log counts as not answering."""
 
@@ -29,15 +31,15 @@ class Mark(NamedTuple):
     """The identity of the log in front of one offset.
 
     Attributes:
-        topic_id: the id that the cluster gave the topic when it was made (`Log.topic_id`); "" = not known.
-        digest: `digest_of` the record just before the offset; 0 = not known, or the offset is the log's first.
+        topic_id: the id that the cluster gave the topic when it was made (`Log.topic_id`); "" if it is not known.
+        digest: `digest_of` the record just before the offset; 0 if it is not known, or if there is no such record.
     """
 
     topic_id: str
     digest: int
 
     def contradicts(self, found: Mark) -> str:
-        """Return "" if both may be of the same log, else the reason in words; what is not known is no reason."""
+        """Return "" if both marks may be of the same log, else the reason in words. Unknown parts are not compared."""
         if self.topic_id and found.topic_id and self.topic_id != found.topic_id:
             return f"the topic was made anew: its id is {found.topic_id}, expected {self.topic_id}"
         if self.digest and found.digest and self.digest != found.digest:
@@ -46,11 +48,11 @@ class Mark(NamedTuple):
 
 
 BREAK_US = 250_000
-"""A log that loses its end is away for longer than this: a broker starts again, or another leads. Between two records
-that it appended within this time, in microseconds, it has not lost its end."""
+"""Shortest time for which a log is away that loses its end, in microseconds: a broker starts again, or another becomes
+the leader. So a log has not lost its end between two records that it appended within this time."""
 
 NO_MARK = Mark("", 0)
-"""Nothing is known of the log: what was written before marks existed."""
+"""The mark of a position that was kept without one, by an early release. It contradicts nothing."""
 
 
 def digest_of(record: Record) -> int:
@@ -67,10 +69,12 @@ def digest_of(record: Record) -> int:
 
 
 def record_before(reader: Reader, position: Position, clock: Callable[[], float] = time.monotonic) -> Record | None:
-    """Return the record just before a position; None = the log does not hold it (it was deleted, or is yet to come).
+    """Return the record just before a position; None if the log does not have it: it was deleted, or is yet to come.
 
     Args:
-        reader: one of its own for such questions: its assignment is replaced, and is empty afterwards.
+        reader: a reader that is used only for this. Its assignment is replaced, and is empty afterwards.
+        position: the position.
+        clock: returns seconds that never jump.
 
     Raises:
         LogError: the log did not answer.
@@ -84,7 +88,7 @@ def record_before(reader: Reader, position: Position, clock: Callable[[], float]
     try:
         while clock() < deadline:
             records = reader.read(1, POLL_S)
-            if records:  # compaction may have taken it; then the next one comes
+            if records:  # if compaction has removed the record, the next one comes
                 return records[0] if records[0].offset == offset - 1 else None
             if offset == end and reader.range(topic, partition)[1] < end:
                 return None

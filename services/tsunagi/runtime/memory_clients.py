@@ -1,9 +1,9 @@
-"""Producers and readers of a broker in memory (`memory_cluster`), as real ones are when the network fails.
+"""Producers and readers of a broker in memory (`memory_cluster`). They act as real ones do when the network fails.
 
-Kafka's clients are the model: a durable producer keeps its queue over any outage and drains it in order; one that is
-not gives a record up after half a second, sometimes after it was appended; of what is on the wire when a connection
-breaks a first part may have been appended although nobody was told; a reader sees the end late, and nothing new while
-it is cut off.
+Kafka's clients are the model. A durable producer keeps its queue over any outage, and drains it in order. Another
+producer gives a record up after half a second, sometimes after it was appended. When a connection breaks, the first of
+the records on the wire may have been appended although nobody was told. A reader sees the end of the log late, and
+nothing new while it is cut off.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from tsunagi.runtime.log import Delivered, LogError, OffsetLostError, Position, 
 from tsunagi.runtime.memory_cluster import Cluster, Connection, Item, Lane, Partition
 
 Answer = tuple[float, int, Delivered, LogError | None, int]
-"""A delivery callback to be: when it is due, a running number, the callback and what it is told."""
+"""A delivery callback that is due later: (when it is due, a running number, the callback, and its two arguments)."""
 
 SHORT_TIMEOUT_S = 0.5
-"""After this a producer that is not durable gives a record up (`tsunagi.runtime.kafka`: message.timeout.ms)."""
+"""After this time a producer that is not durable gives a record up, in seconds. It is message.timeout.ms of
+`tsunagi.runtime.kafka_producer.SHORT`."""
 
 
 class MemoryProducer:
-    """`tsunagi.runtime.log.Producer` in memory; made by `MemoryClient.producer`."""
+    """A `tsunagi.runtime.log.Producer` in memory. `MemoryClient.producer` makes it."""
 
     def __init__(self, cluster: Cluster, client_id: str, *, durable: bool) -> None:
         self._log = cluster
@@ -104,12 +105,12 @@ class MemoryProducer:
         return self.queued + len(self._acks) + len(self._unheard)
 
     def close(self) -> None:
-        """Drop what is queued; of what is on the wire the log may have taken some."""
+        """Drop the queued records. The log may already have appended some of those on the wire."""
         if not self._gone:
             self.crash()
 
     def crash(self) -> None:
-        """Die with the process: of what is on the wire a random first part is appended, and nobody is told."""
+        """Die with the process. A random number of the records on the wire is appended, and nobody is told."""
         with self._log.lock:
             self._check()
             self._log.settle()
@@ -126,7 +127,7 @@ class MemoryProducer:
     # ---- called by the log, under its lock ----
 
     def appended(self, lane: Lane, item: Item, at_s: float, offset: int) -> None:
-        """Note that the log has taken the record; the answer is on its way."""
+        """Note that the log has appended a record, whose answer is now on its way."""
         if item.delivered is None:
             return
         lane.last_ack_s = max(lane.last_ack_s, at_s + self._log.draw(self._log.network.ack_s))
@@ -136,7 +137,7 @@ class MemoryProducer:
             heapq.heappush(self._acks, (lane.last_ack_s, self._log.count(), item.delivered, None, offset))
 
     def cut(self, now_s: float, *, survives: bool) -> None:
-        """Lose the connection; `survives`: what is on the wire may still arrive when the network is healed."""
+        """Lose the connection. If the broker `survives`, records on the wire may arrive when the network is healed."""
         was_reachable = self.connection.reachable(now_s)
         self.connection.cut(now_s)
         answered = self._log.count()  # the answers to what is appended now never come in
@@ -164,7 +165,7 @@ class MemoryProducer:
                 heapq.heappush(self._acks, (now_s, self._log.count(), delivered, LogError("connection lost"), -1))
 
     def mend(self, back_s: float) -> None:
-        """Have the connection back at `back_s`; what is queued goes on the wire then."""
+        """Have the connection back at `back_s`. Queued records go on the wire then."""
         self._expire(back_s)
         self.connection.mend(back_s)
         for delivered, offset in self._unheard:
@@ -187,7 +188,7 @@ class MemoryProducer:
                 self._log.take(lane, self._log.now_s())
 
     def _expire(self, now_s: float) -> None:
-        """Give up what is too old: dropped if it is not on the wire, else it may still be appended."""
+        """Give up records that are too old. Those on the wire may still be appended, and the others are dropped."""
         if self._durable:
             return
         for lane in self._lanes.values():
@@ -209,7 +210,7 @@ class MemoryProducer:
 
 
 class MemoryReader:
-    """`tsunagi.runtime.log.Reader` in memory; made by `MemoryClient.reader`."""
+    """A `tsunagi.runtime.log.Reader` in memory. `MemoryClient.reader` makes it."""
 
     def __init__(self, cluster: Cluster, client_id: str) -> None:
         self._log = cluster
@@ -244,7 +245,7 @@ class MemoryReader:
             places = list(self._next.items())
             self._turn += 1
             begin = self._turn % len(places) if places else 0
-            # It starts at another partition each time, so that none starves the others.
+            # Each read starts at another partition, so that no partition starves the others.
             for place, begun in places[begin:] + places[:begin]:
                 stored = self._stored[place]
                 end = stored.end
@@ -298,7 +299,7 @@ class MemoryReader:
 
 
 class MemoryClient:
-    """The log as one node sees it: `tsunagi.runtime.log.Log`."""
+    """The log as one node sees it, a `tsunagi.runtime.log.Log`."""
 
     def __init__(self, cluster: Cluster, client_id: str) -> None:
         self._log = cluster
@@ -326,6 +327,6 @@ class MemoryClient:
         return self._log.topic_ids.get(topic, "")
 
     def crash(self) -> None:
-        """Kill the node's process, its producers and readers with it; a new one may use the same client again."""
+        """Kill the node's process, with its producers and readers. A new process may use the same client again."""
         for made in list(self._log.clients(self.client_id)):
             made.crash()

@@ -1,6 +1,6 @@
-"""A broker in memory under a virtual clock: its partitions, and what is on the way to them.
+"""A broker in memory under a virtual clock: its partitions, and the records on the way to them.
 
-What its clients do when the network fails stands in `tsunagi.runtime.memory_clients`.
+`tsunagi.runtime.memory_clients` has its clients, and what they do when the network fails.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import Delivered, LogError, Record
 
 Range = tuple[float, float]
-"""A delay is drawn evenly between these, seconds."""
+"""The least and the greatest delay, in seconds. Delays are drawn evenly between the two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How far the clients are from the log.
+    """The delays and faults between the clients and the log.
 
     Attributes:
-        produce_s: from `send` to the append.
-        ack_s: from the append to the delivery callback.
-        fetch_s: from the append to the moment a reader sees it.
-        reconnect_s: from `heal` or `start` to a client's first request.
-        ghost: probability that a short-lived record caught in flight by `partition_client` is appended after `heal`,
-            long after its producer gave it up.
-        queue_records: a producer's queue; full = BufferError.
-        produce_to_s: `produce_s` of the topics where it is another: one partition's leader may be slow alone.
+        produce_s: the delay from `send` to the append.
+        ack_s: the delay from the append to the delivery callback.
+        fetch_s: the delay from the append to the moment when a reader sees the record.
+        reconnect_s: the delay from `heal` or `start` to the first request of a client.
+        ghost: the probability that a record of a producer that is not durable, which was on the way when
+            `partition_client` cut its producer off, is appended after `heal`, long after the producer gave it up.
+        queue_records: how many records the queue of a producer holds before it raises a BufferError.
+        produce_to_s: the `produce_s` of single topics, because the leader of one partition alone may be slow.
     """
 
     produce_s: Range = (0.0, 0.0)
@@ -47,7 +47,7 @@ class Network:
 
 
 class Partition:
-    """One partition: offsets ascend from `first` on, and have gaps where compaction has taken records."""
+    """A partition. Its offsets rise from `first` on, with gaps where compaction has removed records."""
 
     __slots__ = ("first", "records")
 
@@ -60,14 +60,14 @@ class Partition:
         return self.records[-1].offset + 1 if self.records else self.first
 
     def index(self, offset: int) -> int:
-        """Return where in `records` the first one stands whose offset is this or a later one."""
+        """Return the index in `records` of the first record whose offset is this or a later one."""
         if len(self.records) == self.end - self.first:  # no gaps
             return min(max(0, offset - self.first), len(self.records))
         return bisect_left(self.records, offset, key=attrgetter("offset"))
 
 
 class Connection:
-    """What one client object has of the broker; `horizon` is the newest moment of which it can know."""
+    """The connection of a client to the broker. `horizon` is the latest moment of which the client can know."""
 
     __slots__ = ("back_s", "cut_s", "up")
 
@@ -98,25 +98,25 @@ class Client(Protocol):
     connection: Connection
 
     def cut(self, now_s: float, *, survives: bool) -> None:
-        """The connection breaks; `survives`: the broker does not stop, so that it may take what is on the wire."""
+        """Break the connection. If the broker `survives`, it may still append the records that are on the wire."""
 
     def mend(self, back_s: float) -> None:
-        """The connection is there again from that time on."""
+        """Restore the connection from that time on."""
 
     def crash(self) -> None:
-        """Its process is killed."""
+        """Kill the process of the client."""
 
 
 class Sending(Client, Protocol):
-    """A producer."""
+    """A producer, as the broker knows it."""
 
     def appended(self, lane: Lane, item: Item, at_s: float, offset: int) -> None:
-        """The head of a lane stands in the log now."""
+        """Note that the log has appended the first record of a lane."""
 
 
 @dataclass(slots=True)
 class Item:
-    """A record on its way."""
+    """A record on its way to the log."""
 
     key: bytes | None
     value: bytes | None
@@ -126,7 +126,7 @@ class Item:
 
 
 class Lane:
-    """What one producer has queued for one partition, in order; a head on the wire stands in the log's heap."""
+    """The records that a producer has queued for a partition, in order. The first one may be on the wire."""
 
     __slots__ = ("last_ack_s", "last_due_s", "place", "producer", "queue", "ticket")
 
@@ -136,20 +136,20 @@ class Lane:
         self.queue: deque[Item] = deque()
         self.last_due_s = 0.0
         self.last_ack_s = 0.0
-        self.ticket = 0  # an entry of the heap with another ticket is out of date
+        self.ticket = 0  # entries of the heap with another ticket are out of date
 
 
 class Cluster:
-    """The broker, or several as one.
+    """A broker, which may also stand for a cluster of several.
 
     Args:
-        clock: whose monotonic reading is the log's time.
-        partitions: number of partitions by topic.
-        network: delays and chances, all off by default.
-        rng: where every chance comes from; a run replays from its seed.
+        clock: the clock whose monotonic reading is the time of the log.
+        partitions: the number of partitions of each topic.
+        network: the delays and faults of the network; by default there are none.
+        rng: the generator of all random choices, so that a run can be repeated from its seed.
 
     Attributes:
-        muted: (client, topic): what that client sends to the topic gets lost, and nobody is told.
+        muted: pairs of (client, topic). What such a client sends to the topic is lost, and nobody is told.
     """
 
     def __init__(
@@ -179,14 +179,14 @@ class Cluster:
     # ---- what a test or the simulator does ----
 
     def partition_client(self, client_id: str) -> None:
-        """Cut one node off."""
+        """Cut a node off from the log."""
         with self.lock:
             self.settle()
             self._cut.add(client_id)
             self._break([client_id], survives=True)
 
     def heal(self, client_id: str) -> None:
-        """Join it again."""
+        """Connect a node to the log again."""
         with self.lock:
             self.settle()
             self._cut.discard(client_id)
@@ -195,7 +195,7 @@ class Cluster:
             self._join([client_id])
 
     def stop(self) -> None:
-        """Stop the broker; what it has appended stays."""
+        """Stop the broker. The records that it has appended stay."""
         with self.lock:
             self.settle()
             self._running = False
@@ -209,7 +209,7 @@ class Cluster:
             self._join([client_id for client_id in self._clients if client_id not in self._cut])
 
     def truncate(self, topic: str, partition: int, first: int) -> list[Record]:
-        """Retention: drop what stands before the offset `first`; return it."""
+        """Drop and return the records before the offset `first`, as retention does."""
         with self.lock:
             self.settle()
             stored = self.stored(topic, partition)
@@ -221,7 +221,7 @@ class Cluster:
             return dropped
 
     def compact(self, topic: str, partition: int, upto: int) -> list[Record]:
-        """Drop each record below the offset `upto` whose key a later one of them has; return what was dropped.
+        """Drop and return each record below the offset `upto` whose key a later record below it has.
 
         So a broker's log cleaner does with the segments that it has closed. A topic without keys would keep nothing.
         """
@@ -236,14 +236,14 @@ class Cluster:
             return dropped
 
     def lose_end(self, topic: str, partition: int, end: int) -> None:
-        """Lose the log's end, as after an unclean election: nothing stands from the offset `end` on."""
+        """Lose the records from the offset `end` on, as after an unclean election of a leader."""
         with self.lock:
             self.settle()
             stored = self.stored(topic, partition)
             del stored.records[stored.index(end) :]
 
     def make_anew(self, topic: str) -> None:
-        """Delete a topic and make it again: it is empty, its offsets begin at 0, and it has another id."""
+        """Delete a topic and make it anew. It is then empty, its offsets begin at 0, and it has another id."""
         with self.lock:
             self.settle()
             for partition in range(self.layout[topic]):
@@ -254,13 +254,13 @@ class Cluster:
             self.topic_ids[topic] = f"{name}-{int(count) + 1}"
 
     def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> int:
-        """Append a record at once, past all producers; return its offset."""
+        """Append a record at once, without a producer, and return its offset."""
         with self.lock:
             self.settle()
             return self._append((topic, partition), key, value, self.now_s())
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """Return what stands in a partition now (None: in all of them, one after another)."""
+        """Return the present records of a partition; None returns those of all partitions, one after the other."""
         with self.lock:
             self.settle()
             numbers = range(self.layout[topic]) if partition is None else (partition,)
@@ -277,12 +277,12 @@ class Cluster:
         return self._zero_us + round(at_s * 1e6)
 
     def draw(self, between: Range) -> float:
-        """Return a delay, seconds."""
+        """Return a random delay, in seconds."""
         low, high = between
         return low if low == high else self.rng.uniform(low, high)
 
     def count(self) -> int:
-        """Return a number greater than all before."""
+        """Return a number that is greater than all numbers before."""
         self._counter += 1
         return self._counter
 
@@ -291,7 +291,7 @@ class Cluster:
         return self._clients.setdefault(client_id, [])
 
     def forget(self, made: Client) -> None:
-        """Drop a client that is no more."""
+        """Forget a producer or reader that was closed, or whose process was killed."""
         for living in self._clients.values():
             if made in living:
                 living.remove(made)
@@ -312,13 +312,13 @@ class Cluster:
         return found
 
     def schedule(self, lane: Lane) -> None:
-        """Put the head of a lane on the wire; heads due at the same time are appended in any order."""
+        """Put the first record of a lane on the wire. Those that are due at the same time are appended in any order."""
         if lane.queue and lane.producer.connection.up:
             lane.ticket += 1
             heapq.heappush(self._heap, (lane.queue[0].due_s, self.rng.random(), self.count(), lane, lane.ticket))
 
     def settle(self) -> None:
-        """Append all that has arrived by now, in the order of arrival."""
+        """Append all records that have arrived by now, in the order of arrival."""
         heap = self._heap
         if not heap:
             return
@@ -330,12 +330,12 @@ class Cluster:
                 self.schedule(lane)
 
     def take(self, lane: Lane, at_s: float) -> None:
-        """Append the head of a lane."""
+        """Append the first record of a lane."""
         item = lane.queue.popleft()
         lane.producer.appended(lane, item, at_s, self._append(lane.place, item.key, item.value, at_s))
 
     def haunt(self, client_id: str, place: tuple[str, int], item: Item) -> None:
-        """Append it when the node is healed, although its producer has given it up."""
+        """Append a record when its node is healed, although its producer has given it up."""
         self._ghosts.setdefault(client_id, []).append((place, item))
 
     def _append(self, place: tuple[str, int], key: bytes | None, value: bytes | None, at_s: float) -> int:

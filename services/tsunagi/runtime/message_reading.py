@@ -1,4 +1,4 @@
-"""Reading `heartbeats`, `acks`, `plan`, `contexts`: what cannot be used is counted, and its reader lives on."""
+"""Reads records of `heartbeats`, `acks`, `plan` and `contexts`. Unusable ones are counted, and their reader goes on."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, Plan
 
 FORGED = "forged"
+"""The reason, in metrics and logs, for a record whose signer may not write it."""
 LINE_S = 5.0
-"""One line about forged records so often, at most: they come as fast as their author likes."""
+"""Shortest time between two log lines about forged records of a topic, in seconds. Their author may send them as fast
+as the broker takes them."""
 
 _M = TypeVar("_M", Heartbeat, Ack, Plan, Context)
 _said_at: dict[str, float] = {}
 
 
 def read_message(kind: type[_M], record: Record, logger: BoundLogger) -> _M | None:
-    """Return the record's message; None = it cannot be used.
+    """Return the message of a record; None if it cannot be used.
 
-    That is: it does not come through the door (tsunagi.runtime.door), or its author may not say so (`forged`).
+    It can be used if it passes the door (tsunagi.runtime.door), and if its signer may write it (otherwise it is
+    `forged`).
     """
     try:
         message = decode(kind, record.value)

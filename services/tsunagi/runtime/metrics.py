@@ -1,7 +1,7 @@
-"""Every metric of the system: name, unit, labels and help, in this one file; ``docs/metrics.md`` is made from it.
+"""All metrics of the system, with name, unit, labels and help. ``docs/metrics.md`` is made from this module.
 
-Counters count tuples, records or bytes in bulk: a loop calls ``inc(n)`` once a batch, never once a tuple. Labels are
-few and bounded: a slot, a node, an edge, a group, a reason.
+A loop calls ``inc(n)`` once for each batch, and never for each tuple. Labels have few values: slots, nodes, edges,
+groups, reasons.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from prometheus_client import Counter, Enum, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for every counter, which nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # nobody reads the time at which a counter was created
 
 ROLES = ("none", "primary", "standby", "promoting", "rebuilding")
-"""What a node may be for a slot; `SlotBeat.role` with "none" for a slot it does not host."""
+"""The roles that a node may have for a slot: those of `SlotBeat.role`, and "none" for a slot that it does not host."""
 
 PHASES = ("detect", "promote", "catch_up")
 """The parts of a takeover, one after the other."""
@@ -26,7 +26,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {}
 
 
 def _section(title: str) -> None:
-    """End a section of ``docs/metrics.md``: it has what this module defines above and no section before it."""
+    """End a section of ``docs/metrics.md``. It has all metrics that are defined above and are in no section yet."""
     earlier = set(itertools.chain.from_iterable(SECTIONS.values()))
     SECTIONS[title] = tuple(
         item for item in globals().values() if isinstance(item, MetricWrapperBase) and item not in earlier
@@ -34,14 +34,18 @@ def _section(title: str) -> None:
 
 
 _TAKEOVER_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
+"""Upper ends of the buckets of takeover times, in seconds. A phase may take some milliseconds or some seconds."""
 _LATENCY_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 120.0)
+"""Upper ends of the buckets of latencies, in seconds. After an outage latencies may reach minutes."""
 _BATCH_BUCKETS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+"""Upper ends of the buckets of Spark's batches, in seconds. They are finest where most batches are."""
 
 DEAD_LETTERS = Counter(
     "tsunagi_dead_letters", "Records that could not be used and went to dead-letters.", ["topic", "reason"]
 )
 _section("Every service")
 
+# The role is a set of series, one for each of `ROLES`, of which one has the value 1.
 ROLE = Enum("tsunagi_slot_role", "What this node is for the slot (1 = it is that).", ["slot"], states=list(ROLES))
 EPOCH = Gauge("tsunagi_slot_epoch", "Epoch of the slot's present ownership, as this node has read it.", ["slot"])
 POSITION = Gauge("tsunagi_slot_position", "Offset in tuples of the next record this node processes.", ["slot"])
@@ -376,7 +380,7 @@ _section("Kafka")
 
 
 def document() -> str:
-    """Return ``docs/metrics.md``."""
+    """Return the text of ``docs/metrics.md``."""
     lines = [
         "# Metrics",
         "",

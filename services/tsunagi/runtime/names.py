@@ -1,7 +1,8 @@
 """Names of outputs: an output is named by the input that caused it (architecture, "Names of outputs").
 
-The name is the key of the record in ``recovered``: generation and slot say which log, (offset, index) which output.
-Fixed width and big-endian, so that byte order is name order and a reader compares keys without decoding values.
+The name is the key of the record in ``recovered``. Generation and slot say which log it is, and (offset, index) which
+output. The numbers have a fixed width and are big-endian. So the order of bytes is the order of names, and a reader
+compares keys without decoding values.
 """
 
 from __future__ import annotations
@@ -10,17 +11,23 @@ import struct
 from typing import NamedTuple
 
 _KEY = struct.Struct(">QIqI")
+"""The form of a key: generation, slot, offset, index."""
 
 
 class Name(NamedTuple):
-    """(offset, index) of an output within one generation of one slot; comparable."""
+    """The name of an output within one generation of one slot. Names can be compared.
+
+    Attributes:
+        offset: the offset of the input that caused the output.
+        index: which of the outputs of that input it is, from 0.
+    """
 
     offset: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a name
+    index: int  # type: ignore[assignment]  # it hides tuple.index, which nobody needs here
 
 
 NO_NAME = Name(-1, 0)
-"""Before the first output."""
+"""Stands for the last name before there is any output. It is less than all names."""
 
 
 def pack_key(generation: int, slot: int, name: Name) -> bytes:

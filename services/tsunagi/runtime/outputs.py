@@ -1,6 +1,6 @@
-"""Reading what leaves a system without lock-step ([query] mode = "tuples"): slots' outputs, repeats dropped by name.
+"""Reads the outputs of a system with `[query] mode = "tuples"`, and drops repeats by name.
 
-There is no order between slots, and within a slot that of its log.
+The outputs of one slot come in the order of its log. Between slots there is no order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 
 QUERY = "tuples"
+"""The name of the query in blocks that are made of such outputs."""
 
 
 class Outputs(Results):
-    """`Results` that are made of `recovered`: a block for each output and group; q1 to q3 are not counted."""
+    """`Results` that are read from `recovered`. Each output gives a block for each group; q1 to q3 are not counted."""
 
     topic = RECOVERED
 
@@ -31,7 +32,7 @@ class Outputs(Results):
         self, log: Log, settings: Settings, table: SensorTable, *, start: Literal["beginning", "end"] = "beginning"
     ) -> None:
         super().__init__(log, settings, table, start=start)
-        self._names: dict[tuple[int, int], Name] = {}  # the last one of each (slot, generation)
+        self._names: dict[tuple[int, int], Name] = {}  # the last name of each (slot, generation)
         self._groups = [sensor.group or settings.spark.unknown_group for sensor in table.sensors]
         self._unknown = settings.spark.unknown_group
 
@@ -78,7 +79,13 @@ class Outputs(Results):
 
 
 def open_results(log: Log, settings: Settings, table: SensorTable, *, from_now: bool) -> Results:
-    """Return the reader of what leaves the system, in its mode.
+    """Return a reader of the system's results, for the mode of its query.
+
+    Args:
+        log: the log.
+        settings: the settings of the system.
+        table: the sensors.
+        from_now: whether to skip the results that are there already.
 
     Raises:
         LogError: the topic is missing or the log does not answer.

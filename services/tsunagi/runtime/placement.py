@@ -1,4 +1,4 @@
-"""The placement of sensors in slots, as the scaler wrote it on `plan`."""
+"""Reads the placement of sensors in slots, which the scaler writes to `plan`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from tsunagi.runtime.messages import Placement, Plan
 from tsunagi.runtime.plan import Words
 
 _READ_S = 0.1
+"""Longest wait of one read, in seconds."""
 _CATCH_UP_S = 10.0
+"""Longest time in which the records of `plan` must come, in seconds. Then the log counts as not answering."""
 
 
 class PlacementReader:
     """Follows the placements on `plan`, by the rule of `tsunagi.runtime.plan`.
 
     Args:
-        log: the cluster.
+        log: the log.
     """
 
     def __init__(self, log: Log) -> None:
-        # Two: a reader that waits for records answers a question about the log's end only after its wait.
+        # There are two readers, because one that waits for records tells the end of the log only after its wait.
         self._ends: Reader = log.reader()
         self._reader: Reader = log.reader()
         self._next = self._ends.range(PLAN, 0)[0]
@@ -32,10 +34,10 @@ class PlacementReader:
         self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.placement")
 
     def latest(self) -> Placement | None:
-        """Read to the present end of `plan`; return the newest placement, None = there is none yet.
+        """Read to the present end of `plan`, and return the newest placement; None if there is none yet.
 
         Raises:
-            LogError: the log does not answer, or hands out nothing for 10 s.
+            LogError: the log does not answer, or its records do not come within `_CATCH_UP_S`.
         """
         end = self._ends.range(PLAN, 0)[1]
         if self._next >= end:
@@ -52,7 +54,7 @@ class PlacementReader:
         return self._newest
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connections."""
         self._reader.close()
         self._ends.close()
 
@@ -65,7 +67,7 @@ class PlacementReader:
 
 
 def read_placement(log: Log) -> Placement | None:
-    """Return the placement in force, None = the scaler has not written one yet."""
+    """Return the placement in force; None if the scaler has not written one yet."""
     reader = PlacementReader(log)
     try:
         return reader.latest()

@@ -1,9 +1,9 @@
-"""Which record of `plan` is in force: one rule, for whoever reads it (edges, workers, scaler, Spark, tools).
+"""Decides which records of `plan` are in force, by one rule for all readers (edges, workers, scaler, Spark, tools).
 
-Of the records of one kind (and slot) the one with the greatest serial is in force; of two with the same, the first in
-the log. So a record that is appended again changes nothing, in whatever order a process comes to know of them.
-Records of a release before had no serial: among themselves the last in the log is in force, and any with a serial wins
-over them.
+Of the records of one kind (and slot), the one with the greatest serial number is in force. If two have the same number,
+it is the first of them in the log. So a record that is appended again changes nothing, in whatever order a process
+reads them. Records of early releases have no serial number: the last one of them in the log is in force, unless there
+is any record with a number.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from typing import NamedTuple
 from tsunagi.runtime.messages import Plan
 
 MOST = 1 << 62
-"""No writer comes to a greater serial by counting; a record that claims one would be in force for ever."""
+"""Greatest serial number that counts. No writer reaches it by counting, and a record with a greater one would stay in
+force for ever."""
 
 MOVE = "move"
-"""The reason of an assignment whose owner is to take the slot over although its present one lives."""
+"""The reason in an assignment whose owner has to take the slot over although the present owner lives."""
 
 
 class Word(NamedTuple):
-    """What a record of `plan` speaks of, and what decides whether it is in force.
+    """The subject of a record of `plan`, and the numbers that decide whether the record is in force.
 
     Attributes:
-        key: the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT", "recovery", "workers",
-            "system/ID" (of several systems the first in the log is the one: tsunagi.system.identity).
-        epoch: of the slot's owner that writes it; a newer one's word wins. 0 for whoever owns no slot.
+        key: the subject, which is the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT",
+            "recovery", "workers" or "system/ID" (of several systems the first in the log counts:
+            tsunagi.system.identity).
+        epoch: the epoch of the slot's owner that writes the record, or 0 if another process does. A greater one wins.
+        serial: the serial number of the record; 0 if it has none.
     """
 
     key: str
@@ -34,7 +37,7 @@ class Word(NamedTuple):
 
 
 def word_of(plan: Plan) -> Word | None:
-    """Return what a record speaks of; None = it says nothing that this release knows."""
+    """Return the subject and the numbers of a record; None if this release does not know its kind."""
     match plan.WhichOneof("body"):
         case "placement":
             return Word("placement", 0, plan.placement.serial)
@@ -53,14 +56,14 @@ def word_of(plan: Plan) -> Word | None:
 
 
 class Words:
-    """The records of `plan` that are in force, as far as it was read."""
+    """Keeps track of which records of `plan` are in force, among those that were read."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[tuple[int, int, int], int]] = {}  # key -> (the greatest rank, its offset)
         self._given: dict[str, int] = {}
 
     def take(self, plan: Plan, offset: int) -> bool:
-        """Take in a record that stands at this offset; return whether it is in force now, and was not before."""
+        """Take in the record at an offset; return whether it comes into force with this call."""
         word = word_of(plan)
         if word is None or word.serial > MOST:
             return False
@@ -71,11 +74,11 @@ class Words:
         return True
 
     def in_force(self, key: str) -> tuple[int, int]:
-        """Return (serial, offset) of the record in force, (0, -1) = there is none."""
+        """Return (serial, offset) of the record in force; (0, -1) if there is none."""
         (_, serial, _), offset = self._found.get(key, ((0, 0, 0), -1))
         return serial, offset
 
     def next(self, key: str) -> int:
-        """Return a serial for a record to be written: greater than any read, and than those handed out before."""
+        """Return a serial number for a new record: greater than all that were read or returned before."""
         self._given[key] = max(self.in_force(key)[0], self._given.get(key, 0)) + 1
         return self._given[key]

@@ -1,8 +1,8 @@
-"""What each field of each record may hold: the one table of it. `tsunagi.runtime.ranges_check` holds messages to it.
+"""The table of the values that each field of a record may have. `tsunagi.runtime.ranges_check` checks messages by it.
 
-Whoever can append a record chooses every bit of it. What has passed here can be computed with: no sum of a time and a
-window and no name of an output leaves the range of its type, and columns fit each other. What a
-value means (is the sensor this edge's, is the step open) is for those who process it.
+Whoever can append a record chooses every bit of it. A record that passes can be computed with: no sum of a time and a
+window and no name of an output leaves the range of its type, and columns fit each other. What a value means (whether
+the sensor belongs to this edge, whether the step is open) is checked where the record is processed.
 """
 
 from __future__ import annotations
@@ -13,77 +13,101 @@ from typing import NamedTuple
 import numpy as np
 
 INT64_MAX = (1 << 63) - 1
+"""The greatest number that an int64 holds."""
 MAX_TIME_US = 9_214_646_400_000_000
-"""2262-01-01: what is after it has no nanoseconds in an int64. A step is no shorter than a microsecond, so it is the
-greatest step as well."""
+"""The latest time, 2262-01-01, in microseconds since 1970. An int64 cannot hold the nanoseconds of later times. It is
+also the greatest step, since no step is shorter than a microsecond."""
 
 NOT_YET = -(1 << 62)
-"""Stands for a step where there has been none yet (tsunagi.slot.steps)."""
+"""Stands for a step if there has been none yet (tsunagi.slot.steps)."""
 
 MAX_FLOAT = 1e100
-"""Bound of the floats that a slot computes with as they are: the sum of their squares over all sensors is finite."""
+"""Greatest size of the floats with which a slot computes directly. The sum of their squares over all sensors is
+finite."""
 
 MAX_NAME = 1024
+"""Longest name of a node, sensor or group, in characters. It is more than `tsunagi.runtime.naming` allows."""
 MAX_WORD = 64
+"""Longest word, such as a role, a policy or an id, in characters."""
 MAX_DETAIL = 65_536
+"""Longest text for people, such as a reason, in characters."""
 MAX_TEXT = MAX_BYTES = 64 << 20
-"""What is as long as its topic lets a record be."""
+"""Greatest length of the fields that may be as long as a record. Topics allow less by default."""
 
 
 class Whole(NamedTuple):
-    """A whole number, or each of several."""
+    """A whole number within [low, high]. In a repeated field it holds for each number."""
 
     low: int
     high: int
     other: int = 0
-    """One more value that it may have."""
+    """One more value that is allowed; 0 means that there is none."""
 
 
 class Real(NamedTuple):
-    """A float within [low, high]; NaN is none of them."""
+    """A float within [low, high]. NaN is not allowed."""
 
     low: float
     high: float
 
 
 class Text(NamedTuple):
-    """At most so many characters; the same for `bytes` and for the keys of a map."""
+    """A text of at most `most` characters. It holds for `bytes` as well, which are counted in bytes."""
 
     most: int
 
 
 class Digest(NamedTuple):
-    """A SHA-256 in hexadecimal digits, or nothing: it becomes a file's name, and no other name is waited for."""
+    """A SHA-256 in hexadecimal digits, or nothing. It becomes the name of a file, so no other text is allowed."""
 
 
 class Column(NamedTuple):
-    """A column: a whole number of elements, each within [-most, most] or NaN; None = whatever its type holds."""
+    """A column of numbers, without a broken one at its end.
+
+    Attributes:
+        kind: the type of the numbers.
+        most: each number must be within [-most, most] or NaN; None allows every number of the type.
+    """
 
     kind: np.dtype[np.generic]
     most: float | None = None
 
 
 class Part(NamedTuple):
-    """A message, by its own row of the table; of anything else, whatever its type holds."""
+    """A message, which has a row of its own in the table. A field of another type may have every value of its type."""
 
 
 Rule = Whole | Real | Text | Digest | Column | Part
 
 ANY = Part()
+"""Every value of the field's type is allowed."""
 VERSION = NUMBER = SERIAL = MAC = FLAG = PART = ANY
+"""Names of `ANY` that say what a field is. `PART` is a message with its own row."""
 COUNT = Whole(0, INT64_MAX)
+"""A number that is counted up, such as an epoch."""
 OFFSET = Whole(-1, INT64_MAX - (1 << 32))
+"""An offset in a partition; -1 means none. Sums of an offset and a uint32 stay within an int64."""
 STEP = Whole(0, MAX_TIME_US)
+"""The number of a step."""
 TIME = Whole(0, MAX_TIME_US)
+"""A time, in microseconds since 1970."""
 LENGTH = Whole(0, MAX_TIME_US)
+"""A length of time, in microseconds."""
 NAME, WORD, DETAIL, TEXT, BYTES = Text(MAX_NAME), Text(MAX_WORD), Text(MAX_DETAIL), Text(MAX_TEXT), Text(MAX_BYTES)
+"""Texts of several lengths."""
 SHA256 = Digest()
+"""The digest of a model or of settings."""
 F64, U32, U8 = np.dtype("<f8"), np.dtype("<u4"), np.dtype("u1")
+"""The types of numbers in columns: float64, uint32 and uint8, little-endian."""
 SENSORS, COUNTS, QUALITIES = Column(U32), Column(U32), Column(U8)
-# One odd reading must not take with it those of all its edge's sensors: who computes looks at it.
+"""Columns of sensor ids, counts and qualities."""
+# Every float is allowed in readings: one odd reading must not make the readings of all other sensors of its edge
+# unusable. The operators look at the values.
 READINGS = Column(F64)
 FACTORS = Column(F64, MAX_FLOAT)
+"""A column of factors, with which a slot computes directly."""
 AMOUNT = Real(0.0, 1e15)
+"""A measured time in microseconds, or another measured amount, as a float."""
 
 RANGES: Mapping[str, Mapping[str, Rule]] = {
     "LogRecord": {
@@ -346,7 +370,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "value": BYTES,
     },
 }
-"""Message -> field -> what it may hold."""
+"""The rule for each field of each message."""
 
 ALIKE: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "TupleBatch": (("sensor", "value"), ("helper", "helper_value")),
@@ -355,7 +379,7 @@ ALIKE: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ResultBlock": (("quality", "sensor", "mean", "sd", "bound", "q1", "q2", "q3"),),
     "Window": (("sum", "minimum", "maximum", "sum_sd", "extreme_sd"),),
 }
-"""Fields of a message that have equally many elements."""
+"""Groups of fields that must have the same number of elements, by message."""
 
 
 def is_sha256(text: str) -> bool:

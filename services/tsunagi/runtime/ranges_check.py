@@ -1,4 +1,4 @@
-"""Whether a message keeps to the table of `tsunagi.runtime.ranges`: its rows are compiled to one test a message."""
+"""Checks messages by the table of `tsunagi.runtime.ranges`, whose rows are compiled to one test for each message."""
 
 from __future__ import annotations
 
@@ -30,14 +30,21 @@ from tsunagi.runtime.ranges import (
 )
 
 _FLOATS = [struct.Struct(f"<{number}d") for number in range(257)]
-"""A column of so few is looked through without numpy, which takes longer to begin than to do it."""
+"""Forms of columns of up to 256 floats, by their number. Such a column is checked without numpy, since its calls take
+longer than the check."""
 
 BODY = "body"
-"""The oneof of a record that may be one of several messages."""
+"""The name of the oneof in records that have one of several messages."""
 
 
 class Condition(NamedTuple):
-    """What must hold of a message `m`, as an expression in it and its fields' names."""
+    """A condition on a message.
+
+    Attributes:
+        field: the field that it is about.
+        holds: a Python expression in `m`, the message, and in the names of its fields.
+        expected: what was expected, for the error.
+    """
 
     field: str
     holds: str
@@ -45,15 +52,16 @@ class Condition(NamedTuple):
 
 
 def fault(message: Message) -> str:
-    """Return "" if every field is within its range, else the first that is not: field, found, expected."""
+    """Return "" if every field is within its range. Otherwise name the first one that is not: found and expected."""
     check = _CHECKS[type(message)]
     return "" if check.holds(message, *check.fields(message)) else check.wrong(message)
 
 
 class _Check:
-    """A message's conditions, compiled: all of them cost what two or three would cost by calls.
+    """The conditions of a message, compiled to one expression.
 
-    Every tuple of every edge comes by here.
+    All of them together take as long as two or three calls would. This matters, because every batch of every edge is
+    checked.
     """
 
     def __init__(self, kind: Descriptor) -> None:
@@ -62,14 +70,14 @@ class _Check:
         self.fields: Callable[[Message], Sequence[Any]] = attrgetter(*names) if len(names) > 1 else _none
         self._arguments = ", ".join(("m", *(names if len(names) > 1 else ())))
         self.holds = self._compiled(" and ".join(condition.holds for condition in self.conditions) or "True")
-        self._tests: list[Callable[..., bool]] = []  # one a condition, made for the first message that is refused
+        self._tests: list[Callable[..., bool]] = []  # one for each condition, made when the first message is refused
 
     def _compiled(self, holds: str) -> Callable[..., bool]:
         test: Callable[..., bool] = eval(f"lambda {self._arguments}: {holds}", _ENVIRONMENT)  # noqa: S307 - of the table
         return test
 
     def wrong(self, message: Message) -> str:
-        """Return what the first condition that does not hold is about: field, found, expected."""
+        """Return the first condition that does not hold, in words: field, found, expected."""
         values = self.fields(message)
         self._tests = self._tests or [self._compiled(item.holds) for item in self.conditions]
         first = next(
@@ -97,11 +105,12 @@ def _body_fault(message: Message) -> str:
 def _sound(column: bytes, most: float) -> bool:
     """Return whether all of a float64 column's elements are within [-most, most] or NaN."""
     number = len(column) >> 3
-    # (the length of a vector is no less than any of its elements; of one with a NaN it is NaN, and says nothing)
+    # The length of a vector is no less than any of its elements. If there is a NaN, the length is NaN, and the test
+    # below decides.
     if number < len(_FLOATS) and math.hypot(*_FLOATS[number].unpack(column)) <= most:
         return True
     values = np.frombuffer(column, dtype=F64)
-    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid, and a NaN all the same
+    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN would raise a warning
         if values.dot(values) <= most:
             return True
     return not (np.abs(values) > most).any()
@@ -113,7 +122,7 @@ def _number(value: str, rule: Whole | Real) -> str:
 
 
 def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
-    """Write down what a row of the table says of a field."""
+    """Return the condition that a row of the table sets for a field."""
     name = value = field.name
     entry = field.message_type
     of_map = entry is not None and entry.GetOptions().map_entry
@@ -154,7 +163,7 @@ def _conditions(kind: Descriptor) -> list[Condition]:
         if name not in bodies and not (isinstance(rule, Part) and kind.fields_by_name[name].message_type is None)
     ]
     if bodies:
-        # One of many: only the one that is there is looked at.
+        # Only the message that is present in the oneof is checked.
         found.append(Condition(BODY, "not body_fault(m)", "within its ranges"))
     for names in ALIKE.get(kind.name, ()):
         widths = {name: rule.kind.itemsize if isinstance(rule := rows[name], Column) else 1 for name in names}
@@ -171,7 +180,9 @@ _ENVIRONMENT: dict[str, Any] = {
     "is_sha256": is_sha256,
     "inf": np.inf,
 }
+"""The names that the compiled conditions use."""
 _CHECKS = {
     getattr(tsunagi_pb2, name): _Check(descriptor)
     for name, descriptor in tsunagi_pb2.DESCRIPTOR.message_types_by_name.items()
 }
+"""The compiled check of each message."""

@@ -1,13 +1,13 @@
-"""Results as Parquet files: `[results] files`, a directory that pandas, Polars, DuckDB or Spark read as one table.
+"""Writes results as Parquet files into `[results] files`. Pandas, Polars, DuckDB or Spark read it as one table.
 
-The files are made of the topic, not of batches: a file holds what stands in one partition of `results` from one offset
-to another, repeats dropped by name as every reader drops them. Its footer says where the next file begins and what was
-taken last of each group. So whatever the job does again, no row is in the files twice and none is missing; a directory
-that is deleted is written again from what the topic still has.
+The files are made from the topic and not from Spark's batches. A file has the records of one partition of `results`
+from one offset to another, without repeats, which are dropped by name as every reader does. Its footer says where the
+next file begins, and which step of each group came last. So whatever the job repeats, no row is in the files twice and
+none is missing. If the directory is deleted, it is written again from what the topic still has.
 
-The footer also keeps the mark of the topic in front of that place (tsunagi.runtime.marks). If the topic is another
-one by the next start, or has lost its end, it is read from its first record again, and what the files have is dropped
-by name; the files that follow carry the number of such starts in their names, so that they stand behind those before.
+The footer also has the mark of the topic at that place (tsunagi.runtime.marks). If the topic was made anew or has lost
+its end by the next start, it is read from its first record again, and rows that the files have are dropped by name. The
+names of the following files have the number of such starts, so that they sort behind the files before.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import ConfigError, Settings
 
 VERSION = 1
+"""The version of the footers that are written. Files with a later version are refused."""
 _META = b"tsunagi"
+"""The key of the footer in the metadata of a Parquet file."""
 _LEFTOVER = re.compile(r"\.p\d+-\d{20}\.new")
+"""Matches files that were left half-written by a process that was killed. They are deleted."""
 _OVERDUE = 2
-"""A file is closed after so many times its length of event time, by the clock, if nothing follows."""
+"""If no results follow, a file is closed after this many times `[results] files_s`, by the clock."""
 
 _MOST_ROWS = 2_000_000
-"""A file of more rows is closed before its event time is over: they wait in memory, some 100 bytes each."""
+"""A file with this many rows is closed before its event time is over: they wait in memory, some 100 bytes each."""
 
 SCHEMA = pa.schema(
     [
@@ -66,15 +69,17 @@ SCHEMA = pa.schema(
         *((name, pa.float64()) for name in WindowColumns._fields[1:]),
     ]
 )
+"""The columns of a file (docs/results.md). The last ones are null unless the row is that of a window aggregate."""
 
 
 class _End(NamedTuple):
-    """Where the files of a partition end, by the last one's footer.
+    """Where the files of a partition end, by the footer of the last one.
 
     Attributes:
-        next: offset at which the next file begins, and `mark` of the topic in front of it.
-        last: what was taken last of each run.
-        begun: how often the topic was found to be another one, or to have lost its end.
+        next: the offset at which the next file begins.
+        mark: the mark of the topic at that offset.
+        last: the last step of each run that is in the files.
+        begun: how often the topic had been made anew, or had lost its end.
     """
 
     next: int
@@ -85,7 +90,12 @@ class _End(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """What the next file of a partition will hold."""
+    """The blocks for the next file of a partition.
+
+    Attributes:
+        since_s: when the first block came, by the monotonic clock.
+        chunk: the number of the span of event time that the file is for.
+    """
 
     since_s: float
     chunk: int
@@ -94,19 +104,22 @@ class _Open:
 
 
 class ResultFiles:
-    """Follows `results` and writes the files.
+    """Follows `results`, and writes the files.
 
     Args:
-        table: read again for each file, so that sensors added later have their names.
-        clock: monotonic seconds.
+        log: the log.
+        settings: the settings of the system.
+        table: returns the sensors table. It is called for each file, so that sensors that are added later have names.
+        clock: returns seconds that never jump.
 
     Attributes:
-        rows: rows written by this object.
-        faults: how a partition's topic contradicts the files, by partition; it stays.
+        directory: the directory of the files.
+        rows: how many rows this object has written.
+        faults: how the topic contradicts the files, by partition. An entry is never removed.
 
     Raises:
-        ConfigError: the directory cannot be written or holds files that are not ours.
-        LogError: see `Results`; OffsetLostError if retention has passed where the next file begins.
+        ConfigError: the directory cannot be written to, or has files that Tsunagi did not write.
+        LogError: as for `Results`. It is an OffsetLostError if the records for the next file were deleted.
     """
 
     def __init__(
@@ -154,15 +167,15 @@ class ResultFiles:
         self._results = Results(log, settings, at=at, last=last)
 
     def close(self) -> None:
-        """Let go of the connections. What no file has yet is read again by the next to come."""
+        """Close the connections. Rows that are in no file yet are read again after the next start."""
         self._results.close()
         self._asks.close()
 
     def poll(self, timeout_s: float = 0.1) -> None:
-        """Take in what is new, and write the files that are full or overdue.
+        """Read new results, and write the files that are full or overdue.
 
         Raises:
-            ConfigError: a file cannot be written, or the results were made with other `[spark] cores`.
+            ConfigError: a file cannot be written, or the results were made with another `[spark] cores`.
         """
         for block in self._results.poll(timeout_s):
             self._take(block)
@@ -172,7 +185,7 @@ class ResultFiles:
                 self._write(partition, max(block.offset for block in waiting.blocks) + 1)
 
     def _contradiction(self, partition: int, end: _End) -> str:
-        """Return how the topic is not the one that the files are of; "" = nothing is known against it."""
+        """Return in words why the files were made from another topic than this one; "" if nothing shows that."""
         _, ends = self._asks.range(RESULTS, partition)
         found = self._mark(partition, end.next)
         if not (why := end.mark.contradicts(found)) and ends < end.next:
@@ -219,7 +232,7 @@ class ResultFiles:
             last[block.query, block.group, block.part, block.parts] = Last(block.step, newest)
         try:
             mark = self._mark(partition, next_offset)
-        except LogError:  # the file is not held up for it
+        except LogError:  # the file is written without a mark rather than late
             mark = NO_MARK
         begun = self._begun.get(partition, 0)
         footer = {
@@ -230,9 +243,9 @@ class ResultFiles:
             "begun": begun,
         }
         table = to_table(blocks, self._table()).replace_schema_metadata({_META: json.dumps(footer).encode()})
-        again = f"r{begun:04d}-" if begun else ""  # sorts behind the names before it
+        again = f"r{begun:04d}-" if begun else ""  # such a name sorts behind the names of earlier files
         path = self.directory / f"p{partition}-{again}{blocks[0].offset:020d}.parquet"
-        temporary = path.with_name(f".{path.stem}.new")  # a name that no glob of the files matches
+        temporary = path.with_name(f".{path.stem}.new")  # no pattern for the files matches this name
         try:
             parquet.write_table(table, temporary, compression="zstd")
             with temporary.open("rb") as file:
@@ -244,7 +257,7 @@ class ResultFiles:
 
 
 def to_table(blocks: Sequence[Block], sensors: SensorTable) -> pa.Table:
-    """Return the rows of blocks, in their order, in `SCHEMA`."""
+    """Return the rows of blocks, in their order, as a table with the columns of `SCHEMA`."""
     lengths = [len(block) for block in blocks]
     ids = np.concatenate([block.sensor for block in blocks])
     names = _named(ids, [sensor.name for sensor in sensors.sensors])
@@ -267,7 +280,7 @@ def to_table(blocks: Sequence[Block], sensors: SensorTable) -> pa.Table:
         "q1": np.concatenate([block.q1 for block in blocks]),
         "q2": np.concatenate([block.q2 for block in blocks]),
         "q3": np.concatenate([block.q3 for block in blocks]),
-        "range_s": pa.array(_windows(blocks, "length_us") / 1e6, from_pandas=True),  # null where there is none
+        "range_s": pa.array(_windows(blocks, "length_us") / 1e6, from_pandas=True),  # NaN becomes null
     }
     for name in WindowColumns._fields[1:]:
         columns[name] = pa.array(_windows(blocks, name), from_pandas=True)
@@ -281,14 +294,14 @@ def to_table(blocks: Sequence[Block], sensors: SensorTable) -> pa.Table:
 
 
 def _windows(blocks: Sequence[Block], name: str) -> Floats:
-    """Return a column of the aggregates; NaN for rows that are of none."""
+    """Return a column of window aggregates; NaN for all other rows."""
     return np.concatenate(
         [np.full(len(block), np.nan if block.window is None else getattr(block.window, name)) * 1.0 for block in blocks]
     )
 
 
 def _named(ids: npt.NDArray[np.uint32], names: Sequence[str], unknown: str | None = None) -> pa.Array:
-    """Return names by id; one that the table does not have is named by its number, or `unknown`."""
+    """Return the name of each id. An id that the table does not have gives `unknown`, or its number if that is None."""
     found, place = np.unique(ids, return_inverse=True)
     words = [names[n] if n < len(names) else name_of(n) if unknown is None else unknown for n in found.tolist()]
     return pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), pa.array(words, pa.string()))
@@ -301,7 +314,7 @@ def _repeated(words: Sequence[str], lengths: Sequence[int]) -> pa.Array:
 
 
 def _resume(path: Path) -> _End:
-    """Read from a file where the next one begins, and what was taken last."""
+    """Read from the footer of a file where the files end."""
     try:
         footer = json.loads((parquet.read_schema(path).metadata or {})[_META])
     except (OSError, pa.ArrowInvalid, KeyError, ValueError) as error:

@@ -1,9 +1,9 @@
-"""Reading what leaves the system: results in order within each group, repeats dropped by name.
+"""Reads results in order within each group, and drops repeats by name.
 
-Works on both forms (`[results] format`): `blocks`, a protobuf ResultBlock for every (query, group, step), and `json`,
-a row a message (docs/results.md). A group always stands in one partition of `results`, in the order of steps; after a
-restart of Spark steps may stand there again, under the names they had, and a reader that remembers the last step of
-each (query, group) drops them.
+It reads both values of `[results] format`: `blocks`, a protobuf ResultBlock for every (query, group, step), and `json`,
+a message for each row (docs/results.md). A group is always in one partition of `results`, in the order of steps. After
+a restart of Spark some steps may be there again, under the same names. A reader remembers the last step of each (query,
+group), and drops them.
 """
 
 from __future__ import annotations
@@ -30,24 +30,32 @@ from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The moment from which times in microseconds are counted."""
 _READ_RECORDS = 2000
+"""Most records that are read at once."""
 _READ_S = 0.1
+"""Longest wait of a read, in seconds. It is short, so that a reader that is asked to stop does so soon."""
 _KEPT_UNREADABLE = 100
+"""How many unreadable records are kept, the first ones. All of them are counted."""
 Run = tuple[str, str, int, int]
-"""(query, group, part, parts): what stands in the order of steps."""
+"""(query, group, part, parts): the blocks of a run come in the order of steps."""
 
 _COLUMNS = ("sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
+"""The columns of a block from which rows are made."""
 
 
 class Row(NamedTuple):
     """One result.
 
     Attributes:
-        time: event time, the end of the reading's window.
-        value, sd, bound: in `unit`; sd = 0: measured; `bound` is the half width of the interval that holds the truth
-            with the configured probability.
+        time: the event time, which is the end of the reading's window.
+        value: the value, in `unit`.
+        sd: its standard deviation, in `unit`; 0 for a measured value.
         quality: exact | bounded | unbounded | unmodelled.
-        q1, q2, q3: readings of the sensor in the last minute, those above its threshold, q2 / q1.
+        bound: half the width of the interval that has the truth with the configured probability, in `unit`.
+        q1: how many readings the sensor had in the last `[query] range_s`.
+        q2: how many of these were above the threshold of the sensor.
+        q3: q2 / q1.
     """
 
     query: str
@@ -66,7 +74,7 @@ class Row(NamedTuple):
 
 
 class WindowColumns(NamedTuple):
-    """What a window aggregate has beside: its length, and float64[n] each (proto/tsunagi.proto)."""
+    """The further columns of a window aggregate (proto/tsunagi.proto): its length, and a float64[n] for each other."""
 
     length_us: int
     sum: Floats
@@ -77,7 +85,7 @@ class WindowColumns(NamedTuple):
 
 
 GROUP = 2**32 - 1
-"""Stands for the sensor in a row that is of a whole group."""
+"""Stands for the sensor in a row of a whole group."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +95,16 @@ class Block:
     In the form `json` the rows of one step may come in several blocks, one after the other.
 
     Attributes:
-        event_time_us: of the step.
-        appended_us: the latest append time of the inputs that completed the step; from there to `read_us` is the
-            latency.
-        read_us: when this reader got it, by its own clock.
-        partition, offset: where it (or its first row) stands in `results`.
+        event_time_us: the event time of the step, in microseconds since 1970.
+        appended_us: when the last input of the step was appended. The latency is the time from then to `read_us`.
+        read_us: when this reader got the block, by its own clock.
+        partition, offset: where the block, or its first row, is in `results`.
         sensor: uint32[n].
         mean, sd, bound, q3: float64[n].
         quality: uint8[n].
         q1, q2: uint32[n].
-        part, parts: which part of the group this is, where nothing is merged; 0 = the whole group.
+        part, parts: which part of the group this is, if the parts of a group are not merged; 0 for a whole group.
+        window: the further columns of a window aggregate; None for other queries.
     """
 
     query: str
@@ -124,16 +132,16 @@ class Block:
 
     @property
     def time(self) -> datetime:
-        """Event time."""
+        """The event time of the step."""
         return _EPOCH + timedelta(microseconds=self.event_time_us)
 
     @property
     def latency_s(self) -> float:
-        """From the last input's append to this reader."""
+        """The time from the append of the last input until this reader got the block, in seconds."""
         return (self.read_us - self.appended_us) / 1e6
 
     def rows(self, table: SensorTable | None = None) -> Iterator[Row]:
-        """Yield the rows; a sensor that the table does not have (or no table) is named by its number."""
+        """Yield the rows. A sensor that the table does not have is named by its number, as all are without a table."""
         moment = self.time
         columns = zip(*(getattr(self, name).tolist() for name in _COLUMNS), strict=True)
         for sensor, mean, sd, quality, bound, q1, q2, q3 in columns:
@@ -145,12 +153,12 @@ class Block:
 
 
 def name_of(sensor: int) -> str:
-    """Return what stands for a sensor that no table names: its number, `*` for a whole group."""
+    """Return the name for a sensor that no table has: its number, or `*` for a whole group."""
     return "*" if sensor == GROUP else str(sensor)
 
 
 class Unreadable(NamedTuple):
-    """A record of `results` that is none."""
+    """A record of `results` that is no result, and why."""
 
     partition: int
     offset: int
@@ -158,7 +166,7 @@ class Unreadable(NamedTuple):
 
 
 class Last(NamedTuple):
-    """The last thing taken of a run; -1 = the whole block, not up to a sensor."""
+    """The last result of a run that was read: its step and its sensor, or -1 if the whole block was read."""
 
     step: int
     sensor: int
@@ -174,22 +182,23 @@ class _Partial:
 
 
 class Results:
-    """Reads `results` from one end or the other; iterate over `blocks()` or `rows()`.
+    """Reads `results`. Iterate over `blocks()` or `rows()`.
 
     Args:
-        log: the cluster.
-        settings: for `[results] format`.
-        table: names the sensors in `rows()`.
-        start: `beginning` of what is kept, or the present `end`.
-        at: partition -> offset to begin at instead, of partitions read before.
-        last: what was taken before, as `last` said then.
-        now_us: the reader's wall clock, for latency.
+        log: the log.
+        settings: the settings, whose `[results] format` counts.
+        table: the sensors table, which names the sensors in `rows()`.
+        start: where to begin: at the `beginning` of the topic, or at its present `end`.
+        at: the offset to begin at instead, for each partition that was read before.
+        last: the value that the attribute `last` had then.
+        now_us: returns the time of the reader's wall clock, for the latency.
 
     Attributes:
-        last: the last thing taken of each run.
-        duplicates: repeats dropped: blocks, in the form `json` rows.
+        last: the last result of each run that was read.
+        duplicates: how many repeats were dropped: blocks, or rows in the form `json`.
         duplicates_of: the same by group.
-        unreadable: records that could not be read, the first 100 of them; `unreadable_count` counts all.
+        unreadable: the first 100 records that could not be read.
+        unreadable_count: how many records could not be read.
 
     Raises:
         LogError: the topic is missing or the log does not answer.
@@ -225,7 +234,7 @@ class Results:
         if count == 0:
             raise LogError(f"topic {self.topic}: not there")
         self._reader: Reader = log.reader()
-        self._ends: Reader = log.reader()  # a reader that waits for records answers late where the end is
+        self._ends: Reader = log.reader()  # a reader that waits for records tells the end of the log late
         self._next: dict[int, int] = {}
         for partition in range(count):
             first, end = self._ends.range(self.topic, partition)
@@ -240,7 +249,7 @@ class Results:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._reader.close()
         self._ends.close()
 
@@ -248,7 +257,7 @@ class Results:
         """Return the new blocks among the records that are there; wait up to `timeout_s` for the first record.
 
         Raises:
-            LogError: the log cannot be read; OffsetLostError: retention passed the reader.
+            LogError: the log cannot be read. It is an OffsetLostError if the next records were deleted.
         """
         records = self._reader.read(_READ_RECORDS, timeout_s)
         read_us = self._now_us()
@@ -257,7 +266,7 @@ class Results:
         return self._blocks(records, read_us)
 
     def _blocks(self, records: Sequence[Record], read_us: int) -> list[Block]:
-        """Return what is new in records."""
+        """Return the blocks of records, without repeats."""
         if self._form == "json":
             return self._from_rows(records, read_us)
         return [block for record in records if (block := self._from_record(record, read_us)) is not None]
@@ -266,8 +275,8 @@ class Results:
         """Yield blocks, in order within each (query, group).
 
         Args:
-            follow: True: wait for more until `stopping()`; False: end at the end that the topic has now.
-            stopping: asked between two reads.
+            follow: whether to wait for more results until `stopping()`. Otherwise end at the present end of the topic.
+            stopping: tells whether to stop; it is called between two reads.
         """
         for found in self._reads(follow=follow, stopping=stopping):
             yield from found
@@ -287,17 +296,18 @@ class Results:
         wait_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> Iterator[Block]:
-        """Yield blocks of all cores as one stream, in the order of (event time, query, group).
+        """Yield the blocks of all partitions as one stream, in the order of (event time, query, group).
 
-        A block waits until every run has come as far, of those seen so far and of the groups in the sensors table.
+        A block waits until all runs that were seen have come as far, and all groups of the sensors table were seen.
 
         Args:
-            follow, stopping: see `blocks`.
-            wait_s: with `follow`, how long a block waits for runs that lag. What those bring later comes at once, out
-                of order.
+            follow, stopping: as for `blocks`.
+            wait_s: how long a block waits for runs that lag, in seconds, with `follow`. Later blocks of those runs come
+                at once, out of order.
+            clock: returns seconds that never jump.
         """
         held: list[tuple[int, str, str, int, float, int, Block]] = []
-        numbers = itertools.count()  # of blocks alike in all that they are ordered by: tuples of one moment
+        numbers = itertools.count()  # decide between blocks that are otherwise equal, such as tuples of one moment
         groups = {sensor.group for sensor in self._table.sensors if sensor.group} if self._table else set()
         for found in self._reads(follow=follow, stopping=stopping):
             now_s = clock()
@@ -317,7 +327,7 @@ class Results:
             yield heapq.heappop(held)[-1]
 
     def rows(self, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False) -> Iterator[Row]:
-        """Yield rows, in order within each (query, group); see `blocks`."""
+        """Yield rows, in order within each (query, group). The arguments are those of `blocks`."""
         for block in self.blocks(follow=follow, stopping=stopping):
             yield from block.rows(self._table)
 
@@ -404,7 +414,7 @@ def _window(message: ResultBlock) -> WindowColumns | None:
 _WHOLE = dict.fromkeys(("id", "q1", "q2", "part", "parts"), 0xFFFFFFFF) | dict.fromkeys(
     ("step", "time_us", "appended_us", "range_us"), MAX_TIME_US
 )
-"""The greatest of each whole number of a row; the least is 0."""
+"""The greatest value of each whole number in a row. The least is 0."""
 
 
 def _parse_row(value: bytes | None) -> dict[str, Any]:

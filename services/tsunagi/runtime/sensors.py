@@ -1,7 +1,7 @@
-"""The sensors table: one CSV that every part reads.
+"""Reads the sensors table, a CSV that all services read.
 
-Columns ``sensor,edge,group,unit,interval_s,max_age_s,threshold,min,max,rate``; only the first two must be there. A
-sensor's id is its row number, so the table may grow at its end and nowhere else.
+Its columns are ``sensor,edge,group,unit,interval_s,max_age_s,threshold,min,max,rate``, of which only the first two are
+required. The id of a sensor is the number of its row, so rows may only be added at the end of the table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from tsunagi.runtime.csv_text import CsvError, read_table
 from tsunagi.runtime.naming import edge_fault, sensor_fault, text_fault
 
 REQUIRED = ("sensor", "edge")
+"""The columns that the table must have."""
 OPTIONAL = ("group", "unit", "interval_s", "max_age_s", "threshold", "min", "max", "rate")
+"""The columns that the table may have. From the third one on they have numbers."""
 
 
 class SensorsError(ValueError):
@@ -27,15 +29,16 @@ class SensorsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """One row.
+    """A sensor, which is a row of the table.
 
     Attributes:
-        group: SPK of P-SORT: results are in time order within it.
-        interval_s: nominal time between readings; NaN = as configured in [steps].
-        max_age_s: how long a reading holds before the sensor counts as missing; NaN = one window.
-        threshold: of q2; NaN = none.
-        minimum, maximum: plausible range; NaN = open.
-        rate: rows a second, for placement; NaN = like the others.
+        id: the number of the row, from 0.
+        group: the group within which results are in time order, the SPK of P-SORT (docs/psort.md).
+        interval_s: usual time between two readings, in seconds; NaN as configured in [steps].
+        max_age_s: how long a reading holds before the sensor counts as missing, in seconds; NaN for one window.
+        threshold: the threshold of q2; NaN for none.
+        minimum, maximum: the range of plausible readings; NaN for no limit.
+        rate: rows a second, for the placement; NaN if it is like that of the other sensors.
     """
 
     id: int
@@ -70,7 +73,7 @@ class SensorTable:
         return tuple(sensor for sensor in self.sensors if sensor.edge == edge)
 
     def ids(self, names: list[str]) -> dict[str, int]:
-        """Return name -> id for those of `names` that the table has."""
+        """Return the id of each of the names that the table has."""
         known = {sensor.name: sensor.id for sensor in self.sensors}
         return {name: known[name] for name in names if name in known}
 
@@ -87,25 +90,25 @@ class SensorTable:
             )
 
     def placed(self, rows: int, digest: str) -> bool:
-        """Return whether the first `rows` sensors have this digest; a sensor may have moved to another edge since."""
+        """Return whether the first `rows` sensors have this digest. Sensors may have moved to other edges since."""
         return rows <= len(self) and digest in (self.digest(rows), self._digest_with_edges(rows))
 
     def digest(self, rows: int | None = None) -> str:
-        """Return the SHA-256 of the first `rows` names; a table that grew at its end keeps it."""
+        """Return the SHA-256 of the first `rows` names (None: of all). It stays the same when the table grows."""
         text = "".join(f"{sensor.name}\x1e" for sensor in self.sensors[:rows])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _digest_with_edges(self, rows: int) -> str:
-        """Return what earlier releases wrote into `plan`."""
+        """Return the digest that earlier releases wrote to `plan`: it covers the edges as well."""
         text = "".join(f"{sensor.name}\x1f{sensor.edge}\x1e" for sensor in self.sensors[:rows])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def place(table: SensorTable, slots: int) -> Sensors:
-    """Spread each edge's sensors evenly over the slots: uint32[n], slot by sensor id.
+    """Return the slot of each sensor id, uint32[n]. The sensors of each edge are spread evenly over the slots.
 
-    A dead edge then leaves every slot with the sensors of the other edges to recover from. A sensor added at the
-    table's end gets a place without moving another.
+    So when an edge dies, every slot still has sensors of the other edges from which it can recover. A sensor that is
+    added at the end of the table moves no other sensor.
     """
     placed = np.zeros(len(table), dtype=np.uint32)
     # Edges start at different slots, so that remainders do not pile up on slot 0.
@@ -120,7 +123,7 @@ def read_sensors(path: Path) -> SensorTable:
     """Read and check a sensors table.
 
     Raises:
-        SensorsError: see the class.
+        SensorsError: the table cannot be used.
     """
     try:
         rows = list(read_table(path))
@@ -175,7 +178,7 @@ def read_sensors(path: Path) -> SensorTable:
 
 
 def _check_names(where: str, fields: dict[str, str]) -> None:
-    """Refuse names that cannot become those of files, nodes, users and keys."""
+    """Refuse names that cannot be used as names of files, nodes, users and keys."""
     for column, fault in (
         ("sensor", sensor_fault(fields["sensor"])),
         ("edge", edge_fault(fields["edge"])),

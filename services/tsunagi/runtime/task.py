@@ -1,6 +1,6 @@
-"""One long computation beside the loop, whose result the loop takes when it is there.
+"""Runs a long computation beside the loop, which takes the result when it is there.
 
-It must not touch what the loop changes: it is given what it needs, and returns what it found.
+The computation must not touch what the loop changes. It gets what it needs, and returns its result.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ class Task(Generic[T]):
     """A computation that has begun.
 
     Args:
-        work: what to do. LAPACK and files let the loop go on meanwhile (`tsunagi.recovery.lapack`).
-        at_once: do it here, before this returns: what takes some milliseconds is not worth a thread.
+        work: the computation. While it calls LAPACK or uses files, the loop can go on (`tsunagi.recovery.lapack`).
+        name: the name of the thread.
+        at_once: whether to compute here, without a thread, which is not worth it for some milliseconds.
 
     Attributes:
-        done: set when it has ended, in whichever way.
+        done: set when the computation has ended, with a result or an error.
     """
 
     def __init__(self, work: Callable[[], T], name: str, *, at_once: bool = False) -> None:
@@ -31,11 +32,11 @@ class Task(Generic[T]):
         if at_once:
             self._run()
         else:
-            # A daemon, so that a worker that is told to end need not wait for it.
+            # The thread is a daemon, so that a worker that is told to end does not wait for it.
             threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def result(self) -> T:
-        """Return what it found; to be called once it is done. Raises what it raised."""
+        """Return the result, or raise the error of the computation. Call this only when it is done."""
         if self._error is not None:
             raise self._error
         return self._found[0]
@@ -43,7 +44,7 @@ class Task(Generic[T]):
     def _run(self) -> None:
         try:
             self._found.append(self._work())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._error = error
         finally:
             self.done.set()

@@ -1,10 +1,10 @@
-"""The log in memory under a virtual clock, for tests and for the simulator; the same services run on it.
+"""The log in memory under a virtual clock, for tests and for the simulator. The same services run on it.
 
-What makes a simulated log worth having is what real clients do and a list in memory does not
-(`tsunagi.runtime.memory_clients`): records wait in producers' queues and drain after a reconnect in any order between
-producers; requests in flight when a connection breaks may or may not have been appended; fetches lag behind the end.
-All of it is off until `Network` says otherwise, and all of it hangs on one seeded generator and one clock, so that a
-run replays from its seed. Nothing ever sleeps: a call returns at once with what is there at the present virtual time.
+It does what real clients do and a list in memory does not (`tsunagi.runtime.memory_clients`). Records wait in the
+queues of producers, which drain after a reconnect in any order between producers. Requests that were on the way when a
+connection broke may or may not have been appended. Fetches lag behind the end. All of this is off unless `Network` says
+otherwise. It depends on one seeded generator and one clock only, so that a run can be repeated from its seed. Nothing
+ever sleeps: a call returns at once with what is there at the present virtual time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["MemoryClient", "MemoryLog", "MemoryProducer", "MemoryReader", "Netwo
 
 
 class MemoryLog(Cluster, MemoryClient):
-    """The broker, and itself the view of a client named "test"; its arguments are those of `Cluster`."""
+    """The broker, which is also the log as a client named "test" sees it. Its arguments are those of `Cluster`."""
 
     def __init__(
         self,
@@ -34,5 +34,5 @@ class MemoryLog(Cluster, MemoryClient):
         MemoryClient.__init__(self, self, "test")
 
     def client(self, client_id: str) -> MemoryClient:
-        """Return the log as that node sees it, so that it can be cut off alone."""
+        """Return the log as the node with this name sees it. Each node can be cut off alone."""
         return MemoryClient(self, client_id)

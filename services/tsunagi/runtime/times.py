@@ -1,4 +1,4 @@
-"""Times as people and files write them."""
+"""Reads times as people and files write them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import math
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The moment from which times in microseconds are counted."""
 
 LATEST_US = 10**17
-"""Times lie less than this from the epoch, microseconds: from the year 1 on (`datetime`'s first) and before 5139."""
+"""All times are before this, in microseconds since 1970: it is in the year 5138. Larger numbers are in another unit."""
 _EARLIEST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""The earliest time, in microseconds since 1970: the beginning of the year 1, which is the first of `datetime`."""
 
 
 class NoZoneError(ValueError):
-    """A date and time without a zone: it names no moment."""
+    """A date and time have no zone, so they name no moment."""
 
 
 class TimeRangeError(ValueError):
-    """A number that is no moment of seconds since the epoch; the message says of what unit it looks."""
+    """A number is too large or too small for seconds since 1970; the message says which unit it may have."""
 
 
 def hint(seconds: float) -> str:
-    """Say what a number past the range of seconds since the epoch looks like."""
+    """Return, for an error, which unit a number may have that is out of the range of seconds since 1970."""
     size = abs(seconds)
     unit = "milliseconds" if size < 1e14 else "microseconds" if size < 1e17 else "nanoseconds"
     looks = f"looks like {unit}, " if 1e11 <= size < 1e20 else ""
@@ -29,17 +31,17 @@ def hint(seconds: float) -> str:
 
 
 def in_range(time_us: float) -> bool:
-    """Return whether a time, microseconds since the epoch, is one that every reader of ours can hold."""
+    """Return whether a time, in microseconds since 1970, is one that all readers of Tsunagi can represent."""
     return _EARLIEST_US <= time_us < LATEST_US
 
 
 def read_time_us(text: str) -> int:
-    """Return microseconds since the epoch of ISO 8601 with a zone, or of seconds since the epoch.
+    """Return the microseconds since 1970 of a text that is ISO 8601 with a zone, or seconds since 1970.
 
     Raises:
-        NoZoneError: ISO 8601 without a zone.
-        TimeRangeError: a number that is too large or too small for seconds.
-        ValueError: neither.
+        NoZoneError: the text is ISO 8601 without a zone.
+        TimeRangeError: the number is too large or too small for seconds since 1970.
+        ValueError: the text is neither.
     """
     try:
         seconds = float(text)

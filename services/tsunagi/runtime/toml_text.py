@@ -1,4 +1,4 @@
-"""Configurations as TOML, which the standard library reads and does not write."""
+"""Writes configurations as TOML. Python's standard library reads TOML, but does not write it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BARE = re.compile("[A-Za-z0-9_-]+")
 
 
 def to_toml(tables: Mapping[str, Any]) -> str:
-    """Return a configuration, a table a section, as TOML; a table below a section becomes an inline one.
+    """Return a configuration as TOML. Each table becomes a section, and a table in a section an inline table.
 
-    None stands for a setting that is not given, and is left out.
+    A setting whose value is None is left out.
     """
     plain = {key: value for key, value in tables.items() if not isinstance(value, Mapping)}
     lines = _pairs(plain)
@@ -36,7 +36,7 @@ def _value(value: Any) -> str:  # noqa: ANN401 - whatever a setting may be
         case bool():
             return str(value).lower()
         case str() | PathLike():
-            # JSON's escapes are TOML's; TOML alone wants DEL escaped as well.
+            # TOML has the escapes of JSON, but demands one for DEL as well.
             return json.dumps(fspath(value), ensure_ascii=False).replace("\x7f", "\\u007f")
         case Sequence():
             return "[" + ", ".join(map(_value, value)) + "]"

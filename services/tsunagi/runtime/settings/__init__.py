@@ -1,4 +1,4 @@
-"""The configuration: a module a section, and `load`, which reads the file and the environment."""
+"""The configuration: a module for each section, and `load`, which reads the file and the environment."""
 
 from tsunagi.runtime.settings.edge import Edge
 from tsunagi.runtime.settings.kafka import Kafka

@@ -42,7 +42,7 @@ class Kafka(Section):
     )
 
     def read_password(self) -> str:
-        """Return the SASL password, of the file if one is given.
+        """Return the SASL password. It is read from the file if the settings name one.
 
         Raises:
             ConfigError: the file cannot be read, or is empty.

@@ -1,7 +1,8 @@
-"""The one configuration: ``tsunagi.toml``, every value overridable by an environment variable.
+"""Reads the configuration: ``tsunagi.toml``, of which an environment variable can override every value.
 
-``[kafka] servers`` is ``TSUNAGI_KAFKA__SERVERS`` in the environment (two underscores between section and key; lists and
-tables as JSON). Nothing is read at import; a service calls `load` once and passes the frozen result on.
+``[kafka] servers`` is ``TSUNAGI_KAFKA__SERVERS`` in the environment: two underscores separate section and key, and
+lists and tables are written as JSON. Importing this module reads nothing. A service calls `load` once, and passes the
+result on, which cannot be changed.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ from tsunagi.runtime.settings.standby import Standby
 from tsunagi.runtime.settings.steps import Steps
 
 CONFIG_VARIABLE = "TSUNAGI_CONFIG"
+"""The environment variable that names the configuration file."""
 DEFAULT_CONFIG = "tsunagi.toml"
+"""The configuration file that is read if no other one is named and it exists, in the working directory."""
 
 _BENCH = "is gone: only benchmarks compare with it (tests/bench)"
+"""What errors say about values that only benchmarks still need."""
 _MOVED: dict[tuple[str, ...], str] = {
     ("scaler", "hour_s"): "has moved to [paper] hour_s",
     ("spark", "order", "none"): 'none has moved to [paper] order = "none"',
@@ -50,11 +54,11 @@ _MOVED: dict[tuple[str, ...], str] = {
     **{("scaler", "policy", name): f"{name} {_BENCH}" for name in ("always-on", "lag")},
     **{("slots", "placement", name): f"{name} {_BENCH}" for name in ("proposed", "vanilla", "random", "single")},
 }
-"""What became of settings of earlier versions: section, key and, where only one value is gone, the value."""
+"""What errors say about settings of earlier versions, by section and key, and by value if only that value is gone."""
 
 
 class Settings(BaseSettings):
-    """Everything a service may be told."""
+    """All settings, which every service reads."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -88,7 +92,7 @@ class Settings(BaseSettings):
 
     @property
     def slide_us(self) -> int:
-        """What a step's number is counted in, microseconds; 1 where there are no steps."""
+        """The unit in which the numbers of steps are counted, in microseconds; 1 if the query has no steps."""
         return self.steps.slide_us if self.query.mode == "steps" else 1
 
     @field_validator("state", "sensors")
@@ -98,7 +102,7 @@ class Settings(BaseSettings):
             raise ValueError("a path has no NUL characters")
         try:
             return value.expanduser()
-        except RuntimeError:  # no HOME, and a user without an entry in the system's table
+        except RuntimeError:  # HOME is not set, and the system does not know the user
             raise ValueError("~ stands for no directory here: set HOME, or write the path out") from None
 
     @classmethod
@@ -110,7 +114,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic-settings'
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment over file over defaults; `init` carries the file's name."""
+        """Let environment variables override the tables of the file, which are the arguments of the class."""
         return (env_settings, init_settings)
 
 
@@ -118,10 +122,11 @@ def load(path: Path | str | None = None) -> Settings:
     """Read the configuration.
 
     Args:
-        path: the file; None = ``$TSUNAGI_CONFIG``, or ``tsunagi.toml`` if there is one, else defaults alone.
+        path: the file. None means ``$TSUNAGI_CONFIG``, or else ``tsunagi.toml`` if it exists, or else no file.
 
     Raises:
-        ConfigError: naming the file, the key, what was found and what was expected.
+        ConfigError: the configuration cannot be used; the message names the file, the key, what was found and what was
+            expected.
     """
     named = path if path is not None else os.environ.get(CONFIG_VARIABLE)
     file = Path(named) if named else Path(DEFAULT_CONFIG)
@@ -133,19 +138,21 @@ def load(path: Path | str | None = None) -> Settings:
             raise ConfigError(f"{file}: no such configuration file") from None
     except OSError as error:
         raise ConfigError(f"{file}: the configuration cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # of the TOML, its encoding, or its numbers
+    except (ValueError, RecursionError) as error:  # the file is no TOML, or its encoding or a number is wrong
         raise ConfigError(f"{file}: not valid TOML: {error}") from None
     return make(table, str(file))
 
 
 def make(tables: Mapping[str, Any], origin: str) -> Settings:
-    """Return the settings of nested tables, with the environment over them.
+    """Return the settings that nested tables give. Environment variables override them.
 
     Args:
-        origin: where the tables stand, for messages: a file's name.
+        tables: the values by key, and by section and key.
+        origin: where the tables come from, such as the name of a file, for messages.
 
     Raises:
-        ConfigError: naming the origin, the key, what was found and what was expected.
+        ConfigError: a setting cannot be used; the message names the origin, the key, what was found and what was
+            expected.
     """
     _refuse_unknown_variables()
     try:
@@ -160,7 +167,7 @@ def make(tables: Mapping[str, Any], origin: str) -> Settings:
         lines = []
         for item in error.errors():
             key = ".".join(str(part) for part in item["loc"])
-            # Of a whole table the message tells what is wrong; its values may hold a password.
+            # The values of a whole table are not shown, because one of them may be a password.
             shown = item["type"] != "missing" and not isinstance(item["input"], dict) and "password" not in item["loc"]
             found = f" (found {item['input']!r:.80})" if shown else ""
             place = (str(item["loc"][0]), str(item["loc"][-1]))
@@ -171,7 +178,7 @@ def make(tables: Mapping[str, Any], origin: str) -> Settings:
 
 
 def _origin(origin: str, key: tuple[int | str, ...]) -> str:
-    """Return where a value stands: in an environment variable, which wins, or where the tables do."""
+    """Return where a value comes from: an environment variable that is set, or the origin of the tables."""
     for end in range(len(key), 0, -1):
         variable = "TSUNAGI_" + "__".join(str(part).upper() for part in key[:end])
         if variable in os.environ:
@@ -180,7 +187,7 @@ def _origin(origin: str, key: tuple[int | str, ...]) -> str:
 
 
 def _refuse_unknown_variables() -> None:
-    """A mistyped variable would otherwise be ignored in silence."""
+    """Refuse variables that are no settings: a mistyped one would otherwise be ignored in silence."""
     sections = Settings.model_fields
     for variable in os.environ:
         if not variable.startswith("TSUNAGI_") or variable in {CONFIG_VARIABLE, DEBUG_VARIABLE}:

@@ -9,6 +9,7 @@ from pydantic import Field
 from tsunagi.runtime.settings.section import Port, Section
 
 EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised here, not bound
+"""Hosts by which a service listens on all addresses of its machine. None of them is an address for others."""
 
 
 class Metrics(Section):
@@ -25,5 +26,5 @@ class Metrics(Section):
 
     @property
     def advertised(self) -> str:
-        """Where others reach what listens on `host`."""
+        """The host name or address at which others reach the metrics."""
         return self.advertise or (socket.gethostname() if self.host in EVERY_ADDRESS else self.host)

@@ -10,7 +10,7 @@ from tsunagi.runtime.settings.section import Seconds, Section
 
 
 class Paper(Section):
-    """What the papers' figures are measured with; users need none of it."""
+    """Settings with which the figures of the papers are measured; users need none of them."""
 
     order: Literal["", "none", "full"] = Field(
         "", description="results without order (none) or in one order (full), instead of [spark] order; empty = as that"

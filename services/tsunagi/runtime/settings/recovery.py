@@ -11,7 +11,7 @@ from tsunagi.runtime.settings.section import Directory, Positive, Seconds, Secti
 
 
 class Recovery(Section):
-    """Filling in what dead edges lost."""
+    """How values that dead edges did not send are estimated, and how good the estimates must be."""
 
     model: str = Field("", description="model file to put in force; empty = values pass through as `unmodelled`")
     store: Directory = Field(Path("out/models"), description="directory of models that every worker sees")

@@ -10,7 +10,7 @@ from tsunagi.runtime.settings.section import Seconds, Section
 
 
 class Results(Section):
-    """What leaves the system."""
+    """The form of the results, and whether they are also written as Parquet files."""
 
     format: Literal["blocks", "json"] = Field(
         "blocks", description="blocks: protobuf ResultBlock; json: a row a message"

@@ -9,7 +9,8 @@ from pydantic import Field
 from tsunagi.runtime.settings.section import Bytes, Few, NotNegative, Positive, Seconds, Section
 
 LOCAL = "local"
-"""The type of the workers that no type of the settings describes: of this machine, or started by somebody else."""
+"""The type of the workers that no type of the settings describes: they run on this machine, or somebody else starts
+them."""
 
 
 class Size(Section):
@@ -75,6 +76,6 @@ class Scaler(Section):
     solve_s: Seconds = Field(5.0, description="time after which a stated rule stands in for a program's solution")
 
     def boot_of(self, kind: str) -> float:
-        """Return how long a worker of a type may take to report, seconds."""
+        """Return how long a worker of a type may take until its first heartbeat, in seconds."""
         size = self.sizes.get(kind)
         return self.boot_s if size is None or size.boot_s is None else size.boot_s

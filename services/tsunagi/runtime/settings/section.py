@@ -1,4 +1,4 @@
-"""What every section of the configuration is made of: the base class, the types of values, and the error."""
+"""The base class of all sections of the configuration, the types of their values, and the error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 _Given = TypeVar("_Given")
 
 MICROSECONDS = 1_000_000
+"""The number of microseconds in a second."""
 LONGEST_S = 1e9
-"""Longest time that the configuration may say, seconds."""
+"""Longest time that a setting may have, in seconds: about 31 years."""
 
 
 class ConfigError(ValueError):
@@ -21,7 +22,7 @@ class ConfigError(ValueError):
 
 
 def _named(kind: str, value: _Given) -> _Given:
-    """An empty path would be the working directory: the variable of a script that is not set."""
+    """Refuse an empty path. It would mean the working directory, as if a script's variable were not set by mistake."""
     if isinstance(value, str) and not value.strip():
         raise ValueError(f"expected a {kind}")
     return value
@@ -31,28 +32,28 @@ Directory = Annotated[Path, BeforeValidator(partial(_named, "directory"))]
 File = Annotated[Path, BeforeValidator(partial(_named, "file"))]
 
 Seconds = Annotated[float, Field(ge=1e-3, le=LONGEST_S)]
-"""A time, seconds: a millisecond to 31 years, so that it is at least 1 as whole milliseconds, exact as microseconds in
-a float64, and what the system's timers take."""
+"""A time in seconds, from a millisecond to 31 years. It is at least one whole millisecond, its microseconds are exact
+in a float64, and the timers of the system accept it."""
 
 SecondsOrNone = Annotated[float, Field(ge=0, le=LONGEST_S)]
-"""A time, seconds, that may be 0."""
+"""A time in seconds that may be 0."""
 
 Positive = Annotated[float, Field(ge=1e-6, le=1e12)]
-"""An amount, rate or factor; what is smaller or larger is a mistyped unit."""
+"""An amount, rate or factor. A smaller or larger number has a mistyped unit."""
 
 Limit = Annotated[float, Field(ge=1e-3, le=math.inf)]
-"""A limit; infinity means none."""
+"""A limit. Infinity means that there is no limit."""
 
 NotNegative = Annotated[float, Field(ge=0, le=1e12)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Few = Annotated[int, Field(ge=1, le=10_000)]
-"""A number of partitions, workers or cores: no cluster has more."""
+"""A number of partitions, workers or cores. No cluster has more than the greatest one."""
 
 Bytes = Annotated[int, Field(ge=1, le=2**50)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Section(BaseModel):
-    """A table of the file: frozen, and a key it does not know is an error."""
+    """A table of the configuration file. It cannot be changed, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -31,7 +31,7 @@ class Target(Section):
 
     @property
     def batch_tuples(self) -> float:
-        """B as a number; infinity for upstream backup."""
+        """The batch size B in tuples; infinity for upstream backup."""
         return float(self.batch_size)
 
     @property
@@ -41,7 +41,7 @@ class Target(Section):
 
 
 class SlotTarget(Section):
-    """What one slot has otherwise."""
+    """The settings of one slot that differ from those of all slots; None is as for all."""
 
     batch_size: Batch | None = None
     policy: Literal["model", "fixed"] | None = None
@@ -70,7 +70,7 @@ class Standby(Target):
     poll_s: Seconds = Field(0.05, description="how often a secondary asks for the log's end when no heartbeat tells it")
 
     def target(self, slot: int) -> Target:
-        """Return what a slot aims at: what it has of its own, and the rest as all."""
+        """Return the target of a slot: its own settings, and for the others those of all slots."""
         common = {name: getattr(self, name) for name in Target.model_fields}
         own = self.slots.get(slot)
         return Target(**common | ({} if own is None else own.model_dump(exclude_none=True)))

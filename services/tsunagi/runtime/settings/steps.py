@@ -10,7 +10,7 @@ from tsunagi.runtime.settings.section import LONGEST_S, MICROSECONDS, Count, Sec
 
 
 class Steps(Section):
-    """How event time is cut (in readings of the nominal interval, as sensors' people speak of it)."""
+    """How event time is cut into windows and steps; both are counted in readings at the nominal interval."""
 
     interval_s: Seconds = Field(1.0, description="nominal time between two readings of a sensor")
     window: Count = Field(10, description="readings in a window")
