@@ -8,7 +8,7 @@
 
 - `Pipeline` runs a source through operators, in this process or on Kafka; `Results` reads what a running system gives.
 - `Operator`, `Frame` and `Run`, `SlotConfig`, `OperatorError`, `Quality`, `pack_arrays` and `unpack_arrays` are what an
-  operator of one's own is written with (docs/operators.md).
+  operator of one's own is written with (docs/howto/operators.md).
 - `testing` has the laws of operators, a log in memory and a clock that a test moves.
 
 services/README.md says what each folder is.

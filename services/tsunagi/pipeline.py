@@ -47,9 +47,9 @@ class Pipeline:
     22:13:22 out 53.6
 
     Args:
-        source: a CSV or Parquet file (docs/sources.md says what may stand in it); or rows, each a mapping of sensors to
-            numbers (None = no reading) and perhaps `time` (as in a CSV, or a datetime with a zone), in the order of
-            time; or a mapping that is the table `[source]` of the configuration, as for live sources.
+        source: a CSV or Parquet file (docs/howto/sources.md says what may stand in it); or rows, each a mapping of
+            sensors to numbers (None = no reading) and perhaps `time` (as in a CSV, or a datetime with a zone), in the
+            order of time; or a mapping that is the table `[source]` of the configuration, as for live sources.
         operators: first to last: names (`"recover"`, `"module:Class"`), classes of your own, or mappings of `use` (a
             name or a class) and options. Default: as `[query] operators`.
         sensors: the sensors table: a file, or rows as mappings of its columns. Default: each column of the readings is

@@ -22,8 +22,8 @@ class Results(Iterator[Row]):
     """Results as an iterator of rows, in the order of (time, group, sensor), repeats dropped by name.
 
     A row has `time` (a datetime with a zone: the end of the reading's window), `sensor`, `value`, `bound`, `quality`
-    and more (docs/results.md). Rows are read to the present end, or with `follow` until `close`. Those of `[query]
-    mode = "tuples"`, when they are followed, come in the order of each slot's log.
+    and more (docs/howto/results.md). Rows are read to the present end, or with `follow` until `close`. Those of
+    `[query] mode = "tuples"`, when they are followed, come in the order of each slot's log.
 
     >>> from tsunagi import Pipeline
     >>> pipeline = Pipeline([{"in": 20.0}, {"in": 21.0}, {"in": 22.0}], steps={"window": 1, "slide": 1})
@@ -99,7 +99,8 @@ class Results(Iterator[Row]):
         """What was left out so far, by reason; empty = nothing.
 
         `repeats` were dropped by name, `unreadable` records are no results, `late` and `dead-letters` are the records
-        in these topics (with `from_now`: the new ones). A run in memory adds its edges' readings (docs/sources.md).
+        in these topics (with `from_now`: the new ones). A run in memory adds its edges' readings
+        (docs/howto/sources.md).
         """
         if self._closed:
             return self._counted

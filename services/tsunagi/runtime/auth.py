@@ -1,4 +1,4 @@
-"""Keyed hashes: who wrote a record, told from the record itself (docs/security.md).
+"""Keyed hashes: who wrote a record, told from the record itself (docs/howto/security.md).
 
 The broker's access control says who may append to a topic; an edge must append to `tuples`, where its owner's control
 records and the other edges' batches stand too. So each record there, and on heartbeats, plan, acks and contexts, ends

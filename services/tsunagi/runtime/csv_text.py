@@ -1,8 +1,8 @@
 """CSV as people write it: the one reader and the one writer of every table and every file of readings.
 
-What is tolerated, and what is refused with a hint, stands in docs/sources.md. Quoting is the standard library's. Small
-tables are read whole (`read_table`); files of readings, which may be large and are entered in the middle, by lines
-(`read_header`, `split_line`): below their header a row is a line.
+What is tolerated, and what is refused with a hint, stands in docs/howto/sources.md. Quoting is the standard library's.
+Small tables are read whole (`read_table`); files of readings, which may be large and are entered in the middle, by
+lines (`read_header`, `split_line`): below their header a row is a line.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ FRESH_S = 30.0
 """What a client said of its connections longer ago is no cause of an error of now."""
 
 _TOPICS = "`tsunagi topics` makes the topics of [kafka] prefix, `tsunagi up` does so by itself"
-_RIGHTS = "`tsunagi topics --acls` gives every user its rights (docs/security.md); is [kafka] username the right one?"
+_RIGHTS = "`tsunagi topics --acls` gives every user its rights (docs/howto/security.md); is [kafka] username right?"
 _WHO = "look at [kafka] username, password_file and mechanism"
 _TLS = "look at [kafka] security and ca_file, and whether [kafka] servers names the broker's TLS port"
 _SILENT = (

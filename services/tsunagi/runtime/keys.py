@@ -1,4 +1,4 @@
-"""The keys of the keyed hashes, and the files they come in (docs/security.md).
+"""The keys of the keyed hashes, and the files they come in (docs/howto/security.md).
 
 `control` is for whoever holds the master key: gateways, scaler, Spark and tools. An edge has a key of its own and no
 other. Both are derived as HMAC-SHA256(master, name).
@@ -25,7 +25,7 @@ _PRIVATE = 0o027
 
 @dataclass(frozen=True)
 class Keys:
-    """What a process holds: master keys (the first signs, all verify: docs/security.md, rotation) or one edge's key."""
+    """What a process holds: master keys (the first signs, all verify: docs/howto/security.md) or one edge's key."""
 
     masters: tuple[bytes, ...] = ()
     edge: str = ""

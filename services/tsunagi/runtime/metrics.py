@@ -1,4 +1,4 @@
-"""Every metric of the system: name, unit, labels and help, in this one file; ``docs/metrics.md`` is made from it.
+"""Every metric of the system: name, unit, labels and help. ``docs/reference/metrics.md`` is made from this file.
 
 Counters count tuples, records or bytes in bulk: a loop calls ``inc(n)`` once a batch, never once a tuple. Labels are
 few and bounded: a slot, a node, an edge, a group, a reason.
@@ -26,7 +26,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {}
 
 
 def _section(title: str) -> None:
-    """End a section of ``docs/metrics.md``: it has what this module defines above and no section before it."""
+    """End a section of ``docs/reference/metrics.md``: it has what is defined above and no section before it."""
     earlier = set(itertools.chain.from_iterable(SECTIONS.values()))
     SECTIONS[title] = tuple(
         item for item in globals().values() if isinstance(item, MetricWrapperBase) and item not in earlier
@@ -214,7 +214,7 @@ EDGE_STEPS_SKIPPED = Counter("tsunagi_edge_steps_skipped", "Steps not sent, sinc
 EDGE_ROWS_SKIPPED = Counter("tsunagi_edge_rows_skipped", "Rows not read, since their time was over.", ["edge"])
 EDGE_UNUSABLE = Counter(
     "tsunagi_edge_unusable_readings",
-    "Readings that no window took, by reason; docs/sources.md says which of them stand in dead-letters.",
+    "Readings that no window took, by reason; docs/howto/sources.md says which of them stand in dead-letters.",
     ["edge", "reason"],
 )
 EDGE_UNPLACED = Counter("tsunagi_edge_unplaced_values", "Values not sent: their sensor has no slot yet.", ["edge"])
@@ -376,7 +376,7 @@ _section("Kafka")
 
 
 def document() -> str:
-    """Return ``docs/metrics.md``."""
+    """Return ``docs/reference/metrics.md``."""
     lines = [
         "# Metrics",
         "",

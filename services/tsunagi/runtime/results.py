@@ -1,8 +1,8 @@
 """Reading what leaves the system: results in order within each group, repeats dropped by name.
 
-Works on both forms (`[results] format`): `blocks`, a protobuf ResultBlock for every (query, group, step), and `json`,
-a row a message (docs/results.md). A group always stands in one partition of `results`, in the order of steps; after a
-restart of Spark steps may stand there again, under the names they had, and a reader that remembers the last step of
+Works on both forms (`[results] format`): `blocks`, a protobuf ResultBlock for every (query, group, step), and `json`, a
+row a message (docs/howto/results.md). A group always stands in one partition of `results`, in the order of steps. After
+a restart of Spark steps may stand there again, under the names they had, and a reader that remembers the last step of
 each (query, group) drops them.
 """
 

@@ -10,7 +10,7 @@ from tsunagi.runtime.settings.section import Section
 
 
 class Security(Section):
-    """Who may say what: keyed hashes of records (docs/security.md)."""
+    """Who may say what: keyed hashes of records (docs/howto/security.md)."""
 
     auth: Literal["none", "hmac"] = Field("none", description="none | hmac: sign what is written, verify what is read")
     key_file: str = Field("", description="master key; for an edge its own key alone (deploy/secure)")
