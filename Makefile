@@ -57,7 +57,7 @@ down:  ## remove what `make up` made: containers, network, volumes with all data
 	@$(COMPOSE) down
 
 .PHONY: chaos
-chaos: ready  ## disturb what `make up` started and judge its results (ARGS="--target all --fault all --count 42"; docs/chaos.md)
+chaos: ready  ## disturb what `make up` started and judge its results (ARGS="--target all --fault all --count 42"; docs/howto/chaos.md)
 	@$(BIN)/tsunagi chaos $(or $(ARGS),--target gateway --fault kill --count 10)
 
 .PHONY: images
@@ -165,9 +165,10 @@ wheel: ready  ## the packages as a wheel, out/*.whl; `.ci/wheel` installs it els
 	@ls out/*.whl
 
 .PHONY: docs
-docs: ready  ## write docs/metrics.md, docs/topics.md and tsunagi.toml.example from the sources
-	@$(BIN)/python -m tsunagi.runtime.metrics docs/metrics.md
-	@$(BIN)/python -m tsunagi.runtime.topics_page docs/topics.md
+docs: ready  ## write metrics.md, settings.md and topics.md of docs/reference, and tsunagi.toml.example, from the sources
+	@$(BIN)/python -m tsunagi.runtime.metrics docs/reference/metrics.md
+	@$(BIN)/python -m tsunagi.runtime.settings_page docs/reference/settings.md
+	@$(BIN)/python -m tsunagi.runtime.topics_page docs/reference/topics.md
 	@$(BIN)/python -m tsunagi.runtime.example tsunagi.toml.example
 
 .PHONY: lock

@@ -1,4 +1,4 @@
-"""Makes the keys, certificates and passwords of a secure installation, one file each (docs/security.md).
+"""Makes the keys, certificates and passwords of a secure installation, one file each (docs/howto/security.md).
 
 ``python -m deploy.secure.make --out DIR --edges edge-1,edge-2`` makes the files that are missing and changes none that
 is there, so it can be run again when an edge is added:

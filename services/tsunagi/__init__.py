@@ -9,7 +9,7 @@
 - `Pipeline` runs a source through operators, in this process or on Kafka; `Results` reads the results of a running
   system.
 - `Operator`, `Frame` and `Run`, `SlotConfig`, `OperatorError`, `Quality`, `pack_arrays` and `unpack_arrays` are for
-  users who write their own operators (docs/operators.md).
+  users who write their own operators (docs/howto/operators.md).
 - `testing` has the laws of operators, a log in memory and a clock that a test moves.
 
 services/README.md says what is in each folder.

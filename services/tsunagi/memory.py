@@ -53,7 +53,7 @@ def run_in_memory(settings: Settings, table: SensorTable) -> tuple[MemoryLog, Co
 
     Returns:
         The log, with all topics as on Kafka, and how many readings the edges could not use, by reason
-        (docs/sources.md).
+        (docs/howto/sources.md).
 
     Raises:
         SourceError, SensorsError, OperatorError, ModelError: what was given cannot be used.

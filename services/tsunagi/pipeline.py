@@ -50,9 +50,9 @@ class Pipeline:
     22:13:22 out 53.6
 
     Args:
-        source: one of three things. A CSV or Parquet file (docs/sources.md describes both). Rows in the order of time:
-            each is a mapping of sensors to numbers (None means no reading), and may have a `time` (as in a CSV, or a
-            datetime with a zone). Or a mapping with the keys of the table `[source]`, as live sources need it.
+        source: one of three things. A CSV or Parquet file (docs/howto/sources.md describes both). Rows in the order of
+            time: each is a mapping of sensors to numbers (None means no reading), and may have a `time` (as in a CSV,
+            or a datetime with a zone). Or a mapping with the keys of the table `[source]`, as live sources need it.
         operators: the operators, first to last: names (`"recover"`, `"module:Class"`), your own classes, or mappings of
             `use` (a name or a class) and options. The default is that of `[query] operators`.
         sensors: the sensors table: a file, or rows as mappings of its columns. By default each column of the readings

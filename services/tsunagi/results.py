@@ -22,7 +22,7 @@ class Results(Iterator[Row]):
     """An iterator of rows in the order of (time, group, sensor). Repeats are dropped by name.
 
     A row has `time` (a datetime with a zone: the end of the reading's window), `sensor`, `value`, `bound`, `quality`
-    and more (docs/results.md). Rows are read up to the present end, or with `follow` until `close`. With `[query]
+    and more (docs/howto/results.md). Rows are read up to the present end, or with `follow` until `close`. With `[query]
     mode = "tuples"`, rows that are followed come in the order of each slot's log.
 
     >>> from tsunagi import Pipeline
@@ -100,7 +100,7 @@ class Results(Iterator[Row]):
 
         `repeats` counts the records that were dropped by name, and `unreadable` those that are no results. `late` and
         `dead-letters` count the records in these topics (with `from_now` only the new ones). A run in memory adds the
-        readings that its edges left out (docs/sources.md).
+        readings that its edges left out (docs/howto/sources.md).
         """
         if self._closed:
             return self._counted

@@ -15,7 +15,7 @@ __all__ = ["LawError", "ManualClock", "MemoryLog", "Network", "check_operator"]
 def check_operator(
     *operators: Given, mode: Literal["steps", "tuples"] = "steps", count: int = 200, seed: int = 0
 ) -> None:
-    """Check on made-up data that an operator, or a chain of operators, keeps the laws of docs/operators.md.
+    """Check on made-up data that an operator, or a chain of operators, keeps the laws of docs/howto/operators.md.
 
     >>> from tsunagi import Operator, testing
     >>> class Count(Operator):

@@ -2,7 +2,7 @@
 
 A slot emits every step once and in order, whether or not its edges are alive. So a step of a group is complete when
 every slot that holds sensors of the group has delivered that step or a later one; nobody guesses a watermark. A slot
-that delivers nothing is waited for during a set time, and then left behind (docs/psort.md).
+that delivers nothing is waited for during a set time, and then left behind (docs/explanation/psort.md).
 """
 
 from __future__ import annotations

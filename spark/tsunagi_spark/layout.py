@@ -26,8 +26,8 @@ Flags = npt.NDArray[np.bool_]
 Order = Literal["none", "basic", "optimised", "full"]
 """How results are ordered; see `Layout`."""
 HANDING_ON = 0.1
-"""Cost for a core to pack a row for the merge, as a share of the cost of processing the row (docs/psort.md, what
-decides)."""
+"""Cost for a core to pack a row for the merge, as a share of the cost of processing the row (docs/measured/psort.md,
+"What decides these figures")."""
 
 
 class LayoutError(ValueError):

@@ -102,7 +102,7 @@ def block_key(block: ResultBlock) -> bytes:
 
 
 def json_rows(block: ResultBlock, layout: Layout) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (key, value) of each row, as in `docs/results.md`; NaN and infinity become null."""
+    """Yield (key, value) of each row, as in `docs/howto/results.md`; NaN and infinity become null."""
     time_text = _iso(block.event_time_us)
     columns = zip(
         sensors(block.sensor).tolist(),

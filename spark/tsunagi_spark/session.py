@@ -1,4 +1,4 @@
-"""The Spark session and the source of its stream, with options that were chosen by measurement (docs/psort.md)."""
+"""The Spark session and the source of its stream, with options chosen by measurement (docs/measured/psort.md)."""
 
 from __future__ import annotations
 

@@ -56,4 +56,5 @@ def _cdrec(standard: Floats, rank: int) -> Floats:
 
         return np.asarray(native_cdrec(standard, rank, EPSILON, ITERATIONS, False), dtype=np.float64)
     except (ImportError, OSError) as error:
-        raise ModelError(f"--offline: CDRec: {error}; expected ImputeGAP and libopenblas0 (docs/recovery.md)") from None
+        expected = "expected ImputeGAP and libopenblas0 (docs/measured/recovery.md)"
+        raise ModelError(f"--offline: CDRec: {error}; {expected}") from None

@@ -265,7 +265,7 @@ def _contexts(world: World, slot: int, truth: Truth) -> list[str]:
     """Every context that was ever written holds the whole state, whether or not anybody went on from it.
 
     But for one that was not acknowledged, whose writer had survived a record that others were held to have died of
-    later (docs/faults.md, "killed by something else"): nobody goes on from it.
+    later (docs/reference/faults.md: owners that are killed by something else): nobody goes on from it.
     """
     wrong = []
     acks = (Ack.FromString(record.value or b"") for record in world.usable(topics.ACKS))

@@ -117,7 +117,7 @@ def _die_of_reading(world: World) -> None:
     """Let a record kill whoever processes it, and let that be proven before anything else strikes.
 
     Whoever is killed by something else meanwhile, on a record that it has announced, would be evidence against that one
-    (docs/faults.md).
+    (docs/reference/faults.md).
     """
     if strikes.kill_by_reading(world):
         world.run(PROOF_S)

@@ -91,7 +91,7 @@ class World:
     undisturbed: bool = True
 
     def group(self, sensor: int) -> str:
-        """Return the group of a sensor (its SPK, docs/psort.md)."""
+        """Return the group of a sensor (its SPK, docs/explanation/psort.md)."""
         return self.table.sensors[sensor].group or self.unknown_group
 
     def back_us(self, started_us: int) -> int:

@@ -7,8 +7,8 @@ The environment configures it:
 ``KAFKA_NODES``        all brokers, in the order of their node ids, comma-separated; default ``kafka``
 ``KAFKA_EXTERNAL``     host:port under which clients outside the network reach this broker; default ``127.0.0.1:9092``
 ``KAFKA_HEAP_MB``      the JVM's heap; default 512
-``KAFKA_SECRETS``      directory with ca.pem, kafka.pem and password-admin (docs/security.md): TLS, SCRAM and access
-                       rules; empty = none of them, which is the default
+``KAFKA_SECRETS``      directory with ca.pem, kafka.pem and password-admin (docs/howto/security.md): TLS, SCRAM and
+                       access rules; empty = none of them, which is the default
 =====================  ==============================================================================================
 
 ``/var/lib/kafka`` holds the data over restarts. Clients in the network use port 9092, those outside 19092 (published as

@@ -1,4 +1,4 @@
-"""A broker that only its own clients can use: TLS, SCRAM, access control (docs/security.md).
+"""A broker that only its own clients can use: TLS, SCRAM, access control (docs/howto/security.md).
 
 Clients authenticate by SASL/SCRAM over TLS. Brokers and controllers speak TLS to each other and show the certificate of
 `deploy.secure.make`; its name is a super user, like `admin`. Nobody has a right that no access rule gives.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 TARGETS = ("gateway", "edge", "secondary", "spark", "kafka", "scaler")
 """The kinds of nodes that can be hit. A gateway is the owner of a slot, a secondary its ready standby."""
 FAULTS = ("kill", "pause", "restart", "partition", "delay", "cpu", "loss")
-"""The faults that can be set; docs/chaos.md describes them."""
+"""The faults that can be set; docs/howto/chaos.md describes them."""
 ALL = "all"
 """On the command line this means all targets, or all faults."""
 

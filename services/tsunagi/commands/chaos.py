@@ -52,7 +52,7 @@ def chaos(**given: Any) -> None:
     each takeover as slot->new owner: detection + catching up; the time from the takeover to a ready secondary; the
     verdict. The exit code is 0 only if nothing was lost, duplicated, inverted or wrong, and everything came back.
     Faults are taken back whatever happens. Only containers with Tsunagi's labels and of that project are touched.
-    More: docs/chaos.md
+    More: docs/howto/chaos.md
 
     \b
     tsunagi chaos --target gateway --fault kill --count 50 --seed 7

@@ -41,7 +41,7 @@ def fit(
     or null means no reading, and may have a column `time` (ISO 8601 or timestamps with a zone, or epoch seconds). If
     the times are about [steps] interval_s apart, the profile of the model is in phase with the running system, and gaps
     count as missing steps. Spark ([spark] master) sums the history in one pass; its workers must see the same files
-    and [spark] checkpoint. More: docs/recovery-model.md
+    and [spark] checkpoint. More: docs/howto/recovery.md
 
     \b
     tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin

@@ -77,7 +77,7 @@ def down(wipe: bool) -> None:
 
 
 @click.command()
-@click.option("--acls", is_flag=True, help="Give every user its rights as well (docs/security.md).")
+@click.option("--acls", is_flag=True, help="Give every user its rights as well (docs/howto/security.md).")
 @click.option("--users", type=_DIRECTORY, help="Holds a file password-USER for each SCRAM user to make or change.")
 def topics(acls: bool, users: Path | None) -> None:
     """Make or check the topics, their users and access rights.

@@ -1,8 +1,8 @@
 """Finds out from `heartbeats` whether another machine runs a newer process of this edge: then this one ends.
 
 An edge listens for `LISTEN_S` at a time, and less often the more nodes send heartbeats. With authentication an edge
-cannot tell who sent a heartbeat and may not read them (docs/security.md); there the slots refuse the older process's
-batches instead.
+cannot tell who sent a heartbeat and may not read them (docs/howto/security.md); there the slots refuse the older
+process's batches instead.
 """
 
 from __future__ import annotations

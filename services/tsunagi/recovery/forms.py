@@ -1,9 +1,9 @@
 """The two ways to carry the posterior of the missing sensors from one step to the next.
 
-Both give the distribution of equations (1), (2), (4), (5) of Takao et al. (DEIM 2023). Readings are exact, so only the
-missing set Z (m of n sensors) is uncertain at a step. The precision form (docs/recovery.md) works with matrices of that
-size: 3 m^3 + 8 m n operations a step, and n^2 more if F is not diagonal. The covariance form solves with the n - m
-observed sensors instead, which takes n^3 / 3 and more, but needs no inverse of Q.
+Both give the distribution of equations (1), (2), (4), (5) of Takao et al. (DEIM 2023). Readings are exact, so only
+the missing set Z (m of n sensors) is uncertain at a step. The precision form (docs/explanation/recovery-model.md)
+works with matrices of that size: 3 m^3 + 8 m n operations a step, and n^2 more if F is not diagonal. The covariance
+form solves with the n - m observed sensors instead, which takes n^3 / 3 and more, but needs no inverse of Q.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PrecisionForm:
     Let L = Q^-1, G = L F and H = F' L F. Two neighbouring steps, the later one first, have W = [[L, -G], [-G', H]]; P
     is added to its H[Z,Z]. The rows of Z' and Z, times (readings, last mean), are the gradient that the posterior mean
     brings to zero. With K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
-    (docs/recovery.md).
+    (docs/explanation/recovery-model.md).
 
     With a diagonal F, the rows that a step reads for its missing set are those that the next step reads for its last
     one. If little is missing they are kept, since nothing else takes as long as reading rows from memory.

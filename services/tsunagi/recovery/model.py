@@ -280,7 +280,7 @@ class Model:
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the model file; the same model gives the same bytes (docs/recovery-model.md)."""
+        """Return the bytes of the model file; the same model gives the same bytes (docs/reference/model-file.md)."""
         arrays = {
             "mean": self.mean,
             "scale": self.scale,

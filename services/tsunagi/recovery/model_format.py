@@ -1,4 +1,4 @@
-"""The bytes of a model file (docs/recovery-model.md).
+"""The bytes of a model file (docs/reference/model-file.md).
 
 A file is a short magic text, a JSON header with its checksum, and little-endian float64 arrays with theirs. Nothing in
 it is executed when it is read.

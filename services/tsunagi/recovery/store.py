@@ -1,4 +1,4 @@
-"""Model files, and the directory from which all workers take them (docs/recovery-model.md).
+"""Model files, and the directory from which all workers take them (docs/reference/model-file.md).
 
 A file is a short magic text, a JSON header with its checksum, and little-endian float64 arrays with theirs. Nothing in
 it is executed when it is read. The SHA-256 of the whole file identifies the model; in the store it is the file's name.

@@ -1,4 +1,4 @@
-"""Keyed hashes: they prove who wrote a record (docs/security.md).
+"""Keyed hashes: they prove who wrote a record (docs/howto/security.md).
 
 The broker's access control decides who may append to a topic. But edges must append to `tuples`, which also has the
 owners' control records and the batches of other edges. So each record of `tuples`, `heartbeats`, `plan`, `acks` and

@@ -1,8 +1,8 @@
 """Reads and writes CSV: all tables, and all files of readings.
 
-docs/sources.md says what is tolerated and what is refused. Quoting follows Python's standard library. `read_table`
-reads small tables as a whole. Files of readings may be large, and reading may begin in their middle. So they are read
-by lines (`read_header`, `split_line`), and below their header each row is one line.
+docs/howto/sources.md says what is tolerated and what is refused. Quoting follows Python's standard library.
+`read_table` reads small tables as a whole. Files of readings may be large, and reading may begin in their middle. So
+they are read by lines (`read_header`, `split_line`), and below their header each row is one line.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def document() -> str:
 def _sections(model: type[BaseModel], above: str) -> list[str]:
     lines = []
     for name, field in model.model_fields.items():
-        if _is_section(field.annotation):
+        if is_section(field.annotation):
             section = field.get_default()
             summary = (type(section).__doc__ or "").partition("\n")[0]
             lines += ["", f"# {summary}", f"[{above}{name}]", *_keys(type(section), section)]
@@ -46,20 +46,22 @@ def _sections(model: type[BaseModel], above: str) -> list[str]:
 def _keys(model: type[BaseModel], values: BaseModel) -> list[str]:
     lines = []
     for name, field in model.model_fields.items():
-        if _is_section(field.annotation):
+        if is_section(field.annotation):
             continue
-        key = f"{name} = {_toml(getattr(values, name))}"
+        key = f"{name} = {toml_text(getattr(values, name))}"
         meaning = f"# {field.description}"
         together = f"{key}  {meaning}"
         lines += [together] if len(together) <= _WIDTH else [meaning, key]
     return lines
 
 
-def _is_section(annotation: object) -> bool:
+def is_section(annotation: object) -> bool:
+    """Return whether a field is a section of its own and not a key."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _toml(value: object) -> str:
+def toml_text(value: object) -> str:
+    """Return a default as it is written in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, SecretStr):
@@ -67,11 +69,11 @@ def _toml(value: object) -> str:
     if isinstance(value, str | Path):
         return json.dumps(str(value))
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
+        return "[" + ", ".join(toml_text(item) for item in value) + "]"
     if isinstance(value, BaseModel):
-        return _toml(value.model_dump())
+        return toml_text(value.model_dump())
     if isinstance(value, dict):
-        pairs = ", ".join(f"{key} = {_toml(item)}" for key, item in value.items())
+        pairs = ", ".join(f"{key} = {toml_text(item)}" for key, item in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
     return repr(value)
 

@@ -112,7 +112,7 @@ class KafkaLog:
             replication = self._settings.replication if only_check else 0
             wrong += [f"topic {name}: {item}" for item in differences(topic, found, partitions, replication, config)]
         if wrong:
-            how = '[kafka] topics = "check": nothing is made or changed; docs/topics.md'
+            how = '[kafka] topics = "check": nothing is made or changed; docs/reference/topics.md'
             if not only_check:
                 how = "the number of slots and cores is fixed when the topics are made"
             raise LogError("\n".join([f"topics are not as they must be ({how}):", *(f"  {item}" for item in wrong)]))

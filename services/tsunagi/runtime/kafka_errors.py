@@ -13,7 +13,7 @@ FRESH_S = 30.0
 
 _TOPICS = "`tsunagi topics` makes the topics of [kafka] prefix, `tsunagi up` does so by itself"
 """Advice if a topic does not exist."""
-_RIGHTS = "`tsunagi topics --acls` gives every user its rights (docs/security.md); is [kafka] username the right one?"
+_RIGHTS = "`tsunagi topics --acls` gives every user its rights (docs/howto/security.md); is [kafka] username right?"
 """Advice if access control refuses a request."""
 _WHO = "look at [kafka] username, password_file and mechanism"
 """Advice if the broker does not accept the user."""

@@ -1,4 +1,4 @@
-"""Reads the files that have the keys of the keyed hashes, and derives keys (docs/security.md).
+"""Reads the files that have the keys of the keyed hashes, and derives keys (docs/howto/security.md).
 
 Processes that hold the master key use the key `control`: gateways, scaler, Spark and tools. An edge has a key of its
 own and no other. Both kinds are derived as HMAC-SHA256(master, name).
@@ -30,7 +30,7 @@ class Keys:
     """The keys that a process holds: master keys, or the key of one edge.
 
     Attributes:
-        masters: the master keys. The first one signs, and all of them verify (docs/security.md, rotation).
+        masters: the master keys. The first one signs, and all of them verify (docs/howto/security.md, rotation).
         edge: the name of the edge; "" if the process holds master keys.
         edge_key: the key of that edge.
     """

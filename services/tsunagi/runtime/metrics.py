@@ -1,4 +1,4 @@
-"""All metrics of the system, with name, unit, labels and help. ``docs/metrics.md`` is made from this module.
+"""All metrics of the system, with name, unit, labels and help. ``docs/reference/metrics.md`` is made from this module.
 
 A loop calls ``inc(n)`` once for each batch, and never for each tuple. Labels have few values: slots, nodes, edges,
 groups, reasons.
@@ -26,7 +26,7 @@ SECTIONS: dict[str, tuple[MetricWrapperBase, ...]] = {}
 
 
 def _section(title: str) -> None:
-    """End a section of ``docs/metrics.md``. It has all metrics that are defined above and are in no section yet."""
+    """End a section of ``docs/reference/metrics.md``: it has all metrics above that are in no section yet."""
     earlier = set(itertools.chain.from_iterable(SECTIONS.values()))
     SECTIONS[title] = tuple(
         item for item in globals().values() if isinstance(item, MetricWrapperBase) and item not in earlier
@@ -218,7 +218,7 @@ EDGE_STEPS_SKIPPED = Counter("tsunagi_edge_steps_skipped", "Steps not sent, sinc
 EDGE_ROWS_SKIPPED = Counter("tsunagi_edge_rows_skipped", "Rows not read, since their time was over.", ["edge"])
 EDGE_UNUSABLE = Counter(
     "tsunagi_edge_unusable_readings",
-    "Readings that no window took, by reason; docs/sources.md says which of them stand in dead-letters.",
+    "Readings that no window took, by reason; docs/howto/sources.md says which of them stand in dead-letters.",
     ["edge", "reason"],
 )
 EDGE_UNPLACED = Counter("tsunagi_edge_unplaced_values", "Values not sent: their sensor has no slot yet.", ["edge"])
@@ -380,7 +380,7 @@ _section("Kafka")
 
 
 def document() -> str:
-    """Return the text of ``docs/metrics.md``."""
+    """Return the text of ``docs/reference/metrics.md``."""
     lines = [
         "# Metrics",
         "",

@@ -69,7 +69,7 @@ SCHEMA = pa.schema(
         *((name, pa.float64()) for name in WindowColumns._fields[1:]),
     ]
 )
-"""The columns of a file (docs/results.md). The last ones are null unless the row is that of a window aggregate."""
+"""The columns of a file (docs/howto/results.md). The last ones are null but in rows of window aggregates."""
 
 
 class _End(NamedTuple):

@@ -1,9 +1,9 @@
 """Reads results in order within each group, and drops repeats by name.
 
 It reads both values of `[results] format`: `blocks`, a protobuf ResultBlock for every (query, group, step), and `json`,
-a message for each row (docs/results.md). A group is always in one partition of `results`, in the order of steps. After
-a restart of Spark some steps may be there again, under the same names. A reader remembers the last step of each (query,
-group), and drops them.
+a message for each row (docs/howto/results.md). A group is always in one partition of `results`, in the order of steps.
+After a restart of Spark some steps may be there again, under the same names. A reader remembers the last step of each
+(query, group), and drops them.
 """
 
 from __future__ import annotations

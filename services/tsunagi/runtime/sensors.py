@@ -33,7 +33,7 @@ class Sensor:
 
     Attributes:
         id: the number of the row, from 0.
-        group: the group within which results are in time order, the SPK of P-SORT (docs/psort.md).
+        group: the group within which results are in time order, the SPK of P-SORT (docs/explanation/psort.md).
         interval_s: usual time between two readings, in seconds; NaN as configured in [steps].
         max_age_s: how long a reading holds before the sensor counts as missing, in seconds; NaN for one window.
         threshold: the threshold of q2; NaN for none.

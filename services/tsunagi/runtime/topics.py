@@ -10,7 +10,7 @@ from tsunagi.runtime.log import ACKS, CONTEXTS, DEAD_LETTERS, HEARTBEATS, LATE, 
 from tsunagi.runtime.settings import Settings
 
 PARTITIONS = "partitions"
-"""The word for the number of partitions, in messages and in docs/topics.md."""
+"""The word for the number of partitions, in messages and in docs/reference/topics.md."""
 REPLICATION = "replication.factor"
 """The word for the number of replicas."""
 

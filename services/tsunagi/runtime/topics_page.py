@@ -1,4 +1,4 @@
-"""Makes ``docs/topics.md``: the table by which topics are made and checked."""
+"""Makes ``docs/reference/topics.md``: the table by which topics are made and checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsunagi.runtime.topics import PARTITIONS, bound, topic_layout
 
 
 def document() -> str:
-    """Return the text of ``docs/topics.md``."""
+    """Return the text of ``docs/reference/topics.md``."""
     layout = topic_layout(Settings())
     keys = sorted({key for _, config in layout.values() for key in config})
     lines = [

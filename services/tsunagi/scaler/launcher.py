@@ -1,4 +1,4 @@
-"""The interface to whoever starts and stops workers. A user's launcher is any class that has it (docs/elastic.md)."""
+"""The interface to whoever starts and stops workers. Any class that has it is a launcher (docs/howto/elastic.md)."""
 
 from __future__ import annotations
 

@@ -121,8 +121,8 @@ def _over_budget(settings: Settings, placed: Sensors, table: SensorTable) -> _Ov
 def budget_warning(settings: Settings, table: SensorTable, placed: Sensors) -> str:
     """Return "" if a step of the largest slot fits its budget, as measured; else a text that says what to do.
 
-    Few slots recover better and cost less (docs/recovery.md), until the step of one takes too long. Their number is
-    fixed when the topics are made.
+    Few slots recover better and cost less (docs/explanation/recovery.md), until the step of one takes too long. Their
+    number is fixed when the topics are made.
     """
     over = _over_budget(settings, placed, table) if settings.recovery.model else None
     if over is None:

@@ -62,7 +62,7 @@ class Register:
             if getattr(record, kind).epoch != self.epoch:
                 self.void += 1
                 return False
-            # A genuine record that somebody appends again (docs/security.md), or that came late after all.
+            # A genuine record that somebody appends again (docs/howto/security.md), or that came late after all.
             if record.serial <= self.serial and self.serial:
                 self.void += 1
                 return False

@@ -1,4 +1,4 @@
-"""Checks an operator of one's own against the laws of docs/operators.md; for use in its tests."""
+"""Checks an operator of one's own against the laws of docs/howto/operators.md; for use in its tests."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ run meanwhile (set OPENBLAS_NUM_THREADS=1). With the defaults it takes about hal
 
 Responses are counted as the paper does, from a window's oldest reading to its output, over 2,880 units of 0.1 s: what a
 step takes is measured here, that slots work side by side and fall behind is computed from it. What differs from the
-paper's setting stands in docs/recovery.md.
+paper's setting stands in docs/measured/recovery.md.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def test_the_table_has_every_topic_that_the_code_names(role: str) -> None:
 
 
 def test_the_documented_table_is_the_one_in_force() -> None:
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "howto" / "security.md").read_text(encoding="utf-8")
     for role in WRITES:
         name = "each edge" if role == "edge" else role
         writes = ", ".join(WRITES[role]) or "-"

@@ -7,7 +7,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from tsunagi.runtime import metrics
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
 
 
 def declared() -> list[MetricWrapperBase]:

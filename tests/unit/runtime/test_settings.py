@@ -12,10 +12,11 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from tsunagi.runtime import example
+from tsunagi.runtime import example, settings_page
 from tsunagi.runtime.settings import ConfigError, Metrics, Settings, load
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "tsunagi.toml.example"
+PAGE = EXAMPLE.parent / "docs" / "reference" / "settings.md"
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,10 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_example_is_what_the_settings_say() -> None:
     assert EXAMPLE.read_text(encoding="utf-8") == example.document(), "run `make docs`"
+
+
+def test_the_page_is_what_the_settings_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == settings_page.document(), "run `make docs`"
 
 
 def test_example_loads_to_exactly_the_defaults() -> None:

@@ -11,7 +11,7 @@ from tsunagi.runtime.topics import Found, differences, topic_layout
 from tsunagi.runtime.topics_page import document
 
 LAYOUT = topic_layout(Settings(kafka=Kafka(replication=3)))
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "topics.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "topics.md"
 KEYS = [(topic, key) for topic, (_, config) in LAYOUT.items() for key in config]
 OTHERS = {
     "cleanup.policy": ("delete", "compact", "compact,delete"),

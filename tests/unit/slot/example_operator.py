@@ -1,4 +1,4 @@
-"""The operator of `docs/operators.md`, as it stands there."""
+"""The operator of `docs/howto/operators.md`, as it stands there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/operators.md` shows what is tested here."""
+"""`docs/howto/operators.md` shows what is tested here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).with_name("example_operator.py")
 
 
 def blocks() -> list[str]:
-    text = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "howto" / "operators.md").read_text(encoding="utf-8")
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 

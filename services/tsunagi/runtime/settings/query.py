@@ -22,7 +22,7 @@ class Operator(Section):
 
 
 class Aggregate(Section):
-    """One window aggregate that the job computes: count, sum, mean, minimum and maximum (docs/psort.md)."""
+    """One window aggregate that the job computes: count, sum, mean, minimum and maximum (docs/howto/results.md)."""
 
     name: str = Field(description="the query's name in results", pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)
     range_s: Seconds = Field(description="length of a window")

@@ -57,7 +57,7 @@ class Scaler(Section):
     containers: Containers = Field(Containers(), description="workers as containers")
     policy: Literal["fixed", "lookahead", "elasticstream", "threshold"] = Field(
         "fixed",
-        description="how many workers: fixed (`workers`, or `tsunagi scaler scale`), or a policy of docs/scaler.md",
+        description="how many workers: fixed (`workers`, `tsunagi scaler scale`), or a policy (docs/howto/elastic.md)",
     )
     forecast: str = Field(
         "", description="mixture, sdar, seasonal, ewma, last or module:Class; empty = the policy's own"

@@ -10,7 +10,7 @@ from tsunagi.runtime.settings.section import Section
 
 
 class Security(Section):
-    """Keyed hashes of records, which prove who wrote them (docs/security.md)."""
+    """Keyed hashes of records, which prove who wrote them (docs/howto/security.md)."""
 
     auth: Literal["none", "hmac"] = Field("none", description="none | hmac: sign what is written, verify what is read")
     key_file: str = Field("", description="master key; for an edge its own key alone (deploy/secure)")

@@ -1,4 +1,4 @@
-"""[source] of the configuration: where an edge reads. `docs/sources.md` explains each kind."""
+"""[source] of the configuration: where an edge reads. `docs/howto/sources.md` explains each kind."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Spark(Section):
     cores: Few = Field(2, description="P-SORT cores; partitions of results")
     order: Literal["auto", "basic", "optimised"] = Field(
         "auto",
-        description="auto | basic | optimised: P-SORT (docs/psort.md); auto takes whichever of the two pays",
+        description="auto | basic | optimised: P-SORT (docs/explanation/psort.md); auto takes the one that pays",
     )
     rebalance_s: SecondsOrNone = Field(
         60.0, description="least time between two changes of which core works on what, by measured rates; 0 = never"
