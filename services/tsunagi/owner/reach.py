@@ -56,6 +56,7 @@ class Reach:
 
 
 REACH = Reach()
+"""What this process knows of its models: all slots of a worker go by the same ones."""
 
 
 def _make(model: Model, known: Known) -> None:

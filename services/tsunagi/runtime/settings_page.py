@@ -16,6 +16,7 @@ _HEAD = """\
 Settings stand in `tsunagi.toml`, a table a section. An environment variable wins over the file: `[kafka] servers` is
 `TSUNAGI_KAFKA__SERVERS`. What is left out has the default shown here. An unknown key is an error.
 `tsunagi.toml.example` is the same as a file to copy. Made by `make docs` from `services/tsunagi/runtime/settings/`."""
+"""How the page begins."""
 
 
 def document() -> str:

@@ -158,6 +158,7 @@ _AGGREGATES: dict[str, Callable[..., Floats]] = {
     "min": np.nanmin,
     "max": np.nanmax,
 }
+"""What the operator `aggregate` computes of a sensor\'s values in a window, by the name of the function."""
 
 
 class Aggregate:
@@ -211,8 +212,11 @@ class Aggregate:
 
 
 _LEAVE_ROWS_OUT = frozenset({"select", "project", "aggregate"})
+"""Operators that may leave rows out: `recover` behind them could not tell such a row from a lost one."""
 _KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": Aggregate, "recover": Recover}
+"""The operators that [query] names by one word, with steps."""
 _TUPLE_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": TupleAggregate}
+"""The same without steps, where a window is one of tuples and nothing can be recovered."""
 
 
 class Chain:

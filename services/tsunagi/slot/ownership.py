@@ -14,6 +14,7 @@ from tsunagi.runtime.messages import Founding, LogRecord
 CONTROL = frozenset(
     {"edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "helpers"}
 )
+"""Control records by the field of their body. Each counts only in the epoch of its writer; batches count in any."""
 
 
 @dataclass(slots=True)

@@ -15,10 +15,11 @@ from tsunagi.slot.frames import Frame, Integers, Run, measured_run
 from tsunagi.slot.operators import Chain, OperatorFailedError, build_chain
 
 SENSORS = 7
+"""The slot that an operator is tried in has so many sensors."""
 STEP_US = 1_000_000
+"""Its steps have this length, microseconds."""
 PRESENT = 0.9
-"""The slot that an operator is tried in: its sensors, the length of its steps in microseconds, and the share of
-readings that are there."""
+"""This share of its readings is there; the others are missing."""
 ODD = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e308, -1e308, 5e-324)
 """Values that every operator must cope with."""
 

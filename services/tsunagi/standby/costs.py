@@ -31,9 +31,10 @@ KEPT = 4
 """So many measurements are kept however old they are: a large B measures seldom."""
 
 TAKEOVER_ASKS = 6.0
+"""T_0 has so many questions: the log's end, the claim's append, the log's end twice until the claim is there, the end
+of the outputs, an announcement."""
 TAKEOVER_READS = 2.0
-"""T_0 in requests: the log's end asked for, the claim appended, the log's end asked for twice until it is there, the
-outputs' end, an announcement; the claim read back, the last output read. What is left of a batch is read in S_time."""
+"""T_0 has so many reads: the claim, and the last output. What is left of a batch is read in S_time."""
 
 OWNER_KEPT = 5
 """Of what the primary says that its records cost the median of so many counts: one turn in which it was held up is

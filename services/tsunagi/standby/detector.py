@@ -44,6 +44,7 @@ what a takeover waits for: such a process would else lose each slot that it take
 """
 
 OWNING = frozenset({"primary", "promoting"})
+"""Roles in which a node owns a slot, or is about to."""
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ WEIGHT = 0.05
 """Of a record in a running mean."""
 
 MAX_BREAKS = 4
+"""So many breaks in the log's times, the newest, are remembered until they are compared with the log."""
 
 LEAP_S = 1.0
 """A standby that has so much to process before the resume point takes the context instead."""

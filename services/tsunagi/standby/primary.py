@@ -32,6 +32,7 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, unwritten
 
 QUALITIES = len(QUALITY_NAMES)
+"""How many qualities a value may have."""
 
 STALE_SHARE = 0.25
 """A slot that has been idle for this share of the retention writes its context again, before retention deletes it."""

@@ -50,6 +50,7 @@ from tsunagi.standby.stages.watch import WatchStage
 from tsunagi.standby.trust import Trust
 
 _ROLE = {Stage.START: "rebuilding", Stage.WATCH: "standby", Stage.OWN: "primary"}
+"""What heartbeats call a stage; all others are `promoting`."""
 
 _PROMOTING = {
     Stage.SURVEY: SurveyStage,

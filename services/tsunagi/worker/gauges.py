@@ -22,6 +22,7 @@ REFRESH_S = 1.0
 TERM = "term"
 """Begins the key of a counter that an owner counts from its promotion on."""
 
+# What a node says of a slot while it hosts it; it is taken back when the slot is let go of.
 SLOT_GAUGES = (
     metrics.ROLE,
     metrics.EPOCH,
@@ -36,6 +37,7 @@ SLOT_GAUGES = (
     metrics.STANDBY_READY,
     metrics.STANDBY_BATCH_TUPLES,
 )
+# What a standby says of its costs.
 COST_GAUGES = (
     metrics.STANDBY_BANDWIDTH,
     metrics.STANDBY_RECOVERY_S,
@@ -46,7 +48,7 @@ COST_GAUGES = (
     metrics.STANDBY_TAKEOVER_S,
 )
 LIMITS = ("bandwidth", "recovery")
-"""What a node says of a slot while it hosts it, and what a standby says of its costs and limits."""
+"""The limits that a standby may have."""
 
 
 class Gauges:

@@ -11,6 +11,7 @@ from tsunagi.runtime.messages import RecoveryTarget
 from tsunagi.runtime.settings import Recovery, Settings
 
 FIELDS = ("eps", "delta", "helpers", "unbounded")
+"""The settings of the recovery that `tsunagi recovery set` may change while everything runs."""
 
 
 def merged(settings: Recovery, fields: dict[str, Any]) -> Recovery:

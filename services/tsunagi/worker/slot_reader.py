@@ -12,9 +12,9 @@ from tsunagi.runtime.names import NO_NAME, Name, unpack_key
 from tsunagi.standby.parts import join
 
 READ_S = 1.0
+"""What has not come from a topic within this time, in seconds, is taken for not there: compaction may have taken it."""
 IDLE_READS = 20
-"""What has not come from a topic within `READ_S`, seconds, in `IDLE_READS` reads, is taken for not there: compaction
-may have taken the records at its end."""
+"""The reader is asked so many times within `READ_S`."""
 PULL_WAIT_S = 0.005
 """So long the broker may hold a pull that finds nothing, seconds. A standby asks for records that are there."""
 MAX_RECORDS = 500

@@ -46,6 +46,7 @@ class StageTurn(NamedTuple):
 
 
 STAY = StageTurn()
+"""Nothing is to be done, and the stage stays."""
 
 
 class Handler:
