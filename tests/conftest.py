@@ -18,7 +18,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
 from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 
 # The tests share two cores with brokers and JVMs: how long an example takes says nothing about the code.
 hypothesis.settings.register_profile(
@@ -99,10 +99,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def kafka_settings(broker: Broker) -> Iterator[Kafka]:
+def kafka_settings(broker: Broker) -> Iterator[KafkaSettings]:
     """[kafka] for the shared broker, with a prefix that no other test has; its topics are deleted afterwards."""
     name = uuid.uuid4().hex[:12]
-    settings = Kafka(servers=broker.servers, prefix=f"{name}.", group_prefix=name)
+    settings = KafkaSettings(servers=broker.servers, prefix=f"{name}.", group_prefix=name)
     yield settings
     log = KafkaLog(settings, client_id="teardown")
     try:

@@ -17,7 +17,7 @@ from tsunagi.results import Results
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.marked import mark
 from tsunagi.runtime.sensors import SensorTable, place, read_sensors
-from tsunagi.runtime.settings import Security, Settings, make
+from tsunagi.runtime.settings import SecuritySettings, Settings, make
 from tsunagi.runtime.times import LATEST_US
 from tsunagi.runtime.toml_text import to_toml
 from tsunagi.slot.config import SlotConfig
@@ -152,7 +152,7 @@ class Pipeline:
             changes = {
                 "state": directory / "run",
                 "source": source,
-                "security": Security(),
+                "security": SecuritySettings(),
                 "recovery": settings.recovery.model_copy(update={"store": directory / "models"}),
                 "results": settings.results.model_copy(update={"format": "blocks"}),
             }

@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from tsunagi.jars.java import find_java
-from tsunagi.runtime.settings import Settings, Spark
+from tsunagi.runtime.settings import Settings, SparkSettings
 from tsunagi_spark.session import ARCHIVE, QUIET, start_session
 
 _BATCHES = 5
@@ -35,7 +35,7 @@ def make(path: Path = ARCHIVE) -> None:
     """
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
-    settings = Settings(spark=Spark(master="local[2]"))
+    settings = Settings(spark=SparkSettings(master="local[2]"))
     session = start_session(settings, java_options=f"-XX:ArchiveClassesAtExit={fresh} {QUIET}")
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark has no other way to its JVM's process
     java: subprocess.Popen[bytes] = gateway.proc

@@ -17,7 +17,7 @@ from tsunagi.runtime.columns import floats, octets, sensors
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import Log, LogError, Producer
 from tsunagi.runtime.messages import QUALITY_NAMES, ResultBlock
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark.layout import Layout
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ class Publisher:
 _made: dict[str, Publisher] = {}
 
 
-def publisher(settings: Kafka) -> Publisher:
+def publisher(settings: KafkaSettings) -> Publisher:
     """Return this process's publisher: Spark's Python workers outlive a batch, and a producer takes time to make."""
     key = settings.model_dump_json()
     if key not in _made:
@@ -88,7 +88,7 @@ def publisher(settings: Kafka) -> Publisher:
     return _made[key]
 
 
-def forget(settings: Kafka) -> None:
+def forget(settings: KafkaSettings) -> None:
     """Drop this process's publisher after an error: its queued records must not be sent later."""
     found = _made.pop(settings.model_dump_json(), None)
     if found is not None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tsunagi.installation import CACHE, SETUP, import_path
 from tsunagi.runtime.kafka_client import PROTOCOLS
 from tsunagi.runtime.log import RECOVERED
-from tsunagi.runtime.settings import ConfigError, Kafka, Settings
+from tsunagi.runtime.settings import ConfigError, KafkaSettings, Settings
 
 JARS = CACHE / "jars" / "spark"
 """Directory into which `tsunagi.jars.fetch` puts the jars of Spark's Kafka connector."""
@@ -147,7 +147,7 @@ def source(session: SparkSession, settings: Settings) -> DataFrame:
     )
 
 
-def security_options(kafka: Kafka) -> dict[str, str]:
+def security_options(kafka: KafkaSettings) -> dict[str, str]:
     """Return the options of the source for `[kafka] security` and its user.
 
     A password in a file stays there: Kafka's client looks it up by the name of the file, so that it is in no option,

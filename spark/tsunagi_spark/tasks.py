@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import RESULTS, Reader
 from tsunagi.runtime.marks import BREAK_US
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark.blocks import SCHEMA, Counters, from_arrow, to_arrow
 from tsunagi_spark.decode import Arrived, SlotDecoder
 from tsunagi_spark.encode import Encoded, encode_blocks
@@ -79,7 +79,7 @@ class JobContext:
     form: str
     memory: int
     specs: tuple[Spec, ...]
-    kafka: Kafka
+    kafka: KafkaSettings
     task_bytes: int
 
 
@@ -177,7 +177,7 @@ def _told() -> tuple[BatchContext, int]:
     return BatchContext.of(text), task.partitionId()
 
 
-def warming(kafka: Kafka) -> Stage:
+def warming(kafka: KafkaSettings) -> Stage:
     """Return a stage that imports what the other stages need, and makes the producer of the process."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -386,7 +386,7 @@ def _settle() -> None:
 class _Sending:
     """The process's publisher as a context: flushed at the end, dropped after an error."""
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: KafkaSettings) -> None:
         self._kafka = kafka
 
     def __enter__(self) -> Publisher:
@@ -406,7 +406,7 @@ class _Sending:
 _readers: dict[str, Reader] = {}
 
 
-def _reader(settings: Kafka) -> Reader:
+def _reader(settings: KafkaSettings) -> Reader:
     """Return this process's reader for questions; an empty request of it must not delay the next one."""
     key = settings.model_dump_json()
     if key not in _readers:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.messages import BOUNDED, UNBOUNDED, VERSION, ResultBlock, Window
-from tsunagi.runtime.settings import Aggregate, ConfigError, Steps
+from tsunagi.runtime.settings import AggregateSettings, ConfigError, StepsSettings
 from tsunagi_spark.blocks import Rows
 from tsunagi_spark.frontier import Closed, appended_at
 from tsunagi_spark.layout import Flags, Ints, Layout
@@ -85,7 +85,7 @@ class Windows:
         return Windows(self.sums[which], self.appended_us[which])
 
 
-def specs_of(aggregates: Sequence[Aggregate], steps: Steps) -> tuple[Spec, ...]:
+def specs_of(aggregates: Sequence[AggregateSettings], steps: StepsSettings) -> tuple[Spec, ...]:
     """Return the queries with their lengths in steps.
 
     Raises:

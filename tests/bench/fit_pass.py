@@ -34,7 +34,7 @@ from tsunagi.recovery.history import list_history
 from tsunagi.recovery.shares import Work
 from tsunagi.recovery.sums import Units
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Settings, Spark
+from tsunagi.runtime.settings import Settings, SparkSettings
 from tsunagi_spark.fit import start, sum_up
 
 GROUP_ROWS = 1000
@@ -108,7 +108,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "history.parquet"
         write_history(path, n, given.rows, given.missing)
-        settings = Settings(spark=Spark(master=given.master, checkpoint=Path(directory) / "checkpoint"))
+        settings = Settings(spark=SparkSettings(master=given.master, checkpoint=Path(directory) / "checkpoint"))
         table = SensorTable(tuple(Sensor(i, f"s{i}", f"e{i % EDGES}") for i in range(n)))
         files = list_history(path)
         work = Work.of(files, Columns.of(files, table, settings.steps), settings.steps)

@@ -48,7 +48,7 @@ from tsunagi.recovery.windows import windows
 from tsunagi.runtime.columns import Floats, floats, octets, sensors
 from tsunagi.runtime.log import RECOVERED, TUPLES
 from tsunagi.runtime.messages import BOUNDED, EXACT, LogRecord, Recovered
-from tsunagi.runtime.settings import Settings, Steps
+from tsunagi.runtime.settings import Settings, StepsSettings
 from tsunagi.runtime.toml_text import to_toml
 from tsunagi.system import processes
 from tsunagi.system.topics import read_partition, tool_log
@@ -76,14 +76,14 @@ class Series:
 
     played: Floats
     fitted: Floats
-    steps: Steps
+    steps: StepsSettings
     edges: int
 
     @classmethod
     def made(cls) -> Series:
         """Return mixtures of slow waves, and noise of each sensor's own; they go on from the end with the beginning."""
         chance = np.random.default_rng(7)
-        steps = Steps(interval_s=0.1, window=10, slide=round(STEP_S / 0.1))
+        steps = StepsSettings(interval_s=0.1, window=10, slide=round(STEP_S / 0.1))
         seconds = np.arange(ROWS) * steps.interval_s
         turns = chance.choice(np.arange(6, 60), WAVES, replace=False)  # whole ones in the file
         turned = turns * seconds[:, None] / (ROWS * steps.interval_s) + chance.uniform(size=WAVES)
@@ -102,7 +102,7 @@ class Series:
         half = len(values) // 2
         if (len(values) - half) * STEP_S < LEAST_PLAYED_S:
             raise ModelError(f"{path}: found {len(values)} rows, expected {2 * LEAST_PLAYED_S / STEP_S:.0f} or more")
-        return cls(values[half:], values[:half], Steps(interval_s=STEP_S, window=1, slide=1), edges)
+        return cls(values[half:], values[:half], StepsSettings(interval_s=STEP_S, window=1, slide=1), edges)
 
     @property
     def sensors(self) -> int:

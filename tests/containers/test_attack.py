@@ -28,7 +28,7 @@ from tsunagi.runtime.messages import (
     TupleBatch,
 )
 from tsunagi.runtime.sensors import read_sensors
-from tsunagi.runtime.settings import Kafka, Security, Settings
+from tsunagi.runtime.settings import KafkaSettings, SecuritySettings, Settings
 from tsunagi.system.topics import read_partition, tool_log
 
 WILD = 1e6
@@ -46,7 +46,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeProject]
 
 def as_user(project: ComposeProject, user: str) -> Settings:
     secrets = Path(project.env["TSUNAGI_SECRETS"])
-    kafka = Kafka(
+    kafka = KafkaSettings(
         servers=project.servers,
         security="sasl_tls",
         username=user,
@@ -56,7 +56,9 @@ def as_user(project: ComposeProject, user: str) -> Settings:
     )
     key = secrets / (f"key-{user}" if user.startswith("edge-") else "key-master")
     return Settings(
-        kafka=kafka, security=Security(auth="hmac", key_file=str(key)), sensors=ROOT / "data/guangzhou-sensors.csv"
+        kafka=kafka,
+        security=SecuritySettings(auth="hmac", key_file=str(key)),
+        sensors=ROOT / "data/guangzhou-sensors.csv",
     )
 
 

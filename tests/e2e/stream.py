@@ -9,11 +9,11 @@ import numpy as np
 
 from tsunagi.recovery.fit import fit_history
 from tsunagi.runtime.sensors import SensorTable, read_sensors
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 SENSORS, EDGES, GROUPS = 24, 4, 3
 ROWS, FIT_ROWS = 9000, 1200  # 15 minutes: more than any test reads
-STEPS = Steps(interval_s=0.1, window=10, slide=2)
+STEPS = StepsSettings(interval_s=0.1, window=10, slide=2)
 PLAYED, MARKED = "edge-x", "marked"
 """An edge, and its one sensor, that a test plays itself: no process runs for it and the CSV does not have it."""
 

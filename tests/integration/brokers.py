@@ -13,13 +13,13 @@ from tsunagi.runtime.log import (
     Position,
     Record,
 )
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 
 PATIENCE_S = 60.0
 
 
 def log_of(broker: Broker) -> KafkaLog:
-    return KafkaLog(Kafka(servers=broker.servers), client_id="test")
+    return KafkaLog(KafkaSettings(servers=broker.servers), client_id="test")
 
 
 def send(log: KafkaLog, values: range) -> list[int]:

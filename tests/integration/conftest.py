@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.edges import LiveWorld
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 
 
 @pytest.fixture
-def make_live(tmp_path: Path, kafka_settings: Kafka) -> Iterator[Callable[..., LiveWorld]]:
+def make_live(tmp_path: Path, kafka_settings: KafkaSettings) -> Iterator[Callable[..., LiveWorld]]:
     """Make worlds of an edge on a live source, with topics of their own on the shared broker."""
     worlds: list[LiveWorld] = []
 

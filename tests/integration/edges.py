@@ -20,7 +20,7 @@ from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import DEAD_LETTERS, PLAN, TUPLES, Record
 from tsunagi.runtime.messages import VERSION, DeadLetter, LogRecord, Placement, Plan, TupleBatch
 from tsunagi.runtime.sensors import place, read_sensors
-from tsunagi.runtime.settings import Kafka, Settings
+from tsunagi.runtime.settings import KafkaSettings, Settings
 from tsunagi.system.topics import read_topic
 
 SLOTS = 2
@@ -36,7 +36,7 @@ Send = Callable[[str, int, float], None]
 class EdgeProcesses:
     """Topics of its own on a broker, a table of sensors, and edges as processes."""
 
-    def __init__(self, path: Path, kafka: Kafka, table: Sequence[str], slots: int, **environment: str) -> None:
+    def __init__(self, path: Path, kafka: KafkaSettings, table: Sequence[str], slots: int, **environment: str) -> None:
         self.path = path
         (path / "sensors.csv").write_text("\n".join(["sensor,edge", *table]) + "\n")
         self.settings = Settings.model_validate(
@@ -106,7 +106,7 @@ class EdgeProcesses:
 class LiveWorld(EdgeProcesses):
     """An edge on a live source, and what was sent to it."""
 
-    def __init__(self, path: Path, kafka: Kafka, **source: object) -> None:
+    def __init__(self, path: Path, kafka: KafkaSettings, **source: object) -> None:
         environment = {
             "TSUNAGI_STEPS__AGGREGATE": "last",  # MQTT delivers at least once: a mean would not bear that
             "TSUNAGI_SOURCE__TIME_UNIT": "us",

@@ -27,7 +27,7 @@ from tsunagi.runtime.log import (
     LogError,
     Position,
 )
-from tsunagi.runtime.settings import Kafka, Settings, Slots
+from tsunagi.runtime.settings import KafkaSettings, Settings, SlotsSettings
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_killed_broker_keeps_what_it_acknowledged_and_takes_what_waited(own: Bro
     assert own.start()
     own.wait_ready()
     log = log_of(own)
-    log.ensure_topics(Settings(kafka=Kafka(servers=own.servers)))
+    log.ensure_topics(Settings(kafka=KafkaSettings(servers=own.servers)))
     send(log, range(500))
     waiting = log.producer()
     waiting.send(TUPLES, 0, None, b"500")
@@ -81,8 +81,8 @@ def test_of_a_run_that_does_not_fit_into_the_queue_the_first_are_taken(own: Brok
     own.start()
     own.wait_ready()
     options = {"queue.buffering.max.messages": 10}
-    log = KafkaLog(Kafka(servers=own.servers, options=options), client_id="test")
-    log.ensure_topics(Settings(slots=Slots(count=1)))
+    log = KafkaLog(KafkaSettings(servers=own.servers, options=options), client_id="test")
+    log.ensure_topics(Settings(slots=SlotsSettings(count=1)))
     producer = log.producer()
     pairs = [(b"edge", str(value).encode()) for value in range(25)]
     reports: list[int] = []
@@ -104,7 +104,7 @@ def test_where_one_record_is_refused_none_behind_it_is_written(own: Broker) -> N
     own.start()
     own.wait_ready()
     log = log_of(own)
-    log.ensure_topics(Settings(slots=Slots(count=1)))
+    log.ensure_topics(Settings(slots=SlotsSettings(count=1)))
     producer = log.producer()
     reports: list[LogError | None] = []
     pairs = [(b"edge", b"1"), (b"edge", bytes(6_000_000)), (b"edge", b"3")]  # the broker takes 5 MB, the client 8 MB
@@ -130,7 +130,7 @@ def test_found_again_by_another_process_and_moved_to_another_port(own: Broker) -
     with pytest.raises(BrokerError, match=rf"runs already, on port {own.port}"):
         Broker(own.directory, free_port()).start()
     log = log_of(own)
-    log.ensure_topics(Settings(kafka=Kafka(servers=own.servers)))
+    log.ensure_topics(Settings(kafka=KafkaSettings(servers=own.servers)))
     send(log, range(5))
     log.close()
     other.stop()
@@ -248,7 +248,7 @@ def test_broker_on_a_disk_that_fills_up_names_the_directory(small_disk: Path) ->
         broker.start()
         broker.wait_ready()
         log = log_of(broker)
-        log.ensure_topics(Settings(kafka=Kafka(servers=broker.servers)))
+        log.ensure_topics(Settings(kafka=KafkaSettings(servers=broker.servers)))
         free = shutil.disk_usage(small_disk).free
         (small_disk / "filler").write_bytes(bytes(free - 8_000_000))
         producer = log.producer()

@@ -17,7 +17,7 @@ from tsunagi.broker.checks import free_port
 from tsunagi.runtime.columns import floats, sensors
 from tsunagi.runtime.log import HEARTBEATS
 from tsunagi.runtime.messages import Heartbeat, TupleBatch
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 
 SLOTS, SENSORS, ROWS = 3, 12, 220
 WINDOW, SLIDE = 10, 2
@@ -41,7 +41,7 @@ class World(EdgeProcesses):
     def __init__(self, path: Path, broker: Broker, name: str, rows: int) -> None:
         names = [f"s{number}" for number in range(SENSORS)]
         table = [f"{name},{EDGES[number % 2]}" for number, name in enumerate(names)]
-        kafka = Kafka(servers=broker.servers, prefix=f"{name}.")
+        kafka = KafkaSettings(servers=broker.servers, prefix=f"{name}.")
         super().__init__(path, kafka, table, SLOTS, TSUNAGI_SOURCE__PATH=str(path / "data.csv"))
         self.values = np.round(np.random.default_rng(8).normal(1000, 10, (rows, SENSORS)), 4)
         lines = [",".join(names), *(",".join(str(value) for value in row) for row in self.values)]

@@ -16,7 +16,7 @@ from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
 from tsunagi.runtime.columns import floats
 from tsunagi.runtime.kafka_client import client_options
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 
 
 class Topic:
@@ -79,7 +79,7 @@ def test_an_edge_on_a_topic_outlives_the_death_of_its_cluster(tmp_path: Path) ->
     world = None
     try:
         broker.wait_ready()
-        world = LiveWorld(tmp_path, Kafka(servers=broker.servers, prefix="outage."), kind="kafka")
+        world = LiveWorld(tmp_path, KafkaSettings(servers=broker.servers, prefix="outage."), kind="kafka")
         topic = Topic(world)
         topic.make()
         world.environment["TSUNAGI_SOURCE__KAFKA__TOPIC"] = topic.name

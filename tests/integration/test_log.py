@@ -20,12 +20,12 @@ from tsunagi.runtime.log import (
     OffsetLostError,
     Position,
 )
-from tsunagi.runtime.settings import Kafka, Settings, Slots
+from tsunagi.runtime.settings import KafkaSettings, Settings, SlotsSettings
 from tsunagi.runtime.topics import topic_layout
 
 
-def test_topics_are_made_once_and_as_laid_out(kafka_settings: Kafka) -> None:
-    settings = Settings(kafka=kafka_settings, slots=Slots(count=3))
+def test_topics_are_made_once_and_as_laid_out(kafka_settings: KafkaSettings) -> None:
+    settings = Settings(kafka=kafka_settings, slots=SlotsSettings(count=3))
     log = KafkaLog(kafka_settings)
     log.ensure_topics(settings)
     log.ensure_topics(settings)
@@ -35,12 +35,14 @@ def test_topics_are_made_once_and_as_laid_out(kafka_settings: Kafka) -> None:
     for topic, (_, wanted) in topic_layout(settings).items():
         assert wanted.items() <= log.topic_config(topic).items()
     with pytest.raises(LogError, match="tuples: partitions: found 3, expected 4"):
-        log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=4)))
+        log.ensure_topics(Settings(kafka=kafka_settings, slots=SlotsSettings(count=4)))
     log.close()
 
 
-def test_more_slots_than_the_least_are_made_by_whoever_knows_and_found_by_the_others(kafka_settings: Kafka) -> None:
-    settings = Settings(kafka=kafka_settings, slots=Slots(count=2, most=8))
+def test_more_slots_than_the_least_are_made_by_whoever_knows_and_found_by_the_others(
+    kafka_settings: KafkaSettings,
+) -> None:
+    settings = Settings(kafka=kafka_settings, slots=SlotsSettings(count=2, most=8))
     log = KafkaLog(kafka_settings)
     logger = structlog.get_logger("test")
     rounds = iter([False, False, True])
@@ -56,11 +58,11 @@ def test_more_slots_than_the_least_are_made_by_whoever_knows_and_found_by_the_ot
     assert made.slots.count == found.slots.count == 5
     assert [log.partitions(topic) for topic in (TUPLES, RECOVERED, CONTEXTS)] == [5, 5, 5]
     with pytest.raises(LogError, match="tuples: partitions: found 5, expected 4"):
-        log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=2, most=4)))
+        log.ensure_topics(Settings(kafka=kafka_settings, slots=SlotsSettings(count=2, most=4)))
     log.close()
 
 
-def test_missing_topics_are_named_when_they_shall_not_be_made(kafka_settings: Kafka) -> None:
+def test_missing_topics_are_named_when_they_shall_not_be_made(kafka_settings: KafkaSettings) -> None:
     checking = kafka_settings.model_copy(update={"topics": "check"})
     log = KafkaLog(checking)
     with pytest.raises(LogError, match=rf"topic {kafka_settings.prefix}tuples: missing"):
@@ -69,10 +71,10 @@ def test_missing_topics_are_named_when_they_shall_not_be_made(kafka_settings: Ka
     log.close()
 
 
-def test_every_key_that_is_not_as_documented_is_named_in_one_list(kafka_settings: Kafka) -> None:
+def test_every_key_that_is_not_as_documented_is_named_in_one_list(kafka_settings: KafkaSettings) -> None:
     checking = kafka_settings.model_copy(update={"topics": "check", "replication": 2})
     log = KafkaLog(kafka_settings)
-    settings = Settings(kafka=kafka_settings, slots=Slots(count=1))
+    settings = Settings(kafka=kafka_settings, slots=SlotsSettings(count=1))
     odd = {
         TUPLES: (2, {"cleanup.policy": "compact", "max.message.bytes": "1000", "retention.ms": "1000"}),
         HEARTBEATS: (1, {"message.timestamp.type": "CreateTime", "segment.ms": "900000"}),
@@ -86,7 +88,7 @@ def test_every_key_that_is_not_as_documented_is_named_in_one_list(kafka_settings
     while not all(log.partitions(topic) for topic in TOPICS):  # the broker tells of new topics a moment later
         assert time.monotonic() < deadline
     with pytest.raises(LogError) as caught:
-        KafkaLog(checking).ensure_topics(Settings(kafka=checking, slots=Slots(count=1)))
+        KafkaLog(checking).ensure_topics(Settings(kafka=checking, slots=SlotsSettings(count=1)))
     said = [line.strip() for line in str(caught.value).splitlines()[1:]]
     assert [line for line in said if "replication.factor" not in line] == [
         f"topic {kafka_settings.prefix}{item}"
@@ -104,7 +106,7 @@ def test_every_key_that_is_not_as_documented_is_named_in_one_list(kafka_settings
     log.close()
 
 
-def test_records_come_back_in_order_with_offsets_and_append_times(kafka_settings: Kafka) -> None:
+def test_records_come_back_in_order_with_offsets_and_append_times(kafka_settings: KafkaSettings) -> None:
     log = KafkaLog(kafka_settings)
     log.ensure_topics(Settings(kafka=kafka_settings))
     before_us = time.time_ns() // 1000 - 1_000_000
@@ -125,9 +127,9 @@ def test_records_come_back_in_order_with_offsets_and_append_times(kafka_settings
     log.close()
 
 
-def test_a_run_is_written_in_order_and_reported_once(kafka_settings: Kafka) -> None:
+def test_a_run_is_written_in_order_and_reported_once(kafka_settings: KafkaSettings) -> None:
     log = KafkaLog(kafka_settings, client_id="test")
-    log.ensure_topics(Settings(kafka=kafka_settings, slots=Slots(count=1)))
+    log.ensure_topics(Settings(kafka=kafka_settings, slots=SlotsSettings(count=1)))
     producer = log.producer()
     reports: list[tuple[LogError | None, int]] = []
     for begin in (0, 100):
@@ -139,7 +141,7 @@ def test_a_run_is_written_in_order_and_reported_once(kafka_settings: Kafka) -> N
     assert read_back(log, 200) == list(range(200))
 
 
-def test_large_record_is_taken_whole(kafka_settings: Kafka) -> None:
+def test_large_record_is_taken_whole(kafka_settings: KafkaSettings) -> None:
     log = KafkaLog(kafka_settings)
     log.ensure_topics(Settings(kafka=kafka_settings))
     failures: list[LogError | None] = []
@@ -154,7 +156,7 @@ def test_large_record_is_taken_whole(kafka_settings: Kafka) -> None:
         client.close()
 
 
-def test_partitions_are_added_and_removed_while_reading(kafka_settings: Kafka) -> None:
+def test_partitions_are_added_and_removed_while_reading(kafka_settings: KafkaSettings) -> None:
     log = KafkaLog(kafka_settings)
     log.ensure_topics(Settings(kafka=kafka_settings))
     producer = log.producer()
@@ -177,7 +179,7 @@ def test_partitions_are_added_and_removed_while_reading(kafka_settings: Kafka) -
         client.close()
 
 
-def test_reading_deleted_records_is_an_error_not_a_jump(kafka_settings: Kafka) -> None:
+def test_reading_deleted_records_is_an_error_not_a_jump(kafka_settings: KafkaSettings) -> None:
     log = KafkaLog(kafka_settings)
     log.ensure_topics(Settings(kafka=kafka_settings))
     send(log, range(10))
@@ -193,7 +195,7 @@ def test_reading_deleted_records_is_an_error_not_a_jump(kafka_settings: Kafka) -
     log.close()
 
 
-def test_reading_past_the_end_is_an_error_not_a_jump(kafka_settings: Kafka) -> None:
+def test_reading_past_the_end_is_an_error_not_a_jump(kafka_settings: KafkaSettings) -> None:
     log = KafkaLog(kafka_settings)
     log.ensure_topics(Settings(kafka=kafka_settings))
     send(log, range(10))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 from tsunagi.system import processes
 
 README = Path(__file__).parents[2] / "README.md"
@@ -39,7 +39,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def environment(tmp_path: Path, kafka_settings: Kafka) -> dict[str, str]:
+def environment(tmp_path: Path, kafka_settings: KafkaSettings) -> dict[str, str]:
     """What a script needs to run on the shared broker; rows come ten times as fast."""
     return os.environ | {
         "TSUNAGI_STATE": str(tmp_path / "run"),

@@ -57,14 +57,22 @@ from tsunagi.runtime.messages import (
     TupleBatch,
 )
 from tsunagi.runtime.sensors import read_sensors
-from tsunagi.runtime.settings import ConfigError, Kafka, Scaler, Security, Settings, Slots, Steps
+from tsunagi.runtime.settings import (
+    ConfigError,
+    KafkaSettings,
+    ScalerSettings,
+    SecuritySettings,
+    Settings,
+    SlotsSettings,
+    StepsSettings,
+)
 from tsunagi.scaler.scaler import Scaler as ScalerService
 from tsunagi.system.topics import read_partition, tool_log
 from tsunagi.worker.host import Host
 
 EDGES = ("edge-1", "edge-2")
 SENSORS = {"edge-1": [0, 1], "edge-2": [2, 3]}
-STEPS = Steps(interval_s=0.1, window=10, slide=2, grace_s=1.0, max_skew_s=0.2)
+STEPS = StepsSettings(interval_s=0.1, window=10, slide=2, grace_s=1.0, max_skew_s=0.2)
 WILD = 1e6
 PATIENCE_S = 60.0
 _S = TypeVar("_S")
@@ -85,7 +93,7 @@ class Secure:
 
     def as_user(self, user: str, **changes: object) -> Settings:
         edge = user in EDGES
-        kafka = Kafka(
+        kafka = KafkaSettings(
             servers=self.broker.servers,
             security="sasl_tls",
             username=user,
@@ -93,14 +101,14 @@ class Secure:
             ca_file=str(self.secrets / "ca.pem"),
             topics="create" if user == "admin" else "check",
         ).model_copy(update=changes)
-        security = Security(auth="hmac", key_file=str(self.secrets / (f"key-{user}" if edge else "key-master")))
+        security = SecuritySettings(auth="hmac", key_file=str(self.secrets / (f"key-{user}" if edge else "key-master")))
         return Settings(
             kafka=kafka,
             security=security,
             sensors=self.table,
             steps=STEPS,
-            slots=Slots(count=1),
-            scaler=Scaler(workers=1, launcher="none"),
+            slots=SlotsSettings(count=1),
+            scaler=ScalerSettings(workers=1, launcher="none"),
         )
 
     def denied(self) -> str:
@@ -408,7 +416,7 @@ def test_who_cannot_show_who_it_is_stays_outside(
         shutil.copyfile(secure.secrets / "password-tools", wrong)
         kafka = kafka.model_copy(update={"password_file": str(wrong)})
     elif how == "plaintext":
-        kafka = Kafka(servers=kafka.servers)
+        kafka = KafkaSettings(servers=kafka.servers)
     else:
         kafka = kafka.model_copy(update={"ca_file": ""})
     quiet = kafka.model_copy(update={"options": {"log_level": 0}})

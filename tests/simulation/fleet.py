@@ -16,8 +16,17 @@ from tests.simulation import poison
 from tsunagi.recovery.model import Model
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.sensors import Sensor, SensorTable, place
-from tsunagi.runtime.settings import Operator, Paper, Query, Recovery, Settings, Slots, Standby, Steps
-from tsunagi.runtime.settings import Scaler as ScalerSettings
+from tsunagi.runtime.settings import (
+    OperatorSettings,
+    PaperSettings,
+    QuerySettings,
+    RecoverySettings,
+    ScalerSettings,
+    Settings,
+    SlotsSettings,
+    StandbySettings,
+    StepsSettings,
+)
 from tsunagi.runtime.testing import Network
 
 EDGES = 4
@@ -87,13 +96,13 @@ def make_settings(
     """
     chain = (*operators[:1], *poison.OPERATORS, *operators[1:]) if poisonous else operators
     return Settings(
-        steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5),
-        slots=Slots(count=SLOTS),
-        standby=Standby(**standby, context_s=0.5),
+        steps=StepsSettings(interval_s=0.1, window=10, slide=2, grace_s=0.5),
+        slots=SlotsSettings(count=SLOTS),
+        standby=StandbySettings(**standby, context_s=0.5),
         scaler=ScalerSettings(workers=len(WORKERS), launcher="none"),
-        paper=Paper(batch_steps=seed % 16 == 15),
-        query=Query(mode=mode, operators=tuple(Operator(**options) for options in chain)),
-        recovery=_recovery() if modelled else Recovery(),
+        paper=PaperSettings(batch_steps=seed % 16 == 15),
+        query=QuerySettings(mode=mode, operators=tuple(OperatorSettings(**options) for options in chain)),
+        recovery=_recovery() if modelled else RecoverySettings(),
     )
 
 
@@ -130,7 +139,7 @@ def make_network(seed: int) -> Network:
 
 
 @cache
-def _recovery() -> Recovery:
+def _recovery() -> RecoverySettings:
     """Write the model of a process's runs; return the settings that go by it. Refits come often."""
     directory = Path(mkdtemp(prefix="tsunagi-simulation-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -145,7 +154,7 @@ def _recovery() -> Recovery:
         names, 10.0 * np.arange(n, dtype=np.float64), scale, zeros + 0.9, 0.19 * prior, prior, zeros, about=about
     )
     model.save(directory / "model.bin")
-    return Recovery(
+    return RecoverySettings(
         model=str(directory / "model.bin"),
         store=directory / "models",
         eps=EPS,

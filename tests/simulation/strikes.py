@@ -17,7 +17,7 @@ from tests.simulation.world import World
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Context, Level1Ack, Workers
-from tsunagi.runtime.settings import Operator, Settings
+from tsunagi.runtime.settings import OperatorSettings, Settings
 
 HOUR_US = 3_600_000_000
 MAX_DRIFT = 0.02
@@ -251,7 +251,7 @@ def of_all(world: World) -> Callable[[Settings], Settings]:
 
     def change(settings: Settings) -> Settings:
         operators = [
-            Operator(use=item.use, **item.options | {"window": item.options["window"] + 2})
+            OperatorSettings(use=item.use, **item.options | {"window": item.options["window"] + 2})
             if longer and "window" in item.options
             else item
             for item in settings.query.operators

@@ -37,7 +37,7 @@ from tsunagi.runtime.messages import (
     TupleBatch,
 )
 from tsunagi.runtime.names import Name
-from tsunagi.runtime.settings import Security
+from tsunagi.runtime.settings import SecuritySettings
 
 MASTER = bytes(range(32))
 MASTERS = Keys(masters=(MASTER,))
@@ -55,7 +55,7 @@ class Attacked(World):
         if guarded:
             key_file.write_text(f"master {MASTER.hex()}\n")
             key_file.chmod(0o600)
-            security = Security(auth="hmac", key_file=str(key_file))
+            security = SecuritySettings(auth="hmac", key_file=str(key_file))
             self.settings = self.settings.model_copy(update={"security": security})
         me = self.log.client("attacker")
         own = Keys(edge="edge-1", edge_key=derive(MASTER, EDGE + "edge-1"))

@@ -17,13 +17,13 @@ from tsunagi.runtime import log as topics
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import VERSION, Plan, Workers
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.settings import LOCAL, Scaler, Size
+from tsunagi.runtime.settings import LOCAL, ScalerSettings, SizeSettings
 from tsunagi.scaler import elastic, launcher_thread, scaler
 from tsunagi.scaler.policy import Answer, View
 from tsunagi.standby.stages.base import Stage
 
 SMALL = "small"
-SIZES = {LOCAL: Size(rate=20.0), SMALL: Size(rate=15.0, price_h=0.1, boot_s=5.0)}
+SIZES = {LOCAL: SizeSettings(rate=20.0), SMALL: SizeSettings(rate=15.0, price_h=0.1, boot_s=5.0)}
 """The edges send 60 tuples/s; nobody keeps a worker from processing more."""
 
 
@@ -103,7 +103,7 @@ class Launcher:
 def small_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[World, Launcher]]:
     def make(seed: int, **settings: Any) -> tuple[World, Launcher]:
         world = World(seed)
-        options = Scaler(workers=2, launcher="local", boot_s=5.0, **{"sizes": SIZES, **settings})
+        options = ScalerSettings(workers=2, launcher="local", boot_s=5.0, **{"sizes": SIZES, **settings})
         world.settings = world.settings.model_copy(update={"scaler": options})
         world.nodes = {name: world.nodes[name] for name in ("gw-1", "gw-2")}
         world.struck.update(world.nodes)
@@ -225,7 +225,7 @@ def test_an_operators_word_stands_against_the_policys(small_world: Callable[...,
 
 
 def test_a_type_whose_workers_stall_is_asked_for_less(small_world: Callable[..., tuple[World, Launcher]]) -> None:
-    world, _ = small_world(9, slo_s=0.3, sizes={LOCAL: Size(rate=20.0), SMALL: Size(rate=40.0)})
+    world, _ = small_world(9, slo_s=0.3, sizes={LOCAL: SizeSettings(rate=20.0), SMALL: SizeSettings(rate=40.0)})
     ask(world, local=0, small=2)
     world.run(20.0)
     smalls = list(world.nodes)

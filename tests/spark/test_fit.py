@@ -21,12 +21,12 @@ from tsunagi.recovery.moments import Moments, of_covariance, of_joint
 from tsunagi.recovery.moments import Structure as Kind
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import ConfigError, Settings, Spark, Steps
+from tsunagi.runtime.settings import ConfigError, Settings, SparkSettings, StepsSettings
 from tsunagi_spark.fit import fit_history, some_sensors, start
 
 SENSORS = 30
 DAY = 96
-STEPS = Steps(interval_s=450.0, window=4, slide=2)
+STEPS = StepsSettings(interval_s=450.0, window=4, slide=2)
 TABLE = SensorTable(
     tuple(
         Sensor(i, f"s{i:02d}", f"e{i % 5}", unit="K", max_age_s=1800.0 if i % 4 else math.nan, maximum=80.0)
@@ -37,7 +37,7 @@ TABLE = SensorTable(
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    settings = Settings(spark=Spark(master="local[2]", checkpoint=tmp_path_factory.mktemp("checkpoint")))
+    settings = Settings(spark=SparkSettings(master="local[2]", checkpoint=tmp_path_factory.mktemp("checkpoint")))
     made = start(settings)
     yield made
     made.stop()
@@ -45,7 +45,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return Settings(steps=STEPS, spark=Spark(checkpoint=tmp_path_factory.mktemp("scratch")))
+    return Settings(steps=STEPS, spark=SparkSettings(checkpoint=tmp_path_factory.mktemp("scratch")))
 
 
 def readings(rows: int = 1200, *, gaps: bool) -> tuple[list[int], Floats]:
@@ -182,4 +182,4 @@ def test_a_bad_row_is_named_by_a_task(session, settings, tmp_path, monkeypatch):
 def test_a_scratch_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"\[spark\] checkpoint = .*file/checkpoint: .*Not a directory"):
-        start(Settings(spark=Spark(checkpoint=tmp_path / "file" / "checkpoint")))
+        start(Settings(spark=SparkSettings(checkpoint=tmp_path / "file" / "checkpoint")))

@@ -12,7 +12,14 @@ from tsunagi.broker.checks import free_port
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import RECOVERED, LogError, Position
 from tsunagi.runtime.marks import digest_of, record_before
-from tsunagi.runtime.settings import Aggregate, ConfigError, Kafka, Query, Settings, Spark
+from tsunagi.runtime.settings import (
+    AggregateSettings,
+    ConfigError,
+    KafkaSettings,
+    QuerySettings,
+    Settings,
+    SparkSettings,
+)
 from tsunagi_spark.checkpoint import Checkpoint
 from tsunagi_spark.frontier import Mark
 from tsunagi_spark.identity import reconcile
@@ -26,8 +33,8 @@ def settings_of(broker: Broker, tmp_path: Path, prefix: str, cores: int = 2) -> 
     write_table(tmp_path / "sensors.csv")
     return Settings(
         sensors=tmp_path / "sensors.csv",
-        kafka=Kafka(servers=broker.servers, prefix=prefix),
-        spark=Spark(cores=cores, checkpoint=tmp_path / "checkpoint"),
+        kafka=KafkaSettings(servers=broker.servers, prefix=prefix),
+        spark=SparkSettings(cores=cores, checkpoint=tmp_path / "checkpoint"),
     )
 
 
@@ -108,7 +115,7 @@ def test_missing_jars_are_named(broker: Broker, tmp_path: Path) -> None:
 
 def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     write_table(tmp_path / "sensors.csv")
-    settings = Settings(sensors=tmp_path / "sensors.csv", kafka=Kafka(servers=f"127.0.0.1:{free_port()}"))
+    settings = Settings(sensors=tmp_path / "sensors.csv", kafka=KafkaSettings(servers=f"127.0.0.1:{free_port()}"))
     with pytest.raises(LogError, match=r"127\.0\.0\.1"):
         check_topics(KafkaLog(settings.kafka), settings, wait_s=0)
 
@@ -124,6 +131,6 @@ def test_a_state_directory_that_cannot_be_used(broker: Broker, tmp_path: Path) -
 def test_aggregates_that_are_no_whole_steps(broker: Broker, tmp_path: Path) -> None:
     settings = settings_of(broker, tmp_path, "halves.")
     KafkaLog(settings.kafka).ensure_topics(settings)
-    query = Query(aggregates=(Aggregate(name="a", range_s=5),))
+    query = QuerySettings(aggregates=(AggregateSettings(name="a", range_s=5),))
     with pytest.raises(ConfigError, match=r"a: range_s = 5: expected a multiple of a step, 2 s"):
         run(settings.model_copy(update={"query": query}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tsunagi.runtime.settings import Settings, Spark
+from tsunagi.runtime.settings import Settings, SparkSettings
 from tsunagi_spark.session import start_session
 
 COLUMN = 4 << 20
@@ -28,7 +28,7 @@ def _clearing(_: int) -> tuple[int, int]:
 
 
 def test_python_workers_keep_the_memory_of_a_batch_for_the_next(tmp_path: Path) -> None:
-    session = start_session(Settings(spark=Spark(master="local[1]", checkpoint=tmp_path)))
+    session = start_session(Settings(spark=SparkSettings(master="local[1]", checkpoint=tmp_path)))
     try:
         context = session.sparkContext
         first, later = context.parallelize([0], 1).map(_clearing).collect()[0]

@@ -18,7 +18,7 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import read_table
 from tsunagi.runtime.naming import is_time
 from tsunagi.runtime.sensors import SensorTable
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 Times = npt.NDArray[np.int64]
 
@@ -81,7 +81,7 @@ class World:
 
     table: SensorTable
     truth: Truth
-    steps: Steps
+    steps: StepsSettings
     modelled: frozenset[int]
     range_us: int
     unknown_group: str = "ungrouped"
@@ -133,7 +133,7 @@ def _microseconds(cell: str) -> int:
         return (datetime.fromisoformat(cell) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def windows(readings: Readings, steps: Steps, max_age_us: Floats) -> Truth:
+def windows(readings: Readings, steps: StepsSettings, max_age_us: Floats) -> Truth:
     """Aggregate every whole window. That of step k is (k slide - window, k slide], and begins no earlier than the CSV.
 
     Args:

@@ -11,10 +11,10 @@ from tsunagi.chaos.plan import ALL, PlanError, Round, rounds
 from tsunagi.chaos.run import Runner
 from tsunagi.chaos.targets import Driver
 from tsunagi.chaos.watch import Watch
-from tsunagi.runtime.settings import Operator, Settings
+from tsunagi.runtime.settings import OperatorSettings, Settings
 from tsunagi.system.topics import tool_log
 
-_PLAIN = (Operator(use="recover"),)
+_PLAIN = (OperatorSettings(use="recover"),)
 """The chain of operators that leaves measured values unchanged. Only then are the values of readings compared."""
 
 

@@ -11,7 +11,7 @@ from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import UNKNOWN_SENSOR
 from tsunagi.edge.window import NOT_A_NUMBER
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Source
+from tsunagi.runtime.settings import SourceSettings
 from tsunagi.runtime.times import in_range
 
 NO_TIME = "no-time"
@@ -67,7 +67,7 @@ class Decoder:
             in the payload. If not, a record's key (Kafka) counts only where the payload names no sensor.
     """
 
-    def __init__(self, table: SensorTable, own: tuple[Sensor, ...], source: Source, *, key_first: bool) -> None:
+    def __init__(self, table: SensorTable, own: tuple[Sensor, ...], source: SourceSettings, *, key_first: bool) -> None:
         self._places = {sensor.name: place for place, sensor in enumerate(own)}
         self._edges = {sensor.name: sensor.edge for sensor in table.sensors}
         self._source = source

@@ -20,7 +20,7 @@ from tsunagi.edge.decode import TOO_LONG
 from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.trouble import Trouble
-from tsunagi.runtime.settings import Source
+from tsunagi.runtime.settings import SourceSettings
 
 MAX_BYTES = 65536
 """A line keeps this many bytes: a longer one cannot be used, and its dead letter needs no more."""
@@ -64,7 +64,7 @@ class LineBuffer:
 class _Lines(ABC):
     """What both kinds of line sources share: a thread that makes messages of lines, and its end."""
 
-    def __init__(self, source: Source, trouble: Trouble) -> None:
+    def __init__(self, source: SourceSettings, trouble: Trouble) -> None:
         self.scheme = "lines"
         self.has_positions = False
         self.may_repeat = False
@@ -104,7 +104,9 @@ class _Lines(ABC):
 class StandardInput(_Lines):
     """A `tsunagi.edge.live.Feed` on standard input, or on another file descriptor; it ends at the end of the file."""
 
-    def __init__(self, source: Source, logger: structlog.stdlib.BoundLogger, descriptor: int | None = None) -> None:
+    def __init__(
+        self, source: SourceSettings, logger: structlog.stdlib.BoundLogger, descriptor: int | None = None
+    ) -> None:
         super().__init__(source, Trouble(logger, "standard input"))
         self._trouble.clear()
         self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
@@ -136,7 +138,7 @@ class Listener(_Lines):
         SourceError: the address is malformed, or the edge cannot listen on it.
     """
 
-    def __init__(self, source: Source, logger: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, source: SourceSettings, logger: structlog.stdlib.BoundLogger) -> None:
         super().__init__(source, Trouble(logger, f"TCP {source.lines.listen}"))
         self._logger = logger
         self._max_clients = source.lines.max_clients

@@ -20,7 +20,7 @@ from tsunagi.edge.source import LiveProgress, Offsets, Origin, Row, Unusable
 from tsunagi.edge.window import LATE, Places
 from tsunagi.runtime.marks import Mark
 from tsunagi.runtime.sensors import Sensor
-from tsunagi.runtime.settings import MICROSECONDS, Source, Steps
+from tsunagi.runtime.settings import MICROSECONDS, SourceSettings, StepsSettings
 
 AHEAD = "ahead"
 """Reason of a dead letter: the reading's time lies too far ahead of the edge's clock."""
@@ -77,7 +77,7 @@ class LiveRules:
     keep_foreign: bool
 
     @classmethod
-    def of(cls, source: Source) -> LiveRules:
+    def of(cls, source: SourceSettings) -> LiveRules:
         """Take the rules from the settings `[source]`."""
         return cls(
             disorder_us=round(source.disorder_s * MICROSECONDS),
@@ -106,7 +106,7 @@ class LiveSource:
         inbox: Inbox,
         decoder: Decoder,
         rules: LiveRules,
-        steps: Steps,
+        steps: StepsSettings,
         own: tuple[Sensor, ...],
         now_us: int,
         *,

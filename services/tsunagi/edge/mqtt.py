@@ -23,7 +23,7 @@ from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.topic_pattern import TopicPattern
 from tsunagi.edge.trouble import Trouble
-from tsunagi.runtime.settings import Mqtt, Source
+from tsunagi.runtime.settings import MqttSettings, SourceSettings
 
 MAX_BYTES = 65536
 """A message keeps this many bytes of its payload: a longer one cannot be used, and its dead letter needs no more."""
@@ -42,7 +42,7 @@ class MqttFeed:
         SourceError: the topic pattern is malformed, or a file that the settings name cannot be used.
     """
 
-    def __init__(self, source: Source, edge: str, logger: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, source: SourceSettings, edge: str, logger: structlog.stdlib.BoundLogger) -> None:
         settings = source.mqtt
         self.scheme = "mqtt"
         self.has_positions = False
@@ -88,7 +88,7 @@ class MqttFeed:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _set_secrets(self, settings: Mqtt) -> None:
+    def _set_secrets(self, settings: MqttSettings) -> None:
         password = read_secret(settings.password_file, "[source.mqtt] password_file")
         if settings.username:
             self._client.username_pw_set(settings.username, password)

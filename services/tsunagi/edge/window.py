@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tsunagi.runtime.columns import Floats, Sensors
 from tsunagi.runtime.sensors import Sensor
-from tsunagi.runtime.settings import MICROSECONDS, Steps
+from tsunagi.runtime.settings import MICROSECONDS, StepsSettings
 
 Places = npt.NDArray[np.intp]
 
@@ -99,7 +99,7 @@ class SlidingWindows:
         steps: window, slide and aggregate.
     """
 
-    def __init__(self, sensors: tuple[Sensor, ...], steps: Steps) -> None:
+    def __init__(self, sensors: tuple[Sensor, ...], steps: StepsSettings) -> None:
         self._slide_us = steps.slide_us
         self._window_us = steps.window_us
         self._aggregate = steps.aggregate

@@ -21,7 +21,7 @@ from tsunagi.runtime.kafka_errors import Cause
 from tsunagi.runtime.log import RECOVERED, LogError
 from tsunagi.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
 from tsunagi.runtime.sensors import read_sensors
-from tsunagi.runtime.settings import Settings, Source
+from tsunagi.runtime.settings import Settings, SourceSettings
 from tsunagi.system import processes
 from tsunagi.system.identity import admit, claim
 from tsunagi.system.processes import Process, ProcessError
@@ -136,7 +136,7 @@ class System:
         """Start the edges of the sensors table, or the given ones; return their names."""
         names = list(read_sensors(self.settings.sensors).edges if edges is None else edges)
         variables = {}
-        if self.config is None and self.settings.source == Source():
+        if self.config is None and self.settings.source == SourceSettings():
             variables[SPEED_VARIABLE] = str(SHIPPED_SPEED)
             self.tell(
                 f"edges: without a configuration the readings that come with Tsunagi run {SHIPPED_SPEED} times as fast"

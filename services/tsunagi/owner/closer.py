@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from tsunagi.runtime.messages import EdgeOut, LogRecord, Punctuation, TupleBatch
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 from tsunagi.slot.book import Book
 from tsunagi.slot.deciding import Decider, OwnerView, control
 from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US
@@ -44,7 +44,7 @@ class Closer(Decider):
     edges get the time to reconnect and to drain their spools.
     """
 
-    def __init__(self, steps: Steps, now: float) -> None:
+    def __init__(self, steps: StepsSettings, now: float) -> None:
         self._steps = steps
         self._since = now  # earlier silence is not held against an edge
         self._decided = now

@@ -22,7 +22,7 @@ from tsunagi.recovery.progress import Progress, Stage, Tell, silent
 from tsunagi.recovery.windows import Cut, history_steps, windows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 __all__ = ["IN_MEMORY_BYTES", "Columns", "described", "fit_history", "period_of", "read_history", "summary", "windows"]
 
@@ -61,7 +61,7 @@ class Columns:
     max_age: Floats
 
     @classmethod
-    def of(cls, files: HistoryFiles, table: SensorTable, steps: Steps) -> Columns:
+    def of(cls, files: HistoryFiles, table: SensorTable, steps: StepsSettings) -> Columns:
         """Look up the columns of a history.
 
         Raises:
@@ -91,7 +91,7 @@ class Columns:
 def fit_history(
     path: Path,
     table: SensorTable,
-    steps: Steps,
+    steps: StepsSettings,
     rows: float | tuple[int, int] = 1.0,
     period: str = "none",
     *,
@@ -118,7 +118,7 @@ def fit_history(
 
 
 def _fitted(
-    path: Path, table: SensorTable, steps: Steps, rows: float | tuple[int, int], period: str, progress: Progress
+    path: Path, table: SensorTable, steps: StepsSettings, rows: float | tuple[int, int], period: str, progress: Progress
 ) -> tuple[Model, FitReport]:
     files = list_history(path)
     progress.expect([Stage(READING, READ_BYTE * files.size_bytes)])
@@ -150,7 +150,7 @@ def _fitted(
     return model.with_words(about=about), report
 
 
-def period_of(text: str, steps: Steps, cut: Cut) -> Period:
+def period_of(text: str, steps: StepsSettings, cut: Cut) -> Period:
     """Read the period of a profile, in steps.
 
     Args:
@@ -182,14 +182,14 @@ def period_of(text: str, steps: Steps, cut: Cut) -> Period:
     return round(count)
 
 
-def _unnumbered(steps: Steps, cut: Cut) -> str:
+def _unnumbered(steps: StepsSettings, cut: Cut) -> str:
     if cut.speed == 1.0:
         return "the history has no column time"
     apart = cut.speed * steps.interval_s
     return f"the history's rows are {apart:g} s apart, with [steps] interval_s = {steps.interval_s:g}"
 
 
-def described(model: Model, sensors: Sequence[Sensor], steps: Steps, cut: Cut) -> dict[str, Any]:
+def described(model: Model, sensors: Sequence[Sensor], steps: StepsSettings, cut: Cut) -> dict[str, Any]:
     """Return the `about` of a model, with a description of its steps."""
     units = {sensor.name: sensor.unit for sensor in sensors}
     return {
@@ -203,7 +203,7 @@ def described(model: Model, sensors: Sequence[Sensor], steps: Steps, cut: Cut) -
     }
 
 
-def summary(model: Model, report: FitReport, steps: Steps) -> list[str]:
+def summary(model: Model, report: FitReport, steps: StepsSettings) -> list[str]:
     """Return lines that say what was fitted, how good it is, and what is odd about the sensors."""
     profile = f"profile of {report.profile[0]} steps" if report.profile else "no profile"
     structure = f"persistence {report.persistence:.3g}, shrinkage {report.shrinkage:g}"

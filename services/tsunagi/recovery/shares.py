@@ -20,7 +20,7 @@ from tsunagi.recovery.history import HistoryFiles, Piece
 from tsunagi.recovery.sums import Sums, Units
 from tsunagi.recovery.windows import Block, Cut, Windows
 from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class Work:
 
     files: HistoryFiles
     columns: Columns
-    steps: Steps
+    steps: StepsSettings
     cut: Cut
     first: int
     end: int
     newest: int
 
     @classmethod
-    def of(cls, files: HistoryFiles, columns: Columns, steps: Steps) -> Work:
+    def of(cls, files: HistoryFiles, columns: Columns, steps: StepsSettings) -> Work:
         """Look at the first and the last rows of a history."""
         tail, start = files.tail(), files.pieces[0].first
         cut = Cut.of(steps, tail if files.timed else None, start)

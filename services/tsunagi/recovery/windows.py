@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tsunagi.recovery.errors import ModelError
 from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 BLOCK_CELLS = 2_000_000
 """Number of values of windows that are computed at once: it bounds the memory that this takes."""
@@ -45,7 +45,7 @@ class Cut:
     speed: float = 1.0
 
     @classmethod
-    def of(cls, steps: Steps, times_us: Times | None, first_us: int | None = None) -> Cut:
+    def of(cls, steps: StepsSettings, times_us: Times | None, first_us: int | None = None) -> Cut:
         """Choose how to cut rows.
 
         Args:
@@ -210,7 +210,7 @@ class Windows:
         self._times, self._values = self._times[kept:].copy(), self._values[kept:].copy()
 
 
-def windows(values: Floats, steps: Steps, max_age_rows: Floats | None = None) -> Floats:
+def windows(values: Floats, steps: StepsSettings, max_age_rows: Floats | None = None) -> Floats:
     """Return the aggregates of readings over whole sliding windows, as an edge computes them.
 
     Args:
@@ -227,7 +227,12 @@ def windows(values: Floats, steps: Steps, max_age_rows: Floats | None = None) ->
 
 
 def history_steps(
-    values: Floats, times_us: Times | None, steps: Steps, max_age_intervals: Floats, *, most_bytes: int | None = None
+    values: Floats,
+    times_us: Times | None,
+    steps: StepsSettings,
+    max_age_intervals: Floats,
+    *,
+    most_bytes: int | None = None,
 ) -> tuple[Floats, int, Cut]:
     """Aggregate a history in memory.
 

@@ -37,7 +37,7 @@ from tsunagi.runtime.log import (
     TUPLES,
     LogError,
 )
-from tsunagi.runtime.settings import ConfigError, Kafka
+from tsunagi.runtime.settings import ConfigError, KafkaSettings
 
 ADMIN = "admin"
 """The user that makes topics, users and access control lists. It is a super user of the broker
@@ -91,7 +91,7 @@ def roles(edges: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def bindings(settings: Kafka, users: Mapping[str, str]) -> list[AclBinding]:
+def bindings(settings: KafkaSettings, users: Mapping[str, str]) -> list[AclBinding]:
     """Return the access control lists of users, for topics and groups with the prefixes of the settings.
 
     Args:
@@ -118,7 +118,9 @@ def _binding(
     return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
 
 
-def apply_acls(admin: AdminClient, settings: Kafka, users: Mapping[str, str], tell: Callable[[str], None]) -> None:
+def apply_acls(
+    admin: AdminClient, settings: KafkaSettings, users: Mapping[str, str], tell: Callable[[str], None]
+) -> None:
     """Make the missing access control lists. Other lists stay, and are named.
 
     Raises:

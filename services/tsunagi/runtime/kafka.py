@@ -17,7 +17,7 @@ from tsunagi.runtime.kafka_errors import Cause, said
 from tsunagi.runtime.kafka_producer import DURABLE, SHORT, KafkaProducer
 from tsunagi.runtime.kafka_reader import READER, KafkaReader
 from tsunagi.runtime.log import LogError, Position
-from tsunagi.runtime.settings import Kafka, Settings
+from tsunagi.runtime.settings import KafkaSettings, Settings
 from tsunagi.runtime.topics import Found, differences, topic_layout
 
 _ADMIN_S = 10.0
@@ -32,7 +32,7 @@ class KafkaLog:
         client_id: the name of the process, which the broker's logs and metrics show.
     """
 
-    def __init__(self, settings: Kafka, *, client_id: str = "tsunagi") -> None:
+    def __init__(self, settings: KafkaSettings, *, client_id: str = "tsunagi") -> None:
         self._settings = settings
         self._client_id = client_id
         self._admin: AdminClient | None = None

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from tsunagi.runtime.kafka_errors import said
-from tsunagi.runtime.settings import ConfigError, Kafka
+from tsunagi.runtime.settings import ConfigError, KafkaSettings
 
 # With these options a client soon finds a broker that has come back. By the library's own limit of 10 s it would be
 # silent for longer, so that others could take a living node for dead.
@@ -74,7 +74,7 @@ client_logger = logging.getLogger("tsunagi.kafka")
 client_logger.addFilter(_Sparing())
 
 
-def client_options(settings: Kafka) -> dict[str, Any]:
+def client_options(settings: KafkaSettings) -> dict[str, Any]:
     """Return the librdkafka options that all clients share.
 
     Raises:

@@ -19,7 +19,7 @@ from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.messages import VERSION, LogRecord, ModelChange, Ownership, SlotSettings, TupleBatch
 from tsunagi.runtime.sensors import SensorTable, read_sensors
-from tsunagi.runtime.settings import LOCAL, ConfigError, Settings, Size
+from tsunagi.runtime.settings import LOCAL, ConfigError, Settings, SizeSettings
 from tsunagi.scaler.placing import place_sensors
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.operators import build_chain
@@ -61,10 +61,10 @@ def measure(settings: Settings, kind: str, seconds: float, tell: Callable[[str],
         found.append(feed.run(seconds / ROUNDS))
         tell(f"{number + 1} of {ROUNDS}: {found[-1]:,.0f} tuples/s on one core")
     rate = float(np.median(found))
-    return limited(rate, size or Size())
+    return limited(rate, size or SizeSettings())
 
 
-def limited(rate: float, size: Size) -> float:
+def limited(rate: float, size: SizeSettings) -> float:
     """Return how much of a core's rate a size allows: the main loop is one thread, so a second core adds nothing."""
     return min(rate * min(1.0, size.cpus), size.limit or float("inf"))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from tsunagi.runtime import metrics
-from tsunagi.runtime.settings import Scaler
+from tsunagi.runtime.settings import ScalerSettings
 from tsunagi.scaler.load import Latency
 
 WEIGHT = 0.2
@@ -64,7 +64,7 @@ def within(before: float, latency: Latency) -> float:
 class Capacities:
     """The tuples/s that one worker of each type can process within the promised delay."""
 
-    def __init__(self, settings: Scaler) -> None:
+    def __init__(self, settings: ScalerSettings) -> None:
         self._told = {kind: size.rate or size.limit for kind, size in settings.sizes.items()}
         self._rates: dict[str, float] = {kind: rate for kind, rate in self._told.items() if rate is not None}
         self._within: dict[str, float] = {}

@@ -17,7 +17,7 @@ import docker
 from docker.errors import DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 
-from tsunagi.runtime.settings import Settings, Size
+from tsunagi.runtime.settings import Settings, SizeSettings
 from tsunagi.scaler.launcher import LauncherError
 
 TIMEOUT_S = 20
@@ -70,7 +70,7 @@ class DockerLauncher:
             DockerException: the daemon refuses to start it.
         """
         project = self._containers.project
-        size = self._settings.scaler.sizes.get(kind, Size())
+        size = self._settings.scaler.sizes.get(kind, SizeSettings())
         container = self._client.containers.create(
             command=["gateway", "run", "--node", name],
             name=f"{project}-{name}",

@@ -16,7 +16,7 @@ from structlog.stdlib import BoundLogger
 from tsunagi.runtime import metrics
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import Heartbeat, Workers
-from tsunagi.runtime.settings import LOCAL, ConfigError, Scaler, Settings
+from tsunagi.runtime.settings import LOCAL, ConfigError, ScalerSettings, Settings
 from tsunagi.scaler.assignments import Placer, split
 from tsunagi.scaler.capacity import Capacities
 from tsunagi.scaler.handover import Pair
@@ -282,7 +282,7 @@ class Elastic:
 
 
 def make_policy_runner(
-    scaler: Scaler, now_s: float, ponder: Ponder = at_once, hour_s: float = HOUR_S
+    scaler: ScalerSettings, now_s: float, ponder: Ponder = at_once, hour_s: float = HOUR_S
 ) -> PolicyRunner | None:
     """Return what asks the policy that the settings name; None if the number of workers is fixed.
 

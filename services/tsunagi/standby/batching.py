@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.runtime.settings import Standby, Target
+from tsunagi.runtime.settings import StandbySettings, Target
 from tsunagi.standby.costs import GRID, Costs, Estimate
 
 STEP_TUPLES = 5
@@ -50,7 +50,7 @@ class Batching:
         costs: what the cost models are fed with.
     """
 
-    def __init__(self, settings: Standby, slot: int, *, stepwise: bool = False) -> None:
+    def __init__(self, settings: StandbySettings, slot: int, *, stepwise: bool = False) -> None:
         self._stepwise = stepwise
         self._own = settings.target(slot)
         self._target = self._own

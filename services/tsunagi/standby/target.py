@@ -6,10 +6,10 @@ from pydantic import ValidationError
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime.messages import StandbyTarget
-from tsunagi.runtime.settings import Standby, Target
+from tsunagi.runtime.settings import StandbySettings, Target
 
 
-def read_target(asked: StandbyTarget, settings: Standby, logger: BoundLogger) -> Target | None:
+def read_target(asked: StandbyTarget, settings: StandbySettings, logger: BoundLogger) -> Target | None:
     """Return what is aimed at, the settings' where nothing is asked; None = as the settings say in all.
 
     One that cannot be is refused in the log of the process, and counts as none: a worker must not end by a wish.

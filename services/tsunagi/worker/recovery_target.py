@@ -8,19 +8,19 @@ from pydantic import ValidationError
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime.messages import RecoveryTarget
-from tsunagi.runtime.settings import Recovery, Settings
+from tsunagi.runtime.settings import RecoverySettings, Settings
 
 FIELDS = ("eps", "delta", "helpers", "unbounded")
 """The settings of the recovery that `tsunagi recovery set` may change while everything runs."""
 
 
-def merged(settings: Recovery, fields: dict[str, Any]) -> Recovery:
+def merged(settings: RecoverySettings, fields: dict[str, Any]) -> RecoverySettings:
     """Return the settings with some fields otherwise.
 
     Raises:
         ValidationError: a value cannot be.
     """
-    return Recovery(**settings.model_dump() | fields)
+    return RecoverySettings(**settings.model_dump() | fields)
 
 
 def with_target(settings: Settings, asked: RecoveryTarget | None, logger: BoundLogger | None = None) -> Settings:

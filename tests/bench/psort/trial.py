@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from tests.bench.outcome import fresh
 from tests.bench.psort.day import Day
 from tests.bench.psort.stages import PART_SQL, Plan, merging, ordering, splitting
-from tsunagi.runtime.settings import Settings, Spark
+from tsunagi.runtime.settings import Settings, SparkSettings
 from tsunagi_spark.blocks import SQL
 from tsunagi_spark.law import Costs as Law
 from tsunagi_spark.layout import Layout, Order
@@ -106,7 +106,7 @@ def session(master: str) -> Iterator[SparkSession]:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # The merge core gets a day at once, which a batch never is: what it takes is to be kept for the next pass, too.
     options = {"spark.log.level": "ERROR", "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
-    settings = Settings(spark=Spark(master=master, memory="3g", options=options))
+    settings = Settings(spark=SparkSettings(master=master, memory="3g", options=options))
     found = start_session(settings)
     try:
         yield found

@@ -29,13 +29,13 @@ from tsunagi.runtime.messages import (
 )
 from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.sensors import SensorTable, read_sensors
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 ROWS = 60
 GENERATION = 77
 INTERVAL_US = 100_000
 ORIGIN_US = 1_700_000_000_000_000
-STEPS = Steps(interval_s=0.1, window=10, slide=2)
+STEPS = StepsSettings(interval_s=0.1, window=10, slide=2)
 DELAY_US = 5_000
 DEAD = ("edge-2", 8, 16)  # its steps 8..15 of the stream were never sent
 LATE_STEP = 1  # edge-1's batch of slot 1 came too late: it had just started

@@ -10,9 +10,9 @@ import pytest
 
 from tsunagi.audit.truth import queries, read_readings, windows
 from tsunagi.runtime.sensors import SensorTable, read_sensors
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
-STEPS = Steps(interval_s=1.0, window=4, slide=2)
+STEPS = StepsSettings(interval_s=1.0, window=4, slide=2)
 ORIGIN_US = 1_000_000_000
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tsunagi.chaos.local import LocalDriver
 from tsunagi.runtime.birth import born
-from tsunagi.runtime.settings import Settings, Slots
+from tsunagi.runtime.settings import Settings, SlotsSettings
 from tsunagi.system.processes import Process, pid_file
 
 
@@ -22,7 +22,7 @@ def test_a_dead_worker_that_the_scaler_had_launched_is_no_trouble(tmp_path: Path
         file = pid_file(tmp_path, process.node)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(process)), encoding="utf-8")
-    units = LocalDriver(Settings(state=tmp_path, slots=Slots(count=1)), None).units()
+    units = LocalDriver(Settings(state=tmp_path, slots=SlotsSettings(count=1)), None).units()
     assert {(unit.node, unit.trouble) for unit in units if unit.role == "worker"} == {
         ("gw-1", ""),
         ("sec-1", "dead"),

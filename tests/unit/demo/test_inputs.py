@@ -19,7 +19,7 @@ from tsunagi.demo.inputs import (
 )
 from tsunagi.recovery.fit import fit_history
 from tsunagi.runtime.sensors import read_sensors
-from tsunagi.runtime.settings import Steps, load
+from tsunagi.runtime.settings import StepsSettings, load
 from tsunagi.runtime.toml_text import to_toml
 
 
@@ -72,7 +72,7 @@ def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
 
 def test_the_shortest_file_that_is_taken_can_be_fitted(tmp_path: Path) -> None:
     inputs = prepare(own(tmp_path, LEAST_ROWS), 2, None, tmp_path)
-    settings = Steps(interval_s=inputs.interval_s, window=WINDOW, slide=SLIDE)
+    settings = StepsSettings(interval_s=inputs.interval_s, window=WINDOW, slide=SLIDE)
     model, _ = fit_history(inputs.history, inputs.table, settings, (0, inputs.fit_rows))
     assert len(model.names) == 30
 

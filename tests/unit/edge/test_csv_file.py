@@ -13,7 +13,7 @@ from tsunagi.edge.csv_file import CsvFile, check_csv
 from tsunagi.edge.csv_open import CsvOpener
 from tsunagi.edge.source import SourceError
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Settings, Source
+from tsunagi.runtime.settings import Settings, SourceSettings
 
 TABLE = SensorTable((Sensor(0, "a", "e1"), Sensor(1, "b", "e2"), Sensor(2, "c", "e1")))
 
@@ -190,6 +190,6 @@ def test_a_file_without_rows_does_not_repeat(write):
 
 def test_times_of_another_unit_end_the_edge_before_it_joins(write, tmp_path):
     path = write("time,a,b,c\n1700000000000,1,2,3\n")
-    settings = Settings(state=tmp_path, source=Source(path=path))
+    settings = Settings(state=tmp_path, source=SourceSettings(path=path))
     with pytest.raises(SourceError, match="looks like milliseconds, expected seconds since 1970"):
         CsvOpener(settings, "e1", TABLE, TABLE.of_edge("e1"))

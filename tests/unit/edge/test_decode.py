@@ -10,7 +10,7 @@ import pytest
 from tsunagi.edge.decode import Decoder, Fault, Reading
 from tsunagi.edge.inbox import Message
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Source
+from tsunagi.runtime.settings import SourceSettings
 
 TABLE = SensorTable((Sensor(0, "s0", "a"), Sensor(1, "s1", "b"), Sensor(2, "s2", "a")))
 NOON_US = int(datetime(2024, 5, 6, 12, tzinfo=UTC).timestamp()) * 1_000_000
@@ -20,7 +20,7 @@ ARRIVED_US = NOON_US + 7
 def decode(
     payload: str | bytes, sensor: str | None = None, *, key_first: bool = True, stored: bool = False, **settings: Any
 ) -> Reading | Fault:
-    decoder = Decoder(TABLE, TABLE.of_edge("a"), Source(**settings), key_first=key_first)
+    decoder = Decoder(TABLE, TABLE.of_edge("a"), SourceSettings(**settings), key_first=key_first)
     if isinstance(payload, str):
         payload = payload.encode()
     return decoder.decode(Message(payload, "here", ARRIVED_US, sensor=sensor, stored=stored))
@@ -117,6 +117,6 @@ def test_a_plain_nan_is_not_a_number():
 
 
 def test_what_came_with_a_fault_keeps_it():
-    decoder = Decoder(TABLE, TABLE.of_edge("a"), Source(), key_first=True)
+    decoder = Decoder(TABLE, TABLE.of_edge("a"), SourceSettings(), key_first=True)
     message = Message(b"3", "here", 1, sensor="s0", fault=("too-long", "found 9 bytes, expected 8 at most"))
     assert decoder.decode(message) == Fault("too-long", "s0", "found 9 bytes, expected 8 at most")

@@ -11,7 +11,7 @@ import structlog
 from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.lines import LineBuffer, StandardInput, _listen
 from tsunagi.edge.source import SourceError
-from tsunagi.runtime.settings import Source
+from tsunagi.runtime.settings import SourceSettings
 
 LOGGER = structlog.stdlib.get_logger("test")
 
@@ -42,7 +42,7 @@ def test_of_a_line_that_is_too_long_the_beginning_and_the_length_are_kept(step):
 def read(data: bytes, **settings: int) -> list[Message]:
     reading, writing = os.pipe()
     inbox = Inbox(100)
-    feed = StandardInput(Source(kind="lines", **settings), LOGGER, reading)
+    feed = StandardInput(SourceSettings(kind="lines", **settings), LOGGER, reading)
     feed.start(inbox, None)
     os.write(writing, data)
     os.close(writing)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tsunagi.edge.window import LATE, NOT_A_NUMBER, OUT_OF_RANGE, Closed, SlidingWindows
 from tsunagi.runtime.sensors import Sensor
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 SECOND = 1_000_000
 AGGREGATES: dict[str, Callable[[Any], Any]] = {
@@ -32,7 +32,7 @@ def make(
         Sensor(id=10 + number, name=f"s{number}", edge="e", max_age_s=max_age_s, minimum=low, maximum=high)
         for number in range(count)
     )
-    return SlidingWindows(sensors, Steps.model_validate(steps))
+    return SlidingWindows(sensors, StepsSettings.model_validate(steps))
 
 
 def add(windows: SlidingWindows, time_s: float, *values: float) -> list[str]:

@@ -31,12 +31,12 @@ from tsunagi.runtime.messages import (
     TupleBatch,
 )
 from tsunagi.runtime.sensors import Sensor, SensorTable, place, read_sensors
-from tsunagi.runtime.settings import Settings, Source, Steps
+from tsunagi.runtime.settings import Settings, SourceSettings, StepsSettings
 from tsunagi.runtime.testing import MemoryLog, Network
 
 AnyWorld = TypeVar("AnyWorld", bound="FileWorld")
 INTERVAL_S, WINDOW, SLIDE = 0.1, 10, 2
-STEPS = Steps(interval_s=INTERVAL_S, window=WINDOW, slide=SLIDE)
+STEPS = StepsSettings(interval_s=INTERVAL_S, window=WINDOW, slide=SLIDE)
 SLIDE_US, WINDOW_US = STEPS.slide_us, STEPS.window_us
 START_US = 1_700_000_000_000_000
 DISORDER_US = 500_000
@@ -81,7 +81,7 @@ class Rig:
     def __init__(
         self, scheme: str = "mqtt", resume: LiveProgress | None = None, until_us: int = 0, **more: Any
     ) -> None:
-        settings = Source(time_unit="us", **more)
+        settings = SourceSettings(time_unit="us", **more)
         self.feed = FakeFeed(scheme)
         self.now_us = START_US
         self.source = LiveSource(

@@ -14,7 +14,7 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import LogRecord, Recovered
 from tsunagi.runtime.names import NO_NAME
-from tsunagi.runtime.settings import Recovery, Settings
+from tsunagi.runtime.settings import RecoverySettings, Settings
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.deciding import Decider, OwnerView
 from tsunagi.slot.operators import Chain
@@ -51,7 +51,7 @@ class Owner:
     READ_BACK: frozenset[str]
     """Kinds of control records that a test is about: no others come into the log."""
 
-    def __init__(self, wish: Wish, recovery: Recovery) -> None:
+    def __init__(self, wish: Wish, recovery: RecoverySettings) -> None:
         self.wish = wish
         self.settings = Settings(recovery=recovery)
         self.writer = owned(wish.config)

@@ -22,7 +22,7 @@ from tsunagi.recovery.filter import Recovery as FilterOfSlot
 from tsunagi.recovery.model import half_width
 from tsunagi.runtime.columns import floats, octets, pack_floats, pack_sensors
 from tsunagi.runtime.messages import EXACT, Recovered, TupleBatch
-from tsunagi.runtime.settings import Recovery
+from tsunagi.runtime.settings import RecoverySettings
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 
@@ -36,7 +36,7 @@ class Measuring(Owner):
     READ_BACK = frozenset(("calibrated", "sensor_out"))
 
     def __init__(self, wide: float, **recovery: bool) -> None:
-        super().__init__(WISH, Recovery(**recovery))
+        super().__init__(WISH, RecoverySettings(**recovery))
         self.wrong: dict[int, float] = {}
         draw = np.random.default_rng(1)
         mean, joint = MODEL.joint()

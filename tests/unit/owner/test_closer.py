@@ -13,7 +13,7 @@ import pytest
 from tests.unit.slot.small_slot import EDGES, FIRST, batch, make_config
 from tsunagi.owner.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
 from tsunagi.runtime.messages import EdgeOut, Punctuation
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.edges import NEVER
 from tsunagi.slot.ownership import Register
@@ -21,7 +21,7 @@ from tsunagi.slot.steps import StepBook
 from tsunagi.slot.wish import Wish
 
 LATER_US = 1 << 60
-STEPS = Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5, max_skew_s=0.6)
+STEPS = StepsSettings(interval_s=0.1, window=10, slide=2, grace_s=0.5, max_skew_s=0.6)
 SLIDE_S = 0.2
 PATIENCE_S = 0.7
 TICK_S = 0.05
@@ -346,7 +346,7 @@ def test_an_edge_whose_heartbeats_stopped_is_out_at_once_whenever_the_owner_took
     for name in others:
         book.edges[name].last_step = FIRST
     book.edges[gone].last_step = FIRST - 1
-    steps = Steps(interval_s=0.1, window=10, slide=2, grace_s=0.5)
+    steps = StepsSettings(interval_s=0.1, window=10, slide=2, grace_s=0.5)
     closer = Closer(steps, now=100.0)
     assert decide(closer, book, 100.01, 0) == []
     decisions = decide(closer, book, 100.02, 0, {gone: 100.0})

@@ -21,7 +21,7 @@ from tsunagi.runtime.columns import floats, octets, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from tsunagi.runtime.messages import BOUNDED, UNBOUNDED, HelperRequest, Recovered
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Recovery, Settings
+from tsunagi.runtime.settings import RecoverySettings, Settings
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.controls import DistrustControl, FactorsControl
 from tsunagi.slot.deciding import OwnerView
@@ -52,7 +52,7 @@ class Helped(Owner):
     READ_BACK = frozenset(("helpers",))
 
     def __init__(self, helpers: int = 100, config: SlotConfig = TIGHT) -> None:
-        super().__init__(Wish(config, SHA, table=TABLE, helpers=helpers), Recovery(calibrate=False))
+        super().__init__(Wish(config, SHA, table=TABLE, helpers=helpers), RecoverySettings(calibrate=False))
         self.requests: list[HelperRequest] = []
         self.silent: set[str] = set()
 

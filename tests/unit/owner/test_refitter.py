@@ -23,7 +23,7 @@ from tsunagi.replay.compare import compare
 from tsunagi.replay.recompute import recompute
 from tsunagi.runtime.columns import floats
 from tsunagi.runtime.messages import Recovered
-from tsunagi.runtime.settings import Recovery
+from tsunagi.runtime.settings import RecoverySettings
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
@@ -53,7 +53,7 @@ class Refitting(Owner):
 
     def __init__(self, model: Model, *, refit: bool = True) -> None:
         self.models = {SHA: model}
-        super().__init__(Wish(CONFIG, SHA), Recovery(refit=refit, refit_s=10.0, helpers=0))
+        super().__init__(Wish(CONFIG, SHA), RecoverySettings(refit=refit, refit_s=10.0, helpers=0))
 
     @property
     def refit(self) -> RefitDecider:

@@ -13,13 +13,13 @@ from tsunagi.recovery.fit import fit_history, read_history, summary, windows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import EXACT
 from tsunagi.runtime.sensors import Sensor, SensorTable, place, read_sensors
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 DATA = Path(__file__).parents[3] / "data"
 NAN = math.nan
 
 
-def aggregate_plainly(values: Floats, steps: Steps, max_age_rows: Floats) -> Floats:
+def aggregate_plainly(values: Floats, steps: StepsSettings, max_age_rows: Floats) -> Floats:
     """Each window on its own, reading by reading."""
     how: dict[str, Callable[[list[float]], float]] = {
         "mean": lambda cells: sum(cells) / len(cells),
@@ -51,14 +51,14 @@ def test_windows_are_those_of_an_edge(aggregate, window, slide):
     values = rng.normal(size=(57, 3))
     values[rng.random(values.shape) < 0.6] = NAN
     values[20:40, 1:] = NAN
-    steps = Steps(window=window, slide=slide, aggregate=aggregate)
+    steps = StepsSettings(window=window, slide=slide, aggregate=aggregate)
     ages = np.array([NAN, NAN, 15.0])
     np.testing.assert_allclose(windows(values, steps, ages), aggregate_plainly(values, steps, ages), rtol=1e-12)
 
 
 def test_windows_need_whole_windows():
-    assert windows(np.zeros((9, 2)), Steps()).shape == (0, 2)
-    assert windows(np.zeros((10, 2)), Steps()).shape == (1, 2)
+    assert windows(np.zeros((9, 2)), StepsSettings()).shape == (0, 2)
+    assert windows(np.zeros((10, 2)), StepsSettings()).shape == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def small(tmp_path):
 @pytest.mark.slow
 def test_fit_says_what_it_used(small):
     file, table = small
-    model, _ = fit_history(file, table, Steps(), 0.5)
+    model, _ = fit_history(file, table, StepsSettings(), 0.5)
     assert model.names == ("a", "b", "c")
     assert model.about["rows"] == [0, 60]
     assert model.about["units"] == ["K"] * 3
     assert model.about["steps"] == 26
-    again, _ = fit_history(file, table, Steps(), (0, 60))
+    again, _ = fit_history(file, table, StepsSettings(), (0, 60))
     assert again.identity == model.identity
 
 
 def test_fit_leaves_out_implausible_readings(small):
     file, table = small
     tight = SensorTable(tuple(replace(sensor, maximum=20.0) for sensor in table.sensors))
-    model, report = fit_history(file, tight, Steps(), 1.0)
+    model, report = fit_history(file, tight, StepsSettings(), 1.0)
     assert model.about["outside_range"] > 0
     assert report.sensors + len(report.left_out) == 3
 
@@ -143,12 +143,12 @@ def test_fit_names_what_does_not_fit(small):
     file, table = small
     few = SensorTable(table.sensors[:2])
     with pytest.raises(ModelError, match=r"small\.csv, line 1: sensor 'c' is not in the sensors table"):
-        fit_history(file, few, Steps())
+        fit_history(file, few, StepsSettings())
     for rows in (0.0, 1.5, (0, 121), (5, 5)):
         with pytest.raises(ModelError, match=r"small\.csv: rows: found"):
-            fit_history(file, table, Steps(), rows)
+            fit_history(file, table, StepsSettings(), rows)
     with pytest.raises(ModelError, match=r"small\.csv, rows 0 to 12: history: found 2 steps"):
-        fit_history(file, table, Steps(), 0.1)
+        fit_history(file, table, StepsSettings(), 0.1)
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_shipped_readings_are_recovered_with_honest_bounds(tmp_path):
     lines = [",".join(part.sensors[k].name for k in range(len(part)))]
     lines += [",".join(str(cell) for cell in row) for row in history.values[:, chosen]]
     file.write_text("\n".join(lines))
-    steps = Steps()
+    steps = StepsSettings()
     model, _ = fit_history(file, part, steps, 0.4)
     rest = windows(history.values[200:, chosen], steps)
     sd = rest.std(axis=0)
@@ -206,7 +206,7 @@ def live(tmp_path: Path, rows: int = 900, interval_s: float = 450.0) -> tuple[Pa
 @pytest.mark.parametrize("period", ["24h", "auto", "96", "86400 s"])
 def test_a_profile_is_in_phase_with_event_time(tmp_path, period):
     file, table = live(tmp_path, rows=1800 if period == "auto" else 900)
-    steps = Steps(interval_s=450.0, window=2, slide=2)
+    steps = StepsSettings(interval_s=450.0, window=2, slide=2)
     model, report = fit_history(file, table, steps, period=period)
     assert report.profile[0] == 96
     noon = 1_704_110_400_000_000 // steps.slide_us  # 2024-01-01T12:00Z: before the history began
@@ -227,7 +227,7 @@ def test_a_profile_is_in_phase_with_event_time(tmp_path, period):
 def test_periods_that_are_none(tmp_path, period, message):
     file, table = live(tmp_path, rows=60)
     with pytest.raises(ModelError) as caught:
-        fit_history(file, table, Steps(interval_s=450.0, window=2, slide=2), period=period)
+        fit_history(file, table, StepsSettings(interval_s=450.0, window=2, slide=2), period=period)
     assert message in str(caught.value)
 
 
@@ -237,14 +237,14 @@ def test_no_profile_where_steps_have_no_numbers(tmp_path, small):
     with pytest.raises(
         ModelError, match="period: found '24h', but steps have no numbers: the history has no column time"
     ):
-        fit_history(file, table, Steps(), period="24h")
-    assert not fit_history(file, table, Steps(), period="auto")[1].profile
+        fit_history(file, table, StepsSettings(), period="24h")
+    assert not fit_history(file, table, StepsSettings(), period="auto")[1].profile
     file, table = live(tmp_path)
     with pytest.raises(
         ModelError, match=r"the history's rows are 450 s apart, with \[steps\] interval_s = 1; expected none"
     ):
-        fit_history(file, table, Steps(), period="24h")
-    model, report = fit_history(file, table, Steps(), period="auto")
+        fit_history(file, table, StepsSettings(), period="24h")
+    model, report = fit_history(file, table, StepsSettings(), period="auto")
     assert (model.about["numbered"], model.about["speed"], report.profile) == (False, 450.0, ())
 
 
@@ -258,16 +258,16 @@ def test_what_is_odd_is_said_in_lines():
     model, report = estimate(history, [f"s{i}" for i in range(9)])
     model = replace(model, about={**model.about, "numbered": False, "speed": 600.0})
     singular = replace(report, condition=np.inf, nugget=1e-9)
-    text = "\n".join(summary(model, singular, Steps()))
+    text = "\n".join(summary(model, singular, StepsSettings()))
     assert "8 sensors, 150 steps" in text
     assert "left out: s2: too few readings" in text
     assert "constant: s1: never changed" in text
     assert "duplicated: s3 = s4: always the same reading" in text
     assert "near singular: condition number inf; the filter adds a nugget of 1e-09 to the variances" in text
     assert "rows are 600 s apart, with [steps] interval_s = 1: taken as rows a nominal interval apart" in text
-    plain = summary(replace(model, about={}), replace(report, condition=1e3, nugget=0.0), Steps())
+    plain = summary(replace(model, about={}), replace(report, condition=1e3, nugget=0.0), StepsSettings())
     assert not any("singular" in line or "note" in line for line in plain)
-    assert "covariance form" in "\n".join(summary(model, replace(report, condition=1e8, nugget=0.0), Steps()))
+    assert "covariance form" in "\n".join(summary(model, replace(report, condition=1e8, nugget=0.0), StepsSettings()))
 
 
 @pytest.mark.slow
@@ -276,5 +276,5 @@ def test_readings_past_all_measure_are_left_out(tmp_path, small):
     lines = file.read_text().splitlines()
     lines[5] = "1e300,inf,-1e200"
     file.write_text("\n".join(lines))
-    model, _ = fit_history(file, table, Steps())
+    model, _ = fit_history(file, table, StepsSettings())
     assert model.about["outside_range"] == 3

@@ -12,11 +12,11 @@ from tsunagi.recovery.sums import Sums, Units
 from tsunagi.recovery.windows import history_steps
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Steps
+from tsunagi.runtime.settings import StepsSettings
 
 NAN = math.nan
 TABLE = SensorTable(tuple(Sensor(i, f"s{i}", "e", max_age_s=(NAN, 9.0, 50.0)[i % 3], maximum=90.0) for i in range(6)))
-STEPS = Steps(window=10, slide=3)
+STEPS = StepsSettings(window=10, slide=3)
 
 
 @pytest.fixture(params=["untimed", "live", "replay", "gaps"])

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.acls import READS, WRITES, bindings, needed, roles
 from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, TOPICS, TUPLES
-from tsunagi.runtime.settings import ConfigError, Kafka
+from tsunagi.runtime.settings import ConfigError, KafkaSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 USERS = roles(["edge-1", "edge-2"])
@@ -18,7 +18,7 @@ USERS = roles(["edge-1", "edge-2"])
 def allowed(user: str) -> set[tuple[str, str]]:
     return {
         (str(binding.name), AclOperation(binding.operation).name)
-        for binding in bindings(Kafka(), USERS)
+        for binding in bindings(KafkaSettings(), USERS)
         if binding.principal == f"User:{user}" and binding.restype == ResourceType.TOPIC
     }
 
@@ -43,7 +43,7 @@ def test_who_decides_and_who_only_looks() -> None:
 
 
 def test_every_list_is_for_one_user_and_one_operation() -> None:
-    found = bindings(Kafka(prefix="a.", group_prefix="g"), USERS)
+    found = bindings(KafkaSettings(prefix="a.", group_prefix="g"), USERS)
     assert len(found) == len(set(found))
     assert {binding.operation for binding in found} == {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE}
     assert all(binding.principal != "User:*" for binding in found)

@@ -26,7 +26,7 @@ from tsunagi.runtime.messages import (
     SlotBeat,
     TupleBatch,
 )
-from tsunagi.runtime.settings import ConfigError, Kafka, Security, Settings
+from tsunagi.runtime.settings import ConfigError, KafkaSettings, SecuritySettings, Settings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.slot.parsing import parse
 
@@ -237,21 +237,21 @@ def test_key_files_that_cannot_be_used(tmp_path: Path, text: str, mode: int, say
 
 def test_a_key_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, f"edge edge-2 {OTHER.hex()}\n")
-    settings = Settings(security=Security(auth="hmac", key_file=str(path)))
+    settings = Settings(security=SecuritySettings(auth="hmac", key_file=str(path)))
     with pytest.raises(ConfigError, match="found the key of edge 'edge-2', expected the key of edge 'edge-1'"):
         authenticated(world(), settings, edge="edge-1")
     with pytest.raises(ConfigError, match="expected master keys"):
         authenticated(world(), settings)
     with pytest.raises(ConfigError, match="No such file"):
-        authenticated(world(), Settings(security=Security(auth="hmac", key_file=str(tmp_path / "none"))))
+        authenticated(world(), Settings(security=SecuritySettings(auth="hmac", key_file=str(tmp_path / "none"))))
     with pytest.raises(ValueError, match="needs key_file"):
-        Security(auth="hmac")
+        SecuritySettings(auth="hmac")
 
 
 def test_the_fingerprint_is_of_the_set_of_keys_and_tells_none(tmp_path: Path) -> None:
     def of(*masters: bytes) -> str:
         text = "".join(f"master {master.hex()}\n" for master in masters)
-        return fingerprint(Settings(security=Security(auth="hmac", key_file=str(written(tmp_path, text)))))
+        return fingerprint(Settings(security=SecuritySettings(auth="hmac", key_file=str(written(tmp_path, text)))))
 
     assert of(MASTER, OTHER) == of(OTHER, MASTER)
     assert len({of(MASTER), of(OTHER), of(MASTER, OTHER), ""}) == 4
@@ -262,12 +262,14 @@ def test_the_prefix_tells_two_installations_apart(tmp_path: Path) -> None:
     path = written(tmp_path, f"master {MASTER.hex()}\n")
     log = world()
     for prefix in ("a.", "b."):
-        kafka = Kafka(prefix=prefix)
-        signed = authenticated(log, Settings(kafka=kafka, security=Security(auth="hmac", key_file=str(path))))
+        kafka = KafkaSettings(prefix=prefix)
+        signed = authenticated(log, Settings(kafka=kafka, security=SecuritySettings(auth="hmac", key_file=str(path))))
         producer = signed.producer()
         producer.send(PLAN, 0, b"k", b"v")
         producer.flush(0.0)
-    reader = authenticated(log, Settings(kafka=Kafka(prefix="a."), security=Security(auth="hmac", key_file=str(path))))
+    reader = authenticated(
+        log, Settings(kafka=KafkaSettings(prefix="a."), security=SecuritySettings(auth="hmac", key_file=str(path)))
+    )
     following = reader.reader()
     following.assign([Position(PLAN, 0, 0)])
     assert [record.signer for record in following.read(10, 0.0)] == [CONTROL, ""]

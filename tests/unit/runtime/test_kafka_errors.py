@@ -13,7 +13,7 @@ from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.kafka_client import client_options
 from tsunagi.runtime.kafka_errors import ADVICE, Cause, said
 from tsunagi.runtime.log import TUPLES, LogError
-from tsunagi.runtime.settings import ConfigError, Kafka
+from tsunagi.runtime.settings import ConfigError, KafkaSettings
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
@@ -83,7 +83,7 @@ def no_broker() -> Iterator[int]:
     thread.join()
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, settings: Kafka) -> str:
+def asked(monkeypatch: pytest.MonkeyPatch, settings: KafkaSettings) -> str:
     monkeypatch.setattr("tsunagi.runtime.kafka._ADMIN_S", 0.7)
     log = KafkaLog(settings.model_copy(update={"options": {"log_level": 0} | settings.options}))
     with pytest.raises(LogError) as caught:
@@ -93,29 +93,31 @@ def asked(monkeypatch: pytest.MonkeyPatch, settings: Kafka) -> str:
 
 
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = asked(monkeypatch, Kafka(servers="127.0.0.1:1"))
+    told = asked(monkeypatch, KafkaSettings(servers="127.0.0.1:1"))
     assert "Connection refused" in told
     assert "does the broker run, and is [kafka] servers its address?" in told
 
 
 def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = asked(monkeypatch, Kafka(servers="none.invalid:9092"))
+    told = asked(monkeypatch, KafkaSettings(servers="none.invalid:9092"))
     assert "Failed to resolve 'none.invalid:9092'" in told
     assert "spelt right" in told
 
 
 def test_what_listens_is_no_broker(monkeypatch: pytest.MonkeyPatch, no_broker: int) -> None:
-    assert "what listens there is no Kafka broker" in asked(monkeypatch, Kafka(servers=f"127.0.0.1:{no_broker}"))
-    told = asked(monkeypatch, Kafka(servers=f"127.0.0.1:{no_broker}", security="tls"))
+    assert "what listens there is no Kafka broker" in asked(
+        monkeypatch, KafkaSettings(servers=f"127.0.0.1:{no_broker}")
+    )
+    told = asked(monkeypatch, KafkaSettings(servers=f"127.0.0.1:{no_broker}", security="tls"))
     assert "SSL" in told
     assert "look at [kafka] security and ca_file" in told
 
 
 def test_options_that_the_library_does_not_take_are_of_the_configuration() -> None:
     with pytest.raises(ConfigError, match=r'\[kafka\]: No such configuration property: "no\.such"'):
-        KafkaLog(Kafka(options={"no.such": 1})).admin()
+        KafkaLog(KafkaSettings(options={"no.such": 1})).admin()
 
 
 @pytest.mark.parametrize(("servers", "family"), [("a:1", "v4"), ("[::1]:1", "any"), ("a:1,[fe80::1]:2", "any")])
 def test_an_ipv6_address_is_reached(servers: str, family: str) -> None:
-    assert client_options(Kafka(servers=servers))["broker.address.family"] == family
+    assert client_options(KafkaSettings(servers=servers))["broker.address.family"] == family

@@ -11,7 +11,7 @@ import pytest
 from tsunagi.runtime import kafka_producer
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.kafka_client import GAPLESS
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,8 +24,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_a_durable_producer_ends_with_the_first_record_that_is_refused(made: list[dict[str, Any]]) -> None:
-    KafkaLog(Kafka()).producer()
-    KafkaLog(Kafka()).producer(durable=False)
+    KafkaLog(KafkaSettings()).producer()
+    KafkaLog(KafkaSettings()).producer(durable=False)
     assert made[0]["enable.idempotence"]
     assert made[0][GAPLESS]
     assert not made[1]["enable.idempotence"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tsunagi.local.up import wipe
 from tsunagi.runtime.marked import CHECKPOINT, DEMO, MARKER, STATE, empty, mark, marked
-from tsunagi.runtime.settings import Settings, Spark
+from tsunagi.runtime.settings import Settings, SparkSettings
 
 KINDS = {"state": STATE, "checkpoint": CHECKPOINT, "demo": DEMO}
 FOREIGN = (
@@ -92,7 +92,7 @@ def test_a_directory_that_is_not_empty_is_never_marked(tmp_path: Path) -> None:
 
 def test_wipe_removes_state_and_checkpoint_and_says_what_it_keeps(tmp_path: Path) -> None:
     said: list[str] = []
-    settings = Settings(state=tmp_path / "run", spark=Spark(checkpoint=tmp_path / "run" / "checkpoint"))
+    settings = Settings(state=tmp_path / "run", spark=SparkSettings(checkpoint=tmp_path / "run" / "checkpoint"))
     for place in (settings.state, settings.spark.checkpoint):
         mark(place)
     put(settings.state / "logs" / "gw-1.log")
@@ -115,7 +115,7 @@ def test_wipe_leaves_a_directory_of_ones_own_alone(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     files = [put(tmp_path / name) for name in ("mine", "logs/gw-1.log", "offsets/0", "broker/data/0")]
     said: list[str] = []
-    wipe(Settings(state=Path(), spark=Spark(checkpoint=Path())), said.append)
+    wipe(Settings(state=Path(), spark=SparkSettings(checkpoint=Path())), said.append)
     assert all(path.exists() for path in files)
     assert not marked(tmp_path)
     assert len(said) == 1

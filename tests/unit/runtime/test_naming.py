@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tsunagi.runtime.log import TOPICS
 from tsunagi.runtime.naming import edge_fault, node_fault, sensor_fault, text_fault
-from tsunagi.runtime.settings import Kafka
+from tsunagi.runtime.settings import KafkaSettings
 
 
 @given(st.text(min_size=1, max_size=120))
@@ -60,7 +60,7 @@ def test_a_sensor_may_have_any_name_of_one_line(name: str) -> None:
 
 
 def test_the_longest_prefix_leaves_room_for_every_topic() -> None:
-    Kafka(prefix="p" * 200)
+    KafkaSettings(prefix="p" * 200)
     with pytest.raises(ValueError, match="at most 200"):
-        Kafka(prefix="p" * 201)
+        KafkaSettings(prefix="p" * 201)
     assert max(len(topic) for topic in TOPICS) + 200 <= 249

@@ -15,7 +15,7 @@ from tsunagi.runtime.log import RESULTS, OffsetLostError
 from tsunagi.runtime.result_files import ResultFiles
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import ConfigError, Settings
-from tsunagi.runtime.settings import Results as ResultsSection
+from tsunagi.runtime.settings import ResultsSettings as ResultsSection
 from tsunagi.runtime.testing import MemoryLog
 
 TABLE = SensorTable((Sensor(0, "a", "e", "g", unit="K"), Sensor(1, "b", "e", "g")))

@@ -12,7 +12,7 @@ from tsunagi.runtime.log import RESULTS, LogError, OffsetLostError
 from tsunagi.runtime.messages import ResultBlock
 from tsunagi.runtime.results import Results, Row
 from tsunagi.runtime.sensors import read_sensors
-from tsunagi.runtime.settings import Results as ResultsSection
+from tsunagi.runtime.settings import ResultsSettings as ResultsSection
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
 

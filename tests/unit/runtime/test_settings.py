@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from tsunagi.runtime import example, settings_page
-from tsunagi.runtime.settings import ConfigError, Metrics, Settings, load
+from tsunagi.runtime.settings import ConfigError, MetricsSettings, Settings, load
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "tsunagi.toml.example"
 PAGE = EXAMPLE.parent / "docs" / "reference" / "settings.md"
@@ -220,12 +220,12 @@ def test_a_window_longer_than_any_time_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_metrics_are_found_at_the_address_that_is_advertised(host: str, advertise: str, expected: str) -> None:
-    assert Metrics(host=host, advertise=advertise).advertised == expected
+    assert MetricsSettings(host=host, advertise=advertise).advertised == expected
 
 
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="advertise"):
-        Metrics(advertise="http://gateway-1")
+        MetricsSettings(advertise="http://gateway-1")
 
 
 @pytest.mark.parametrize("value", ["", "  "])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tsunagi.runtime.settings import Kafka, Settings
+from tsunagi.runtime.settings import KafkaSettings, Settings
 from tsunagi.runtime.topics import Found, differences, topic_layout
 from tsunagi.runtime.topics_page import document
 
-LAYOUT = topic_layout(Settings(kafka=Kafka(replication=3)))
+LAYOUT = topic_layout(Settings(kafka=KafkaSettings(replication=3)))
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "topics.md"
 KEYS = [(topic, key) for topic, (_, config) in LAYOUT.items() for key in config]
 OTHERS = {

@@ -7,19 +7,27 @@ from pathlib import Path
 import pytest
 
 from tsunagi.runtime.sensors import SensorTable, read_sensors
-from tsunagi.runtime.settings import ConfigError, Operator, Query, Scaler, Settings, Size, Slots
+from tsunagi.runtime.settings import (
+    ConfigError,
+    OperatorSettings,
+    QuerySettings,
+    ScalerSettings,
+    Settings,
+    SizeSettings,
+    SlotsSettings,
+)
 from tsunagi.scaler.benchmark import _Feed, limited, measure
 
 
-def settings(tmp_path: Path, mode: str = "tuples", **sizes: Size) -> Settings:
+def settings(tmp_path: Path, mode: str = "tuples", **sizes: SizeSettings) -> Settings:
     sensors = tmp_path / "sensors.csv"
     rows = [f"s{number},edge-{number % 2},g," for number in range(7)]
     sensors.write_text("\n".join(["sensor,edge,group,threshold", *rows]) + "\n", encoding="utf-8")
     return Settings(
         sensors=sensors,
-        slots=Slots(count=2),
-        query=Query(mode=mode, operators=(Operator(use="select"),)),
-        scaler=Scaler(sizes=sizes),
+        slots=SlotsSettings(count=2),
+        query=QuerySettings(mode=mode, operators=(OperatorSettings(use="select"),)),
+        scaler=ScalerSettings(sizes=sizes),
     )
 
 
@@ -38,18 +46,18 @@ def _table(tmp_path: Path) -> SensorTable:
 
 
 def test_a_size_sets_the_limit_and_a_second_core_adds_nothing() -> None:
-    assert limited(1000.0, Size(cpus=0.5)) == 500.0
-    assert limited(1000.0, Size(cpus=4.0)) == 1000.0
-    assert limited(1000.0, Size(limit=40.0)) == 40.0
+    assert limited(1000.0, SizeSettings(cpus=0.5)) == 500.0
+    assert limited(1000.0, SizeSettings(cpus=4.0)) == 1000.0
+    assert limited(1000.0, SizeSettings(limit=40.0)) == 40.0
 
 
 @pytest.mark.slow
 def test_a_type_is_measured_and_the_progress_told(tmp_path: Path) -> None:
     said: list[str] = []
-    assert measure(settings(tmp_path, small=Size(limit=40.0)), "small", 0.05, said.append) == 40.0
+    assert measure(settings(tmp_path, small=SizeSettings(limit=40.0)), "small", 0.05, said.append) == 40.0
     assert len(said) == 6
 
 
 def test_a_type_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"huge.*local, small"):
-        measure(settings(tmp_path, small=Size()), "huge", 0.05, print)
+        measure(settings(tmp_path, small=SizeSettings()), "huge", 0.05, print)

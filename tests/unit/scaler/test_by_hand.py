@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tsunagi.runtime.messages import Plan
-from tsunagi.runtime.settings import Scaler, Settings, Size
+from tsunagi.runtime.settings import ScalerSettings, Settings, SizeSettings
 from tsunagi.scaler import by_hand
 from tsunagi.scaler.by_hand import ScaleError, ask
 
-SETTINGS = Settings(scaler=Scaler(sizes={"small": Size()}))
+SETTINGS = Settings(scaler=ScalerSettings(sizes={"small": SizeSettings()}))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from docker.errors import APIError
 
-from tsunagi.runtime.settings import Containers, Scaler, Settings, Size
+from tsunagi.runtime.settings import ContainersSettings, ScalerSettings, Settings, SizeSettings
 from tsunagi.scaler.docker_launcher import COMPOSE_PROJECT, NODE, PROJECT, TYPE, DockerLauncher
 from tsunagi.scaler.launcher import LauncherError
 
@@ -129,9 +129,11 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 def make(engine: Engine, **containers: Any) -> DockerLauncher:
     url = f"unix://{engine.server_address}"
-    sizes = {"small": Size(cpus=0.5, memory_bytes=256 << 20)}
-    wanted = Containers(url=url, volumes=("models:/models",), environment={"TSUNAGI_CONFIG": "/c.toml"}, **containers)
-    return DockerLauncher(Settings(scaler=Scaler(sizes=sizes, containers=wanted)))
+    sizes = {"small": SizeSettings(cpus=0.5, memory_bytes=256 << 20)}
+    wanted = ContainersSettings(
+        url=url, volumes=("models:/models",), environment={"TSUNAGI_CONFIG": "/c.toml"}, **containers
+    )
+    return DockerLauncher(Settings(scaler=ScalerSettings(sizes=sizes, containers=wanted)))
 
 
 def test_a_worker_is_a_container_with_the_limits_and_labels_of_its_type(engine: Engine) -> None:
@@ -213,6 +215,6 @@ def test_a_launch_that_is_refused_leaves_nothing_behind(engine: Engine) -> None:
 def test_no_image_and_no_daemon_are_said_at_the_start(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(LauncherError, match=r"\[scaler.containers\] image: found no image 'other'"):
         make(engine, image="other")
-    nowhere = Containers(url=f"unix://{tmp_path}/none.sock")
+    nowhere = ContainersSettings(url=f"unix://{tmp_path}/none.sock")
     with pytest.raises(LauncherError, match=r"\[scaler.containers\] url: found no socket .*none.sock"):
-        DockerLauncher(Settings(scaler=Scaler(containers=nowhere)))
+        DockerLauncher(Settings(scaler=ScalerSettings(containers=nowhere)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi.runtime.settings import Scaler, Size
+from tsunagi.runtime.settings import ScalerSettings, SizeSettings
 from tsunagi.scaler.elastic import make_policy_runner, read_history
 from tsunagi.scaler.policy_runner import Seen
 from tsunagi.scaler.trace import TraceError
@@ -30,10 +30,10 @@ def test_a_history_is_the_newest_whole_slots_in_the_policy_s_steps(history: Path
 
 
 def test_a_policy_begins_with_its_history(history: Path) -> None:
-    sizes = {"local": Size(rate=220.0), "small": Size(rate=50.0, price_h=1.0)}
+    sizes = {"local": SizeSettings(rate=220.0), "small": SizeSettings(rate=50.0, price_h=1.0)}
     launched = {}
     for told in ("", str(history)):
-        scaler = Scaler(policy="elasticstream", forecast="ewma", slot_s=SLOT_S, sizes=sizes, history=told)
+        scaler = ScalerSettings(policy="elasticstream", forecast="ewma", slot_s=SLOT_S, sizes=sizes, history=told)
         runner = make_policy_runner(scaler, 0.0)
         assert runner is not None
         runner.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 220.0), 0.0)
@@ -45,8 +45,8 @@ def test_a_policy_begins_with_its_history(history: Path) -> None:
 
 
 def test_a_history_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    scaler = Scaler(
-        policy="lookahead", sizes={"small": Size(rate=50.0, price_h=1.0)}, history=str(tmp_path / "none.csv")
+    scaler = ScalerSettings(
+        policy="lookahead", sizes={"small": SizeSettings(rate=50.0, price_h=1.0)}, history=str(tmp_path / "none.csv")
     )
     with pytest.raises(TraceError, match=r"none\.csv: no such file"):
         make_policy_runner(scaler, 0.0)

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import ACKS, HEARTBEATS, Record
 from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack
-from tsunagi.runtime.settings import Kafka, Settings, Slots, Steps
+from tsunagi.runtime.settings import KafkaSettings, Settings, SlotsSettings, StepsSettings
 from tsunagi.scaler.fleet_metrics import REFRESH_S, FleetMetrics
 from tsunagi.scaler.roster import FORGET_S
 
@@ -36,7 +36,11 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def outside(clock: FakeClock) -> FleetMetrics:
-    settings = Settings(slots=Slots(count=1), steps=Steps(interval_s=0.5, slide=4), kafka=Kafka(retention_s=3600))
+    settings = Settings(
+        slots=SlotsSettings(count=1),
+        steps=StepsSettings(interval_s=0.5, slide=4),
+        kafka=KafkaSettings(retention_s=3600),
+    )
     return FleetMetrics(settings, clock)
 
 

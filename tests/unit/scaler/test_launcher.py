@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tsunagi.runtime.birth import born
-from tsunagi.runtime.settings import Scaler, Settings
+from tsunagi.runtime.settings import ScalerSettings, Settings
 from tsunagi.scaler import launcher as module
 from tsunagi.scaler.launcher import LocalLauncher, NoLauncher
 from tsunagi.scaler.launchers import make_launcher
@@ -83,8 +83,8 @@ def test_other_processes_of_the_system_are_no_workers(launcher: LocalLauncher, t
 
 
 def test_the_settings_name_the_launcher(tmp_path: Path) -> None:
-    assert isinstance(make_launcher(Settings(scaler=Scaler(launcher="none")), None), NoLauncher)
-    made = make_launcher(Settings(state=tmp_path, scaler=Scaler(launcher="local")), None)
+    assert isinstance(make_launcher(Settings(scaler=ScalerSettings(launcher="none")), None), NoLauncher)
+    made = make_launcher(Settings(state=tmp_path, scaler=ScalerSettings(launcher="local")), None)
     assert isinstance(made, LocalLauncher)
     nobody = NoLauncher()
     nobody.launch("worker-1", "local")

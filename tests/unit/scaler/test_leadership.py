@@ -10,8 +10,7 @@ from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.heartbeat import ReplacedError
 from tsunagi.runtime.messages import Heartbeat
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Scaler as ScalerSettings
-from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.settings import ScalerSettings, Settings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.leadership import LISTEN_S, Leadership
 from tsunagi.scaler.scaler import Scaler

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
-from tsunagi.runtime.settings import Scaler, Size
+from tsunagi.runtime.settings import ScalerSettings, SizeSettings
 from tsunagi.scaler.capacity import BOUNDS, LEAST, SAFE, Capacities
 from tsunagi.scaler.load import KEEP_S, Delays, Latency, Saturation, SlotLoad, SlotView
 
@@ -198,7 +198,7 @@ def test_a_type_is_judged_by_workers_that_were_not_given_too_much() -> None:
 
 
 def test_a_type_that_stalls_is_asked_for_less_within_bounds_and_for_all_again_when_it_does_not() -> None:
-    capacities = Capacities(Scaler(sizes={"small": Size(rate=100.0), "big": Size(rate=200.0)}))
+    capacities = Capacities(ScalerSettings(sizes={"small": SizeSettings(rate=100.0), "big": SizeSettings(rate=200.0)}))
     for _ in range(3):
         capacities.on_latency("big", Latency(0.1, 0.0, 0.9))
         capacities.on_latency("big", Latency(9.0, math.nan, math.nan))
@@ -207,7 +207,7 @@ def test_a_type_that_stalls_is_asked_for_less_within_bounds_and_for_all_again_wh
         capacities.on_latency("small", Latency(3.0, 0.05, 0.8))
     assert capacities.of("small") == pytest.approx(0.8 * SAFE * 100.0, rel=0.01)
     assert capacities.throughput("small") == 100.0
-    idle, busy = Capacities(Scaler()), Capacities(Scaler())
+    idle, busy = Capacities(ScalerSettings()), Capacities(ScalerSettings())
     for one in (idle, busy):
         one.on_latency("small", Latency(3.0, 0.05, 0.0))
     for _ in range(10):  # on time with next to nothing to do says little
@@ -223,7 +223,9 @@ def test_a_type_that_stalls_is_asked_for_less_within_bounds_and_for_all_again_wh
 
 
 def test_a_types_capacity_follows_what_saturated_workers_do_within_bounds() -> None:
-    capacities = Capacities(Scaler(sizes={"small": Size(rate=40.0), "big": Size(limit=90.0), "new": Size()}))
+    capacities = Capacities(
+        ScalerSettings(sizes={"small": SizeSettings(rate=40.0), "big": SizeSettings(limit=90.0), "new": SizeSettings()})
+    )
     assert (capacities.of("small"), capacities.of("big"), capacities.of("new")) == (40.0, 90.0, 65.0)
     for _ in range(50):
         capacities.correct("small", 34.0)
@@ -234,4 +236,4 @@ def test_a_types_capacity_follows_what_saturated_workers_do_within_bounds() -> N
     assert capacities.of("small") == pytest.approx(40.0 * BOUNDS[0])
     capacities.correct("new", 20.0)
     assert capacities.of("new") == 20.0
-    assert Capacities(Scaler()).of("local") == 1.0
+    assert Capacities(ScalerSettings()).of("local") == 1.0

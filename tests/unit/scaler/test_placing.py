@@ -12,7 +12,7 @@ from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.partition import objective
 from tsunagi.runtime.sensors import Sensor, SensorTable, place
-from tsunagi.runtime.settings import Settings, Slots
+from tsunagi.runtime.settings import Settings, SlotsSettings
 from tsunagi.scaler import placing
 from tsunagi.scaler.placing import budget_warning, place_sensors, sized
 
@@ -84,7 +84,7 @@ def test_new_topics_get_as_few_slots_as_the_time_of_a_step_allows(
 ) -> None:
     def count(least: int, most: int, cost: float) -> int:
         chosen = settings("spread", model_file, slots=least)
-        chosen = chosen.model_copy(update={"slots": Slots(count=least, most=most)})
+        chosen = chosen.model_copy(update={"slots": SlotsSettings(count=least, most=most)})
         monkeypatch.setattr(placing, "step_seconds", lambda model: cost * chosen.steps.slide_s * len(model) ** 2)
         return sized(chosen, table).slots.count
 

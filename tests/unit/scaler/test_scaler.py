@@ -12,8 +12,7 @@ from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import HEARTBEATS
 from tsunagi.runtime.messages import Heartbeat, Workers
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Scaler as ScalerSettings
-from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.settings import ScalerSettings, Settings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.scaler import Scaler
 

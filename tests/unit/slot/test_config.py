@@ -11,7 +11,7 @@ from tests.unit.slot.small_slot import make_config
 from tsunagi.runtime.columns import U32
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Operator, Query, Settings, Steps
+from tsunagi.runtime.settings import OperatorSettings, QuerySettings, Settings, StepsSettings
 from tsunagi.slot.config import FORMAT, MAX_SENSOR, SlotConfig
 
 CONFIG = make_config({"use": "select", "at_least": -1.5}, {"use": "aggregate", "window": 3})
@@ -36,8 +36,8 @@ def test_the_text_does_not_hang_on_the_order_of_keys() -> None:
 def test_it_is_made_of_the_slots_own_sensors() -> None:
     table = SensorTable(tuple(Sensor(i, f"s{i}", f"e{i % 2}") for i in range(5)))
     settings = Settings(
-        steps=Steps(interval_s=0.5, window=4, slide=2, max_ahead_s=3.0, max_gap_s=7.0),
-        query=Query(operators=(Operator(use="aggregate", window=2),)),
+        steps=StepsSettings(interval_s=0.5, window=4, slide=2, max_ahead_s=3.0, max_gap_s=7.0),
+        query=QuerySettings(operators=(OperatorSettings(use="aggregate", window=2),)),
     )
     config = SlotConfig.make(settings, table, np.array([1, 0, 1, 1, 0, 1, 1], dtype=U32), 1)
     assert config.sensors == (0, 2, 3)

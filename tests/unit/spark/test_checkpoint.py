@@ -14,7 +14,7 @@ import pytest
 from tests.spark.world import World, write_table
 from tests.unit.spark.small_job import layout_of
 from tsunagi.runtime import metrics
-from tsunagi.runtime.settings import Kafka, Settings, Slots, Spark
+from tsunagi.runtime.settings import KafkaSettings, Settings, SlotsSettings, SparkSettings
 from tsunagi_spark.blocks import Rows
 from tsunagi_spark.checkpoint import ASIDE, Checkpoint, query_id
 from tsunagi_spark.frontier import Mark
@@ -35,9 +35,9 @@ class Place:
         self.root = directory / "checkpoint"
         self.settings = Settings(
             sensors=directory / "sensors.csv",
-            kafka=Kafka(prefix="t."),
-            slots=Slots(count=2),
-            spark=Spark(checkpoint=self.root, cores=CORES),
+            kafka=KafkaSettings(prefix="t."),
+            slots=SlotsSettings(count=2),
+            spark=SparkSettings(checkpoint=self.root, cores=CORES),
         )
         self.store = Store(self.root)
         self.store.prepare(CORES)

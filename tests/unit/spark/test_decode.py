@@ -12,7 +12,7 @@ from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import DEAD_LETTERS
 from tsunagi.runtime.messages import DeadLetter, Recovered
 from tsunagi.runtime.names import Name, pack_key
-from tsunagi.runtime.settings import Settings, Slots
+from tsunagi.runtime.settings import Settings, SlotsSettings
 from tsunagi_spark.blocks import from_arrow, to_arrow
 from tsunagi_spark.decode import Arrived, SlotDecoder
 from tsunagi_spark.frontier import Mark
@@ -24,7 +24,7 @@ NOBODY: Ints = np.zeros(0, dtype=np.int64)
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     table = write_table(tmp_path / "sensors.csv", sensors=8, groups=2)
-    return World(Settings(sensors=tmp_path / "sensors.csv", slots=Slots(count=2)), table)
+    return World(Settings(sensors=tmp_path / "sensors.csv", slots=SlotsSettings(count=2)), table)
 
 
 @pytest.fixture

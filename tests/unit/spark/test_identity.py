@@ -21,7 +21,7 @@ from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, RESULTS
 from tsunagi.runtime.marks import BREAK_US
 from tsunagi.runtime.messages import Ack
-from tsunagi.runtime.settings import Kafka, Settings, Slots, Spark
+from tsunagi.runtime.settings import KafkaSettings, Settings, SlotsSettings, SparkSettings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi_spark.acknowledge import Acknowledger
 from tsunagi_spark.action import named
@@ -47,7 +47,9 @@ class Place:
     def __init__(self, directory: Path) -> None:
         table = write_table(directory / "sensors.csv", sensors=8, groups=2)
         self.settings = Settings(
-            sensors=directory / "sensors.csv", slots=Slots(count=2), spark=Spark(checkpoint=directory / "checkpoint")
+            sensors=directory / "sensors.csv",
+            slots=SlotsSettings(count=2),
+            spark=SparkSettings(checkpoint=directory / "checkpoint"),
         )
         world = World(self.settings, table)
         self.layout = layout_of(world)
@@ -207,7 +209,7 @@ def test_records_of_another_log_are_found_before_anything_is_sent(
                 "timestamp": pa.array(np.array([record.appended_us for record in records], "datetime64[us]")),
             }
         )
-        job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), Kafka(), 10**9)
+        job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), 10**9)
         context = BatchContext("identity", 5, 1, 1, marks, (), frozenset(), frozenset())
         return sum(batch.num_rows for batch in decode_records(job, context, iter(table.to_batches())))
 
@@ -262,7 +264,7 @@ def test_the_log_is_asked_only_where_it_may_have_lost_its_end(
     key, value = place.written[0][READ]
     row = {"partition": [0], "offset": [first], "key": [key], "value": [value]}
     table = pa.table({**row, "timestamp": pa.array(np.array([appended_us], "datetime64[us]"))})
-    job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), Kafka(), 10**9)
+    job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), 10**9)
     marks = {0: place.standing.marks[0]._replace(read_us=1_000_000)}
     context = BatchContext("identity", 5, 1, 1, marks, (), frozenset(), frozenset())
     list(decode_records(job, context, iter(table.to_batches())))

@@ -12,7 +12,7 @@ from tsunagi.runtime import metrics
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, LogError
 from tsunagi.runtime.messages import Ack
-from tsunagi.runtime.settings import Settings, Slots, Spark
+from tsunagi.runtime.settings import Settings, SlotsSettings, SparkSettings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi_spark.acknowledge import Acknowledger
 from tsunagi_spark.action import named
@@ -37,8 +37,8 @@ class Place:
         table = write_table(directory / "sensors.csv", sensors=8, groups=2)
         self.settings = Settings(
             sensors=directory / "sensors.csv",
-            slots=Slots(count=2),
-            spark=Spark(checkpoint=directory / "checkpoint", wait_s=3),
+            slots=SlotsSettings(count=2),
+            spark=SparkSettings(checkpoint=directory / "checkpoint", wait_s=3),
         )
         self.world = World(self.settings, table)
         self.log = MemoryLog(ManualClock(), {PLAN: 1, RECOVERED: 2, ACKS: 1})

@@ -15,7 +15,7 @@ from pyspark.errors import PythonException
 from tests.spark.world import FIRST_STEP, World, write_table
 from tests.unit.spark.small_job import layout_of
 from tests.unit.spark.test_checkpoint import LAST, Place
-from tsunagi.runtime.settings import Kafka, Settings, Slots, Spark
+from tsunagi.runtime.settings import KafkaSettings, Settings, SlotsSettings, SparkSettings
 from tsunagi_spark.action import named
 from tsunagi_spark.limit import BatchTooLargeError, ByteCount
 from tsunagi_spark.service import with_smaller_batches
@@ -69,7 +69,9 @@ def test_records_are_counted_where_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, fits: bool
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _file: None)
-    settings = Settings(sensors=tmp_path / "s.csv", slots=Slots(count=2), spark=Spark(checkpoint=tmp_path / "cp"))
+    settings = Settings(
+        sensors=tmp_path / "s.csv", slots=SlotsSettings(count=2), spark=SparkSettings(checkpoint=tmp_path / "cp")
+    )
     world = World(settings, write_table(tmp_path / "s.csv", sensors=8, groups=2))
     store = Store(settings.spark.checkpoint)
     store.prepare(2)
@@ -84,7 +86,7 @@ def test_records_are_counted_where_they_are_read(
             "timestamp": pa.array(np.zeros(40, "datetime64[us]")),
         }
     )
-    job = JobContext(str(tmp_path / "cp"), 2_000_000, 30, "blocks", 9, (), Kafka(), limit)
+    job = JobContext(str(tmp_path / "cp"), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), limit)
     context = BatchContext(f"q{limit}", 0, 1, 0, {}, (), frozenset(), frozenset())
     decoded = decode_records(job, context, iter(table.to_batches(max_chunksize=7)))
     if fits:

@@ -16,7 +16,7 @@ from tsunagi.runtime.columns import floats, octets, sensors
 from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import Late, ResultBlock
 from tsunagi.runtime.sensors import SensorTable, read_sensors
-from tsunagi.runtime.settings import Query, Settings, Slots, Steps
+from tsunagi.runtime.settings import QuerySettings, Settings, SlotsSettings, StepsSettings
 from tsunagi_spark.blocks import Rows
 from tsunagi_spark.decode import Arrived
 from tsunagi_spark.layout import Order, reassigned
@@ -31,7 +31,9 @@ STEPS = 25
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     table = tmp_path_factory.mktemp("table") / "sensors.csv"
     write_table(table, sensors=14, groups=4)
-    return Settings(sensors=table, slots=Slots(count=3), query=Query(range_s=7.0), steps=Steps(slide=1))
+    return Settings(
+        sensors=table, slots=SlotsSettings(count=3), query=QuerySettings(range_s=7.0), steps=StepsSettings(slide=1)
+    )
 
 
 def make_world(settings: Settings, seed: int = 1, *, apart: bool = False) -> tuple[World, dict[int, list[Arrived]]]:

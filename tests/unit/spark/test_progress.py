@@ -9,7 +9,7 @@ from tests.spark.world import World, write_table
 from tests.unit.spark.small_job import layout_of
 from tsunagi.runtime import metrics
 from tsunagi.runtime.sensors import read_sensors
-from tsunagi.runtime.settings import Settings, Slots
+from tsunagi.runtime.settings import Settings, SlotsSettings
 from tsunagi_spark.frontier import NEVER, Mark
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.progress import Stages, describe, show
@@ -24,7 +24,7 @@ REPORTS: list[dict[str, Any]] = [
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     write_table(tmp_path / "sensors.csv", sensors=12, groups=2)
-    settings = Settings(sensors=tmp_path / "sensors.csv", slots=Slots(count=3))
+    settings = Settings(sensors=tmp_path / "sensors.csv", slots=SlotsSettings(count=3))
     return layout_of(World(settings, read_sensors(settings.sensors)))
 
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tsunagi.runtime.settings import ConfigError, Kafka, Settings
+from tsunagi.runtime.settings import ConfigError, KafkaSettings, Settings
 from tsunagi_spark.session import security_options, session_options
 
 
-def secured(path: Path, password: str, **changes: object) -> Kafka:
+def secured(path: Path, password: str, **changes: object) -> KafkaSettings:
     path.write_text(password)
-    kafka = Kafka(security="sasl_tls", username="spark", password_file=str(path), ca_file="/run/secrets/ca.pem")
+    kafka = KafkaSettings(security="sasl_tls", username="spark", password_file=str(path), ca_file="/run/secrets/ca.pem")
     return kafka.model_copy(update=changes)
 
 
@@ -24,7 +24,7 @@ def test_a_user_without_a_name_is_refused_before_java_starts(tmp_path: Path, mon
 
 
 def test_without_security_there_is_nothing() -> None:
-    assert security_options(Kafka()) == {}
+    assert security_options(KafkaSettings()) == {}
 
 
 def test_a_password_in_a_file_is_in_no_option(tmp_path: Path) -> None:
@@ -46,7 +46,9 @@ def test_what_the_client_would_read_otherwise_is_refused(tmp_path: Path, passwor
 
 
 def test_a_password_in_the_settings_still_works() -> None:
-    kafka = Kafka(username="u", password='p"\\w', options={"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"})
+    kafka = KafkaSettings(
+        username="u", password='p"\\w', options={"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}
+    )
     options = security_options(kafka)
     assert options["kafka.security.protocol"] == "SASL_SSL"
     assert options["kafka.sasl.jaas.config"].endswith(
@@ -55,7 +57,7 @@ def test_a_password_in_the_settings_still_works() -> None:
 
 
 def test_encryption_alone_needs_no_user() -> None:
-    assert security_options(Kafka(security="tls", ca_file="/ca.pem")) == {
+    assert security_options(KafkaSettings(security="tls", ca_file="/ca.pem")) == {
         "kafka.security.protocol": "SSL",
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.location": "/ca.pem",

@@ -13,7 +13,7 @@ from tsunagi.runtime.columns import sensors
 from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import Late, ResultBlock
 from tsunagi.runtime.sensors import read_sensors
-from tsunagi.runtime.settings import Query, Settings, Slots, Steps
+from tsunagi.runtime.settings import QuerySettings, Settings, SlotsSettings, StepsSettings
 from tsunagi_spark.decode import Arrived
 from tsunagi_spark.frontier import NEVER, Mark, Waiting
 from tsunagi_spark.windows import Spec
@@ -28,7 +28,10 @@ class Place:
     def __init__(self, directory: Path, wait_s: float = 30.0) -> None:
         write_table(directory / "sensors.csv", sensors=8, groups=2)
         self.settings = Settings(
-            sensors=directory / "sensors.csv", slots=Slots(count=2), query=Query(range_s=8.0), steps=Steps(slide=2)
+            sensors=directory / "sensors.csv",
+            slots=SlotsSettings(count=2),
+            query=QuerySettings(range_s=8.0),
+            steps=StepsSettings(slide=2),
         )
         self.world = World(self.settings, read_sensors(self.settings.sensors), seed=2)
         self.job = SmallJob(self.settings, layout_of(self.world), specs=(Spec("w", 5, 5, by_group=True),))

@@ -11,7 +11,14 @@ from tests.unit.spark.small_job import SmallJob, layout_of
 from tsunagi.runtime.columns import floats, octets, sensors
 from tsunagi.runtime.messages import ResultBlock
 from tsunagi.runtime.sensors import read_sensors
-from tsunagi.runtime.settings import Aggregate, ConfigError, Query, Settings, Slots, Steps
+from tsunagi.runtime.settings import (
+    AggregateSettings,
+    ConfigError,
+    QuerySettings,
+    Settings,
+    SlotsSettings,
+    StepsSettings,
+)
 from tsunagi_spark.decode import Arrived
 from tsunagi_spark.layout import Order
 from tsunagi_spark.windows import GROUP, Spec, specs_of
@@ -30,7 +37,10 @@ SPECS = (
 def settings(tmp_path: Path) -> Settings:
     write_table(tmp_path / "sensors.csv", sensors=14, groups=4)
     return Settings(
-        sensors=tmp_path / "sensors.csv", slots=Slots(count=2), query=Query(range_s=7.0), steps=Steps(slide=1)
+        sensors=tmp_path / "sensors.csv",
+        slots=SlotsSettings(count=2),
+        query=QuerySettings(range_s=7.0),
+        steps=StepsSettings(slide=1),
     )
 
 
@@ -111,13 +121,13 @@ def test_the_bounds_hold_however_the_errors_correlate() -> None:
 
 
 def test_windows_are_whole_steps() -> None:
-    steps = Steps(interval_s=1.0, slide=2)
-    (spec,) = specs_of([Aggregate(name="a", range_s=10, slide_s=4, by="group")], steps)
+    steps = StepsSettings(interval_s=1.0, slide=2)
+    (spec,) = specs_of([AggregateSettings(name="a", range_s=10, slide_s=4, by="group")], steps)
     assert (spec.length, spec.slide, spec.pane, spec.by_group) == (5, 2, 1, True)
     with pytest.raises(
         ConfigError, match=r"\[\[query.aggregates\]\] a: range_s = 5: expected a multiple of a step, 2 s"
     ):
-        specs_of([Aggregate(name="a", range_s=5)], steps)
+        specs_of([AggregateSettings(name="a", range_s=5)], steps)
 
 
 @pytest.mark.parametrize(
@@ -131,4 +141,4 @@ def test_windows_are_whole_steps() -> None:
 )
 def test_unusable_aggregates_are_refused(aggregates: list[dict[str, object]], word: str) -> None:
     with pytest.raises(ValueError, match=word):
-        Query.model_validate({"aggregates": aggregates})
+        QuerySettings.model_validate({"aggregates": aggregates})

@@ -23,7 +23,7 @@ from tsunagi.runtime.messages import (
     SlotSettings,
 )
 from tsunagi.runtime.names import NO_NAME, Name
-from tsunagi.runtime.settings import Settings, Standby, Steps
+from tsunagi.runtime.settings import Settings, StandbySettings, StepsSettings
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.deciding import Decider
 from tsunagi.slot.models import Announce
@@ -150,8 +150,8 @@ class Node:
         self.incarnation = incarnation
         self.config = config or make()
         settings = Settings(
-            steps=Steps(interval_s=0.1, window=10, slide=2, grace_s=60, max_skew_s=0.2),
-            standby=Standby(batch_size=batch_size, **standby),
+            steps=StepsSettings(interval_s=0.1, window=10, slide=2, grace_s=60, max_skew_s=0.2),
+            standby=StandbySettings(batch_size=batch_size, **standby),
         )
         self.detector = Detector(name, incarnation, HEARTBEAT_S)
         wish = Wish(self.config, model, owner, move)

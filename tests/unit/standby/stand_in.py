@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tsunagi.runtime.settings import Standby
+from tsunagi.runtime.settings import StandbySettings
 from tsunagi.standby.batching import Batching
 from tsunagi.standby.costs import Costs, Place
 
@@ -29,7 +29,7 @@ class StandIn:
         *,
         rate: float,
         batch: float = 0.0,
-        standby: Standby | None = None,
+        standby: StandbySettings | None = None,
         acks_s: float = 0.25,
         process_s: float = 0.00005,
         owner_s: float = 0.0,
@@ -41,7 +41,7 @@ class StandIn:
         self.rate, self.process_s, self.owner_s = rate, process_s, owner_s
         self._acks_s, self._request_s, self._send_s = acks_s, request_s, send_s
         self._fixed = batch
-        self.batching = Batching(standby or Standby(), 0, stepwise=stepwise)
+        self.batching = Batching(standby or StandbySettings(), 0, stepwise=stepwise)
         self.costs = self.batching.costs if standby else Costs(2.0, symmetric=symmetric)
         self.now = 0.0
         self.batch = batch

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.standby.stand_in import RECORD_BYTES, StandIn
 from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.settings import Standby, Target
+from tsunagi.runtime.settings import StandbySettings, Target
 from tsunagi.standby.batching import MARGIN, MODEL_INTERVAL_S, STEP_INTERVAL_S, WORTH, Batching
 from tsunagi.standby.costs import GRID, Costs, Estimate
 
@@ -27,7 +27,7 @@ def settled(stand_in: StandIn, after_s: float, limit: float) -> float:
 @pytest.mark.parametrize("stepwise", [True, False])
 def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(stepwise: bool) -> None:
     limits = {"max_bandwidth": 30_000 * OVERHEAD, "max_recovery_s": 0.080, "priority": "recovery"}
-    standby = Standby(batch_size=1, cost_period_s=1.0, **limits)
+    standby = StandbySettings(batch_size=1, cost_period_s=1.0, **limits)
     asked = StandIn(rate=100.0, standby=standby, stepwise=stepwise, process_s=0.0001, acks_s=0.25).run(10.0)
     asked.rate = 1000.0
     asked.run(2.0)
@@ -42,7 +42,7 @@ def test_a_rate_ten_times_as_high_is_within_both_limits_again_in_two_seconds(ste
 def test_where_both_limits_cannot_be_the_one_with_priority_is_kept(stepwise: bool) -> None:
     for priority in ("recovery", "bandwidth"):
         limits = {"max_bandwidth": 15_000 * OVERHEAD, "max_recovery_s": 0.100, "priority": priority}
-        standby = Standby(batch_size=1, **limits)
+        standby = StandbySettings(batch_size=1, **limits)
         asked = StandIn(
             rate=500.0, standby=standby, stepwise=stepwise, process_s=0.00002, owner_s=0.00002, acks_s=3.0
         ).run(10.0)
@@ -62,7 +62,7 @@ def test_where_both_limits_cannot_be_the_one_with_priority_is_kept(stepwise: boo
 def test_the_model_is_there_before_the_steps_are() -> None:
     found = {}
     for policy in ("step", "model"):
-        standby = Standby(batch_size=500, cost_period_s=1.0, max_recovery_s=0.050)
+        standby = StandbySettings(batch_size=500, cost_period_s=1.0, max_recovery_s=0.050)
         asked = StandIn(
             rate=1000.0, standby=standby, stepwise=policy == "step", process_s=0.00005, owner_s=0.00005, acks_s=1.0
         ).run(5.0)
@@ -74,42 +74,42 @@ def test_the_model_is_there_before_the_steps_are() -> None:
 
 
 def test_a_secondary_of_half_the_speed_stays_within_its_limit() -> None:
-    standby = Standby(batch_size=100, max_recovery_s=0.100)
+    standby = StandbySettings(batch_size=100, max_recovery_s=0.100)
     asked = StandIn(rate=500.0, standby=standby, process_s=0.002, owner_s=0.001, acks_s=1.0).run(5.0)
     assert asked.recovery_s() <= 0.100
 
 
 def test_without_a_limit_or_with_a_fixed_policy_nothing_changes() -> None:
-    for standby in (Standby(batch_size=70), Standby(batch_size=70, policy="fixed", max_bandwidth=1.0)):
+    for standby in (StandbySettings(batch_size=70), StandbySettings(batch_size=70, policy="fixed", max_bandwidth=1.0)):
         asked = StandIn(rate=1000.0, standby=standby).run(3.0)
         assert asked.batch == 70.0
 
 
 def test_the_slack_of_a_limit_is_spent_on_what_has_priority() -> None:
     common: dict[str, Any] = {"batch_size": 10, "max_bandwidth": 90_000.0, "max_recovery_s": 0.2, "cost_period_s": 1.0}
-    quick = StandIn(rate=1000.0, standby=Standby(priority="recovery", **common), process_s=0.0005).run(6.0)
-    cheap = StandIn(rate=1000.0, standby=Standby(priority="bandwidth", **common), process_s=0.0005).run(6.0)
+    quick = StandIn(rate=1000.0, standby=StandbySettings(priority="recovery", **common), process_s=0.0005).run(6.0)
+    cheap = StandIn(rate=1000.0, standby=StandbySettings(priority="bandwidth", **common), process_s=0.0005).run(6.0)
     assert quick.batch < cheap.batch
     assert cheap.bandwidth(2.0) < quick.bandwidth(2.0) <= 90_000.0
     assert quick.recovery_s() < cheap.recovery_s() <= 0.2
 
 
 def test_a_limit_of_recovery_alone_costs_as_little_bandwidth_as_can_be() -> None:
-    asked = StandIn(rate=1000.0, standby=Standby(batch_size=1, max_recovery_s=0.1), process_s=0.001, acks_s=5.0).run(
-        6.0
-    )
+    asked = StandIn(
+        rate=1000.0, standby=StandbySettings(batch_size=1, max_recovery_s=0.1), process_s=0.001, acks_s=5.0
+    ).run(6.0)
     assert 20.0 <= asked.batch <= 60.0
     assert 0.05 <= asked.recovery_s() <= 0.1
 
 
 def test_from_infinity_the_steps_lead_down() -> None:
-    standby = Standby(batch_size="inf", max_recovery_s=0.050)
+    standby = StandbySettings(batch_size="inf", max_recovery_s=0.050)
     asked = StandIn(rate=1000.0, standby=standby, stepwise=True, process_s=0.001, owner_s=0.001, acks_s=1.0).run(5.0)
     assert asked.recovery_s() <= 0.055
 
 
 def test_a_slot_can_have_targets_of_its_own_and_others_while_it_runs() -> None:
-    standby = Standby(batch_size=100, max_recovery_s=1.0, slots={1: {"batch_size": 7, "policy": "fixed"}})
+    standby = StandbySettings(batch_size=100, max_recovery_s=1.0, slots={1: {"batch_size": 7, "policy": "fixed"}})
     assert Batching(standby, 0).batch_tuples == 100.0
     own = Batching(standby, 1)
     assert (own.batch_tuples, own.target.policy, own.target.max_recovery_s) == (7.0, "fixed", 1.0)
@@ -145,7 +145,7 @@ class Known(Costs):
 
 def known(batch: float = 1.0, **options: Any) -> Batching:
     stepwise = options.pop("stepwise", False)
-    batching = Batching(Standby(batch_size=1, **options), 0, stepwise=stepwise)
+    batching = Batching(StandbySettings(batch_size=1, **options), 0, stepwise=stepwise)
     batching.costs = Known()
     batching.batch_tuples = batch
     return batching

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
-from tsunagi.runtime.settings import Standby
+from tsunagi.runtime.settings import StandbySettings
 from tsunagi.standby.detector import (
     GAP_INTERVALS,
     MIN_STALL_S,
@@ -186,7 +186,7 @@ def test_a_process_started_when_the_clock_was_set_back_is_heard_in_the_end(watch
     assert watch.silence() == pytest.approx(late_s - 0.1)
     watch.run(0.2, incarnation=3)
     assert watch.silence() == 0.0
-    assert late_s < Standby().detect_s
+    assert late_s < StandbySettings().detect_s
 
 
 def test_heartbeats_of_our_own_earlier_process_are_another_nodes(watch: Watch) -> None:

@@ -11,7 +11,7 @@ from tests.unit.slot.small_slot import EDGES, FIRST, SLOT, Writer, load, make_co
 from tsunagi.runtime.log import LATE, RECOVERED
 from tsunagi.runtime.messages import Context, Late, Level0Ack, Level1Ack
 from tsunagi.runtime.names import NO_NAME, Name
-from tsunagi.runtime.settings import Settings, Standby
+from tsunagi.runtime.settings import Settings, StandbySettings
 from tsunagi.slot.deciding import READ_BACK_S, OwnerView
 from tsunagi.slot.operators import Frame
 from tsunagi.slot.outputs import Output
@@ -26,7 +26,7 @@ class Term:
     """A primary over a slot whose log is at hand."""
 
     def __init__(self, *, tail: Name = NO_NAME, writer: Writer | None = None, **standby: float) -> None:
-        self.settings = Settings(standby=Standby(**({"ack_s": 0.25, "context_s": 1.0} | standby)))
+        self.settings = Settings(standby=StandbySettings(**({"ack_s": 0.25, "context_s": 1.0} | standby)))
         self.primary = Primary(SLOT, "n1", self.settings, PendingQueue(), tail, 0.0)
         self.slot = Slot(SLOT, load)
         self.writer = writer or owned(make_config())

@@ -7,10 +7,10 @@ import math
 import structlog
 
 from tsunagi.runtime.messages import StandbyTarget
-from tsunagi.runtime.settings import Standby
+from tsunagi.runtime.settings import StandbySettings
 from tsunagi.standby.target import read_target
 
-SETTINGS = Standby(batch_size=100, max_recovery_s=1.0, slots={1: {"batch_size": 7}})
+SETTINGS = StandbySettings(batch_size=100, max_recovery_s=1.0, slots={1: {"batch_size": 7}})
 
 
 def test_what_is_not_asked_is_as_the_slots_settings_say() -> None:

@@ -11,7 +11,7 @@ from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import PLAN, TOPICS, Log
 from tsunagi.runtime.messages import Placement, Plan, System
 from tsunagi.runtime.ranges import MAX_TIME_US
-from tsunagi.runtime.settings import ConfigError, Kafka, Settings
+from tsunagi.runtime.settings import ConfigError, KafkaSettings, Settings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.system import identity, plan
 from tsunagi.system.identity import admit, belong, claim, first_of, introduce, kept_id, owner
@@ -31,7 +31,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
 
 
 def at(directory: Path, **kafka: str) -> Settings:
-    return Settings(state=directory / "run", kafka=Kafka.model_validate(kafka))
+    return Settings(state=directory / "run", kafka=KafkaSettings.model_validate(kafka))
 
 
 def written(log: MemoryLog) -> int:

@@ -12,7 +12,7 @@ from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, TUPLES
 from tsunagi.runtime.messages import VERSION, Ack, Assignment, LogRecord, Placement, Plan, Recovered, TupleBatch
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import Operator, Query, Settings, Slots, Standby
+from tsunagi.runtime.settings import OperatorSettings, QuerySettings, Settings, SlotsSettings, StandbySettings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.standby.stages.base import Stage
 from tsunagi.worker.host import Host
@@ -54,9 +54,9 @@ class Plant:
         layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys((TUPLES, RECOVERED, topics.CONTEXTS), 2)
         self.log = MemoryLog(self.clock, layout)
         settings = Settings(
-            slots=Slots(count=2),
-            standby=Standby(batch_size=100, context_s=0.5),
-            query=Query(mode="tuples", operators=(Operator(use="select"),)),
+            slots=SlotsSettings(count=2),
+            standby=StandbySettings(batch_size=100, context_s=0.5),
+            query=QuerySettings(mode="tuples", operators=(OperatorSettings(use="select"),)),
         )
         self._producer = self.log.producer()
         placement = Placement(serial=1, slots=2, slot=pack_sensors([0, 1]), table_sha256=TABLE.digest(2))

@@ -9,15 +9,15 @@ import pytest
 from tsunagi.runtime.heartbeat import ReplacedError
 from tsunagi.runtime.log import LogError
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import ConfigError, Scaler, Settings, Size
+from tsunagi.runtime.settings import ConfigError, ScalerSettings, Settings, SizeSettings
 from tsunagi.worker import service
 from tsunagi.worker.service import limit_of
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("", 800.0), ("local", 800.0), ("small", 400.0), ("large", None)])
 def test_a_worker_keeps_to_its_type_s_limit(kind: str, limit: float | None) -> None:
-    sizes = {"local": Size(limit=800.0), "small": Size(limit=400.0), "large": Size(rate=900.0)}
-    assert limit_of(Settings(scaler=Scaler(sizes=sizes)), kind) == limit
+    sizes = {"local": SizeSettings(limit=800.0), "small": SizeSettings(limit=400.0), "large": SizeSettings(rate=900.0)}
+    assert limit_of(Settings(scaler=ScalerSettings(sizes=sizes)), kind) == limit
 
 
 def test_without_types_a_worker_is_local_and_has_no_limit() -> None:

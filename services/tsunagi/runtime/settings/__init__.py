@@ -1,47 +1,47 @@
 """The configuration: a module for each section, and `load`, which reads the file and the environment."""
 
-from tsunagi.runtime.settings.edge import Edge
-from tsunagi.runtime.settings.kafka import Kafka
+from tsunagi.runtime.settings.edge import EdgeSettings
+from tsunagi.runtime.settings.kafka import KafkaSettings
 from tsunagi.runtime.settings.loading import CONFIG_VARIABLE, Settings, load, make
-from tsunagi.runtime.settings.metrics import Metrics
-from tsunagi.runtime.settings.paper import Paper
-from tsunagi.runtime.settings.query import Aggregate, Operator, Query
-from tsunagi.runtime.settings.recovery import Recovery
-from tsunagi.runtime.settings.results import Results
-from tsunagi.runtime.settings.scaler import LOCAL, Containers, Scaler, Size
+from tsunagi.runtime.settings.metrics import MetricsSettings
+from tsunagi.runtime.settings.paper import PaperSettings
+from tsunagi.runtime.settings.query import AggregateSettings, OperatorSettings, QuerySettings
+from tsunagi.runtime.settings.recovery import RecoverySettings
+from tsunagi.runtime.settings.results import ResultsSettings
+from tsunagi.runtime.settings.scaler import LOCAL, ContainersSettings, ScalerSettings, SizeSettings
 from tsunagi.runtime.settings.section import MICROSECONDS, ConfigError
-from tsunagi.runtime.settings.security import Security
-from tsunagi.runtime.settings.slots import Slots
-from tsunagi.runtime.settings.source import Mqtt, Source
-from tsunagi.runtime.settings.spark import Spark
-from tsunagi.runtime.settings.standby import Standby, Target
-from tsunagi.runtime.settings.steps import Steps
+from tsunagi.runtime.settings.security import SecuritySettings
+from tsunagi.runtime.settings.slots import SlotsSettings
+from tsunagi.runtime.settings.source import MqttSettings, SourceSettings
+from tsunagi.runtime.settings.spark import SparkSettings
+from tsunagi.runtime.settings.standby import StandbySettings, Target
+from tsunagi.runtime.settings.steps import StepsSettings
 
 __all__ = [
     "CONFIG_VARIABLE",
     "LOCAL",
     "MICROSECONDS",
-    "Aggregate",
+    "AggregateSettings",
     "ConfigError",
-    "Containers",
-    "Edge",
-    "Kafka",
-    "Metrics",
-    "Mqtt",
-    "Operator",
-    "Paper",
-    "Query",
-    "Recovery",
-    "Results",
-    "Scaler",
-    "Security",
+    "ContainersSettings",
+    "EdgeSettings",
+    "KafkaSettings",
+    "MetricsSettings",
+    "MqttSettings",
+    "OperatorSettings",
+    "PaperSettings",
+    "QuerySettings",
+    "RecoverySettings",
+    "ResultsSettings",
+    "ScalerSettings",
+    "SecuritySettings",
     "Settings",
-    "Size",
-    "Slots",
-    "Source",
-    "Spark",
-    "Standby",
-    "Steps",
+    "SizeSettings",
+    "SlotsSettings",
+    "SourceSettings",
+    "SparkSettings",
+    "StandbySettings",
+    "StepsSettings",
     "Target",
     "load",
     "make",

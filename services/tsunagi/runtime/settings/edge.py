@@ -7,7 +7,7 @@ from pydantic import Field
 from tsunagi.runtime.settings.section import Bytes, Section
 
 
-class Edge(Section):
+class EdgeSettings(Section):
     """What an edge does while the broker is away."""
 
     spool_bytes: Bytes = Field(

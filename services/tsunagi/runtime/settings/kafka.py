@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, model_validator
 from tsunagi.runtime.settings.section import ConfigError, Seconds, Section
 
 
-class Kafka(Section):
+class KafkaSettings(Section):
     """Where the log is."""
 
     servers: str = Field("127.0.0.1:9092", min_length=1, description="bootstrap servers, host:port, comma-separated")
@@ -60,7 +60,7 @@ class Kafka(Section):
         return found
 
     @model_validator(mode="after")
-    def _complete(self) -> Kafka:
+    def _complete(self) -> KafkaSettings:
         secret = self.password.get_secret_value()
         if secret and self.password_file:
             raise ValueError("password and password_file are both given; expected one of them")

@@ -18,21 +18,21 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from tsunagi.runtime.explain import DEBUG_VARIABLE
-from tsunagi.runtime.settings.edge import Edge
-from tsunagi.runtime.settings.kafka import Kafka
-from tsunagi.runtime.settings.metrics import Metrics
-from tsunagi.runtime.settings.paper import Paper
-from tsunagi.runtime.settings.query import Query
-from tsunagi.runtime.settings.recovery import Recovery
-from tsunagi.runtime.settings.results import Results
-from tsunagi.runtime.settings.scaler import Scaler
+from tsunagi.runtime.settings.edge import EdgeSettings
+from tsunagi.runtime.settings.kafka import KafkaSettings
+from tsunagi.runtime.settings.metrics import MetricsSettings
+from tsunagi.runtime.settings.paper import PaperSettings
+from tsunagi.runtime.settings.query import QuerySettings
+from tsunagi.runtime.settings.recovery import RecoverySettings
+from tsunagi.runtime.settings.results import ResultsSettings
+from tsunagi.runtime.settings.scaler import ScalerSettings
 from tsunagi.runtime.settings.section import ConfigError, Directory, File
-from tsunagi.runtime.settings.security import Security
-from tsunagi.runtime.settings.slots import Slots
-from tsunagi.runtime.settings.source import Source
-from tsunagi.runtime.settings.spark import Spark
-from tsunagi.runtime.settings.standby import Standby
-from tsunagi.runtime.settings.steps import Steps
+from tsunagi.runtime.settings.security import SecuritySettings
+from tsunagi.runtime.settings.slots import SlotsSettings
+from tsunagi.runtime.settings.source import SourceSettings
+from tsunagi.runtime.settings.spark import SparkSettings
+from tsunagi.runtime.settings.standby import StandbySettings
+from tsunagi.runtime.settings.steps import StepsSettings
 
 CONFIG_VARIABLE = "TSUNAGI_CONFIG"
 """The environment variable that names the configuration file."""
@@ -75,20 +75,20 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least level that services log: debug | info | warning | error"
     )
-    kafka: Kafka = Kafka()
-    security: Security = Security()
-    steps: Steps = Steps()
-    edge: Edge = Edge()
-    slots: Slots = Slots()
-    query: Query = Query()
-    standby: Standby = Standby()
-    recovery: Recovery = Recovery()
-    results: Results = Results()
-    spark: Spark = Spark()
-    scaler: Scaler = Scaler()
-    metrics: Metrics = Metrics()
-    source: Source = Source()
-    paper: Paper = Paper()
+    kafka: KafkaSettings = KafkaSettings()
+    security: SecuritySettings = SecuritySettings()
+    steps: StepsSettings = StepsSettings()
+    edge: EdgeSettings = EdgeSettings()
+    slots: SlotsSettings = SlotsSettings()
+    query: QuerySettings = QuerySettings()
+    standby: StandbySettings = StandbySettings()
+    recovery: RecoverySettings = RecoverySettings()
+    results: ResultsSettings = ResultsSettings()
+    spark: SparkSettings = SparkSettings()
+    scaler: ScalerSettings = ScalerSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    source: SourceSettings = SourceSettings()
+    paper: PaperSettings = PaperSettings()
 
     @property
     def slide_us(self) -> int:

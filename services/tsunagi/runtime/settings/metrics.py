@@ -12,7 +12,7 @@ EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised here
 """Hosts by which a service listens on all addresses of its machine. None of them is an address for others."""
 
 
-class Metrics(Section):
+class MetricsSettings(Section):
     """Prometheus metrics, /healthz and /readyz of every service."""
 
     host: str = Field("127.0.0.1", description="address that every service listens on")

@@ -9,7 +9,7 @@ from pydantic import Field
 from tsunagi.runtime.settings.section import Seconds, Section
 
 
-class Paper(Section):
+class PaperSettings(Section):
     """Settings with which the figures of the papers are measured; users need none of them."""
 
     order: Literal["", "none", "full"] = Field(

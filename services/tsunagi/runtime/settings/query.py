@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 from tsunagi.runtime.settings.section import Seconds, Section
 
 
-class Operator(Section):
+class OperatorSettings(Section):
     """One operator of the chain; `use` names it, the other keys are its own."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -21,7 +21,7 @@ class Operator(Section):
         return dict(self.model_extra or {})
 
 
-class Aggregate(Section):
+class AggregateSettings(Section):
     """One window aggregate that the job computes: count, sum, mean, minimum and maximum (docs/howto/results.md)."""
 
     name: str = Field(description="the query's name in results", pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)
@@ -30,7 +30,7 @@ class Aggregate(Section):
     by: Literal["sensor", "group"] = Field("sensor", description="sensor | group: what a row is of")
 
     @model_validator(mode="after")
-    def _usable(self) -> Aggregate:
+    def _usable(self) -> AggregateSettings:
         if self.name in ("readings", "tuples"):
             raise ValueError(f"name = {self.name!r} is taken")
         if self.slide_s is not None and self.slide_s > self.range_s:
@@ -40,31 +40,31 @@ class Aggregate(Section):
         return self
 
 
-class Query(Section):
+class QuerySettings(Section):
     """What a slot computes, first to last."""
 
     mode: Literal["steps", "tuples"] = Field(
         "steps",
         description="steps: in lock-step, a window of each sensor a step; tuples: each reading as it comes, no Spark",
     )
-    operators: tuple[Operator, ...] = Field(
-        (Operator(use="recover"),),
+    operators: tuple[OperatorSettings, ...] = Field(
+        (OperatorSettings(use="recover"),),
         description="tables with `use`: select | project | aggregate | recover, or module:Class",
     )
     range_s: Seconds = Field(60.0, description="the range of q1 and q2")
-    aggregates: tuple[Aggregate, ...] = Field(
+    aggregates: tuple[AggregateSettings, ...] = Field(
         (), description="window aggregates: tables with `name`, `range_s`, and optionally `slide_s` and `by`"
     )
 
     @model_validator(mode="after")
-    def _named_apart(self) -> Query:
+    def _named_apart(self) -> QuerySettings:
         names = [item.name for item in self.aggregates]
         if len(set(names)) < len(names):
             raise ValueError(f"aggregates: found a name twice among {', '.join(names)}")
         return self
 
     @model_validator(mode="after")
-    def _stepwise(self) -> Query:
+    def _stepwise(self) -> QuerySettings:
         if self.mode == "tuples" and any(operator.use == "recover" for operator in self.operators):
             raise ValueError(
                 'mode = "tuples" has no steps in which a value could be missing: name operators without recover'

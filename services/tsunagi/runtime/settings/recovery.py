@@ -10,7 +10,7 @@ from pydantic import Field
 from tsunagi.runtime.settings.section import Directory, Positive, Seconds, Section
 
 
-class Recovery(Section):
+class RecoverySettings(Section):
     """How values that dead edges did not send are estimated, and how good the estimates must be."""
 
     model: str = Field("", description="model file to put in force; empty = values pass through as `unmodelled`")

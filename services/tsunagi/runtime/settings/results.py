@@ -9,7 +9,7 @@ from pydantic import Field
 from tsunagi.runtime.settings.section import Seconds, Section
 
 
-class Results(Section):
+class ResultsSettings(Section):
     """The form of the results, and whether they are also written as Parquet files."""
 
     format: Literal["blocks", "json"] = Field(

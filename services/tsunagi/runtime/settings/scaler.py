@@ -13,7 +13,7 @@ LOCAL = "local"
 them."""
 
 
-class Size(Section):
+class SizeSettings(Section):
     """One type of worker; its name is its key in `[scaler.sizes]`, and "local" is that of this machine's own."""
 
     rate: Positive | None = Field(None, description="tuples/s that one can process (`tsunagi scaler capacity`)")
@@ -26,7 +26,7 @@ class Size(Section):
     memory_bytes: Bytes = Field(1 << 30, description="memory that a container of it may use")
 
 
-class Containers(Section):
+class ContainersSettings(Section):
     """Workers as containers that the scaler starts (launcher = "docker")."""
 
     url: str = Field("unix:///var/run/docker.sock", description="Docker Engine's API: unix://FILE or tcp://HOST:PORT")
@@ -42,7 +42,7 @@ class Containers(Section):
     )
 
 
-class Scaler(Section):
+class ScalerSettings(Section):
     """How many workers, and who starts them."""
 
     workers: Few = Field(3, description="gateway workers kept alive: primaries, secondaries and idle ones")
@@ -51,10 +51,10 @@ class Scaler(Section):
     )
     boot_s: Seconds = Field(20.0, description="a launched worker that has not reported by then is started again")
     dead_s: Seconds = Field(2.0, description="silence after which the scaler plans without a worker")
-    sizes: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)], Size] = Field(
+    sizes: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)], SizeSettings] = Field(
         default_factory=dict, description="types of workers, each with rate, price_h, boot_s, limit, most, ..."
     )
-    containers: Containers = Field(Containers(), description="workers as containers")
+    containers: ContainersSettings = Field(ContainersSettings(), description="workers as containers")
     policy: Literal["fixed", "lookahead", "elasticstream", "threshold"] = Field(
         "fixed",
         description="how many workers: fixed (`workers`, `tsunagi scaler scale`), or a policy (docs/howto/elastic.md)",

@@ -9,7 +9,7 @@ from pydantic import Field
 from tsunagi.runtime.settings.section import Few, Section
 
 
-class Slots(Section):
+class SlotsSettings(Section):
     """Units of work: partitions of `tuples`, fixed when the topics are made."""
 
     count: Few = Field(2, description="slots, and partitions of tuples and recovered")

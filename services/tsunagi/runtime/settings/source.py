@@ -11,7 +11,7 @@ from tsunagi.runtime.settings.section import Count, Few, Port, Positive, Seconds
 from tsunagi.runtime.times import LATEST_US
 
 
-class Mqtt(Section):
+class MqttSettings(Section):
     """An MQTT broker ([source] kind = "mqtt")."""
 
     host: str = Field("127.0.0.1", description="the broker's host name or address")
@@ -53,7 +53,7 @@ class Topic(Section):
     )
 
 
-class Source(Section):
+class SourceSettings(Section):
     """Where an edge reads."""
 
     kind: Literal["csv", "mqtt", "lines", "kafka"] = Field(
@@ -94,6 +94,6 @@ class Source(Section):
     max_bytes: Annotated[int, Field(ge=64, le=65536)] = Field(
         65536, description="live: a longer line or payload is unusable (too-long)"
     )
-    mqtt: Mqtt = Field(Mqtt(), description="an MQTT broker")
+    mqtt: MqttSettings = Field(MqttSettings(), description="an MQTT broker")
     lines: Lines = Field(Lines(), description="JSON lines")
     kafka: Topic = Field(Topic(), description="an existing Kafka topic")

@@ -12,7 +12,7 @@ from tsunagi.runtime.settings.section import Bytes, Count, Directory, Few, Secon
 JavaBytes = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}[kmgKMG]$")]
 
 
-class Spark(Section):
+class SparkSettings(Section):
     """The aggregation job."""
 
     master: str = Field("local[*]", description="Spark master URL")

@@ -50,7 +50,7 @@ class SlotTarget(Section):
     priority: Literal["recovery", "bandwidth"] | None = None
 
 
-class Standby(Target):
+class StandbySettings(Target):
     """A-SAS: how the slots' secondaries stand by."""
 
     cost_period_s: Seconds = Field(2.0, description="period over which the costs are measured")
@@ -76,7 +76,7 @@ class Standby(Target):
         return Target(**common | ({} if own is None else own.model_dump(exclude_none=True)))
 
     @model_validator(mode="after")
-    def _detectable(self) -> Standby:
+    def _detectable(self) -> StandbySettings:
         if self.detect_s < 3 * self.heartbeat_s:
             raise ValueError(f"detect_s = {self.detect_s} is less than three heartbeats of {self.heartbeat_s} s")
         return self

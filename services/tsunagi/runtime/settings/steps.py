@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from tsunagi.runtime.settings.section import LONGEST_S, MICROSECONDS, Count, Seconds, Section
 
 
-class Steps(Section):
+class StepsSettings(Section):
     """How event time is cut into windows and steps; both are counted in readings at the nominal interval."""
 
     interval_s: Seconds = Field(1.0, description="nominal time between two readings of a sensor")
@@ -54,7 +54,7 @@ class Steps(Section):
         return -(-round(self.max_skew_s * MICROSECONDS) // self.slide_us)
 
     @model_validator(mode="after")
-    def _whole_windows(self) -> Steps:
+    def _whole_windows(self) -> StepsSettings:
         if self.slide > self.window:
             raise ValueError(f"slide = {self.slide} is greater than window = {self.window}: readings would be lost")
         if self.window * self.interval_s > LONGEST_S:
