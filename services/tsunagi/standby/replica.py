@@ -60,6 +60,10 @@ _PROMOTING = {
 }
 """The stages of a promotion before this node owns the slot."""
 
+PUBLISH_S = 0.01
+"""The loop publishes what heartbeats may say so often, in seconds, and at once where a heartbeat follows or another
+stage begins: at a high rate the loop has a thousand turns a second, and there are ten heartbeats."""
+
 WAY_INTERVALS = 2.0
 """The longest way of a record to an owner is told of so many heartbeat intervals, so that none falls between two."""
 
@@ -132,6 +136,7 @@ class Replica:
         )
         self._handler: Handler = RebuildStage(self._shared)
         self._published = self._publish(now)
+        self._publish_at = now + PUBLISH_S
 
     # ---- what it says of itself --------------------------------------------------------------------------------
 
@@ -301,7 +306,9 @@ class Replica:
         if turn.stage is not None:
             self._handler = self._make(turn.stage, turn.promotion, now)
             todo += self._handler.enter(now)
-        self._published = self._publish(now)
+        if turn.stage is not None or now >= self._publish_at or any(isinstance(item, act.Announce) for item in todo):
+            self._publish_at = now + PUBLISH_S
+            self._published = self._publish(now)
         return todo
 
     def _make(self, stage: Stage, promotion: Promotion | None, now: float) -> Handler:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.unit.slot.small_slot import EDGES, FIRST, SLOT
-from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, pair, steps
+from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear, pair, steps
 from tsunagi.runtime.messages import SlotBeat
 from tsunagi.standby import actions as act
 from tsunagi.standby.processor import COST_PERIOD_S, COST_WEIGHT
@@ -223,6 +223,7 @@ def test_a_heartbeat_says_what_a_record_costs_and_only_an_owner_tells_of_the_way
     for node in (n1, n2):
         node.replica.processor.record_s, node.replica.intake.send_s = 0.002, 0.003
         node.replica.intake._ways.append((cluster.now, 17))
+        cluster.now += TICK_S
         node.turn()
     owner, standby = (node.replica.beat(cluster.now) for node in (n1, n2))
     assert (owner.record_us, owner.send_us, owner.wait_us) == pytest.approx((2000.0, 3000.0, 17))
