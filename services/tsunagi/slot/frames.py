@@ -15,7 +15,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class OperatorError(ValueError):
-    """An operator cannot be made from its options."""
+    """An operator cannot be made from its options, or is given a state that is not its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,5 +34,5 @@ class Wish:
 
     @property
     def tuples_per_batch(self) -> float:
-        """How many tuples a batch of an edge has on average."""
+        """How many tuples a batch has on average: the slot's sensors, divided by its edges."""
         return max(1.0, len(self.config.sensors) / max(1, len(set(self.config.edges))))

@@ -315,7 +315,7 @@ class Replica:
             return RebuildStage(self._shared)
         if stage is Stage.WATCH:
             return WatchStage(self._shared)
-        assert promotion is not None  # noqa: S101 - whoever names the stage has one
+        assert promotion is not None  # noqa: S101 - a turn that names such a stage has one
         if stage is Stage.OWN:
             return OwnStage(self._shared, promotion, now)
         return _PROMOTING[stage](self._shared, promotion)

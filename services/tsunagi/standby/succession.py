@@ -28,7 +28,7 @@ class Succession:
 
     @property
     def epoch(self) -> int:
-        """The newest epoch known."""
+        """The newest epoch that was read in the log or heard from others."""
         return max(self._intake.scan.epoch, self._heard_epoch)
 
     @property

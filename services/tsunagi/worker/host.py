@@ -79,7 +79,7 @@ RENEW_S = 60.0
 
 
 class Host:
-    """One worker process.
+    """One worker process: its loop, its readers and its replicas.
 
     Args:
         log: the Kafka cluster, or a log in memory.
@@ -357,7 +357,7 @@ class Host:
                 del self.replicas[slot]
 
     def _followed(self, assignment: Assignment, replica: Replica) -> bool:
-        """Return whether the planned secondary is ready or, if there is none planned, the planned owner owns the slot."""
+        """Return whether the planned secondary is ready or, if none is planned, the planned owner owns the slot."""
         if assignment.secondary:
             return self.detector.stands_by(assignment.secondary, replica.slot_id)
         return replica.owner == assignment.owner and bool(self.detector.owner_beat(assignment.owner, replica.slot_id))

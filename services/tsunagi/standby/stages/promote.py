@@ -20,7 +20,7 @@ SEEN_S = 10.0
 
 
 class Promoting(Reader):
-    """A stage of a promotion."""
+    """A stage of a promotion. It reads the log up to an end, and then goes on with `_read_up`."""
 
     def __init__(self, shared: Shared, promotion: Promotion) -> None:
         super().__init__(shared)
