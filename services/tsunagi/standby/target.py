@@ -27,5 +27,5 @@ def read_target(asked: StandbyTarget, settings: StandbySettings, logger: BoundLo
     try:
         return Target(**fields)
     except ValidationError as error:
-        logger.warning("a target that cannot be", slot=asked.slot, detail=str(error))
+        logger.warning("invalid target ignored", slot=asked.slot, detail=str(error))
         return None

@@ -35,5 +35,5 @@ def with_target(settings: Settings, asked: RecoveryTarget | None, logger: BoundL
         return settings.model_copy(update={"recovery": merged(settings.recovery, fields)})
     except ValidationError as error:
         if logger is not None:
-            logger.warning("a target that cannot be", detail=str(error))
+            logger.warning("invalid target ignored", detail=str(error))
         return settings

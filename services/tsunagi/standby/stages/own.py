@@ -67,7 +67,9 @@ class OwnStage(Handler):
             return STAY if shared.requests.paused(now) else StageTurn([act.ReadTail(*shared.pending.lost)])
         if shared.succession.outdated and shared.detector.overdue(shared.succession.since, now):
             owner, epoch = shared.succession.owner, shared.succession.epoch
-            return StageTurn([act.End(f"{owner} owns it since epoch {epoch}, but its log does not come")])
+            return StageTurn(
+                [act.End(f"{owner} owns the slot since epoch {epoch}, but the slot's log does not bring its claim")]
+            )
         if promotion is not None and self._must_announce(promotion):
             return StageTurn(self._announce(promotion, now))
         todo = primary.emit(self._process(now), shared.scan.generation)

@@ -83,7 +83,7 @@ class SurveyStage(Promoting):
         if scan.epoch > self.promotion.epoch and scan.owner != self.promotion.old_owner:
             return self._give_up(now, f"{scan.owner} owns it since epoch {scan.epoch}")
         if shared.trust.blank and shared.held(now):
-            return self._again("somebody holds the slot after all", now)
+            return self._again("another node holds the slot after all", now)
         if intake.breaks:
             return StageTurn(shared.requests.ask(now, act.Check(intake.breaks[-1].offset + 1)))
         return self._go_on(Stage.CLAIM)
