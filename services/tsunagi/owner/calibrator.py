@@ -1,8 +1,11 @@
 """The owner's measurement of how wide bounds must be (architecture, "Recovery").
 
-It runs beside the slot's filter and changes nothing itself: what it finds becomes a control record, and takes effect
-for everyone, the owner included, when that is read back. A new owner starts measuring anew; until it knows enough, the
-last record stays in force.
+It runs beside the slot's filter and does not change it. Its result, factors for the bounds, becomes a control record
+and takes effect for all replicas, the owner included, when that is read back. A new owner begins to measure anew. Until
+it has measured enough, the last record stays in force.
+
+A *truth* is the true value of something that was estimated and became known later. A *shadow failure* treats a living
+edge as dead in a copy of the filter, so that its readings are truths at once.
 """
 
 from __future__ import annotations
@@ -26,27 +29,28 @@ from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.recover import Recover
 
 EVERY_STEPS = 20
-"""Between two looks at whether the factors have moved."""
+"""Number of steps between two comparisons of the measured factors with those in force."""
 MOVED = 0.03
-"""A factor that moved by less, as a share, is not worth a record."""
+"""A control record is written only if a factor has changed by more than this share."""
 MOVED_SHARE = 0.1
-"""Share of estimates, at either end, whose factors may have moved by more without a record."""
+"""Changes are taken at the quantiles MOVED_SHARE and 1 - MOVED_SHARE, so that a few extreme estimates do not matter."""
 COMPARED = 100
-"""Newest estimates of a group whose factors are compared."""
+"""Number of a group's newest estimates whose factors are compared."""
 DIGITS = 4
-"""Significant digits of a number in the log."""
+"""Significant digits of a factor in the log."""
 REMEMBERED_STEPS = 2000
-"""Steps whose estimates are kept for truths that come late."""
+"""Number of steps whose estimates are kept for truths that come late."""
 
 
 class _Estimates(NamedTuple):
-    """What was estimated at a step, and has no truth yet.
+    """The estimates of a step whose truths are not known yet, of k sensors.
 
     Attributes:
-        places: of the sensors, of k.
-        mean, sd: float64[k], sensor units, sd the model's own.
-        traits: of the estimates.
-        share: of the slot's sensors that were missing at the step.
+        places: intp[k], the sensors' places in the filter.
+        mean: float64[k], the estimates in sensor units.
+        sd: float64[k], the estimates' standard deviations by the model alone, in sensor units.
+        traits: the traits of the estimates, on which the factors depend.
+        share: the share of the filter's sensors that were missing at the step.
     """
 
     places: Places
@@ -56,23 +60,24 @@ class _Estimates(NamedTuple):
     share: float
 
     def at(self, which: npt.NDArray[np.bool_]) -> _Estimates:
-        """Return some of them."""
+        """Return the estimates of this mask, bool[k]."""
         return _Estimates(self.places[which], self.mean[which], self.sd[which], self.traits.at(which), self.share)
 
 
 class Calibrator:
-    """Measures on one filter of a slot, while this node owns it.
+    """Measures how wide the bounds of one filter must be, while this node owns the slot.
 
     Args:
-        recover: the chain's operator, and `recovery`: its filter.
-        config: of the slot.
-        groups: the group of each of its sensors; empty = all are one.
-        suspects: judge sensors as well (`suspects.Suspects`).
+        recover: the operator `recover` of the slot's chain.
+        recovery: that operator's filter.
+        config: the slot's configuration.
+        groups: the group of each of the slot's sensors; empty = all are in one group.
+        suspects: also find sensors that fail alone (`suspects.Suspects`).
 
     Attributes:
-        recovery: the filter it measures; the chain gets another with another model or other settings.
-        groups: names of the groups.
-        coverage: estimates whose truth was known, and those whose truth lay within the bound.
+        recovery: the filter that is measured. With another model or other settings the chain gets another filter.
+        groups: the names of the groups.
+        coverage: how many truths there were, and how many of them lay within their bounds.
     """
 
     def __init__(
@@ -95,12 +100,17 @@ class Calibrator:
         self._estimates: OrderedDict[int, _Estimates] = OrderedDict()
 
     def aim(self, delta: float) -> None:
-        """Measure for bounds of this probability; what was learnt stays."""
+        """Measure for bounds of this probability from now on; earlier measurements are kept."""
         if delta != self._delta:
             self._delta, self._multiple = delta, half_width(delta)
 
     def observe(self, step: int, values: Floats, estimate: StepEstimate) -> None:
-        """Take in a step that the filter has taken."""
+        """Take in a step after the filter has processed it.
+
+        Args:
+            values: float64[n], the readings of the filter's sensors; NaN = missing.
+            estimate: what the filter made of them.
+        """
         self._steps += 1
         if self._suspects is not None:
             for verdict in self._suspects.observe(step, values, estimate.mean):
@@ -117,10 +127,10 @@ class Calibrator:
         self._judge(step, places, found, traits, (len(missing) + len(places)) / len(values))
 
     def late(self, batch: TupleBatch) -> None:
-        """Take in readings that came after their step had closed: truths of what was estimated.
+        """Take in readings that came after their step had closed: they are truths of that step's estimates.
 
-        A truth counts once, however often its batch comes: what has been judged is no longer known here. Only its own
-        edge can tell a sensor's truth.
+        A truth counts once, even if its batch is repeated, since its estimate is forgotten then. Only a sensor's own
+        edge can tell its truth.
         """
         known = self._estimates.get(batch.step)
         if known is None:
@@ -137,7 +147,7 @@ class Calibrator:
             self._estimates[batch.step] = known.at(left)
 
     def judged(self) -> list[SensorOut]:
-        """Return what should be said of sensors, and is not in force; epoch and model are the caller's to fill in."""
+        """Return the verdicts on sensors that are not in force yet; the caller fills in epoch and model."""
         if self._suspects is None:
             return []
         return [
@@ -150,7 +160,7 @@ class Calibrator:
         ]
 
     def factors(self) -> Factors | None:
-        """Return what should be in force, of the slot's sensors; None = what is in force will do."""
+        """Return the factors of the slot's sensors that should be in force; None = those in force need no change."""
         if self._steps < EVERY_STEPS:
             return None
         self._steps = 0
@@ -163,14 +173,14 @@ class Calibrator:
         return Factors(base, group, rounded(wanted.slope), rounded(wanted.centre), wanted.tried)
 
     def median_factors(self) -> Floats:
-        """Return the median factor in force of each group."""
+        """Return the median of each group's factors in force, float64[groups]."""
         in_force, of = self._in_force(), self._calibration.group_of
         return np.array([float(np.median(in_force[of == number])) for number in range(len(self.groups))])
 
     def tried_steps(self) -> Floats:
-        """Return for each group up to how many steps an outage is one of those that bounds have been tried on.
+        """Return for each group the length of the longest outage that bounds have been compared with truths for.
 
-        float64[groups]; infinite where nothing was measured yet, and the fit's table is all there is.
+        float64[groups], in steps; infinite where nothing was measured yet, so that the factors are those of the fit.
         """
         in_force = self._in_force()
         return np.array([float(in_force.tried[row]) for row in self._rows(in_force)])
@@ -183,12 +193,12 @@ class Calibrator:
         return Factors.plain(np.full(len(self._places), table), self._calibration.group_of)
 
     def _rows(self, factors: Factors) -> list[int]:
-        """Return each group's row in factors that may have been measured by other groups."""
+        """Return each group's row in `factors`, which may have been measured with other groups."""
         of = self._calibration.group_of
         return [int(factors.group[np.argmax(of == number)]) for number in range(len(self.groups))]
 
     def _moved(self, wanted: Factors, present: Factors) -> bool:
-        """Tell whether factors of estimates like the newest ones differ by more than `MOVED`."""
+        """Return whether the factors of a group's newest estimates would change by more than `MOVED`."""
         for number, row in enumerate(self._rows(present)):
             mine = self._calibration.group_of == number
             columns = self._calibration.newest(number, COMPARED)
@@ -202,14 +212,14 @@ class Calibrator:
         return False
 
     def _judge(self, step: int, places: Places, found: Floats, traits: Traits, share: float) -> None:
-        """Count truths by the bounds in force, and learn from them.
+        """Count which truths lie within the bounds in force, and learn from them.
 
         Args:
-            step: of the estimates.
-            places: of their sensors.
-            found: abs(truth - mean) / sd, sd the model's own.
-            traits: theirs.
-            share: of the slot's sensors that were missing beside each other.
+            step: the step of the estimates.
+            places: intp[k], the places of the estimates' sensors in the filter.
+            found: float64[k], abs(truth - mean) / sd with the sd of the model alone; NaN and infinite ones are ignored.
+            traits: the traits of the estimates.
+            share: the share of the filter's sensors that were missing at the step.
         """
         good = np.isfinite(found)
         places, found, traits = places[good], found[good], traits.at(good)
@@ -221,5 +231,5 @@ class Calibrator:
 
 
 def rounded(values: Floats) -> Floats:
-    """Return numbers with `DIGITS` significant digits."""
+    """Return the numbers rounded to `DIGITS` significant digits, in the same shape."""
     return np.reshape([float(f"{value:.{DIGITS}g}") for value in values.ravel().tolist()], values.shape)

@@ -1,6 +1,6 @@
-"""What only the owner may decide, since it hangs on time: which edges a step no longer waits for.
+"""Decides which edges a step no longer waits for. Only the owner may decide it, since it depends on time.
 
-Its decisions become control records, and take effect for everyone, the owner included, when they are read back
+Its decisions become control records, and take effect for all replicas, the owner included, when they are read back
 (architecture, "Step").
 """
 
@@ -16,17 +16,17 @@ from tsunagi.slot.deciding import Decider, OwnerView, control
 from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US
 
 RECONNECT_S = 1.0
-"""How long after an outage of the broker the edges' clients may need to find it again, at most."""
+"""The most time that edges' clients get to find the broker again after an outage, seconds."""
 
 DRAIN_SHARE = 0.1
-"""Time to drain the edges' spools, as a share of the outage."""
+"""The time that edges get to send what they have spooled, as a share of the outage."""
 
 REPEAT_S = 0.5
-"""A control record that has not come back by then is written again."""
+"""A Punctuation is written again if it has not come back within this time, seconds."""
 
 ASK_S = 1.0
-"""Verdicts that put one edge out are so far apart at least, and those that take it back: one that has not come back by
-then is written again."""
+"""Least time between two records that put the same edge out, or take it back, seconds. After this time a record that
+has not come back is written again."""
 
 
 @dataclass(slots=True)
@@ -38,22 +38,21 @@ class _Heard:
 class Closer(Decider):
     """Decides which edges a step waits for, and moves the steps on when no edge is left.
 
-    All times are monotonic seconds of the owner's clock. An edge is known to be gone when its heartbeats have stopped,
-    whenever the owner took over; but one whose batches came after that has lost its heartbeats alone. While the owner's
-    own heartbeats do not come back, the edges' batches may be stuck as well, so that nobody is judged; afterwards the
-    edges get the time to reconnect and to drain their spools.
+    All times are monotonic seconds of the owner's clock. An edge counts as gone at once when its heartbeats have
+    stopped, unless batches of it came after that. While the owner's own heartbeats do not come back, the edges' batches
+    may be stuck as well, so no edge is judged. After that edges get time to reconnect and to send their spools.
     """
 
     def __init__(self, steps: StepsSettings, now: float) -> None:
         self._steps = steps
-        self._since = now  # earlier silence is not held against an edge
+        self._since = now  # an edge's silence before that does not count
         self._decided = now
         self._heard: dict[str, _Heard] = {}
         self._gap_from: float | None = None
         self._hold_until = now
-        self._left: dict[str, tuple[int, int]] = {}  # edge -> (incarnation, its last step), as its heartbeat said
-        self._asked: dict[tuple[str, bool], float] = {}  # (edge, back) -> when a verdict on it was written last
-        self._log = 0, now  # the log's time as last heard, and when
+        self._left: dict[str, tuple[int, int]] = {}  # edge -> (incarnation, last step) of a process that left
+        self._asked: dict[tuple[str, bool], float] = {}  # (edge, back) -> when this was last written of it
+        self._log = 0, now  # the append time of the newest record, microseconds, and when it was read
         self._cursor = 0
         self._cursor_at = now
         self._asked_step = 0
@@ -66,13 +65,13 @@ class Closer(Decider):
         self._left[edge] = max((incarnation, step), self._left.get(edge, (0, NOT_YET)))
 
     def _has_left(self, book: Book, name: str) -> bool:
-        """Return whether an edge has stopped: what its batches say since, or a newer process's, is believed before."""
+        """Return whether an edge has said that it stops, and no later batch nor a newer process was seen since."""
         incarnation, step = self._left.get(name, (-1, NOT_YET))
         edge = book.edges[name]
         return edge.incarnation <= incarnation and edge.last_step <= step
 
     def decide(self, view: OwnerView) -> list[LogRecord]:
-        """Return the control records to write now; a slot without steps needs none."""
+        """Return the control records to write now. A slot without steps needs none."""
         book, now, log_us, lost = view.slot.book, view.now, view.slot.appended_us, view.lost
         if book is None or not book.in_steps:
             return []
@@ -90,8 +89,8 @@ class Closer(Decider):
         if book.cursor != self._cursor:
             self._cursor, self._cursor_at = book.cursor, now
         if all(edge.last_step == NOT_YET for edge in book.edges.values()):
-            # A slot that no edge has ever fed has nothing to go on from, and nothing to recover. Nor is anybody late:
-            # from its first batch on the other edges have their whole patience.
+            # No edge has ever sent anything, so there is nothing to recover. Nor is an edge late: the time that edges
+            # get begins with the slot's first batch.
             self._since = max(self._since, now)
             return []
         if now < self._hold_until:
@@ -105,7 +104,7 @@ class Closer(Decider):
             silent = now - last_at > patience_s
             gone = name in lost and (heard is None or heard.at <= lost[name])
             gone = gone or (self._has_left(book, name) and self._left[name][1] < book.cursor)
-            # An edge whose clock is slow talks, but of steps long over; within the allowed skew it is waited for.
+            # An edge whose clock is slow sends batches of steps that are over. Within the allowed skew it is awaited.
             behind = (
                 heard is not None
                 and others_done
@@ -122,9 +121,9 @@ class Closer(Decider):
         return decisions
 
     def _look_up(self, now: float) -> None:
-        """Do not hold against the edges that this owner was busy: what they sent meanwhile waits to be read.
+        """Let the time since the last turn not count as silence: the owner was busy, and batches wait to be read.
 
-        A slide of each turn counts all the same, so that an owner that is always busy still finds who is silent.
+        One slide of each turn counts nevertheless, so that an owner that is always busy still finds silent edges.
         """
         busy_s = now - self._decided - self._steps.slide_s
         self._decided = now
@@ -133,10 +132,11 @@ class Closer(Decider):
             self._leave_out(busy_s, now)
 
     def _forgive(self, gap_s: float, now: float, patience_s: float) -> None:
-        """Do not hold against the edges that nothing came back for a while.
+        """Let a gap in the owner's own heartbeats not count as silence of the edges.
 
-        After an outage everyone's patience begins anew. A stall of moments only does not count as silence: on a busy
-        machine one follows the other, and if each began everything anew nobody would ever be found silent.
+        After an outage each edge gets its whole time again. A gap shorter than `patience_s` is only left out: on a busy
+        machine such gaps follow each other, and if each gave edges their whole time again, no edge would ever be found
+        silent.
         """
         reconnect_s = min(RECONNECT_S, gap_s)  # after a short stall no connection is lost
         allowed_s = reconnect_s + DRAIN_SHARE * gap_s
@@ -145,16 +145,16 @@ class Closer(Decider):
         self._leave_out(moved_s, self._hold_until)
 
     def _leave_out(self, seconds: float, latest: float) -> None:
-        """Let some time not count as silence, as if everybody had been heard so much later, at `latest` at most."""
+        """Let so many seconds not count as silence: move the time when each edge was heard, but not past `latest`."""
         self._since = min(self._since + seconds, latest)
         for heard in self._heard.values():
             heard.at = min(heard.at + seconds, latest)
 
     def _take_back(self, book: Book, view: OwnerView, patience_s: float) -> list[LogRecord]:
-        """Wait again for an edge that is out, but talks of steps only just closed.
+        """Return records that let steps wait again for an edge that is out but sends steps that have just closed.
 
-        A batch for an open step takes its edge back by itself; without this, an edge whose batches always come a little
-        after the others' would find every step closed, for ever.
+        A batch for an open step takes its edge back without this. But an edge whose batches always come a little after
+        the others' would find each step closed.
         """
         now = view.now
         decisions = []
@@ -167,7 +167,7 @@ class Closer(Decider):
         return decisions
 
     def _counts(self, out_us: int, now: float) -> bool:
-        """Return whether an EdgeOut would count now, of an edge that was put out last at this time of the log."""
+        """Return whether an EdgeOut would count now for an edge that was last put out at `out_us` of the log's time."""
         log_us = self._log[0] + (now - self._log[1]) * 1e6
         return not out_us or not 0 <= log_us - out_us < OUT_AGAIN_US
 

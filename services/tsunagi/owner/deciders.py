@@ -1,4 +1,4 @@
-"""An owner's deciders: who fits, calibrates and asks for helpers beside the slot's filter, and who closes its steps."""
+"""An owner's deciders: refits, calibration and helpers beside the slot's filter, and the edges that steps wait for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_deciders(settings: Settings, now: float, announce: Announce) -> list[De
     """Return the deciders of a worker that becomes an owner now.
 
     Args:
-        announce: is told before a decider does something that takes so many multiplications.
+        announce: is called with the number of multiplications before a decider does something that takes long.
     """
     recovery = settings.recovery
     found: list[Decider] = [RefitDecider(recovery.refit_s, announce)] if recovery.refit else []
@@ -49,7 +49,7 @@ class RefitDecider(Decider):
     """Puts refits in force: models that follow the slot's data.
 
     Attributes:
-        refitter: of the filter in force; None = nothing is recovered, or the refitter is being made beside the loop.
+        refitter: makes refits for the filter in force; None = nothing is recovered, or a thread is still making it.
     """
 
     def __init__(self, refit_s: float, announce: Announce) -> None:
@@ -62,7 +62,7 @@ class RefitDecider(Decider):
         self._stored = "", ""  # SHA-256 of a refit that is not in force yet, and of the model that it is a refit of
 
     def decide(self, view: OwnerView) -> Sequence[Decision]:
-        """Have a refit stored when one is due, and put it in force once it is stored."""
+        """Return a refit to store when one is due, and the record that puts it in force once it is stored."""
         slot = view.slot
         self._follow(view)
         if self.refitter is not None and self.refitter.is_due:
@@ -86,7 +86,7 @@ class RefitDecider(Decider):
             slot.recover.unwatch(self)
 
     def _follow(self, view: OwnerView) -> None:
-        """Follow the filter in force: another model, or other settings, bring another one."""
+        """Make a new refitter if the filter in force is another one, after a change of the model or the settings."""
         found = _filter_of(view.slot)
         recovery = None if found is None else found[1]
         if self._filter is not recovery:
@@ -104,10 +104,10 @@ class RefitDecider(Decider):
 
 
 class CalibrationDecider(Decider):
-    """Says what the slot's bounds must be multiplied by, and which sensors are not believed.
+    """Decides by which factors the slot's bounds are multiplied, and which sensors are distrusted.
 
     Attributes:
-        calibrator: of the filter in force; None = nothing is recovered.
+        calibrator: measures the filter in force; None = nothing is recovered.
     """
 
     def __init__(self, *, suspects: bool) -> None:
@@ -116,7 +116,7 @@ class CalibrationDecider(Decider):
         self._repeats = Repeats()
 
     def decide(self, view: OwnerView) -> Sequence[Decision]:
-        """Say what has changed since the last record of its kind."""
+        """Return records of what has changed since the last record of its kind."""
         slot, config = view.slot, view.wish.config
         found = _filter_of(slot)
         if found is None:
@@ -147,10 +147,10 @@ class CalibrationDecider(Decider):
 
 
 class HelperDecider(Decider):
-    """Asks for sensors of other slots while what was lost needs them, and lets the recovery use them.
+    """Asks for helpers (sensors of other slots) while lost values need them, and lets the recovery use them.
 
     Attributes:
-        helping: chooses the sensors; None = nothing is recovered, or no helpers may be asked for.
+        helping: chooses the helpers; None = nothing is recovered, or no helpers may be asked for.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class HelperDecider(Decider):
         self._repeats = Repeats()
 
     def decide(self, view: OwnerView) -> Sequence[Decision]:
-        """Ask in `plan` for what is wanted, and say in the log which of the slot's helpers count."""
+        """Return a request for the wanted helpers for `plan`, and a record for the log that puts them in force."""
         slot, wish = view.slot, view.wish
         found, model, book = _filter_of(slot), slot.model, slot.book
         if found is None or model is None or wish.table is None:

@@ -1,7 +1,8 @@
-"""Which sensors of other slots help this one while edges are down: the owner's choice (the paper's section 4.2).
+"""The owner's choice of helpers: sensors of other slots that make bounds narrower while edges are out.
 
-What comes of it is a request in `plan`, which the edges follow, and a control record in the slot's log, from which on
-the filter uses those sensors. Neither is waited for, and until readings come they count as missing.
+See section 4.2 of Takao et al. (DEIM 2023). The choice becomes a request in `plan`, which the edges obey, and a control
+record in the slot's log, from which on the filter uses the helpers. Nobody waits for their readings: until they come
+they count as missing.
 """
 
 from __future__ import annotations
@@ -34,25 +35,25 @@ from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.recover import Recover
 
 LOOK_S = 0.1
-"""Between two looks at which edges of other slots have gone silent."""
+"""Seconds between two looks at which edges of other slots have gone silent."""
 LEAST_HELD = 8
-"""Steps of an outage that a value must be within reach for, to be helped: helpers come after two or three."""
+"""A value is helped only if helpers can keep its bound for so many steps of an outage: they come after two or three."""
 MOST_HELD = 2**12
-"""Steps past which an outage counts as endless here."""
+"""After this many steps an outage counts as endless here."""
 REASONS = ("no helper", "cap", "off", "not calibrated")
-"""Why a value misses its bound all the same: nothing that is read reaches it; there are as many helpers as may be;
-helpers are switched off; the bound is the model's own, which nothing has been compared with yet."""
+"""Why a value's bound stays wider than eps: no sensor that is read helps enough; the slot has as many helpers as it may
+have; helpers are switched off; the bound is that of the model, which no truth has been compared with yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Helpers of a slot.
+    """The helpers that a slot should have.
 
     Attributes:
-        sensors: ids, ascending; `names` and `edges`: of each.
-        unmet: lost sensors that will miss (eps, delta) when no past helps any more, by reason: "no helper" (nothing
-            that is read anywhere reaches it), "cap" (it was reached first), "off" (none may be asked for), "not
-            calibrated" (the model's own bounds are all there is, and are not met).
+        sensors: the helpers' ids, ascending.
+        names, edges: the name and the edge of each helper.
+        unmet: (reason, number) for the lost sensors whose bounds will be wider than eps once the readings before the
+            outage tell nothing any more. `REASONS` has the reasons.
     """
 
     sensors: tuple[int, ...] = ()
@@ -62,11 +63,11 @@ class Wanted:
 
 
 class _Chosen(NamedTuple):
-    """What came of a choice.
+    """The result of a choice.
 
     Attributes:
         wanted: the helpers.
-        until: step of each edge's outage at which values of it are given up.
+        until: the step of each edge's outage at which helping some of its values is given up, by edge.
     """
 
     wanted: Wanted
@@ -74,20 +75,23 @@ class _Chosen(NamedTuple):
 
 
 class Helping:
-    """Chooses for one slot, while this node owns it.
+    """Chooses the helpers of one slot, while this node owns it.
 
-    A value that nothing keeps within its bound for as long as an outage may last is helped for as long as something
-    does: while little time has passed, the past still tells much of it.
+    Some values cannot be kept within their bounds for a whole outage. They are helped as long as helpers suffice: soon
+    after the last reading, that reading still tells much of the value.
 
-    In a fleet of more than `reach.AT_ONCE` sensors the choice takes seconds: it is made beside the loop, and the
-    helpers before stay until it is there.
+    In a fleet of more than `reach.AT_ONCE` sensors the choice takes seconds. It is then made in another thread, and the
+    old helpers stay until it is ready.
 
     Args:
-        model: of the whole fleet; what it knows and the table lacks counts as lost.
-        known: tells which values no helper reaches, once it is there.
+        recover: the operator `recover` of the slot's chain.
+        model: the model of the whole fleet. Sensors that it knows and the table lacks count as lost.
+        config: the slot's configuration.
+        table: the table of all sensors.
+        known: has what tells for which values no helper suffices, once that is computed.
 
     Attributes:
-        wanted: what was chosen last.
+        wanted: the last choice.
     """
 
     def __init__(
@@ -104,9 +108,9 @@ class Helping:
         self._own = np.array([places[config.names[place]] for place in recover.places], dtype=np.intp)
         self._others = tuple(sorted({edge for edge in self._edges if edge} - set(config.edges)))
         self._reach = known
-        self._known: Known | None = None  # of the model, once an edge is out
+        self._known: Known | None = None  # what `known` has of the model; None = no edge was out yet
         self._told = persistence_share(model)[self._own]
-        self._until: dict[str, float] = {}  # step of each edge's outage at which values of it are given up
+        self._until: dict[str, float] = {}  # as `_Chosen.until`
         self._lost_others: frozenset[str] = frozenset()
         self._looked_at = -np.inf
         self._key: tuple[object, ...] = ()
@@ -114,16 +118,17 @@ class Helping:
         self.wanted = Wanted()
 
     def fits(self, recover: Recover, model: Model, config: SlotConfig) -> bool:
-        """Return whether it is still of this operator, model and configuration."""
+        """Return whether this object was made for this operator, model and configuration."""
         return self._recover is recover and self.model is model and self.config.hash == config.hash
 
     def decide(self, out: Mapping[str, int], lost: Callable[[str], bool], cap: int, now: float) -> Wanted:
         """Return the helpers that should be in force.
 
         Args:
-            out: edges of this slot that it does not wait for, and how many steps they have missed.
-            lost: whether an edge of other slots has gone silent.
-            cap: helpers at most.
+            out: the slot's edges that are out, each with the number of steps that it has missed.
+            lost: returns whether an edge of other slots has gone silent.
+            cap: the most helpers that the slot may have.
+            now: monotonic seconds.
         """
         if not out:
             self._key, self.wanted, self._choice = (), Wanted(), None
@@ -140,7 +145,7 @@ class Helping:
         self._take()
         if self._choice is not None:
             return self.wanted
-        # While nothing changes the helpers stay, or each new factor would begin anew with others.
+        # The helpers stay while nothing else changes. Otherwise each new factor would bring other helpers.
         if key != self._key or any(steps >= self._until.get(edge, np.inf) for edge, steps in out.items()):
             self._key = key
             given = dict(out), self._lost_others | out.keys(), np.array(distrusted, np.intp), cap, precision
@@ -150,7 +155,7 @@ class Helping:
         return self.wanted
 
     def _take(self) -> None:
-        """Take over what was chosen, if that is ready."""
+        """Take over the choice if it is ready."""
         if self._choice is not None and self._choice.done.is_set():
             choice, self._choice = self._choice, None
             self.wanted, self._until = choice.result()
@@ -176,7 +181,7 @@ class Helping:
             if precision is not None:
                 limits[self._own], until = self._limits(own, out, precision, places)
             found = choose_helpers(self.model.prior, self._own, places, limits, cap=cap)
-        except HelpersError:  # a model at the edge of what can be computed: the slot does without
+        except HelpersError:  # the model is numerically too near to singular: no helpers
             return _Chosen(Wanted(unmet=(("no helper", int(lost[self._own].sum())),)), until)
         order = np.argsort(self._ids[found.chosen])
         chosen = found.chosen[order].tolist()
@@ -192,13 +197,21 @@ class Helping:
     def _limits(
         self, strict: Floats, out: Mapping[str, int], precision: Floats, lost: npt.NDArray[np.intp]
     ) -> tuple[Floats, dict[str, float]]:
-        """Return the variance that each of the slot's values must meet without a past, float64[own], and until when.
+        """Return the limits of the variances for `choose_helpers`, and when helping is given up.
 
-        Infinite where nothing that is read anywhere reaches the bound.
+        `choose_helpers` knows nothing of readings before the outage. k steps into an outage the variance of a value is
+        about 1 - r^k of its variance without them, r = the share of the variance that the step before tells. So a value
+        that helpers can keep within its bound for 2^j steps, but not for good, gets until then its limit divided by
+        1 - r^(2^j). Powers of two let helpers change only a few times in an outage.
 
-        After k steps of an outage about 1 - r^k of that is left of it, r = the share that the step before tells. What
-        stays within reach for 2^j steps, but not for good, has a limit as much greater until then: so helpers change
-        few times in an outage.
+        Args:
+            strict: float64[own], the variances that eps and delta allow.
+            out: as in `decide`.
+            precision: float64[n, n], the inverse of the model's prior covariance.
+            lost: the places of lost sensors in the model.
+
+        Returns:
+            float64[own], infinite where no sensor that is read helps enough; and `_Chosen.until`.
         """
         own = np.isin(self._own, lost)
         best = np.full(len(strict), strict)
@@ -214,7 +227,7 @@ class Helping:
         return np.where(held, eased, np.where(best > strict, np.inf, strict)), given_up
 
     def _reason(self, found: Helpers, cap: int) -> str:
-        """Return why something is not satisfied, of `REASONS`."""
+        """Return which of `REASONS` keeps some bounds wider than eps."""
         if not cap:
             return "off"
         recovery = self._recover.recovery
@@ -224,7 +237,7 @@ class Helping:
         return "no helper" if calibrated else "not calibrated"
 
     def _factors(self) -> Floats:
-        """Return what the standard deviations of the slot's sensors are multiplied by."""
+        """Return the factors of the standard deviations of the slot's sensors, float64[own]."""
         recovery = self._recover.recovery
         given = None if recovery is None else recovery.given_factors
         return np.full(len(self._own), self.model.inflation(self.config.delta)) if given is None else given.base

@@ -1,4 +1,7 @@
-"""How well a fleet's values can be known at best: the inverse of its covariance, made beside the steps."""
+"""How well the values of a fleet can be known at best. It takes the inverse of the fleet's covariance matrix.
+
+For a large model another thread computes the inverse, so that the loop does not wait.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
 AT_ONCE = 1000
-"""Sensors up to which it is made where it is asked for: it takes a tenth of a second."""
+"""For up to this many sensors the inverse is computed where it is asked for, in a tenth of a second."""
 KEPT = 2
-"""Models that it is kept of, 8 n^2 bytes each: the one in force, and the one that comes next."""
+"""Number of models whose inverses are kept, 8 n^2 bytes each: the one in force, and the one that comes next."""
 
 
 @dataclass(slots=True)
@@ -24,28 +27,28 @@ class Known:
     """What is known of one model.
 
     Attributes:
-        precision: prior^-1, float64[n, n]; None = it is being made, or the prior is nearly singular.
+        precision: float64[n, n], the inverse of the prior covariance; None = it is being computed, or is not possible.
     """
 
     precision: Floats | None = None
 
 
 class Reach:
-    """What is known of the models in use, for all slots of a process."""
+    """Keeps the inverses of the models in use, for all slots of a process."""
 
     def __init__(self) -> None:
-        # By id, which no other model has while this one is kept here.
+        # By the model's `id()`. No other object has it while the model is kept here.
         self._known: OrderedDict[int, tuple[Model, Known]] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, model: Model) -> Known:
-        """Return what is known of a model; of a large one that is nothing yet, if nobody has asked before."""
+        """Return what is known of a model. For a large model the first call only begins to compute it."""
         with self._lock:
             found = self._known.get(id(model))
             if found is None:
                 found = self._known[id(model)] = model, Known()
                 if len(model) > AT_ONCE:
-                    # A daemon, so that a worker that is told to end need not wait for it.
+                    # A daemon thread, so that a worker that ends does not wait for it.
                     threading.Thread(target=_make, args=found, name="reach", daemon=True).start()
                 else:
                     _make(*found)
@@ -56,7 +59,7 @@ class Reach:
 
 
 REACH = Reach()
-"""What this process knows of its models: all slots of a worker go by the same ones."""
+"""The one object of this process, since all slots of a worker use the same models."""
 
 
 def _make(model: Model, known: Known) -> None:

@@ -1,7 +1,7 @@
-"""The owner's refits: a model that follows the slot's data, which comes into force through the log like any other.
+"""The owner's refits: new models made from the slot's newer data.
 
-Like calibration it runs beside the filter and changes nothing itself: a model that is due goes into the store, a
-`ModelChange` record names it, and from where that stands in the log every replica goes on with it, without a break.
+The refitter runs beside the filter and does not change it. A refit goes into the store, and a `ModelChange` record
+names it. From that record's place in the log on all replicas use the refit, and keep the filter's state.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
 SHARE = 0.02
-"""A refit is due when this share of the steps that the model was fitted to has passed, and the least time."""
+"""A refit is due after this share of the number of steps that the model was fitted to, but not before `least_steps`."""
 
 
 class Refitter:
-    """Follows the data of one filter, while this node owns its slot.
+    """Makes refits for one filter, while this node owns its slot.
 
     Args:
-        recovery: the filter; what it goes on with is what was put in force last.
-        edges: each of its sensors' edge.
-        least_steps: between two refits.
+        recovery: the filter, with the model that is in force.
+        edges: the edge of each of the filter's sensors.
+        least_steps: the least number of steps between two refits.
 
     Attributes:
-        fault: why none can be made; "" = they can.
+        fault: why no refit can be made; "" = it can.
     """
 
     def __init__(self, recovery: Recovery, edges: Sequence[str], *, least_steps: int) -> None:
@@ -46,7 +46,7 @@ class Refitter:
             self.fault = f"the model does not say how it was made: {error}"
 
     def observe(self, step: int, values: Floats, estimate: StepEstimate) -> None:
-        """Take in a step that the filter has taken."""
+        """Take in a step after the filter has processed it; `values` is float64[n], NaN = missing."""
         del estimate
         if self._average is not None:
             self._average.observe(np.where(self.recovery.distrusted, np.nan, values), step)
@@ -54,16 +54,16 @@ class Refitter:
 
     @property
     def operations(self) -> float:
-        """Multiplications that a step may need: now and then some rows are folded into the moments."""
+        """The most multiplications that a step takes: now and then several rows are added to the moments at once."""
         return 0.0 if self._average is None else self._average.operations
 
     @property
     def is_due(self) -> bool:
-        """Whether a model is due; to make it takes a few inverses of a matrix of the filter's sensors."""
+        """Whether a refit is due. To make one takes a few inverses of a matrix of the filter's sensors."""
         return self._average is not None and self._steps >= self._every
 
     def due(self) -> Model | None:
-        """Return a model if one is due and can be used."""
+        """Return a refit if one is due and can be used, else None."""
         if self._average is None or not self.is_due:
             return None
         self._steps = 0

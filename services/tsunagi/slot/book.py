@@ -1,4 +1,4 @@
-"""What a slot keeps of its edges: with steps (`StepBook`) or without (`TupleBook`), behind one interface."""
+"""The one interface to what a slot keeps of its edges, with steps (`StepBook`) or without steps (`TupleBook`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tsunagi.slot.tuples import TupleBook
 
 
 class Book(Protocol):
-    """What the log has said of a slot's edges, and the batches that wait; `StepBook` says what each of these does."""
+    """What the log has said of a slot's edges, and the batches that wait for their steps; see `StepBook`."""
 
     in_steps: ClassVar[bool]
     together: ClassVar[int]
@@ -32,25 +32,25 @@ class Book(Protocol):
 
     @property
     def helper_readings(self) -> Sequence[int]:
-        """How many of these came in time, and how many too late."""
+        """How many readings of helpers came in time, and how many came too late."""
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
-        """Take in batches in the order of the log, and yield what comes of them at once."""
+        """Take in batches in the order of the log; yield those that are refused, and rows that follow at once."""
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
-        """Take in a batch of which nothing is to follow at once; return "" if it counts, else why it does not."""
+        """Take in a batch without processing its values; return "" if it counts, else why it does not."""
 
     def close(self) -> list[ClosedStep]:
-        """Close what can be closed, in order."""
+        """Close all steps that can be closed, in order, and return them."""
 
     def due(self, step: int) -> bool:
-        """Return whether something says that the step's time has come."""
+        """Return whether the step's time has come: an edge or a Punctuation has reached it."""
 
     def awaited(self, step: int) -> list[str]:
-        """Return the edges that a step waits for."""
+        """Return the names of the edges that a step waits for."""
 
     def edge_out(self, name: str, from_step: int, appended_us: int) -> None:
-        """Do not wait for an edge from this step on."""
+        """Stop waiting for an edge from this step on."""
 
     def punctuate(self, step: int) -> None:
         """Let steps up to this one close."""
@@ -59,27 +59,27 @@ class Book(Protocol):
         """Take in the readings of these sensors of other slots from now on."""
 
     def edge_states(self) -> list[EdgeState]:
-        """Return the edges for a context."""
+        """Return the state of the edges, for a context (the slot's whole state at one offset of its log)."""
 
     def open_batches(self) -> list[TupleBatch]:
         """Return the batches of open steps for a context."""
 
     def lent_batches(self) -> list[TupleBatch]:
-        """Return what edges of other slots have sent for open steps, for a context."""
+        """Return the batches that edges of other slots have sent for open steps (helpers' readings), for a context."""
 
     def restore(self, edges: list[EdgeState], batches: list[TupleBatch]) -> None:
-        """Take over what a context holds."""
+        """Take over the edges and batches of a context."""
 
 
 def make_book(config: SlotConfig, cursor: int, punctuated: int = NOT_YET) -> Book:
-    """Return what keeps the edges of a slot of these settings."""
+    """Return the book of a slot with these settings."""
     return TupleBook(config, cursor) if config.mode == "tuples" else StepBook(config, cursor, punctuated)
 
 
 def renew_book(before: Book, earlier: SlotConfig, config: SlotConfig) -> tuple[Book, list[TupleBatch]]:
-    """Return what keeps the edges under new settings, and the batches that wait no longer.
+    """Return the book under new settings, and the waiting batches that are dropped.
 
-    Where steps have another length, they are counted in another unit from here on, and no open step goes on.
+    If the length of a step changes, all step numbers are converted, and open steps are given up.
     """
     if earlier.slide_us == config.slide_us:
         book = make_book(config, before.cursor, before.punctuated)
@@ -102,5 +102,5 @@ def renew_book(before: Book, earlier: SlotConfig, config: SlotConfig) -> tuple[B
 
 
 def recount(step: int, from_us: int, to_us: int) -> int:
-    """Return the step that ends where `step` did, or before, when a step is `to_us` long instead of `from_us`."""
+    """Return the last step of `to_us` microseconds that does not end after step `step` of `from_us` microseconds."""
     return step if step in (NOT_YET, NEVER) else min(step * from_us // to_us, MAX_TIME_US)

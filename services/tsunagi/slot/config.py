@@ -1,4 +1,4 @@
-"""What a slot computes, as one canonical text that stands in the slot's log (SlotSettings)."""
+"""A slot's configuration: what it computes. It stands as a canonical text in the slot's log (SlotSettings)."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 
 MAX_SENSOR = (1 << 31) - 1
-"""A table with a row for each sensor up to it is in memory."""
+"""The greatest sensor id allowed, since a table with a row for each id up to a slot's greatest is in memory."""
 
 FORMAT = 1
-"""Raised when the meaning of the log changes, so that two releases never compute one slot differently in silence."""
+"""Version of the log's meaning, raised when that changes: else two releases might silently compute differently."""
 
 
 @dataclass(frozen=True)
 class SlotConfig:
-    """Everything that a slot's outputs depend on and that is not a tuple.
+    """Everything beside the slot's log that its outputs depend on.
 
     Attributes:
+        slot: the slot's number.
         sensors: ids of the slot's sensors, ascending.
-        names: their names, which the model knows them by.
-        edges: the edge of each.
-        slide_us: length of a step; without steps 1, a batch's number being its event time as a rule.
-        max_ahead_us: a batch whose event time is further ahead of the time at which the log appended it is refused.
-        max_skew_steps: edges' clocks may differ by so many steps: a slot begins that long before the first batch.
-        max_gap_steps: when all edges jump forward by more steps than this, the steps between are skipped, not computed.
-        operators: the chain, first to last, each {"use": kind, ...its options}.
-        eps: tolerated error in each sensor's standard deviations.
-        delta: probability of the bounds.
+        names: the sensors' names, by which the model knows them.
+        edges: the edge of each sensor.
+        slide_us: length of a step, microseconds; 1 without steps, where a batch's number is usually its event time.
+        max_ahead_us: a batch is refused if its event time is more than this after its append to the log, microseconds.
+        max_skew_steps: how many steps edges' clocks may differ by. A slot begins so many steps before its first batch.
+        max_gap_steps: if all edges jump forward by more steps than this, the steps in between are skipped.
+        operators: the chain of operators in order, each as {"use": kind, ...its options}.
+        eps: the error that a recovered value may have, in standard deviations of its sensor.
+        delta: the probability with which a bound holds.
+        format: the version of the log's meaning (`FORMAT`).
         mode: "steps" = in lock-step, or "tuples" = each tuple as it comes.
-        unbounded: what becomes of a value whose bound is wider than eps: "tag" = it goes out with its tag, "withhold" =
-            it does not go out.
-        auth: which keys the records of the slot's log are verified with (tsunagi.runtime.auth); "" = not verified.
+        unbounded: for values whose bound is wider than eps: "tag" = they are given out with a tag, "withhold" = not.
+        auth: names the keys that verify the records of the slot's log (tsunagi.runtime.auth); "" = not verified.
     """
 
     slot: int
@@ -61,7 +62,7 @@ class SlotConfig:
 
     @classmethod
     def make(cls, settings: Settings, table: SensorTable, slot_of: Sensors, slot: int, *, auth: str = "") -> SlotConfig:
-        """Make a slot's configuration from the settings, the sensors table and the placement uint32[n]."""
+        """Make a slot's configuration from the settings, the sensors table and the slot of each sensor, uint32[n]."""
         ids = np.flatnonzero(slot_of[: len(table)] == slot)
         rows = [table.sensors[int(i)] for i in ids]
         return cls(
@@ -82,13 +83,14 @@ class SlotConfig:
         )
 
     def same_but_bounds(self, other: SlotConfig) -> bool:
-        """Return whether only eps, delta and what becomes of unbounded values differ, if anything."""
+        """Return whether all but `eps`, `delta` and `unbounded` is equal."""
         return replace(self, eps=other.eps, delta=other.delta, unbounded=other.unbounded) == other
 
     def text(self) -> str:
         """Return the canonical JSON."""
         fields = asdict(self)
-        # What came later is left out where it says nothing new: a release must not change a slot's settings by itself.
+        # Fields of later releases are left out if they have their default. Otherwise a new release alone would change
+        # the hash of each slot's settings.
         if not self.auth:
             del fields["auth"]
         if self.mode == "steps":
@@ -99,7 +101,7 @@ class SlotConfig:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the text; a replica compares it at every turn."""
+        """SHA-256 of the text. It is cached, since a replica compares it at each turn of its loop."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     @classmethod
@@ -107,7 +109,7 @@ class SlotConfig:
         """Read the canonical JSON.
 
         Raises:
-            ValueError: it is of another format, or not one at all.
+            ValueError: the text has another format, or is no valid configuration.
         """
         fields = json.loads(text)
         if not isinstance(fields, dict):

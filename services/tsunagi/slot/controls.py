@@ -1,4 +1,7 @@
-"""What an operator is told beside its frames, from where it stands in the slot's log on (architecture, "Recovery")."""
+"""What the control records of a slot's log tell an operator (architecture, "Recovery").
+
+Each takes effect for the frames that follow its record in the log.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,17 @@ from tsunagi.slot.config import SlotConfig
 
 @dataclass(frozen=True, slots=True)
 class BoundsControl:
-    """New settings differ from the last ones in eps, delta and the treatment of unbounded values alone."""
+    """New settings that differ from the last ones only in eps, delta and the treatment of unbounded values."""
 
     config: SlotConfig
 
 
 @dataclass(frozen=True, slots=True)
 class RefitControl:
-    """A model that follows the data takes the place of the one in force.
+    """A refit: a model made from the slot's newer data that replaces the model in force.
 
     Attributes:
+        model: the new model.
         step: the last step that has closed.
     """
 
@@ -31,14 +35,14 @@ class RefitControl:
 
 @dataclass(frozen=True, slots=True)
 class FactorsControl:
-    """The owner has measured how wide bounds must be: factors of the slot's sensors."""
+    """Factors for the bounds of the slot's sensors. The owner has measured how wide bounds must be."""
 
     factors: Factors
 
 
 @dataclass(frozen=True, slots=True)
 class DistrustControl:
-    """The readings of a sensor count as missing from now on, or (`out` is false) no longer."""
+    """From now on the readings of a sensor count as missing, or no longer do so if `out` is false."""
 
     sensor: int
     out: bool
@@ -46,10 +50,10 @@ class DistrustControl:
 
 @dataclass(frozen=True, slots=True)
 class HelpersControl:
-    """These sensors of other slots help from now on; they replace those before.
+    """The helpers from now on: sensors of other slots whose readings the recovery uses. They replace earlier helpers.
 
     Attributes:
-        sensors, names: their ids and names.
+        sensors, names: the helpers' ids and names.
         step: the last step that has closed.
     """
 

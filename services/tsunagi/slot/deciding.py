@@ -1,7 +1,7 @@
-"""What only a slot's owner may decide, since it hangs on time or on what the owner alone measures.
+"""The interface of deciders: what they decide depends on time or measurements, so only a slot's owner may decide it.
 
-A decision takes effect for everybody, the owner included, when its control record is read back from the slot's log
-(architecture, "Ownership"). The standby protocol asks its deciders in turn; what they decide by is their own affair.
+A decision takes effect for all replicas, the owner included, when its control record is read back from the slot's log
+(architecture, "Ownership"). The standby protocol asks the deciders in turn and does not know how they decide.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 
 READ_BACK_S = 1.0
-"""A control record that has not been read back within this time, in seconds, is written again."""
+"""A control record is written again if it has not been read back within this time, seconds."""
 
 Decision = LogRecord | HelperRequest | Model
-"""A control record for the slot's log, a request for helpers for `plan`, or a model for the store."""
+"""A control record for the slot's log, a request for helpers for the topic `plan`, or a model for the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerView:
-    """What an owner sees when it decides; it has processed every record that it has read.
+    """What an owner knows when it decides. It has then processed all records that it has read.
 
     Attributes:
-        now: monotonic seconds of the owner's clock, as all times here.
-        connected: the owner's own heartbeats come back to it. While they do not, those of the edges do not come either.
-        lost: edges whose heartbeats have stopped, and when the next heartbeat of each should have come.
-        silent: tells of an edge of any slot whether its heartbeats have stopped.
+        slot: the slot's state.
+        wish: what the plan wishes for the slot.
+        now: monotonic seconds of the owner's clock, like all times here.
+        connected: whether the owner's own heartbeats come back. If not, heartbeats of edges do not arrive either.
+        lost: edges whose heartbeats have stopped, each with the time at which its next heartbeat should have come.
+        silent: returns whether the heartbeats of an edge (of any slot) have stopped.
     """
 
     slot: Slot
@@ -43,45 +45,45 @@ class OwnerView:
 
     @property
     def epoch(self) -> int:
-        """The epoch that a control record written now carries."""
+        """The epoch (number of the ownership) that a control record written now carries."""
         return self.slot.register.epoch
 
 
 class Decider:
-    """One kind of decision of a slot's owner, from its promotion to its fall."""
+    """Takes one kind of decision for a slot's owner, as long as the node owns the slot."""
 
     def decide(self, view: OwnerView) -> Sequence[Decision]:
-        """Return what is to be written now."""
+        """Return the decisions to write now."""
         raise NotImplementedError
 
     def on_batch(self, batch: TupleBatch, now: float) -> None:
-        """The owner has processed a batch that an edge had not delivered before."""
+        """Take in that the owner has processed a new batch, which is not a repeat."""
 
     def on_late(self, batch: TupleBatch) -> None:
-        """The owner has processed a batch whose step was closed already."""
+        """Take in that the owner has processed a batch whose step had closed before."""
 
     def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
-        """A process of an edge has stopped in good order after it had delivered this step."""
+        """Take in that a process of an edge has stopped in good order after it had delivered this step."""
 
     def on_stored(self, sha256: str, slot: Slot) -> None:
-        """The store has a model that this owner asked to have stored."""
+        """Take in that the store now has a model that this owner wanted to be stored."""
 
     def stop(self, slot: Slot) -> None:
-        """The owner has read of its fall."""
+        """End: this node does not own the slot any more."""
 
 
 MakeDeciders = Callable[[float, Announce], Sequence[Decider]]
-"""Makes the deciders of a new owner, given the time and what it announces long work by (`Slot`)."""
+"""Makes the deciders of a new owner from the present time and the function that announces long work."""
 
 
 class Repeats:
-    """Tells when a control record may be written: it is repeated until it is read back, but not at each turn."""
+    """Says when a control record may be written. It is repeated until it is read back, but not at each turn."""
 
     def __init__(self) -> None:
         self._written_at: dict[str, float] = {}
 
     def due(self, what: str, now: float) -> bool:
-        """Return whether `what` may be written now, and count it as written if so."""
+        """Return whether the record named `what` may be written now; if so, it counts as written."""
         if now - self._written_at.get(what, -math.inf) < READ_BACK_S:
             return False
         self._written_at[what] = now

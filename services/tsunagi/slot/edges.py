@@ -1,4 +1,4 @@
-"""What a slot's log has said of an edge, and what comes of an edge's batches."""
+"""What a slot's log has said of an edge, and the results of taking in an edge's batches."""
 
 from __future__ import annotations
 
@@ -11,24 +11,33 @@ from tsunagi.runtime.messages import EdgeState, TupleBatch
 from tsunagi.slot.packed import Packed
 
 NEVER = (1 << 63) - 1
-"""`out_from` of an edge that is waited for."""
+"""The value of `out_from` while steps wait for the edge."""
 
 OUT_AGAIN_US = 1_000_000
-"""An edge is put out once in such a time of the log, at most, whoever contradicts whom: two deciders cannot fill the
-log with their verdicts. A batch in time takes it back at once, since nothing of a living edge may be lost by that."""
+"""An edge is put out at most once within this time of the log, microseconds.
+
+So two deciders that contradict each other cannot fill the log. A batch in time takes the edge back at once.
+"""
 
 NOT_YET = -(1 << 62)
-"""`last_step` of an edge that has delivered nothing."""
+"""The value of `last_step` while the edge has delivered nothing."""
 
 
 @dataclass(slots=True)
 class Edge:
-    """What the log has said of one edge."""
+    """What the log has said of one edge.
+
+    Attributes:
+        incarnation: the start of the edge's newest process, which tells its processes apart.
+        last_step: the last step that the edge has delivered.
+        out_from: from this step on no step waits for the edge, until it delivers again.
+        out_us: when the log had the edge put out last, microseconds; 0 = never.
+    """
 
     incarnation: int = 0
     last_step: int = NOT_YET
     out_from: int = NEVER
-    out_us: int = 0  # when the log had it put out last, microseconds; 0 = never
+    out_us: int = 0
 
     def awaited(self, step: int) -> bool:
         """Return whether a step waits for this edge."""
@@ -36,7 +45,7 @@ class Edge:
 
 
 def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
-    """Return what the log has said of edges, for a context."""
+    """Return the state of the edges, for a context (the slot's whole state at one offset of its log)."""
     return [
         EdgeState(
             edge=name,
@@ -50,7 +59,7 @@ def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
 
 
 def restore_edges(edges: dict[str, Edge], states: Iterable[EdgeState]) -> None:
-    """Take over what a context says of edges that are still there."""
+    """Take over the states that a context has of those edges that the slot still has."""
     for state in states:
         if state.edge in edges:
             edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from, state.out_us)
@@ -58,9 +67,12 @@ def restore_edges(edges: dict[str, Edge], states: Iterable[EdgeState]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClosedStep:
-    """A step that has closed: values float64[n] by the slot's sensors, NaN where no edge delivered one.
+    """A step that has closed.
 
-    `helpers`: readings of other slots' sensors that came in time, by sensor.
+    Attributes:
+        values: float64[n], by the slot's sensors; NaN where no edge has delivered a value.
+        batches: the batches that the values come from.
+        helpers: readings of other slots' sensors that came in time, by sensor id.
     """
 
     step: int
@@ -70,13 +82,13 @@ class ClosedStep:
 
 
 class Taken(NamedTuple):
-    """What comes of a batch: it is refused, or rows follow from it at once.
+    """The result of taking in a batch: it is refused, or rows follow from it at once.
 
     Attributes:
-        place: of the batch among those that were handed over.
-        reason: why it is refused, as `StepBook.accept` names it; "" = it counts.
-        cursor: the first open step when it was refused.
-        rows: what follows from it; None where it is refused.
+        place: the batch's place among those that were handed over.
+        reason: why the batch is refused, in the words of `StepBook.accept`; "" = it counts.
+        cursor: the first open step when the batch was refused.
+        rows: the output rows that follow; None = the batch is refused.
     """
 
     place: int

@@ -1,4 +1,4 @@
-"""What goes from operator to operator: the rows of one step, or of a run of records where there are no steps."""
+"""What operators take and return: the rows of one step, or without steps the rows of several records in a row."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ Integers = npt.NDArray[np.int64]
 
 
 class OperatorError(ValueError):
-    """An operator cannot be made from its options."""
+    """An operator cannot be made from its options, or is given a state that is not its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One step inside a chain.
+    """The rows of one step inside a chain, one for each sensor.
 
     Attributes:
-        sensor: uint32[n], ascending.
-        mean: float64[n], NaN = no value.
-        sd: float64[n], 0 = measured.
+        step: the step's number.
+        event_time_us: the end of the step, microseconds since 1970.
+        sensor: uint32[n], sensor ids, ascending.
+        mean: float64[n], the values; NaN = no value.
+        sd: float64[n], the values' standard deviations; 0 = measured.
         quality: uint8[n], `Quality`.
-        bound: float64[n], half width of the interval that holds the truth with probability delta.
+        bound: float64[n], half the width of the interval that holds the truth with probability delta.
     """
 
     step: int
@@ -43,7 +45,7 @@ class Frame:
         return replace(self, **columns)
 
     def keep(self, rows: npt.NDArray[Any]) -> Frame:
-        """Return the frame with these rows only (mask or places)."""
+        """Return a frame of these rows only; `rows` is a mask or an array of places."""
         return replace(
             self,
             sensor=self.sensor[rows],
@@ -56,15 +58,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Run(Frame):
-    """The tuples of some records in a row, of a slot without lock-step; a row a tuple, in the order of the log.
+    """The tuples of several records in a row, in a slot without lock-step. Each tuple is a row, in the log's order.
 
-    Where a run is cut depends on how the records came and means nothing: an operator must give the same rows for two
-    runs as for the one that they would be together. `sensor` is in no order, and a sensor may stand in it repeatedly.
+    Where one run ends and the next begins depends on how the records arrived. So an operator must give the same rows
+    for two runs as for one run of both. `sensor` is not sorted, and a sensor may have several rows.
 
     Attributes:
-        step, event_time_us: of the last record.
-        time_us: int64[n], event time.
-        origin: int64[n], ascending: the place of the row's record among the run's.
+        step, event_time_us: those of the last record.
+        time_us: int64[n], the rows' event times, microseconds since 1970.
+        origin: int64[n], ascending: the place of each row's record in the run.
     """
 
     time_us: Integers
@@ -85,7 +87,7 @@ class Run(Frame):
 
 
 def measured_run(step: int, event_time_us: int, ids: Sensors, values: Floats, times: Integers, origin: Integers) -> Run:
-    """Return a run of measured values: exact, and with no deviation."""
+    """Return a run of measured values, whose quality is `exact` and whose standard deviations and bounds are 0."""
     zeros = np.zeros(len(ids))
     exact = np.full(len(ids), EXACT, dtype=np.uint8)
     return Run(step, event_time_us, ids, values, zeros, exact, zeros, times, origin)

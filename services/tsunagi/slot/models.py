@@ -1,4 +1,4 @@
-"""The recovery models of a slot: which is in force, and which one that follows from."""
+"""The recovery models of a slot: which one is in force, and of which model it is a refit."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Callable
 from tsunagi.recovery.model import Model
 
 INVERSES = 10.0
-"""A filter is made with less than this many inverses of a matrix of its sensors, n^3 multiplications each."""
+"""To make a filter of n sensors takes less than this many inverses of an n x n matrix, n^3 multiplications each."""
 
 LOADING = 4000.0
-"""What reading a model's file takes, in multiplications a pair of the slot's sensors: the file may hold ten times as
-many sensors as the slot, and its hash is computed."""
+"""Multiplications for each pair of the slot's sensors that take as long as to read a model's file and compute its hash.
+The file may hold ten times as many sensors as the slot has."""
 
 Announce = Callable[[float], None]
-"""Is told before the slot does something that takes so many multiplications; most of what it does takes few."""
+"""Is called with the number of multiplications before the slot does something that takes long."""
 
 LoadModel = Callable[[str], Model]
-"""SHA-256 -> model; raises ModelError when the store has no such file."""
+"""Returns the model with a SHA-256; raises ModelError if the store has no such file."""
 
 
 class ModelRegister:
     """The models that a slot's log has put in force.
 
     Attributes:
-        sha256: the model in force; "" = none.
-        refit_of: the model that it follows the data from; "" = from none.
-        base: the model that calibration and helpers go by, of the whole fleet: the one in force, or what it is a refit
-            of; None = none.
+        sha256: SHA-256 of the model in force; "" = there is none.
+        refit_of: SHA-256 of the model that the one in force is a refit of; "" = it is no refit.
+        base: the model that calibration and helpers use. It covers the whole fleet: the model in force, or the one that
+            this is a refit of; None = there is none.
         width: how many sensors the slot has; 0 = its settings are not known.
     """
 
@@ -45,19 +45,18 @@ class ModelRegister:
         return self.refit_of or self.sha256
 
     def load(self, sha256: str) -> Model:
-        """Return a model; its size is not known before it is loaded, so the work is announced by the slot's.
-
-        It may be done beside the loop, which then raises PendingError, and lasts as long.
+        """Return a model. The model's size is not known before, so the slot's size says how much work is announced.
 
         Raises:
-            ModelError: the model store lacks it.
+            ModelError: the model store lacks the model.
+            PendingError: the model is being loaded by another thread. The announced work lasts until it is ready.
         """
         width = float(self.width)
         self._announce(LOADING * width**2 + INVERSES * width**3)
         return self._load_model(sha256)
 
     def restore(self, sha256: str, refit_of: str) -> None:
-        """Go on from what a context names.
+        """Go on with the models that a context (the slot's whole state at one offset of its log) names.
 
         Raises:
             ModelError: the model store lacks the model.
@@ -67,10 +66,10 @@ class ModelRegister:
         self.announce_filter(self.base)
 
     def put_in_force(self, sha256: str, refit_of: str) -> Model | None:
-        """Put a model in force and return it; None = there is none from now on.
+        """Put a model in force and return it; `sha256` = "" means that no model is in force from now on.
 
         Raises:
-            ModelError: the model store lacks it; nothing has changed then.
+            ModelError: the model store lacks the model. Nothing has changed then.
         """
         model = self.load(sha256) if sha256 else None
         self.sha256, self.refit_of = sha256, refit_of
@@ -80,16 +79,16 @@ class ModelRegister:
         return model
 
     def drop_refit(self) -> None:
-        """Go by the base again: the slot's sensors have changed since the refit was made."""
+        """Put the base in force again, since the slot's sensors have changed since the refit was made."""
         self.sha256, self.refit_of = self.base_sha256, ""
 
     def announce_filter(self, model: Model | None) -> None:
-        """Say how much it takes to make a filter of a model for the slot's sensors: a few inverses and products."""
+        """Announce the work to make a filter of a model for the slot's sensors: a few inverses and products."""
         if model is not None and self.width:
             wide = 0 if model.diagonal else len(model)
             self._announce(INVERSES * float(self.width**3 + wide**3))
 
     def announce_helpers(self, count: int) -> None:
-        """Say how much it takes to make a filter of the slot's sensors and so many helpers."""
+        """Announce the work to make a filter of the slot's sensors and so many helpers."""
         if self.base is not None and count:
             self._announce(INVERSES * float(self.width + count) ** 3)

@@ -1,12 +1,13 @@
-"""The operators of a slot's chain: deterministic, one frame a step in, frames out (A-SAS: the operator part).
+"""The operators of a slot's chain. They are deterministic and turn each frame into frames (A-SAS: the operator part).
 
-Without lock-step ([query] mode = "tuples") the frames are `Run`s: the tuples of some records in a row.
+A frame holds the rows of one step. Without lock-step ([query] mode = "tuples") it is a `Run`: the tuples of several
+records in a row.
 
-Every operator can write down its whole state between two frames (`context`) and go on from it (`restore`). The law that
-each is tested by: from the start, or restored at any step boundary, the same frames follow.
+Each operator can return its whole state between two frames (`context`) and go on from it (`restore`). Each is tested by
+this law: from the start, or restored at any step's boundary, the same frames follow.
 
-An operator of one's own is any class with this interface, named in `[query]` as ``use = "module:Class"``; it is made
-with the operator's other keys as keyword arguments, after the slot's configuration.
+A user's operator is any class with this interface, named in `[query]` as ``use = "module:Class"``. It is made with the
+slot's configuration and, as keyword arguments, the other keys of its entry in `[query]`.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ __all__ = ["Chain", "Frame", "Operator", "OperatorError", "OperatorFailedError",
 
 
 class OperatorFailedError(RuntimeError):
-    """An operator of somebody's own failed on a frame; its exception is the cause.
+    """A user's operator failed on a frame; its exception is the cause.
 
     Attributes:
-        operator: as [query] names it.
-        frame: what it was given.
+        operator: the operator's name in [query].
+        frame: the frame that it was given.
         detail: the exception's type and message, and where it was raised.
-        unforeseen: it is told with its traceback, and a worker that dies of it again and again stops trying.
+        unforeseen: the error is logged with its traceback, and a worker that dies of it repeatedly stops trying.
     """
 
     unforeseen = True
@@ -57,19 +58,19 @@ class OperatorFailedError(RuntimeError):
         self.operator, self.frame, self.detail = operator, frame, detail
 
     def at(self, row: str) -> OperatorFailedError:
-        """Return the error with the row that is to blame, in words."""
+        """Return the error with words that say which row is to blame."""
         return OperatorFailedError(self.operator, self.frame, self.detail, row)
 
 
 class Operator(Protocol):
-    """One operator of a chain; an operator of one's own inherits from it and has at least `process`.
+    """One operator of a chain. A user's operator inherits from it and has at least `process`.
 
-    As it stands here it has no state: one that has some overrides `context` and `restore` too. Classes that have the
-    same methods without inheriting do as well.
+    This class has no state. An operator with a state overrides `context` and `restore` as well. A class that has these
+    methods without inheriting them works, too.
 
     Args:
-        config: what the slot holds: its sensors, their names and edges. Options of the operator are keyword arguments
-            behind it, which an `__init__` of one's own takes.
+        config: the slot's configuration: its sensors, their names and edges. An operator with options defines its own
+            `__init__`, which takes them as keyword arguments behind `config`.
     """
 
     def __init__(self, config: SlotConfig) -> None:
@@ -77,17 +78,17 @@ class Operator(Protocol):
 
     @abstractmethod
     def process(self, frame: Frame) -> Sequence[Frame]:
-        """Take in one frame; return the frames that follow from it: one, none or several."""
+        """Process one frame; return the frames that follow from it: none, one or several."""
 
     def context(self) -> bytes:
-        """Return the whole state between two frames."""
+        """Return the operator's whole state between two frames."""
         return b""
 
     def restore(self, context: bytes) -> None:
-        """Go on from a state that `context` gave.
+        """Go on from a state that `context` returned.
 
         Raises:
-            OperatorError: the operator has no state, and finds one.
+            OperatorError: the operator has no state, but is given one.
         """
         if context:
             raise OperatorError(f"found a context of {len(context)} bytes for an operator that has no state")
@@ -95,20 +96,20 @@ class Operator(Protocol):
 
 @runtime_checkable
 class Controlled(Protocol):
-    """An operator that goes by what the slot's log says beside its readings: models, calibration, helpers, bounds."""
+    """An operator that control records of the slot's log change: models, calibration, helpers, bounds."""
 
     def on_control(self, control: Control) -> None:
-        """Go by this from the next frame on."""
+        """Obey this control from the next frame on."""
 
 
 Stateless = Operator
-"""The name that operators without a state inherited from in earlier releases."""
+"""In earlier releases operators without a state inherited from this name."""
 
 
 class Select(Operator):
     """Keeps the rows whose value lies in [at_least, at_most] (selection), and of those the given `share`.
 
-    Which ones is told by a hash of sensor and event time: every replica keeps the same, evenly spread.
+    A hash of sensor and event time decides which rows are in the share. So all replicas keep the same rows.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Select(Operator):
 
 
 def _uniform(sensor: Sensors, time_us: npt.NDArray[np.int64] | np.int64) -> Floats:
-    """Return numbers in [0, 1) that look random and depend on the arguments alone (the finalizer of SplitMix64)."""
+    """Return float64[n] in [0, 1) that look random and depend only on the arguments (the finalizer of SplitMix64)."""
     with np.errstate(over="ignore"):
         mixed = (sensor.astype(np.uint64) << np.uint64(40)) ^ np.asarray(time_us).astype(np.uint64)
         mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
@@ -158,15 +159,15 @@ _AGGREGATES: dict[str, Callable[..., Floats]] = {
     "min": np.nanmin,
     "max": np.nanmax,
 }
-"""What the operator `aggregate` computes of a sensor\'s values in a window, by the name of the function."""
+"""The functions by which the operator `aggregate` reduces a sensor's values in a window, by name."""
 
 
 class Aggregate:
     """Aggregates each sensor over the last `window` steps, every `slide` steps.
 
-    The values of one sensor in successive steps are correlated in an unknown way, so the standard deviation given for a
-    sum is the sum of the standard deviations: an upper bound whatever the correlation. Quality is the worst in the
-    window.
+    It is not known how the values of one sensor in successive steps are correlated. So the standard deviation of a sum
+    is given as the sum of the standard deviations, which is an upper bound for any correlation. The quality is the
+    worst one in the window.
     """
 
     def __init__(self, config: SlotConfig, *, function: str = "mean", window: int = 10, slide: int = 1) -> None:
@@ -212,18 +213,19 @@ class Aggregate:
 
 
 _LEAVE_ROWS_OUT = frozenset({"select", "project", "aggregate"})
-"""Operators that may leave rows out: `recover` behind them could not tell such a row from a lost one."""
+"""Operators that may leave rows out. Behind them `recover` could not tell such a row from a lost one."""
 _KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": Aggregate, "recover": Recover}
-"""The operators that [query] names by one word, with steps."""
+"""The built-in operators with steps, by their name in [query]."""
 _TUPLE_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate": TupleAggregate}
-"""The same without steps, where a window is one of tuples and nothing can be recovered."""
+"""The built-in operators without steps. There a window is a number of tuples, and nothing can be recovered."""
 
 
 class Chain:
-    """The operators of a slot, first to last; the slot takes one context of the whole.
+    """The operators of a slot, in order.
 
     Attributes:
-        recover: the operator that fills in what is missing; None = the chain has none.
+        mode: "steps" or "tuples", as `SlotConfig.mode`.
+        recover: the operator that estimates missing values; None = the chain has none.
     """
 
     def __init__(self, config: SlotConfig, model: Model | None) -> None:
@@ -245,13 +247,13 @@ class Chain:
             self.set_model(model)
 
     def set_model(self, model: Model | None) -> None:
-        """Put another model in force; the recovery starts from it afresh, other operators keep their state."""
+        """Put another model in force. The operator `recover` starts anew with it; the others keep their state."""
         if "recover" in self._kinds:
             self.recover = Recover(self._config, model=model)
             self._operators[self._kinds.index("recover")] = self.recover
 
     def on_control(self, control: Control) -> None:
-        """Tell every operator what the slot's log says; all state stays."""
+        """Hand a control of the slot's log to each operator; all operators keep their state."""
         if isinstance(control, BoundsControl):
             self._config = control.config
         for operator in self._operators:
@@ -259,14 +261,15 @@ class Chain:
                 operator.on_control(control)
 
     def operations(self, values: Floats) -> float:
-        """Return about how many multiplications a step with these readings takes, float64[n], NaN = missing."""
+        """Return about how many multiplications a step with these readings takes: float64[n], NaN = missing."""
         return 0.0 if self.recover is None else self.recover.operations(values)
 
     def process(self, step: int, values: Floats, helpers: Mapping[int, float] = MappingProxyType({})) -> list[Frame]:
-        """Take in a closed step, values float64[n] by the slot's sensors; return the frames that leave the chain.
+        """Process a closed step; return the frames that leave the chain.
 
         Args:
-            helpers: readings of sensors of other slots, by sensor.
+            values: float64[n], by the slot's sensors; NaN = missing.
+            helpers: readings of sensors of other slots, by sensor id.
         """
         if self.recover is not None:
             self.recover.hear(helpers)
@@ -276,10 +279,10 @@ class Chain:
         return [frame.keep(~np.isnan(frame.mean)) for frame in frames]
 
     def process_run(self, run: Run) -> list[Run]:
-        """Take in the tuples of some records; return what leaves the chain.
+        """Process the tuples of several records; return the runs that leave the chain.
 
         Raises:
-            TypeError: an operator of one's own has made something else of a run.
+            TypeError: a user's operator returned something else than a `Run`.
         """
         runs = []
         for frame in self._through(run):
@@ -290,22 +293,22 @@ class Chain:
 
     def _through(self, first: Frame) -> list[Frame]:
         frames = [first]
-        with np.errstate(all="ignore"):  # infinite readings are data, and no reason to fill a log with warnings
+        with np.errstate(all="ignore"):  # infinite readings are data; numpy must not fill the log with warnings
             for kind, operator in zip(self._kinds, self._operators, strict=True):
                 frames = [out for frame in frames for out in _process(kind, operator, frame)]
         return frames
 
     def operator(self, kind: str) -> Operator:
-        """Return the first operator that [query] names so."""
+        """Return the first operator with this name in [query]."""
         return self._operators[self._kinds.index(kind)]
 
     def context(self) -> dict[str, bytes]:
-        """Return the state of all operators."""
+        """Return the state of each operator, by its place and name."""
         names = (f"{place}:{kind}" for place, kind in enumerate(self._kinds))
         return {name: operator.context() for name, operator in zip(names, self._operators, strict=True)}
 
     def restore(self, contexts: dict[str, bytes]) -> None:
-        """Go on from the state of all operators."""
+        """Go on from the states that `context` returned."""
         for place, (kind, operator) in enumerate(zip(self._kinds, self._operators, strict=True)):
             operator.restore(contexts[f"{place}:{kind}"])
 
@@ -314,7 +317,7 @@ def _process(kind: str, operator: Operator, frame: Frame) -> Sequence[Frame]:
     """Let an operator process a frame.
 
     Raises:
-        OperatorFailedError: one of somebody's own raises an exception, or returns no frames.
+        OperatorFailedError: a user's operator raises an exception, or does not return frames.
     """
     if ":" not in kind:
         return operator.process(frame)
@@ -329,7 +332,7 @@ def _process(kind: str, operator: Operator, frame: Frame) -> Sequence[Frame]:
 
 
 def _line(error: Exception) -> str:
-    """Return the line of the operator's module in which it failed; "" = not known."""
+    """Return words with the file and line in which an operator failed; "" = not known."""
     trace = error.__traceback__
     last = traceback.extract_tb(trace)[-1:] if trace is not None else []
     return "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)

@@ -1,4 +1,4 @@
-"""What a slot gives out: results, late batches, dead letters, each named by the record that caused it."""
+"""The outputs of a slot: recovered rows, late batches, dead letters. Each is named by the record that caused it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ from tsunagi.slot.frames import Frame
 from tsunagi.slot.packed import Packed
 
 MAX_LETTER_BYTES = 65_536
-"""A dead letter repeats this many bytes of its record's value at most. Uncut, a record as large as its topic takes
-would make a letter too large for its own topic, and the owner would die of it, and the next one."""
+"""A dead letter repeats at most this many bytes of its record's value. Otherwise the largest record that `tuples` takes
+would make a letter too large for `dead-letters`, and each owner would die of it."""
 MAX_LETTER_KEY_BYTES = 1024
-"""A dead letter repeats this many bytes of its record's key at most."""
+"""A dead letter repeats at most this many bytes of its record's key."""
 MAX_DETAIL = 1024
-"""A dead letter has this many characters of detail at most."""
+"""A dead letter's detail has at most this many characters."""
 MAX_NAME = 80
-"""A dead letter's detail names an edge by this many characters at most."""
+"""A dead letter's detail repeats at most this many characters of an edge's name."""
 
 _DEAD = frozenset({"unknown-edge", "unknown-sensor", "damaged", "ahead"})
-"""Reasons for which a refused batch goes to dead-letters; for all others it is late."""
+"""A batch refused for one of these reasons goes to `dead-letters`. For any other reason it goes to `late`."""
 
 
 @dataclass(slots=True)
 class Output:
-    """Something to write, encoded only when it is written: a standby makes outputs that nobody will ever read."""
+    """A record to write. It is encoded when it is written, since most outputs of a standby are never written.
+
+    Attributes:
+        name: (offset of the input that caused it, index).
+        topic: the topic that it goes to.
+        epoch: the epoch (number of the ownership) as of that input.
+        appended_us: when the log appended that input, microseconds.
+        body: what is written.
+    """
 
     name: Name
     topic: str
@@ -36,7 +44,7 @@ class Output:
     body: Frame | Packed | Late | DeadLetter
 
     def encode(self, slot: int, generation: int) -> tuple[bytes, bytes]:
-        """Return (key, value)."""
+        """Return the key and the value of the record; `generation` is the number of the slot's log."""
         key = pack_key(generation, slot, self.name)
         body = Packed.of(self.body) if isinstance(self.body, Frame) else self.body
         if isinstance(body, Packed):
@@ -45,10 +53,10 @@ class Output:
 
 
 class Letters:
-    """Makes what a slot says of records that it cannot use, or that came too late.
+    """Makes the outputs for records that a slot cannot use or that came too late.
 
     Attributes:
-        counts: how many were made, by reason.
+        counts: how many such outputs were made, by reason.
     """
 
     def __init__(self, slot: int) -> None:
@@ -56,11 +64,11 @@ class Letters:
         self._slot = slot
 
     def refused(self, name: Name, epoch: int, record: Record, batch: TupleBatch, reason: str, cursor: int) -> Output:
-        """Return what becomes of a batch that does not count.
+        """Return the output for a batch that does not count: a dead letter or a late batch.
 
         Args:
-            record: which brought it, or let it out.
-            cursor: the first open step when it was refused.
+            record: the record that brought the batch, or because of which it was dropped.
+            cursor: the first open step when the batch was refused.
         """
         if reason in _DEAD:
             detail = f"edge {batch.edge[:MAX_NAME]!r}, step {batch.step}, first open step {cursor}"
@@ -85,7 +93,7 @@ class Letters:
         return Output(name, DEAD_LETTERS, epoch, record.appended_us, letter)
 
     def buried(self, name: Name, epoch: int, record: Record, batch: TupleBatch) -> Output:
-        """Return the dead letter of a batch that waited in a step which a quarantined record has closed."""
+        """Return the dead letter of a batch that waited in a step when a quarantined record closed the step."""
         self.counts["quarantined"] += 1
         letter = DeadLetter(
             version=VERSION,

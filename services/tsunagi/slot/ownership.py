@@ -1,8 +1,11 @@
 """Who owns a slot, decided by the slot's log alone (architecture, "Ownership").
 
-An Ownership record counts only if its epoch is the current one + 1 at its place; any other control record counts only
-if its epoch is the current one at its place. Everyone applies the rule in log order, so the first writer wins and all
-agree. A blank Founding counts if its epoch is greater: what came before it is of no account.
+The *epoch* is the number of an ownership. An Ownership record counts only if its epoch is one more than the epoch at
+its place in the log. Any other control record counts only if its epoch is the one at its place. All replicas apply the
+rule in log order, so the first writer wins and all agree.
+
+The *generation* is the number of the slot's log. An Ownership record with a Founding begins a new one after the log has
+lost records. If the Founding is blank, there is no state to go on from, and any greater epoch counts.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from tsunagi.runtime.messages import Founding, LogRecord
 CONTROL = frozenset(
     {"edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "helpers"}
 )
-"""Control records by the field of their body. Each counts only in the epoch of its writer; batches count in any."""
+"""Control records, by the field of their body. They count only in the epoch of their writer. Batches always count."""
 
 
 @dataclass(slots=True)
@@ -22,12 +25,17 @@ class Register:
     """The ownership of one slot as of a place in its log.
 
     Attributes:
-        epoch: 0 = nobody has owned the slot yet.
-        at: offset of the Ownership record in force, -1 = none.
-        quarantined: offsets that are not to be processed.
-        serial: of the last control record of this epoch that counted, 0 = none was authenticated.
-        founding: how this generation was begun, None = it is the slot's first; founded_at: where that stands, -1 = not
-            read.
+        epoch: the present epoch; 0 = nobody has owned the slot yet.
+        owner: the node that owns the slot.
+        generation: the present generation.
+        first_step: the first step that the slot computes in this generation.
+        at: offset of the Ownership record in force; -1 = not read.
+        void: how many records were void.
+        serial: serial number of the last control record of this epoch that counted; 0 = it had none, since records are
+            not authenticated.
+        founding: the Founding that began this generation; None = it is the slot's first generation.
+        founded_at: offset of the record with that Founding; -1 = not read.
+        quarantined: offsets of records that are not processed.
     """
 
     epoch: int = 0
@@ -42,7 +50,7 @@ class Register:
     quarantined: set[int] = field(default_factory=set)
 
     def read(self, offset: int, record: LogRecord) -> bool:
-        """Take in one record; return whether it counts (tuples always do)."""
+        """Take in one record; return whether it counts (batches always do)."""
         kind = record.WhichOneof("body")
         if kind == "ownership":
             claim = record.ownership
@@ -63,7 +71,7 @@ class Register:
             if getattr(record, kind).epoch != self.epoch:
                 self.void += 1
                 return False
-            # A genuine record that somebody appends again (docs/howto/security.md), or that came late after all.
+            # A genuine record that somebody has appended again (docs/howto/security.md), or that came late.
             if record.serial <= self.serial and self.serial:
                 self.void += 1
                 return False
@@ -74,12 +82,12 @@ class Register:
 
     @property
     def began(self) -> int:
-        """Outputs of inputs below this offset are of an earlier generation, and their readers have them."""
+        """The offset of this generation's first input. Outputs of earlier inputs belong to earlier generations."""
         return 0 if self.founding is None else self.founding.begin
 
     @property
     def declared(self) -> str:
-        """Why the generation was begun, and what is lost, in words; "" = it is the slot's first."""
+        """Words that say why the generation was begun and what is lost; "" = it is the slot's first generation."""
         founding = self.founding
         if founding is None:
             return ""

@@ -1,4 +1,4 @@
-"""Rows as they are written: the message `Recovered`, of a step's frame or of a slice of a run."""
+"""Encodes the rows of a step, or of one record of a run, as the message `Recovered`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from tsunagi.slot.frames import Frame
 
 
 class Columns:
-    """The columns of a frame's rows, as bytes, of which each output is a slice."""
+    """The columns of a frame as bytes. Each output is a slice of them.
+
+    Attributes:
+        exact: all rows are measured, so that `quality`, `sd` and `bound` are all 0.
+    """
 
     def __init__(self, frame: Frame) -> None:
         self.sensor = pack_sensors(frame.sensor)
@@ -29,7 +33,7 @@ class Packed:
     """The rows of one output: the rows [begin, end) of a frame.
 
     Attributes:
-        step, event_time_us: of the step, or of the record that they follow from.
+        step, event_time_us: the step and its end, or those of the record that the rows follow from.
     """
 
     step: int
@@ -45,19 +49,19 @@ class Packed:
 
     @property
     def mean(self) -> bytes:
-        """float64[n]."""
+        """The values as bytes, float64[n]."""
         return self.columns.mean[8 * self.begin : 8 * self.end]
 
     @property
     def quality(self) -> bytes:
-        """uint8[n]."""
+        """The qualities as bytes, uint8[n]."""
         return self.columns.quality[self.begin : self.end]
 
     def encode(self, slot: int, generation: int, name: Name, epoch: int, appended_us: int) -> bytes:
         """Return the message `Recovered`.
 
-        A message is the concatenation of its parts, in the order of fields: what all outputs of a slot begin with, and
-        the columns that say nothing more than "measured", are made once.
+        A serialised message is the concatenation of its fields. So the first fields, which are equal for all outputs of
+        a slot, and the columns of measured rows, which are all 0, are serialised once and kept.
         """
         columns, begin, end = self.columns, self.begin, self.end
         middle = _kept.middle
@@ -79,7 +83,7 @@ class Packed:
 
 
 class _Kept(threading.local):
-    """A message whose fields are all set anew for each output: half of what making one costs."""
+    """A message that is used again for each output, with all fields set anew. That costs half of making a new one."""
 
     def __init__(self) -> None:
         self.middle = Recovered()

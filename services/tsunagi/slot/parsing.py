@@ -1,4 +1,4 @@
-"""How a record of `tuples` is read before a slot takes it in."""
+"""Parses and checks a record of `tuples` before a slot processes it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tsunagi.runtime.messages import LogRecord
 from tsunagi.slot.config import SlotConfig
 
 Parsed = tuple[LogRecord | None, str, str]
-"""(message, "", the field of its body) or (None, reason, detail); a field's name is asked for once a record."""
+"""(message, "", name of its body's field), or for an unusable record (None, reason, detail)."""
 
 
 def parse(record: Record) -> Parsed:
-    """Read a record of `tuples`."""
+    """Parse a record of `tuples`, and check its signature and settings."""
     try:
         message = decode(LogRecord, record.value)
     except UnusableError as error:

@@ -1,4 +1,4 @@
-"""The operator `recover`: fills in what dead edges would have sent (approximate recovery, `tsunagi.recovery`)."""
+"""The operator `recover`: estimates what dead edges would have sent (approximate recovery, `tsunagi.recovery`)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from tsunagi.slot.controls import BoundsControl, Control, DistrustControl, Facto
 from tsunagi.slot.frames import Frame
 
 Watcher = Callable[[int, Floats, StepEstimate], None]
-"""Is shown a step: its number, the filter's sensors' readings (NaN = missing), and what was made of them."""
+"""Is called for each step with its number, the readings of the filter's sensors (NaN = missing), and the estimate."""
 
 
 class Recover:
-    """Fills in what is missing, each value with its bound (approximate recovery).
+    """Estimates missing values, each with its bound (approximate recovery).
 
-    Sensors that the model does not know pass through, tagged `unmodelled`; without a model all do. While the slot has
-    helpers, values come from a second filter, of the slot's sensors and theirs.
+    Values of sensors that the model does not know pass through with the tag `unmodelled`, without a model all values.
+    While the slot has helpers (sensors of other slots), estimates come from a second filter of the slot's sensors and
+    the helpers.
 
     Attributes:
-        heard: the helpers' readings of the last step, float64[h], NaN = none came in time.
-        withheld: values that did not go out since their bound was wider than eps (`[recovery] unbounded`).
+        heard: float64[h], the helpers' readings of the last step; NaN = none came in time.
+        withheld: how many values were not given out since their bound was wider than eps (`[recovery] unbounded`).
     """
 
     def __init__(self, config: SlotConfig, *, model: Model | None = None) -> None:
@@ -40,7 +41,7 @@ class Recover:
         self._model = model
         self._filter: Recovery | None = None
         self._fitted: tuple[Model, Choice] | None = None  # what the filter began with, before any refit
-        self._wide: Recovery | None = None  # of the helpers too; it runs beside the other while there are any
+        self._wide: Recovery | None = None  # the filter with the helpers, beside the other; None = there are none
         self._helpers: tuple[int, ...] = ()
         self.heard: Floats = np.empty(0)
         self._withhold = config.unbounded == "withhold"
@@ -53,7 +54,7 @@ class Recover:
             part = model.select([config.names[i] for i in self._places])
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
             self._fitted = part, self._filter.choice
-        self._watchers: dict[object, tuple[Watcher, float]] = {}  # by whom: what is shown each step, and what it takes
+        self._watchers: dict[object, tuple[Watcher, float]] = {}  # by owner: (watcher, its multiplications a step)
 
     @property
     def recovery(self) -> Recovery | None:
@@ -62,11 +63,11 @@ class Recover:
 
     @property
     def places(self) -> npt.NDArray[np.intp]:
-        """Which of the slot's sensors the filter's are."""
+        """The places of the filter's sensors among the slot's sensors, intp[k]."""
         return self._places
 
     def on_control(self, control: Control) -> None:
-        """Go by what the slot's log says of settings, models, calibration and helpers."""
+        """Obey a control record of the slot's log: settings, a model, calibration, or helpers."""
         match control:
             case BoundsControl(config):
                 self._aim(config)
@@ -80,23 +81,23 @@ class Recover:
                 self._set_helpers(sensors, names, step)
 
     def _aim(self, config: SlotConfig) -> None:
-        """Go by another eps and delta from the next step on."""
+        """Use another eps and delta from the next step on."""
         self._withhold = config.unbounded == "withhold"
         for filter_ in self._filters():
             filter_.aim(eps=config.eps, delta=config.delta)
 
     def _follow(self, model: Model, step: int) -> None:
-        """Go on with a refit of the filter's model; sensors that helped still do, by the model they came with.
+        """Go on with a refit of the filter's model. The filter with helpers keeps its model.
 
-        One of other sensors changes nothing: the slot's settings have changed since it was made.
+        A refit of other sensors changes nothing: the slot's settings have changed since it was made.
         """
         mine = self._filter
         if mine is not None and mine.model.names == model.names and np.array_equal(mine.model.scale, model.scale):
-            with contextlib.suppress(ModelError):  # no covariance: everyone stays with what they have
+            with contextlib.suppress(ModelError):  # no covariance matrix: all replicas keep the old model
                 mine.follow(model, step)
 
     def _set_helpers(self, sensors: Sequence[int], names: Sequence[str], step: int) -> None:
-        """Use readings of these sensors of other slots from the next step on, as far as the model knows them."""
+        """Use readings of these sensors of other slots from the next step on, if the model knows the sensors."""
         self._wide, self._helpers = None, ()
         if self._filter is None or self._model is None:
             return
@@ -104,40 +105,40 @@ class Recover:
         usable = [(sensor, name) for sensor, name in zip(sensors, names, strict=True) if name in known]
         if usable:
             names = [*self._filter.model.names, *(name for _, name in usable)]
-            with contextlib.suppress(ModelError):  # no covariance by rounding: everyone goes on without
+            with contextlib.suppress(ModelError):  # no covariance, by rounding: all go on without helpers
                 self._wide = self._filter.widened(self._model.select(names), step, self._fitted)
                 self._helpers = tuple(sensor for sensor, _ in usable)
 
     def hear(self, helpers: Mapping[int, float]) -> None:
-        """Take note of the helpers' readings of the step that comes next."""
+        """Take in the helpers' readings of the next step, by sensor id."""
         self.heard = np.array([helpers.get(sensor, np.nan) for sensor in self._helpers])
 
     def _filters(self) -> list[Recovery]:
         return [filter_ for filter_ in (self._filter, self._wide) if filter_ is not None]
 
     def watch(self, by: object, watcher: Watcher, operations: float = 0.0) -> None:
-        """Show each step to this watcher after it was taken; what comes out does not hang on it.
+        """Call this watcher after each step. It has no influence on the outputs.
 
         Args:
-            by: who watches; a second watcher of the same takes the place of the first.
-            operations: multiplications that it needs for a step at most.
+            by: the watcher's owner; a second watcher of the same owner replaces the first.
+            operations: the most multiplications that the watcher needs for a step.
         """
         self._watchers[by] = watcher, operations
 
     def unwatch(self, by: object) -> None:
-        """Show no more steps to this one's watcher."""
+        """Stop calling the watcher of this owner."""
         self._watchers.pop(by, None)
 
     def _distrust(self, sensor: int, *, out: bool) -> None:
-        """Let a sensor's readings count as missing, or no longer; unknown sensors are passed over."""
+        """Let a sensor's readings count as missing, or no longer; sensors that the filter lacks are ignored."""
         for place in np.flatnonzero(self._sensors[self._places] == sensor).tolist():
             for filter_ in self._filters():
                 filter_.distrust(place, out=out)
 
     def _set_factors(self, factors: Factors) -> None:
-        """Multiply the model's standard deviations by these, of the slot's sensors.
+        """Multiply the model's standard deviations by these factors of the slot's sensors.
 
-        Nothing changes if they are of other sensors, or cannot be computed with.
+        Nothing changes if the factors are those of other sensors, or are not valid.
         """
         if not factors.base.shape == factors.group.shape == self._sensors.shape:
             return
@@ -147,7 +148,7 @@ class Recover:
                 filter_.set_factors(own.widened(len(filter_.model) - len(own.base)))
 
     def operations(self, values: Floats) -> float:
-        """Return about how many multiplications a step with these readings takes, what watches included."""
+        """Return about how many multiplications a step with these readings takes, including the watchers'."""
         if self._filter is None:
             return 0.0
         lost = self._filter.distrusted | ~np.isfinite(values[self._places])

@@ -1,8 +1,10 @@
 """A slot: a deterministic function of its log (architecture, "The slot's log decides").
 
-Records in, outputs out, each named by the record that caused it. Primary, secondary and whoever rebuilds a slot run
-this same object over the same records and reach the same state and the same outputs; what they do with the outputs is
-the replica's business.
+It takes records and returns outputs, each named by the record that caused it. A primary, a secondary and a node that
+rebuilds the slot run the same code over the same records, so they reach the same state and the same outputs. The
+replica (tsunagi.standby.replica) decides what is done with the outputs.
+
+Terms: A *context* is the whole state of a slot at one offset of its log. The *epoch* is the number of an ownership.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ from tsunagi.slot.parsing import Parsed, parse
 from tsunagi.slot.recover import Recover
 
 MAX_BYTES = 320_000
-"""Records of a run are taken in at once up to this many bytes, of which a tuple has 16: few enough that the run's
-columns stay in a core's cache, and that a run is short even when a tuple suddenly costs a hundred times more."""
+"""The most bytes of a run, the records that are processed at once; a tuple has 16. The run's columns stay in a core's
+cache, and a run is short even if a tuple suddenly costs a hundred times more."""
 
 
 class Slot:
@@ -42,15 +44,16 @@ class Slot:
 
     Attributes:
         position: offset of the next record to process.
-        appended_us: when the log appended the record processed last; 0 = none since the start.
-        last_name: name of the last output in `recovered`.
-        register: ownership as of `position`.
+        origin: the offset of the first record if the state was made of records alone; -1 = it comes from a context.
+        appended_us: when the log appended the record processed last, microseconds; 0 = none was processed yet.
+        last_name: name of the last output for `recovered`.
+        register: the slot's ownership as of `position`.
         models: the recovery models in force.
-        letters: makes what is said of records that cannot be used, or came too late.
+        letters: makes the outputs for records that cannot be used or came too late.
+        config, settings: the slot's configuration, and the record that brought it; None and empty = there is none yet.
+        helpers: the sensors of other slots that the recovery uses.
         book: what is kept of the slot's edges; None = the slot has no settings yet.
         chain: the slot's operators; None = the slot has no settings yet.
-        helpers: sensors of other slots that the recovery uses.
-        origin: of a state that was made of records alone, the first one's offset; -1 = it was restored.
     """
 
     def __init__(self, slot: int, load_model: LoadModel, announce: Announce = lambda _operations: None) -> None:
@@ -76,46 +79,47 @@ class Slot:
 
     @property
     def model_sha256(self) -> str:
-        """The recovery model in force; "" = none."""
+        """SHA-256 of the recovery model in force; "" = there is none."""
         return self.models.sha256
 
     @property
     def refit_of(self) -> str:
-        """The model that the one in force follows the data from; "" = from none."""
+        """SHA-256 of the model that the one in force is a refit of; "" = it is no refit."""
         return self.models.refit_of
 
     @property
     def base_sha256(self) -> str:
-        """The model that calibration and helpers go by: the one in force, or what it is a refit of."""
+        """SHA-256 of the model that calibration and helpers use: the one in force, or what that is a refit of."""
         return self.models.base_sha256
 
     @property
     def model(self) -> Model | None:
-        """That model, of the whole fleet."""
+        """The model that calibration and helpers use, of the whole fleet; None = there is none."""
         return self.models.base
 
     @property
     def recover(self) -> Recover | None:
-        """The chain's operator of this kind; None = the slot has none."""
+        """The chain's operator `recover`; None = the chain has none."""
         return None if self.chain is None else self.chain.recover
 
     @property
     def cursor(self) -> int:
-        """The first step still open; `NOT_YET` while the slot has no settings."""
+        """The first open step; `NOT_YET` while the slot has no settings."""
         return self.book.cursor if self.book is not None else NOT_YET
 
     # ---- records in, outputs out -------------------------------------------------------------------------------
 
     def apply(self, record: Record, parsed: Parsed | None = None) -> list[Output]:
-        """Take in the next record of the log; return what follows from it, in the order of names."""
+        """Process the next record of the log; return its outputs, in the order of names."""
         outputs = self._outputs(record, parsed or parse(record))
         self._move_on(record)
         return outputs
 
     def apply_run(self, items: Iterable[tuple[Record, Parsed]]) -> tuple[list[Output], int]:
-        """Take in the next records of the log, as many as can go together; return what follows, and how many it were.
+        """Process the next records of the log, as many as can go together; return the outputs and the records' number.
 
-        The same follows as from `apply` record by record. In lock-step it is one record; without, batches in a row.
+        The outputs are those of `apply` for each record. In lock-step one record is processed, without it several
+        batches in a row.
         """
         remaining = iter(items)
         first = next(remaining)
@@ -139,18 +143,18 @@ class Slot:
         return outputs, len(records)
 
     def begin_at(self, offset: int, founded_at: int = -1) -> None:
-        """Begin, knowing nothing, with the record at this offset; control records before `founded_at` are void."""
+        """Begin without a state at the record at this offset; control records before `founded_at` are void."""
         self.position = self.origin = offset
         self._founded_at = founded_at
 
     def _move_on(self, record: Record) -> None:
         self._before = record
         self.appended_us = record.appended_us
-        self.position = record.offset + 1  # last: a heartbeat sent meanwhile must not say that the record is survived
+        self.position = record.offset + 1  # last: from here on a heartbeat says that the record is survived
 
     def _outputs(self, record: Record, parsed: Parsed) -> list[Output]:
         message, reason, kind = parsed
-        # What decides ownership is never passed over: epochs would run backwards for whoever goes on from here.
+        # An Ownership record is processed even if it is quarantined. Otherwise the epoch would be wrong from here on.
         if record.offset in self.register.quarantined and kind != "ownership":
             return self._quarantined(record, parsed)
         outputs: list[Output] = []
@@ -164,7 +168,7 @@ class Slot:
         try:
             _TAKE[kind](self, record, message, outputs)
         except ModelError:
-            self.register = before or self.register  # a record whose model cannot be loaded has not been read
+            self.register = before or self.register  # the record is not processed, since its model cannot be loaded
             raise
         self._close(record, outputs)
         return outputs
@@ -174,7 +178,7 @@ class Slot:
     def _on_batch(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
         batch = message.batch
         if self.book is None or self.book.in_steps:
-            batch.offset = record.offset  # it may wait, and be buried by another record
+            batch.offset = record.offset  # it may wait in a step that a quarantined record closes
         if self.book is None:
             self._set_aside.append((batch, record.appended_us))
         else:
@@ -214,7 +218,10 @@ class Slot:
             self.book.edge_out(message.edge_out.edge, message.edge_out.from_step, record.appended_us)
 
     def _on_punctuation(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
-        """Let steps close, but none whose time is as far ahead as no batch's may be: there might be no end of them."""
+        """Let steps close up to the named one, unless it is further ahead of the log's time than any batch may be.
+
+        Otherwise a wrong record could close steps without end.
+        """
         del outputs
         config, step = self.config, message.punctuation.step
         in_time = config is not None and (step - 1) * config.slide_us <= record.appended_us + config.max_ahead_us
@@ -222,19 +229,19 @@ class Slot:
             self.book.punctuate(step)
 
     def _on_quarantine(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
-        """The register has noted it."""
+        """Do nothing: the register has already taken it in."""
 
     def _quarantined(self, record: Record, parsed: Parsed) -> list[Output]:
-        """Pass over a record on which owners died; what it closes closes without values.
+        """Skip a record on which two owners died. The steps that it would have closed are closed without values.
 
-        The value to blame need not be its own: it may have waited in an open step that this record was the last to come
-        for, and would kill whoever closes that step by the next record.
+        The value that kills need not stand in this record. It may have waited in an open step that this record closes,
+        and would otherwise kill the owner that closes the step with the next record.
         """
         epoch = self.register.epoch
         why = "two owners died on this record"
         outputs = [self.letters.dead(Name(record.offset, 0), epoch, record, "quarantined", why)]
         message, _, kind = parsed
-        # A control record's number counts, though the record does not: the same one again must be void as well.
+        # The serial number of a control record counts even so: the same record, appended again, must be void.
         counts = message is not None and self.register.read(record.offset, message)
         if message is None or self.book is None or self.chain is None:
             return outputs
@@ -263,7 +270,7 @@ class Slot:
         appended_us: Sequence[int],
         outputs: list[Output],
     ) -> None:
-        """Take in batches, the n-th because of the n-th record; each record has names of its own."""
+        """Process batches, and add the outputs; the n-th batch's outputs are named by the n-th record."""
         book, operators = self.book, self.chain
         assert book is not None  # noqa: S101 - callers have checked; for the type checker
         assert operators is not None  # noqa: S101
@@ -307,7 +314,7 @@ class Slot:
         before, earlier = self.book, self.config
         self.settings, self.config, self.models.width = settings, config, len(config.sensors)
         if before is None or earlier is None:
-            # The owner's clock may be fast, and would close all steps up to its time: the log's own clock is the limit.
+            # The owner's clock may be fast, and all steps up to its time would close. So the log's clock is the limit.
             self.book = make_book(config, min(self.register.first_step, self._claimed_us // config.slide_us + 1))
         elif self.chain is not None and config.same_but_bounds(earlier):
             self.chain.on_control(BoundsControl(config))
@@ -326,10 +333,10 @@ class Slot:
             self._take([record], [batch], [appended_us], outputs)
 
     def _set_model(self, change: ModelChange) -> None:
-        """Put a model in force, unless it is a refit of one that is no longer.
+        """Put a model in force, unless it is a refit of a model that is not in force any more.
 
         Raises:
-            ModelError: the model store lacks it; nothing has changed then.
+            ModelError: the model store lacks the model. Nothing has changed then.
         """
         if change.refit_of and change.refit_of != self.base_sha256:
             return
@@ -343,7 +350,7 @@ class Slot:
             self.chain.on_control(RefitControl(model, self.cursor - 1))
 
     def _help(self, helpers: Helpers) -> None:
-        """Let the recovery use these sensors of other slots."""
+        """Let the recovery use these sensors of other slots from now on."""
         ids = sensors(helpers.sensor).tolist()
         if self.chain is None or self.book is None or not len(ids) == len(helpers.name) == len(helpers.edge):
             return
@@ -355,7 +362,11 @@ class Slot:
     # ---- contexts ------------------------------------------------------------------------------------------------
 
     def context(self) -> Context:
-        """Return the whole state before the record at `position`."""
+        """Return the slot's whole state before the record at `position`.
+
+        Raises:
+            ValueError: the slot has no settings yet.
+        """
         book = self.book
         if book is None or self.chain is None:
             raise ValueError("a slot without settings has no context")
@@ -432,4 +443,4 @@ _TAKE: dict[str, Callable[[Slot, Record, LogRecord, list[Output]], None]] = {
     "punctuation": Slot._on_punctuation,  # noqa: SLF001
     "quarantine": Slot._on_quarantine,  # noqa: SLF001
 }
-"""What a slot does with a record, by the field of its body."""
+"""The method that processes a record, by the field of the record's body."""

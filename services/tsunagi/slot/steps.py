@@ -1,7 +1,7 @@
 """When a step closes: a deterministic function of the slot's log (architecture, "Step").
 
-A slot emits one frame a step whether or not its edges are alive. Step `cursor` closes once no edge is waited for at it
-and something says that its time has come: an edge that has delivered it or a later one, or the owner's Punctuation.
+A slot emits one frame for each step, whether or not its edges live. Step `cursor` closes once it waits for no edge and
+its time has come. Its time has come when an edge has delivered it or a later one, or the owner's Punctuation names it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ class StepBook:
     """The open steps of one slot.
 
     Attributes:
-        cursor: the first step still open.
-        punctuated: steps up to here may close although no edge has delivered them.
-        skipped: steps that were passed over because all edges had been away for longer than `max_gap_steps`.
-        in_steps: batches wait for others until their step closes.
-        together: records that may be taken in at once.
-        helpers: sensors of other slots whose readings are wanted, and their edges; a step never waits for them.
-        helper_readings: how many of these came in time, and how many too late for their step.
+        config: the slot's configuration.
+        cursor: the first open step.
+        punctuated: steps up to this one may close although no edge has delivered them.
+        skipped: how many steps were skipped because all edges had been away for longer than `max_gap_steps`.
+        edges: what the log has said of each edge, by name.
+        open: the batches that wait for their step to close, by step and edge.
+        helpers: sensors of other slots whose readings are wanted, each with its edge. No step waits for them.
+        helper_readings: how many readings of helpers came in time, and how many too late for their step.
+        in_steps: whether batches wait until their step closes.
+        together: how many records may be processed at once.
     """
 
     config: SlotConfig
@@ -43,7 +46,7 @@ class StepBook:
     helper_readings: list[int] = field(default_factory=lambda: [0, 0])
     in_steps: ClassVar[bool] = True
     together: ClassVar[int] = 1
-    _lent: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)  # by step and edge, of edges of other slots
+    _lent: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)  # other slots' batches, by step and edge
     _place: dict[int, int] = field(default_factory=dict)
     _edge_of: dict[int, str] = field(default_factory=dict)
 
@@ -54,7 +57,7 @@ class StepBook:
             self.edges.setdefault(edge, Edge())
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
-        """Take in batches; yield those that are refused. What follows from the others waits for their steps."""
+        """Take in batches; yield those that are refused. The others wait until their steps close."""
         del chain
         for place, (batch, appended) in enumerate(zip(batches, appended_us, strict=True)):
             cursor = self.cursor
@@ -64,8 +67,8 @@ class StepBook:
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in a batch; return "" if it counts, else why it does not.
 
-        "unknown-edge", "unknown-sensor", "damaged" and "ahead" belong to dead-letters; "replaced", "closed" and
-        "duplicate" to late.
+        Batches refused as "unknown-edge", "unknown-sensor", "damaged" or "ahead" go to `dead-letters`, those refused as
+        "replaced", "closed" or "duplicate" to `late`.
         """
         edge = self.edges.get(batch.edge)
         if edge is None and (batch.sensor or not batch.helper):
@@ -76,7 +79,7 @@ class StepBook:
             return self._lend(batch, appended_us)
         ids = sensors(batch.sensor)
         if (ids[1:] <= ids[:-1]).any():
-            return "damaged"  # not ascending: one sensor may stand in it a hundred thousand times
+            return "damaged"  # not ascending: one sensor might have a hundred thousand values
         if any(self._edge_of.get(sensor) != batch.edge for sensor in ids.tolist()):
             return "unknown-sensor"
         if batch.incarnation < edge.incarnation:
@@ -89,7 +92,7 @@ class StepBook:
         if batch.step <= edge.last_step:
             return "duplicate"
         if all(other.last_step == NOT_YET for other in self.edges.values()):
-            # The slot's very first batch: what was before it, nobody will ever send.
+            # This is the slot's first batch. Nobody will send steps that are further back than clocks may differ.
             self.cursor = max(self.cursor, batch.step - self.config.max_skew_steps)
         edge.last_step = batch.step
         edge.out_from = NEVER
@@ -97,7 +100,7 @@ class StepBook:
         return ""
 
     def _misshapen(self, batch: TupleBatch) -> bool:
-        """Return whether a batch's columns do not fit each other, or its times."""
+        """Return whether the lengths of a batch's columns do not fit, or its event time is not that of its step."""
         return bool(
             len(batch.value) != 2 * len(batch.sensor)
             or len(batch.sensor) % 4
@@ -108,7 +111,7 @@ class StepBook:
         )
 
     def _lend(self, batch: TupleBatch, appended_us: int) -> str:
-        """Take in what an edge of other slots sends: helpers' readings. The first word on a step counts."""
+        """Take in helpers' readings from an edge of another slot. The first batch for a step counts."""
         if batch.event_time_us > appended_us + self.config.max_ahead_us:
             return "ahead"
         if batch.step < self.cursor:
@@ -118,10 +121,10 @@ class StepBook:
         return ""
 
     def edge_out(self, name: str, from_step: int, appended_us: int) -> None:
-        """Do not wait for an edge from this step on; void if it was put out less than `OUT_AGAIN_US` ago.
+        """Stop waiting for an edge from this step on, unless it was put out less than `OUT_AGAIN_US` ago.
 
         Args:
-            appended_us: when the log appended what says so, microseconds.
+            appended_us: when the log appended the EdgeOut record, microseconds.
         """
         edge = self.edges.get(name)
         if edge is None:
@@ -133,7 +136,7 @@ class StepBook:
         edge.out_from = max(from_step, edge.last_step + 1)
 
     def use_helpers(self, helpers: Mapping[int, str]) -> None:
-        """Take in the readings of these sensors of other slots from now on: sensor -> its edge."""
+        """Take in the readings of these sensors of other slots from now on: sensor id -> its edge."""
         self.helpers = helpers
 
     def punctuate(self, step: int) -> None:
@@ -141,15 +144,15 @@ class StepBook:
         self.punctuated = max(self.punctuated, step)
 
     def awaited(self, step: int) -> list[str]:
-        """Return the edges that a step waits for."""
+        """Return the names of the edges that a step waits for."""
         return [name for name, edge in self.edges.items() if edge.awaited(step)]
 
     def due(self, step: int) -> bool:
-        """Return whether something says that the step's time has come."""
+        """Return whether the step's time has come: an edge or a Punctuation has reached it."""
         return self.punctuated >= step or any(edge.last_step >= step for edge in self.edges.values())
 
     def close(self) -> list[ClosedStep]:
-        """Close what can be closed, in order."""
+        """Close all steps that can be closed, in order, and return them."""
         closed = []
         while not self.awaited(self.cursor) and self.due(self.cursor):
             if self.open:
@@ -168,7 +171,7 @@ class StepBook:
         return closed
 
     def _helpers_of(self, batches: dict[str, TupleBatch]) -> dict[int, float]:
-        """Return the wanted helpers' readings of the step at the cursor."""
+        """Return the helpers' readings for the step at the cursor, by sensor id."""
         lent = self._lent.get(self.cursor, {})
         found = {
             sensor: value
@@ -183,14 +186,14 @@ class StepBook:
         values = np.full(len(self.config.sensors), np.nan)
         for name in sorted(batches):
             batch = batches[name]
-            # Settings may have changed since it was taken in: a sensor that is the slot's no longer is left out.
+            # Settings may have changed since the batch came. Sensors that the slot does not have any more are left out.
             places = np.array([self._place.get(sensor, -1) for sensor in sensors(batch.sensor).tolist()], dtype=np.intp)
             known = places >= 0
             values[places[known]] = floats(batch.value)[known]
         return values
 
     def edge_states(self) -> list[EdgeState]:
-        """Return the edges for a context."""
+        """Return the state of the edges, for a context (the slot's whole state at one offset of its log)."""
         return states_of(self.edges)
 
     def open_batches(self) -> list[TupleBatch]:
@@ -198,14 +201,14 @@ class StepBook:
         return _in_order(self.open)
 
     def lent_batches(self) -> list[TupleBatch]:
-        """Return what edges of other slots have sent for open steps, for a context."""
+        """Return the batches that edges of other slots have sent for open steps (helpers' readings), for a context."""
         return _in_order(self._lent)
 
     def restore(self, edges: list[EdgeState], batches: list[TupleBatch]) -> None:
-        """Take over what a context holds.
+        """Take over the edges and batches of a context.
 
         Raises:
-            ValueError: a batch that waits is none; whoever closed its step would die of it.
+            ValueError: the columns of a waiting batch do not fit. A node that closed its step would die of it.
         """
         restore_edges(self.edges, edges)
         for batch in batches:

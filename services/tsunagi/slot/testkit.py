@@ -1,4 +1,4 @@
-"""Checks an operator of one's own against the laws of docs/howto/operators.md; for use in its tests."""
+"""Checks a user's operator against the laws of docs/howto/operators.md, in the operator's own tests."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tsunagi.slot.frames import Frame, Integers, Run, measured_run
 from tsunagi.slot.operators import Chain, OperatorFailedError, build_chain
 
 SENSORS = 7
-"""The slot that an operator is tried in has so many sensors."""
+"""Number of sensors of the slot in which an operator is tried."""
 STEP_US = 1_000_000
-"""Its steps have this length, microseconds."""
+"""Length of this slot's steps, microseconds."""
 PRESENT = 0.9
-"""This share of its readings is there; the others are missing."""
+"""Share of ordinary readings; the others are of `ODD`. Without steps it is also the share of sensors in a record."""
 ODD = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e308, -1e308, 5e-324)
-"""Values that every operator must cope with."""
+"""Values that each operator must cope with."""
 
 
 class LawError(AssertionError):
@@ -36,14 +36,14 @@ def check_operators(
     Args:
         operators: as in `[query] operators`, each with `use`.
         mode: as `[query] mode`.
-        count: steps, or records of tuples.
-        seed: of the data.
+        count: number of steps, or of records of tuples.
+        seed: seed of the made-up data.
 
     Raises:
-        LawError: they are not deterministic, cannot be resumed, depend on how records are cut into runs, write into
-            what they are given, or make something else of a run.
-        OperatorError: one cannot be made from its options.
-        Exception: whatever an operator raises for data.
+        LawError: the operators are not deterministic, cannot be resumed, depend on how records are cut into runs, write
+            into the arrays that they are given, or return something else than a `Run` for a `Run`.
+        OperatorError: an operator cannot be made from its options.
+        Exception: what an operator raises when it processes the data.
     """
     config = SlotConfig(
         slot=0,
@@ -120,7 +120,7 @@ def _plain(frame: Frame) -> bytes:
 
 
 def _rows(run: Run) -> list[tuple[Any, ...]]:
-    """Return the rows without what depends on the cut; NaN by its name, for it equals nothing."""
+    """Return the rows as texts, so that NaN equals NaN, without the columns that depend on where runs are cut."""
     columns = (run.sensor, run.mean, run.sd, run.quality, run.bound, run.time_us)
     return [tuple(map(repr, row)) for row in zip(*(column.tolist() for column in columns), strict=True)]
 

@@ -17,13 +17,14 @@ FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
     "min": lambda windows: windows.min(axis=1),
     "max": lambda windows: windows.max(axis=1),
 }
-"""Each from float64[m, window] to float64[m]. A window is reduced by itself, so a run's cut changes no bit of it."""
+"""The functions by name, each from float64[m, window] to float64[m]. Each window is reduced by itself, so results do
+not depend on where a run is cut."""
 
 
 class TupleAggregate:
-    """Aggregates each sensor's last `window` tuples, first when it has so many and then at every `slide`-th.
+    """Aggregates each sensor's last `window` tuples: first when it has so many, and then at each `slide`-th tuple.
 
-    The values are taken as exact. The result stands where the tuple stood that completed the window.
+    The values count as exact. The result takes the place of the tuple that completed the window.
     """
 
     def __init__(self, config: SlotConfig, *, function: str = "mean", window: int = 100, slide: int = 10) -> None:
@@ -35,7 +36,7 @@ class TupleAggregate:
         self._window, self._slide = int(window), int(slide)
         self._sensor = np.array(config.sensors, dtype=np.uint32)
         self._seen = np.zeros(len(self._sensor), dtype=np.int64)
-        self._last = np.zeros((len(self._sensor), self._window - 1))  # in order of time, the newest at the end
+        self._last = np.zeros((len(self._sensor), self._window - 1))  # in the order of the log, the newest at the end
 
     def process(self, frame: Frame) -> Sequence[Frame]:
         assert isinstance(frame, Run)  # noqa: S101 - the chain sees to it; for the type checker
@@ -44,7 +45,7 @@ class TupleAggregate:
         if not len(frame.mean):
             return ()
         before = self._window - 1
-        # Rows of one sensor together, each sensor's behind a block of what it had before: then a window is a slice.
+        # Sort the rows by sensor, and put each sensor's earlier values before its rows. Then each window is a slice.
         place = np.searchsorted(self._sensor, frame.sensor)
         order = np.argsort(place, kind="stable")
         present, first, count = np.unique(place[order], return_index=True, return_counts=True)
@@ -70,7 +71,7 @@ class TupleAggregate:
         return (measured_run(frame.step, frame.event_time_us, frame.sensor[rows], results, times, origin),)
 
     def context(self) -> bytes:
-        """Return the state, of those sensors that have one: a context is small, and a slot's sensors may be many."""
+        """Return the state of the sensors that have had tuples, so that a context is small."""
         some = np.flatnonzero(self._seen)
         return pack_arrays({"place": some, "seen": self._seen[some], "last": self._last[some]})
 

@@ -1,7 +1,7 @@
 """A slot without lock-step: each tuple is processed as it comes (architecture, "Step", at its end).
 
-There is nothing to wait for, so nothing to close: what the log says of an edge only tells which batches count. A batch
-has a number instead of a step, greater than that of the edge's batch before it (its event time, as a rule).
+Nothing waits and nothing closes. What the log says of an edge only decides which batches count. A batch has a number
+instead of a step, usually its event time. It must be greater than the number of the edge's batch before.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tsunagi.slot.operators import Chain
 from tsunagi.slot.packed import Columns, Packed
 
 MAX_RECORDS = 128
-"""Records of a run are at most so many: enough that a run costs nothing by itself."""
+"""The most records of a run: enough that the cost of a run by itself does not matter."""
 
 
 class Batches:
-    """Batches of a slot's log in a row, by field: each field of a message is read once."""
+    """Successive batches of a slot's log, by field, so that each field of a message is read only once."""
 
     __slots__ = ("counts", "edges", "event_times", "incarnations", "messages", "sensors", "steps", "values")
 
@@ -47,9 +47,9 @@ class TupleBook:
     """What the log has said of a slot's edges; the counterpart of `tsunagi.slot.steps.StepBook`.
 
     Attributes:
-        cursor: one more than the greatest number seen.
-        edges: `out_from` stays as it is: nobody is waited for.
-        in_steps, together: as `StepBook` has them.
+        cursor: one more than the greatest number of a batch so far.
+        edges: what the log has said of each edge; `out_from` is not used, since no edge is waited for.
+        in_steps, together: as in `StepBook`.
     """
 
     in_steps: ClassVar[bool] = False
@@ -63,12 +63,12 @@ class TupleBook:
         self.edges = {edge: Edge() for edge in sorted(set(config.edges))}
         self._config = config
         self._number = {edge: number for number, edge in enumerate(self.edges)}
-        # The edge of each sensor id, -1 = not of this slot; one more at the end for all greater ids.
+        # The number of the edge of each sensor id; -1 = not of this slot. The last entry stands for all greater ids.
         self._owner = np.full(max(config.sensors, default=-1) + 2, -1, dtype=np.int64)
         self._owner[list(config.sensors)] = [self._number[edge] for edge in config.edges]
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
-        """Take in batches in the order of the log, and let what is sound go through the chain as one run."""
+        """Take in batches in the order of the log, and let those that count go through the chain as one run."""
         columns = Batches(batches)
         refused, run = self.accept_run(columns, appended_us)
         parts = chain.process_run(run)
@@ -117,7 +117,7 @@ class TupleBook:
         return refused, measured_run(batches.steps[-1], batches.event_times[-1], ids, values, times, origin)
 
     def _malformed(self, batches: Batches) -> dict[int, str]:
-        """Return place -> reason of what cannot be read as rows."""
+        """Return place -> reason for the batches that cannot be read as rows."""
         known = self._number
         return {
             place: "damaged" if edge in known else "unknown-edge"
@@ -133,7 +133,7 @@ class TupleBook:
     def _judge(
         self, batches: Batches, ids: Sensors, origin: Integers, sizes: Integers, reasons: dict[int, str]
     ) -> None:
-        """Refuse batches whose sensors are not their edge's, or not ascending."""
+        """Add to `reasons` the batches whose sensors do not belong to their edge, or are not ascending."""
         number = self._number
         owner = np.repeat(np.array([number.get(edge, -1) for edge in batches.edges], dtype=np.int64), sizes)
         stranger = self._owner[np.minimum(ids, len(self._owner) - 1)] != owner
@@ -146,7 +146,7 @@ class TupleBook:
     def _advance(
         self, batches: Batches, appended_us: Sequence[int], reasons: dict[int, str]
     ) -> dict[int, tuple[str, int]]:
-        """Move the edges on, in the order of the log; return what does not count."""
+        """Take in the batches' numbers, in the order of the log; return place -> (reason, cursor) of those refused."""
         refused = {}
         ahead_us, cursor = self._config.max_ahead_us, self.cursor
         columns = zip(batches.edges, batches.incarnations, batches.steps, batches.event_times, appended_us, strict=True)
@@ -170,19 +170,19 @@ class TupleBook:
         self.cursor = cursor
         return refused
 
-    # ---- nothing waits, so these have nothing to say
+    # ---- nothing waits, so these do nothing
 
     def edge_out(self, name: str, from_step: int, appended_us: int) -> None:
-        """Pass over an EdgeOut: nobody is waited for."""
+        """Ignore an EdgeOut: no edge is waited for."""
 
     def punctuate(self, step: int) -> None:
-        """Pass over a Punctuation: nothing waits for a time."""
+        """Ignore a Punctuation: nothing waits for a time."""
 
     def use_helpers(self, helpers: Mapping[int, str]) -> None:
-        """Pass over helpers: nothing is recovered without steps."""
+        """Ignore helpers: without steps nothing is recovered."""
 
     def due(self, step: int) -> bool:
-        """Return whether something says that the step's time has come: never."""
+        """Return whether the step's time has come: never, since there are no steps."""
         del step
         return False
 
@@ -206,17 +206,17 @@ class TupleBook:
     # ---- contexts
 
     def edge_states(self) -> list[EdgeState]:
-        """Return the edges for a context."""
+        """Return the state of the edges, for a context (the slot's whole state at one offset of its log)."""
         return states_of(self.edges)
 
     def restore(self, edges: Sequence[EdgeState], batches: Sequence[TupleBatch]) -> None:
-        """Take over what a context holds."""
+        """Take over the edges of a context."""
         del batches
         restore_edges(self.edges, edges)
 
 
 def split(run: Run, batches: Batches) -> Iterator[tuple[int, Packed]]:
-    """Yield the rows of each record that has any: (its place in the run, the rows), in order."""
+    """Yield (the record's place in the run, its rows) for each record that has rows, in order."""
     missing = np.isnan(run.mean)
     if missing.any():
         run = run.keep(~missing)

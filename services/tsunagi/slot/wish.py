@@ -1,4 +1,4 @@
-"""What a node would compute for a slot if it owned it, and what the plan wishes."""
+"""What a node would compute for a slot if it owned the slot, and what the plan wishes for the slot."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from tsunagi.slot.config import SlotConfig
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Made from the settings, the placement and the slot's assignment.
+    """What is wished for one slot. It is made from the settings, the placement of sensors and the slot's assignment.
 
     Attributes:
-        model_sha256: "" = no model.
-        owner: node that the plan names as owner.
-        move: the plan wishes a handover although the present owner lives.
-        groups: the group of each of the slot's sensors; empty = all are one.
-        table: of all sensors, where helpers may come from; None = none may be asked for.
-        helpers: how many at most.
-        requested: the sensors that `plan` says the slot wants to see beside its own.
+        config: the slot's configuration.
+        model_sha256: SHA-256 of the recovery model; "" = no model.
+        owner: the node that the plan names as owner.
+        move: the plan wishes that `owner` takes over although the present owner lives.
+        groups: the group of each of the slot's sensors; empty = all are in one group.
+        table: the table of all sensors, from which helpers may be chosen; None = no helpers may be asked for.
+        helpers: the most helpers that the slot may have.
+        requested: the helpers that the slot has asked for, as the topic `plan` says.
     """
 
     config: SlotConfig
@@ -33,5 +34,5 @@ class Wish:
 
     @property
     def tuples_per_batch(self) -> float:
-        """How many tuples a batch of an edge has on average."""
+        """How many tuples a batch has on average: the slot's sensors, divided by its edges."""
         return max(1.0, len(self.config.sensors) / max(1, len(set(self.config.edges))))

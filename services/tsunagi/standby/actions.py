@@ -1,4 +1,4 @@
-"""What a replica asks of its shell. The shell does it on Kafka, the simulator on an in-memory log."""
+"""What a replica asks of its shell. The worker's shell does it on Kafka, the simulator's on a log in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsunagi.slot.outputs import Output
 
 @dataclass(frozen=True, slots=True)
 class AskEnd:
-    """Ask for (first, end) of the slot's log; answer with `on_end`."""
+    """Ask for the first offset and the end of the slot's log; answer with `on_end`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,12 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Read the context at this offset of `contexts`; answer with `on_context`.
+    """Read a context (a slot's whole state at one offset of its log); answer with `on_context`.
 
-    With `upto`: the newest whole one at the offset (None = the end) or before it whose position is not beyond `upto`.
+    Attributes:
+        offset: where it stands in `contexts`; None = at the end.
+        upto: if given, search backwards from `offset`, for the newest whole context whose position in the slot's log is
+            not beyond `upto`; None = read exactly the one at `offset`.
     """
 
     offset: int | None
@@ -40,9 +43,10 @@ class ReadTail:
 
     Attributes:
         before: look before this offset of `recovered`; None = from its end.
-        below: look for an output that comes before this one in the order of names; None = for any.
-        acknowledged: an output that stood in front of the offset `end`; the answer says whether it does. If not, the
-            last one before it in the order of names is asked for.
+        below: look for an output whose name is smaller than this one; None = for any.
+        acknowledged: an output that stood in `recovered` right before the offset `end`. If it is there no more, the
+            answer has `lost` set and gives the last output whose name is smaller.
+        end: see `acknowledged`; 0 = not known.
     """
 
     before: int | None = None
@@ -53,7 +57,7 @@ class ReadTail:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Read the slot's log from here on and hand over what comes with `on_records`."""
+    """Read the slot's log from this offset on, and hand over each record that comes with `on_records`."""
 
     offset: int
 
@@ -67,33 +71,33 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Unfollow:
-    """Stop following."""
+    """End what `Follow` began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append a control record to the slot's log; it may get lost, but must not arrive late."""
+    """Append a control record to the slot's log. It may be lost, but must not arrive late."""
 
     record: LogRecord
 
 
 @dataclass(frozen=True, slots=True)
 class StoreModel:
-    """Put a model into the store that every worker sees; report its SHA-256 with `on_stored`."""
+    """Put a model into the store that all workers read; report its SHA-256 with `on_stored`."""
 
     model: Model
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Ask in `plan` for helpers; it may get lost."""
+    """Ask in the topic `plan` for helpers. The record may be lost."""
 
     helpers: HelperRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Write outputs in this order, gap-free; report what has arrived with `on_delivered`."""
+    """Write outputs in this order and without a gap; report what the broker has with `on_delivered`."""
 
     outputs: tuple[Output, ...]
     generation: int
@@ -101,10 +105,11 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class SaveContext:
-    """Append to `contexts`; report with `on_context_saved`, and whose it is.
+    """Append a context to `contexts`; report its place and `term` with `on_context_saved`.
 
     Attributes:
-        term: the epoch of the owner that wrote it.
+        value: the serialised context.
+        term: the epoch (number of the ownership) of the owner that wrote it.
     """
 
     value: bytes
@@ -113,7 +118,7 @@ class SaveContext:
 
 @dataclass(frozen=True, slots=True)
 class NoContext:
-    """The slot's state could not be written down, and `detail` says why: for logs and metrics."""
+    """Report in the log and the metrics that no context could be made of the slot's state; `detail` says why."""
 
     detail: str
 
@@ -127,24 +132,26 @@ class SendAck:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Send a heartbeat now and wait until the log has it: the next records may be the last this process sees.
+    """Send a heartbeat now and wait until the broker has it: one of the next records may kill this process.
 
-    If it does not come to have it, answer with `on_unannounced`.
+    If the broker does not get it, answer with `on_unannounced`.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A takeover is complete: for logs and metrics. Times in seconds.
+    """Report a complete takeover in the log and the metrics. Times are in seconds.
 
-    Catching up ends when this is carried out: the outputs come before it.
+    Catching up ends when this is carried out, since the outputs are emitted before it.
 
     Attributes:
-        detect_s: last sign of the old owner -> suspicion.
-        promote_s: suspicion -> own promotion read back.
-        claimed_at: when it was appended, on the caller's clock: the owner of a slot that moves goes on until then.
-        owned_at: when the promotion was read back, on the caller's clock; from there on it caught up.
-        estimated_s: what the cost models said that promotion and catching up would take at most; infinite = not known.
+        epoch: the number of the new ownership.
+        detect_s: from the old owner's last sign of life to the suspicion.
+        promote_s: from the suspicion until the node's own claim was read back.
+        claimed_at: when the claim was appended, on the caller's clock. The old owner of a moving slot works until then.
+        owned_at: when the claim was read back, on the caller's clock. Catching up begins then.
+        estimated_s: the most that promotion and catching up should take by the cost models; infinite = not known.
+        records: how many records had been read and not processed when the claim was read back.
     """
 
     epoch: int
@@ -160,7 +167,7 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth a line in the log; what is `grave` somebody should read."""
+    """Write a line to the process's log; `grave` marks one that somebody should read."""
 
     event: str
     detail: str
@@ -169,7 +176,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the process: what it has of the log is of no use any more, and a new one begins with new clients."""
+    """End the process, since its state or its clients do not fit the log any more. A new process starts afresh."""
 
     detail: str
 

@@ -1,8 +1,9 @@
-"""The batch size in force: fixed, or kept by A-SAS within the user's limits (algorithm 3, and a faster way).
+"""Chooses B, the batch size: how many tuples the slot's log holds before a secondary reads them.
 
-Algorithm 3 is the paper's (`[paper] batch_steps`): every interval, B grows by a step where only the bandwidth is over
-its limit, shrinks by one where only the recovery time is, and goes the way of the priority where both are. `model` asks
-the cost models what every B would cost and goes to the best one at once. Neither does anything without a limit.
+B is fixed, or A-SAS keeps its costs within the user's limits on bandwidth and recovery time, in one of two ways. The
+paper's algorithm 3 (`[paper] batch_steps`) changes B by a step each interval: B grows if only the bandwidth is over its
+limit, shrinks if only the recovery time is, and follows the priority if both are. Policy `model` asks the cost models
+what each B would cost and goes to the best one at once. Without a limit B stays.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from tsunagi.runtime.settings import StandbySettings, Target
 from tsunagi.standby.costs import GRID, Costs, Estimate
 
 STEP_TUPLES = 5
-"""Algorithm 3 changes B by so many tuples."""
+"""Tuples by which algorithm 3 changes B at a time."""
 STEP_INTERVAL_S = 0.01
-"""Algorithm 3 looks at the costs so often, seconds."""
+"""Seconds between two decisions of algorithm 3."""
 MODEL_INTERVAL_S = 0.25
-"""`model` looks at the costs so often, seconds."""
+"""Seconds between two decisions of `model`."""
 MARGIN = 0.85
-"""`model` aims at so much of a limit: measurements of a second or two waver."""
+"""Share of a limit that `model` aims at, since costs measured over a second or two vary."""
 
 WORTH = 1.25
-"""`model` leaves a B that is feasible only for one that is better by this factor."""
+"""`model` leaves a feasible B only for one that is better by this factor, so that B does not change all the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the limits hold at the B in force, by the cost models."""
+    """Whether the costs at the present B are within the limits, by the cost models."""
 
     estimate: Estimate
     bandwidth_ok: bool
@@ -43,11 +44,12 @@ class Batching:
     """Chooses B for one slot's secondary. Times are monotonic seconds of the caller's clock.
 
     Args:
-        stepwise: policy `model` goes by algorithm 3 instead.
+        stepwise: use algorithm 3 where the policy is `model`.
 
     Attributes:
-        batch_tuples: B now; infinity = nothing is read before a takeover.
-        costs: what the cost models are fed with.
+        batch_tuples: B now, tuples; infinity = nothing is read before a takeover.
+        costs: the measurements and the cost models.
+        verdict: the last comparison of the costs with the limits; None = none yet.
     """
 
     def __init__(self, settings: StandbySettings, slot: int, *, stepwise: bool = False) -> None:
@@ -61,18 +63,18 @@ class Batching:
 
     @property
     def target(self) -> Target:
-        """What is aimed at: the settings', or what has been asked for since."""
+        """The policy and limits in force: those of the settings, or those asked for since."""
         return self._target
 
     def aim(self, target: Target | None) -> None:
-        """Aim at something else from now on; None = at what the settings say."""
+        """Use this policy and these limits from now on; None = those of the settings."""
         wanted = target if target is not None else self._own
         if wanted != self._target:
             self._target = wanted
             self.batch_tuples = wanted.batch_tuples
 
     def decide(self, now: float) -> float:
-        """Return B, chosen anew where its interval is over."""
+        """Return B; choose it anew if the interval between two decisions is over."""
         target = self._target
         if now < self._decide_at:
             return self.batch_tuples
@@ -88,13 +90,13 @@ class Batching:
         return self.batch_tuples
 
     def _step(self, verdict: Verdict) -> float:
-        """Algorithm 3."""
+        """Return the next B by the paper's algorithm 3."""
         target, step = self._target, STEP_TUPLES
         grow = not verdict.bandwidth_ok
         shrink = not verdict.recovery_ok
         if grow and shrink:
             grow, shrink = target.priority == "bandwidth", target.priority == "recovery"
-        # From infinity no step leads down: begin where a larger B would make no difference.
+        # Steps down from infinity lead nowhere, so begin at the smallest B that reads as little as infinity does.
         batch = min(self.batch_tuples, max(1.0, self.costs.most_held()), float(GRID[-1]))
         if grow:
             return min(batch + step, float(GRID[-1]))
@@ -103,7 +105,7 @@ class Batching:
         return self.batch_tuples
 
     def _model(self, verdict: Verdict) -> float:
-        """Go to the best B for which both limits hold; where there is none, keep the one that has priority."""
+        """Return the best B within both limits; if there is none, the best B within the limit that has priority."""
         target, costs = self._target, self.costs
         if not math.isfinite(costs.most_held()) and not costs.process_s():
             return self.batch_tuples  # nothing has been measured yet
@@ -111,7 +113,7 @@ class Batching:
         quick = costs.recovery(GRID) <= MARGIN * target.max_recovery_s
         both = np.flatnonzero(cheap & quick)
         if len(both):
-            # The slack of one limit is spent on the other: on recovery, unless bandwidth is what matters or is free.
+            # Of the feasible B the largest costs the least bandwidth, the smallest the least recovery time.
             spare = target.priority == "bandwidth" or math.isinf(target.max_bandwidth)
             if math.isinf(target.max_recovery_s):
                 spare = False
@@ -126,6 +128,6 @@ class Batching:
         return float(GRID[found[0]]) if len(found) else math.inf
 
     def _among(self, places: npt.NDArray[np.intp]) -> bool:
-        """Return whether the B in force is as good as one of these."""
+        """Return whether the present B is one of these places of `GRID`, or lies right below one."""
         place = min(int(np.searchsorted(GRID, self.batch_tuples)), len(GRID) - 1)
         return bool(np.any(places == place))

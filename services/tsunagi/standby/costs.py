@@ -1,16 +1,20 @@
 """What a batch size B costs (A-SAS, definitions 3 and 4), measured over a sliding period.
 
+B is how many tuples the slot's log holds before the secondary reads them. B_send is how many batches it reads a second,
+S_time the seconds that reading takes a tuple, R_ptime the seconds that processing takes a tuple.
+
     BW*     = B_send x (sum of the sizes of a batch's tuples)     bandwidth, bytes/s
     R_time* = T_0 + (B + h) x (S_time + R_ptime)                  recovery time, s
 
-The paper has neither T_0 nor h. T_0 is what a takeover costs that has nothing to process: the claim goes through the
-log and is read back, and the last output is looked up. h are the tuples of one heartbeat's interval: a secondary hears
-by heartbeats how far the log goes and what its primary has survived, so a batch is up to h tuples larger than B.
+The paper has neither T_0 nor h. T_0 is the time of a takeover that has nothing to process: the claim goes through the
+log and is read back, and the last output is looked up. h is the number of tuples in one heartbeat interval. A secondary
+hears from heartbeats where the log ends and what the primary has survived, so a batch is up to h tuples larger than B.
 
-All is measured at the secondary, who would have to do the work; the paper measures S_time and R_ptime at the primary
-(`symmetric`), and leaves unequal machines as an open problem. What a B would cost that is not in force is measured as
-well, not extrapolated: for each of `GRID`, a shadow follows the same rule on the same log (read when the log holds B
-tuples, skip what a Level-1-Ack trimmed before), and only counts what it would have read.
+All is measured at the secondary, since that would do the work. The paper measures S_time and R_ptime at the primary
+(`symmetric`), and leaves unequal machines as an open problem. The bandwidth of each other B is measured as well, not
+extrapolated: for each B of `GRID` a shadow follows the same rule on the same log and only counts what it would have
+read. The rule: read when the log holds B tuples, and skip what stands before the resume point. That is the context (the
+slot's whole state at one offset) that the newest Level-1-Ack names: nobody needs the log before it.
 """
 
 from __future__ import annotations
@@ -25,33 +29,35 @@ import numpy as np
 from tsunagi.runtime.columns import Floats
 
 GRID: Floats = np.unique(np.round(np.geomspace(1.0, 1e6, 96)))
-"""The batch sizes that `model` chooses from, tuples: a factor of 1.16 apart where B is not small."""
+"""The batch sizes that `model` chooses from, tuples. Neighbours differ by a factor of 1.16, small ones by one tuple."""
 
 KEPT = 4
-"""So many measurements are kept however old they are: a large B measures seldom."""
+"""Number of measurements that are kept even if they are older than the period: with a large B they are rare."""
 
 TAKEOVER_ASKS = 6.0
-"""T_0 has so many questions: the log's end, the claim's append, the log's end twice until the claim is there, the end
-of the outputs, an announcement."""
+"""Number of requests in T_0 that bring no records: for the log's end, to append the claim, twice for the log's end
+until the claim is there, for the end of the outputs, and an announcement."""
 TAKEOVER_READS = 2.0
-"""T_0 has so many reads: the claim, and the last output. What is left of a batch is read in S_time."""
+"""Number of reads in T_0: of the claim, and of the last output. The time to read the rest of a batch is in S_time."""
 
 OWNER_KEPT = 5
-"""Of what the primary says that its records cost the median of so many counts: one turn in which it was held up is
-several times that."""
+"""The primary's cost of a record is the median of this many heartbeats: if the primary was held up, a heartbeat names a
+cost several times too large."""
 
 FAR = 1.5
-"""So many times what a takeover at B would process at most: less is how looks and heartbeats fall together."""
+"""R_time* is computed for the tuples actually left to process if they are this many times more than B allows. Smaller
+excesses come from the moments at which the log is looked at and heartbeats arrive."""
 
 LITTLE_BYTES = 4096.0
-"""So little read says nothing of what a byte costs on the network."""
+"""The factor of `Wire` is computed once about this many bytes were read: fewer do not tell what a byte costs."""
 
 WIRE_KEPT = 0.95
-"""Of what went over the network, from one second to the next: pulls come in bursts, and a ratio of few of them is too
-large in the mean."""
+"""Weight of the sums of `Wire` at each update, from one second to the next. Pulls come in bursts, and a ratio of few
+pulls is too large on average."""
 
 RIDGE = 0.05
-"""Pulls whose sizes differ by less than this part of their mean say nothing of what one more tuple costs."""
+"""Ridge of the regression of a pull's time on its size, as a share of the mean size. If the sizes of pulls differ by
+less, they do not tell what one more tuple costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,8 @@ class Estimate:
     Attributes:
         batch_tuples: B.
         sends_per_s: B_send.
-        tuple_bytes: mean size of a tuple, with its part of the record around it.
-        send_s: S_time, seconds a tuple: reading a batch, divided by its tuples.
+        tuple_bytes: mean size of a tuple on the network, bytes, with its share of the record's overhead.
+        send_s: S_time, seconds a tuple: the time to read a batch, divided by its tuples.
         process_s: R_ptime, seconds a tuple.
         bandwidth: BW*, bytes/s.
         takeover_s: T_0, seconds.
@@ -81,12 +87,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a slot's log ends, and from where it is needed.
+    """Where a slot's log ends, and from where on it is needed.
 
     Attributes:
-        resume: the resume point of the newest Level-1-Ack, 0 = none; context_bytes: what it costs to begin there.
-        record_tuples: mean number of tuples in a record; record_bytes: its mean size.
-        behind: tuples that a takeover would have to process now, read or not.
+        end: the log's end, an offset.
+        resume: the resume point of the newest Level-1-Ack, an offset; 0 = none.
+        context_bytes: size of the context at the resume point, which must be read to begin there.
+        record_tuples: mean number of tuples in a record.
+        record_bytes: mean size of a record on the network, bytes.
+        behind: tuples that a takeover would have to process now, whether they have been read or not.
     """
 
     end: int
@@ -110,20 +119,24 @@ class _Work:
     at: float
     seconds: float
     tuples: float
-    owner_s: float  # what a tuple cost the owner at that time
+    owner_s: float  # what a tuple cost the primary at that time
 
 
 @dataclass(slots=True)
 class _Look:
     at: float
-    held: float  # tuples that the log held for us
-    grown: float  # tuples that it had not at the look before
+    held: float  # tuples in the log from the resume point on; infinite = there is no resume point
+    grown: float  # tuples by which the log has grown since the look before
 
 
 class Wire:
-    """What of the network's bytes comes on each that was read: framing, requests for little, what came in vain.
+    """Measures how many bytes come over the network for each byte that is read.
 
-    All slots of a node are read by the same clients, so they share it.
+    The rest is framing, answers to requests that bring little, and data that is thrown away. All slots of a node are
+    read by the same clients, so they share this object.
+
+    Attributes:
+        factor: bytes over the network for each byte that should have come, between 0.2 and 5.
     """
 
     def __init__(self) -> None:
@@ -132,16 +145,16 @@ class Wire:
         self._sums = (0.0, 0.0)
 
     def update(self, received: float, read: float) -> float:
-        """Return the factor.
+        """Return the factor, measured anew.
 
         Args:
-            received: bytes at the socket since the clients' start.
-            read: what should have come since the last call.
+            received: bytes that the clients' sockets have received since the clients' start.
+            read: bytes that should have come since the last call.
         """
         before, self._received = self._received, received
-        if before is None:  # until now the clients have got ready, and read nothing for anybody
+        if before is None:  # what came until now was for setting the clients up
             return self.factor
-        came = max(0.0, received - before)  # a client made anew counts from 0
+        came = max(0.0, received - before)  # a new client counts from 0 again
         self._sums = WIRE_KEPT * self._sums[0] + came, WIRE_KEPT * self._sums[1] + read
         if self._sums[1] >= LITTLE_BYTES:
             self.factor = min(max(self._sums[0] / self._sums[1], 0.2), 5.0)
@@ -149,7 +162,7 @@ class Wire:
 
 
 class Shadows:
-    """What a secondary with each B of `GRID` would have read of the log that it was shown."""
+    """Counts, for each B of `GRID`, what a secondary with this B would have read of the log."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
@@ -158,7 +171,7 @@ class Shadows:
         self._history: deque[tuple[float, Floats]] = deque()
 
     def on_place(self, now: float, place: Place) -> None:
-        """Let every shadow look at the log once."""
+        """Let each shadow look at the log once, and read if the log holds its B."""
         if self._next is None:
             self._next = np.full(len(GRID), float(place.end))
         skipped = np.maximum(min(place.resume, place.end) - self._next, 0.0)
@@ -173,11 +186,11 @@ class Shadows:
             self._history.popleft()
 
     def bandwidth(self) -> Floats:
-        """Return bytes/s for every B of `GRID`."""
+        """Return float64[len(GRID)]: bytes/s for each B of `GRID`."""
         if len(self._history) < 2:
             return np.zeros(len(GRID))
         (first, before), (last, after) = self._history[0], self._history[-1]
-        # A history shorter than the period would take the first batch for a steady flow.
+        # Divide by the whole period even if the history is shorter: else the first batch would look like a steady flow.
         rate: Floats = (after - before) / max(last - first, self._period_s)
         return rate
 
@@ -186,11 +199,11 @@ class Costs:
     """The measurements of one slot's secondary. Times are monotonic seconds of the caller's clock.
 
     Args:
-        period_s: length of the sliding period.
+        period_s: length of the sliding period, seconds.
         symmetric: take S_time and R_ptime from the primary, as the paper does, instead of measuring them here.
 
     Attributes:
-        behind: tuples that a takeover would have to process now; more than B where the node has had no time for them.
+        behind: tuples that a takeover would have to process now. It is more than B if the node had no time for them.
     """
 
     def __init__(self, period_s: float, *, symmetric: bool = False) -> None:
@@ -211,7 +224,7 @@ class Costs:
     # ---- measurements
 
     def on_place(self, now: float, place: Place) -> None:
-        """Take in where the log ends and from where it is needed."""
+        """Take in where the log ends and from where on it is needed."""
         self._record_tuples, self._record_bytes = max(place.record_tuples, 1e-9), place.record_bytes
         self.behind = place.behind
         self._shadows.on_place(now, place)
@@ -222,24 +235,29 @@ class Costs:
         self._forget(now)
 
     def on_asked(self, seconds: float) -> None:
-        """Take in how long the log took to say where it ends."""
+        """Take in how many seconds the broker took to tell the log's end."""
         self._asked.append(seconds)
 
     def on_pull(self, now: float, seconds: float, records: int) -> None:
-        """Take in that a batch has been read."""
+        """Take in that a batch of so many records was read in so many seconds."""
         if records > 0:
             size = round(records * self._record_bytes)
             self._pulls.append(_Pull(now, seconds, records * self._record_tuples, size))
             self._forget(now)
 
     def on_processed(self, now: float, seconds: float, records: int) -> None:
-        """Take in that records have been processed silently."""
+        """Take in that so many records were processed without writing, in so many seconds."""
         if records > 0:
             self._work.append(_Work(now, seconds, records * self._record_tuples, self._owner_s()))
             self._forget(now)
 
     def on_owner(self, record_s: float, send_s: float = 0.0) -> None:
-        """Take in, once a heartbeat, what a record costs the primary and a tuple's way to it takes; 0 = not said."""
+        """Take in the primary's measurements, once for each of its heartbeats; 0 = not known.
+
+        Args:
+            record_s: seconds that a record costs the primary.
+            send_s: S_time at the primary, seconds a tuple.
+        """
         if record_s > 0:
             self._owner_records.append(record_s)
             self._owner_record_s = median(self._owner_records)
@@ -251,8 +269,8 @@ class Costs:
     def process_s(self) -> float:
         """Return R_ptime, seconds a tuple; 0 = nothing has been measured yet.
 
-        What was measured here is scaled by what has become of the primary's cost since: a secondary with a large B
-        works seldom, and a change must not be noticed only then.
+        The secondary's own measurement is scaled by how the primary's cost has changed since then. A secondary with a
+        large B works seldom, so its own measurement shows a change late.
         """
         owner_s = self._owner_s()
         tuples = sum(work.tuples for work in self._work)
@@ -263,9 +281,10 @@ class Costs:
         return own_s * owner_s / then_s if owner_s > 0 and then_s > 0 else own_s
 
     def send_s(self, batches: Floats) -> Floats:
-        """Return the seconds that reading batches of these sizes takes (B x S_time).
+        """Return float64 of the shape of `batches`: the seconds to read batches of these sizes in tuples (B x S_time).
 
-        A request costs something whatever it brings: pulls of several sizes tell that part from the tuples' own.
+        A request has a cost of its own, whatever it brings. A regression over pulls of several sizes tells it from the
+        cost of a tuple.
         """
         if self._symmetric and self._owner_send_s > 0:
             return batches * self._owner_send_s
@@ -283,27 +302,33 @@ class Costs:
         if not self._asked:
             return 0.0
         ask_s = median(self._asked)
-        # A read that brings next to nothing takes as long as the quickest pull at most.
+        # A read that brings few records takes at most as long as the quickest pull.
         read_s = min((pull.seconds for pull in self._pulls), default=ask_s)
         return TAKEOVER_ASKS * ask_s + TAKEOVER_READS * read_s
 
     def recovery(self, batches: Floats) -> Floats:
-        """Return R_time* for these batch sizes, seconds.
+        """Return R_time* for these batch sizes in tuples, float64 of the same shape, seconds.
 
-        No more is read again than the log holds since the resume point, however large B is.
+        A takeover reads no more than the log holds from the resume point on, however large B is.
         """
         return self._recovery_of(self._read_again(batches))
 
     def bandwidth(self) -> Floats:
-        """Return BW* for every B of `GRID`, bytes/s."""
+        """Return BW* for each B of `GRID`: float64[len(GRID)], bytes/s."""
         return self._shadows.bandwidth()
 
     def most_held(self) -> float:
-        """Return the most tuples that the log held for us within the period: what B = infinity would read again."""
+        """Return the most tuples that the log held from the resume point on within the period; infinite = not known.
+
+        With B = infinity a takeover would read all of them.
+        """
         return max((look.held for look in self._looks), default=math.inf)
 
     def estimate(self, batch_tuples: float) -> Estimate:
-        """Return both models at the B in force: bandwidth as measured, R_time* of `behind` where that is far more."""
+        """Return both models at the present B.
+
+        The bandwidth is that of the pulls. R_time* counts `behind` instead of B + h tuples if that is far more (`FAR`).
+        """
         newest = self._looks[-1].at if self._looks else 0.0
         recent = [pull for pull in self._pulls if pull.at > newest - self._period_s]
         sends_per_s = len(recent) / self._period_s
@@ -328,7 +353,7 @@ class Costs:
         return found
 
     def _read_again(self, batches: Floats) -> Floats:
-        """Return how many tuples a takeover at these batch sizes has to read and process, at most."""
+        """Return how many tuples a takeover at these batch sizes has to read and process at most: B + h, capped."""
         told = max((look.grown for look in self._looks), default=0.0)
         found: Floats = np.minimum(batches + max(0.0, told - 1.0), self.most_held())
         return found

@@ -1,14 +1,17 @@
-"""Failure detection without false alarms from one's own troubles (architecture, "Evidence of death").
+"""Detects dead owners, without false alarms when this node itself is in trouble (architecture, "Evidence of death").
 
-Nobody is suspected on a timer alone. The detector keeps one heartbeat of its own in flight, and counts another node's
+Nobody is suspected on a timer alone. A node reads its own heartbeats back from the broker, and counts another node's
 silence only
 
 - while its own heartbeats come back (the last one less than two intervals ago),
-- after at least two of its own have come back, in log order, since the other's last, and
-- not for the time up to 1 s after a gap in its own: what the others were silent for until then does not count either,
-  since their connections may come back later than ours.
+- after at least two of its own have come back, in log order, since the other's last one, and
+- from 1 s after a gap in its own on. Earlier silence does not count, since the other node's connection may come back
+  later than this node's.
 
-A broker that stalls, a network that is down or cores that are saturated silence both alike, and nobody is accused.
+A stalled broker, a network that is down, and saturated cores silence all nodes alike, so nobody is suspected.
+
+The *epoch* is the number of an ownership of a slot: each takeover adds one. To *announce* records is to name them in a
+heartbeat before they are processed. To *survive* a record is to have processed it.
 """
 
 from __future__ import annotations
@@ -20,31 +23,33 @@ from tsunagi.runtime.heartbeat import Heard
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 
 SETTLE_S = 1.0
-"""After a gap in this node's own heartbeats it judges nobody for so long, seconds."""
+"""A node suspects nobody for this long after a gap in its own heartbeats, seconds."""
 OWN_BACK_INTERVALS = 2.0
-"""A node may judge others only while its own last heartbeat came back less than so many intervals ago."""
+"""A node counts others' silence only while its own last heartbeat came back less than this many intervals ago."""
 GAP_INTERVALS = 4.0
-"""Two of this node's own heartbeats that come back further apart than so many intervals are a gap."""
+"""There is a gap in a node's own heartbeats if two of them come back further apart than this many intervals."""
 MIN_OWN_BACK = 2
-"""A node counts another's silence once so many of its own heartbeats have come back since the other's last one."""
+"""A node counts another's silence once this many of its own heartbeats have come back since the other's last one."""
 MIN_STALL_S = 1.0
-"""A piece of work may always last this long, seconds: processes share cores, and any of them may have to wait."""
+"""Each piece of work may last this long, seconds: processes share cores, and any of them may have to wait."""
 
 STALL_RECORDS = 50.0
-"""A record that announces no long work may cost this many times the mean; more, and the loop counts as stalled."""
+"""A record may take this many times the mean, unless it announces long work. After that the loop counts as stalled."""
 
 STUCK_S = 5.0
-"""An owner that beats, works on nothing and reads nothing of a log that goes on is given so long."""
+"""An owner that sends heartbeats but neither works nor reads on in its growing log counts as stuck after this, seconds.
+"""
 
 REPLACED_INTERVALS = 5.0
-"""A heartbeat of an earlier process of the same name counts as late for so many intervals after the later one's last.
+"""Heartbeats of an earlier process of a node are ignored for this many intervals after the later process's last one.
 
-Who seems earlier may be the later one: the machine's clock was set back before it started. So the wait is shorter than
-what a takeover waits for: such a process would else lose each slot that it takes.
+Processes are told apart by their start times. The one that seems earlier may be the later one, if the machine's clock
+was set back in between. So this time is shorter than a takeover's detection: otherwise such a process would lose each
+slot that it takes.
 """
 
 OWNING = frozenset({"primary", "promoting"})
-"""Roles in which a node owns a slot, or is about to."""
+"""The roles of a node that owns a slot or is taking it over."""
 
 
 @dataclass(slots=True)
@@ -56,27 +61,31 @@ class _Seen:
 
 
 class Detector:
-    """Watches every node of the heartbeats topic, in log order. Times are monotonic seconds of the caller's clock."""
+    """Judges which nodes live by their heartbeats, in log order. Times are monotonic seconds of the caller's clock.
+
+    Attributes:
+        gaps: how many gaps there have been in this node's own heartbeats.
+    """
 
     def __init__(self, node: str, incarnation: int, interval_s: float) -> None:
         self._node = node
         self._incarnation = incarnation
         self._interval_s = interval_s
         self._own_last: float | None = None
-        self._first_at: float | None = None  # when anybody's was heard: ours should have come back soon after
+        self._first_at: float | None = None  # of another node's: our own should come back soon after
         self._own_count = 0
         self._hold_until = 0.0
         self._heard = Heard()
         self._nodes: dict[str, _Seen] = {}
         self._beats: dict[str, Heartbeat] = {}
         self._slots: dict[tuple[str, int], _Seen] = {}
-        # slot -> (epoch, by a standby that speculated) -> (node and incarnation, records [from, until))
+        # slot -> (epoch, whether a speculating standby announced) -> (node and incarnation, records [from, until))
         self._announced: dict[int, dict[tuple[int, bool], tuple[tuple[str, int], tuple[int, int]]]] = {}
-        self._behind: dict[int, tuple[str, int, float]] = {}  # slot -> (owner, its position, behind the end since)
+        self._behind: dict[int, tuple[str, int, float]] = {}  # slot -> (owner, its position, since when it is there)
         self.gaps = 0
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> bool:
-        """Take in one heartbeat as read from the log; return False if it is no sign of life: a repeat, or late."""
+        """Take in a heartbeat in log order; return False if it is a repeat or late, and so no sign of life."""
         if not self._heard.news(beat):
             return False
         if beat.node == self._node and beat.incarnation == self._incarnation:
@@ -95,7 +104,7 @@ class Detector:
             and beat.incarnation < known.incarnation
             and now - known.at < REPLACED_INTERVALS * self._interval_s
         ):
-            return False  # a late one of a process that has been replaced (or, later, one whose clock was set back)
+            return False  # from a process that has been replaced; REPLACED_INTERVALS says why not for ever
         self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
         self._beats[beat.node] = beat
         for slot_beat in beat.slots:
@@ -104,12 +113,12 @@ class Detector:
                 self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=False)
             elif role in OWNING and not beat.leaving:
                 self._slots[beat.node, slot_beat.slot] = _Seen(now, self._own_count, slot_beat, beat.incarnation)
-                if role == "primary":  # one being promoted names the old owner's epoch, and announces nothing
+                if role == "primary":  # a node being promoted names the old owner's epoch and announces nothing
                     self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=True)
         return True
 
     def _note_announced(self, beat: SlotBeat, process: tuple[str, int], *, owner: bool) -> None:
-        """Keep what a process has announced, until it has survived it, or whoever owned the slot then or later has."""
+        """Keep the records that a process announced until it, or an owner of that or a later epoch, survives them."""
         of_slot = self._announced.setdefault(beat.slot, {})
         key = beat.epoch, not owner
         known = of_slot.get(key)
@@ -124,15 +133,15 @@ class Detector:
                 del of_slot[earlier]
 
     def connected(self, now: float) -> bool:
-        """Return whether our own heartbeats come back, that is, whether we may judge others at all."""
+        """Return whether this node's own heartbeats come back, so that it may judge others at all."""
         return self._own_last is not None and now - self._own_last < OWN_BACK_INTERVALS * self._interval_s
 
     def settled(self, now: float) -> bool:
-        """Return whether our own heartbeats come back and no gap in them was less than 1 s ago."""
+        """Return whether this node's own heartbeats come back, and the last gap in them is at least `SETTLE_S` ago."""
         return self.connected(now) and now >= self._hold_until
 
     def beat(self, node: str) -> Heartbeat | None:
-        """Return the last heartbeat of another node."""
+        """Return the last heartbeat of another node; None = it was never heard."""
         return self._beats.get(node)
 
     def beats(self) -> dict[str, Heartbeat]:
@@ -140,7 +149,7 @@ class Detector:
         return self._beats
 
     def stands_by(self, node: str, slot: int) -> bool:
-        """Return whether a node said last that it is a ready standby of the slot."""
+        """Return whether a node's last heartbeat says that it is a ready standby of the slot."""
         last = self._beats.get(node)
         return (
             last is not None
@@ -149,28 +158,29 @@ class Detector:
         )
 
     def age(self, node: str, now: float) -> float:
-        """Return the seconds since a node's last heartbeat, whoever is to blame; infinite if never heard."""
+        """Return the seconds since a node's last heartbeat, whatever the reason; infinite if it was never heard."""
         seen = self._nodes.get(node)
         return float("inf") if seen is None else now - seen.at
 
     def silence(self, node: str, now: float) -> float:
-        """Return for how long a node has been silent, seconds; 0 while we may not judge, infinite if never heard."""
+        """Return a node's silence in seconds; 0 while this node may not judge, infinite if it was never heard."""
         seen = self._nodes.get(node)
         if seen is None:
             return float("inf") if self.settled(now) else 0.0
         return self._count(seen.at, seen.own_count, now)
 
     def lost(self, node: str, limit_s: float, now: float) -> bool:
-        """Return whether a node was heard once and has been silent for longer than the limit."""
+        """Return whether a node was heard before and has been silent for longer than the limit."""
         return node in self._nodes and self.silence(node, now) > limit_s
 
     def owner_silence(self, node: str, slot: int, since: float, now: float) -> float:
-        """Return for how long the owner of a slot has not claimed it, seconds; 0 while we may not judge.
+        """Return for how long the owner's heartbeats have not named the slot as its own, seconds.
 
-        A node that lives but does not claim the slot (started anew, or fallen) is as silent about it as a dead one.
+        It is 0 while this node may not judge. A node that lives but does not hold the slot any more (its process is
+        new, or it was deposed) counts as silent about it.
 
         Args:
-            since: when the watch began; earlier silence does not count.
+            since: when the watch of this owner began; earlier silence does not count.
         """
         seen = self._slots.get((node, slot))
         if seen is None:
@@ -178,31 +188,32 @@ class Detector:
         return self._count(max(seen.at, since), seen.own_count, now)
 
     def left(self, node: str) -> bool:
-        """Return whether a node has said that it leaves, and nothing since."""
+        """Return whether a node's last heartbeat says that it leaves."""
         last = self._beats.get(node)
         return last is not None and last.leaving
 
     def owner_beat(self, node: str, slot: int, since: float = -math.inf) -> SlotBeat | None:
-        """Return what the owner last said of the slot, unless that was before a time: in an earlier term, perhaps."""
+        """Return what the owner last said of the slot, if that was not before `since` (perhaps in an earlier term)."""
         seen = self._slots.get((node, slot))
         return None if seen is None or seen.at < since else seen.beat
 
     def announced(self, slot: int, epoch: int) -> list[tuple[int, int]]:
-        """Return what was announced up to an epoch and nobody has survived: records [from, until), newest first.
+        """Return the records that were announced in an epoch up to `epoch` and that nobody has survived.
 
-        Of an epoch first what a standby announced that speculated, which it does when the owner is silent already. An
-        owner of which nothing was heard, since another claimed at the same moment, hides nothing of those before it.
+        Returns:
+            Offsets [from, until), the newest epoch first. Within an epoch, those of a speculating standby come before
+            the owner's, since a standby speculates when the owner is silent already.
         """
         found = self._announced.get(slot, {})
         return [found[key][1] for key in sorted(found, reverse=True) if key[0] <= epoch]
 
     def stalled(self, node: str, slot: int, since: float) -> bool:
-        """Return whether the owner's loop is on one piece of work for longer than that kind of work may last.
+        """Return whether the owner's loop has been on one piece of work for longer than that kind of work may last.
 
-        An owner of an earlier version does not say how long that is: far longer than its records cost is too long.
+        Owners of an earlier version do not say how long that is. For them the limit is `STALL_RECORDS` mean records.
 
         Args:
-            since: when the watch of this owner began; what it said earlier does not count.
+            since: when the watch of this owner began; heartbeats before that do not count.
         """
         beat = self.owner_beat(node, slot, since)
         if beat is None:
@@ -214,11 +225,11 @@ class Detector:
         return beat.busy_us / 1e6 > max(MIN_STALL_S, STALL_RECORDS * beat.record_us / 1e6)
 
     def stuck(self, node: str, slot: int, since: float, end: int, now: float) -> bool:
-        """Return whether the owner lives, and reads its log no more: a client that has lost a partition says nothing.
+        """Return whether the owner lives but has stopped reading its log. A Kafka client may lose a partition silently.
 
         Args:
-            since: when the watch of this owner began; what it said earlier does not count.
-            end: of the slot's log.
+            since: when the watch of this owner began; heartbeats before that do not count.
+            end: the end of the slot's log.
         """
         beat = self.owner_beat(node, slot, since)
         works = beat is not None and (beat.busy_offset >= 0 or beat.busy_limit_us > 0)
@@ -231,7 +242,7 @@ class Detector:
         return self.overdue(max(known[2], since), now)
 
     def overdue(self, since: float, now: float) -> bool:
-        """Return whether what should come from the log at once has not come for `STUCK_S`, and the log is there."""
+        """Return whether something awaited since `since` is overdue: `STUCK_S` have passed, and the broker answers."""
         return self.settled(now) and now - max(since, self._hold_until) > STUCK_S
 
     def _count(self, at: float, own_count: int, now: float) -> float:

@@ -1,7 +1,11 @@
-"""What a replica has read of its slot's log and not processed yet (A-SAS: the input part).
+"""The records of a slot's log that a replica has read and not processed yet (the input part of A-SAS).
 
-Records are scanned for ownership the moment they are read, long before they are processed: who owns the slot is known
-from the end of what was read, and a Quarantine is known before the record that it names is reached.
+Records are scanned for ownership when they are read, long before they are processed. So the replica knows the owner as
+of the last record read, and a Quarantine before it processes the record that this names.
+
+Terms: A *context* is the slot's whole state at one offset of its log. A *Level-1-Ack* names the *resume point*: a
+context whose outputs are all in `recovered`, so that nobody needs the log before it. The *epoch* is the number of an
+ownership, the *generation* that of the slot's log. B is how many tuples the log holds before a secondary reads them.
 """
 
 from __future__ import annotations
@@ -17,37 +21,41 @@ from tsunagi.slot.parsing import Parsed, parse
 from tsunagi.standby.costs import Place
 
 RECORD_OVERHEAD_BYTES = 70
-"""Of a record on the wire, beside its value."""
+"""Bytes that a record takes on the network beside its value."""
 
 WEIGHT = 0.05
-"""Of a record in a running mean."""
+"""Weight of one record in a running mean."""
 
 MAX_BREAKS = 4
-"""So many breaks in the log's times, the newest, are remembered until they are compared with the log."""
+"""Number of breaks in the log's times that are kept, the newest ones, until they are compared with the log."""
 
 LEAP_S = 1.0
-"""A standby that has so much to process before the resume point takes the context instead."""
+"""A standby takes the context instead if the records before the resume point need longer than this, seconds."""
 
 
 class Intake:
-    """The part of a slot's log between `position` (processed) and `next` (read).
+    """The records of a slot's log that were read and not processed: those from the slot's position up to `next`.
 
     Attributes:
-        scan: ownership as of `next`.
-        first, end: the log's, as last heard.
-        oldest_step: of the batches read while nobody owned the slot.
-        appended_us: when the log appended the newest record read, 0 = none yet.
-        tuples_per_record, bytes_per_record: running means, control records included.
-        read_bytes: values read, whether pulled or followed; pulled_bytes: what pulls should have cost on the network
-            since they were taken.
-        wire: what they do cost, as a factor.
-        send_s: S_time as an owner measures it: a tuple's part of the way from the log's append to being read, running
-            mean; 0 = nothing has been followed yet.
-        level1: the newest Level-1-Ack known: where the state can be had without what stands before.
-        breaks: records between which and the next one the log's times make a jump, and which were read before it: if
-            the log has lost its end and grown again, then there.
-        seen_epoch: the greatest of any claim read, void ones as well.
-        first_us: when the log appended the first batch read, 0 = none yet.
+        scan: the slot's ownership as of the last record read.
+        backlog: the records that were read and not processed, with what they were parsed to.
+        next: offset of the next record to read.
+        first, end: the log's first offset and its end, as last heard.
+        oldest_step: the oldest step of the batches read while nobody owned the slot; None = there were none.
+        appended_us: when the log appended the newest record read, microseconds; 0 = none was read yet.
+        tuples_per_record, bytes_per_record: running means over all records, control records included.
+        read_bytes: bytes of all values read, whether pulled or followed.
+        pulled_bytes: bytes that pulls should have taken on the network since the last `take_pulled`.
+        wire: bytes that came over the network for each byte of `pulled_bytes`.
+        send_s: S_time as an owner measures it: seconds from a record's append until it is read, divided by the tuples
+            that came with it; a running mean, 0 = nothing has been followed yet.
+        level1: the newest Level-1-Ack known; None = none.
+        breaks: the last records before jumps in the log's times. If the log has lost its end and grown again, that
+            happened behind one of them.
+        seen_epoch: the greatest epoch of all claims read, including void ones.
+        first_us: when the log appended the first batch read, microseconds; 0 = none was read yet.
+        pulls, jumps: how many pulls were made, and how many contexts were taken.
+        trimmed: how many records were never read since a context replaced them.
     """
 
     def __init__(self, tuples_per_record: float) -> None:
@@ -68,7 +76,7 @@ class Intake:
         self.pulled_bytes = 0.0
         self.wire = 1.0
         self.send_s = 0.0
-        self._ways: deque[tuple[float, int]] = deque()  # (when, how long on its way, us) of what each read brought
+        self._ways: deque[tuple[float, int]] = deque()  # of each read: (when, us since its first append)
         self.pulls = 0
         self.jumps = 0
         self.trimmed = 0
@@ -76,7 +84,7 @@ class Intake:
         self.bytes_per_record = 16.0 * tuples_per_record + RECORD_OVERHEAD_BYTES
 
     def take_in(self, records: Iterable[Record]) -> None:
-        """Keep what was read, in log order; what was read before is passed over."""
+        """Keep records that were read, in log order; those that were read before are skipped."""
         tuples = size = count = 0
         following, backlog = self.next, self.backlog
         for record in records:
@@ -109,13 +117,16 @@ class Intake:
 
     @property
     def digest(self) -> int:
-        """`digest_of` the record before `next`, 0 = not known."""
+        """The digest (`digest_of`) of the record before `next`; 0 = not known."""
         return self._digest if self._newest is None else digest_of(self._newest)
 
     def caused(self, offset: int, appended_us: int) -> bool:
-        """Return whether an output may follow from the record at this offset, appended then (0 = not known).
+        """Return whether the record at this offset may have caused an output that names it.
 
-        What was processed before is not kept, and has been compared with the log already.
+        Records that were processed are not kept, so they count as the cause.
+
+        Args:
+            appended_us: when that record was appended, as the output says; 0 = not known.
         """
         if offset >= self.next:
             return False
@@ -125,7 +136,7 @@ class Intake:
         return found is not None and found.appended_us == appended_us
 
     def begin_at(self, offset: int) -> None:
-        """Forget what was read, and read from here on."""
+        """Forget what was read, and read from this offset on."""
         self.scan = Register()
         self.backlog.clear()
         self.next = offset
@@ -134,13 +145,16 @@ class Intake:
         self.breaks.clear()
 
     def on_pulled(self, records: Sequence[Record]) -> None:
-        """Count what reading them should have cost on the network."""
+        """Count the bytes that these records should have taken on the network."""
         self.pulled_bytes += sum(len(record.value or b"") + RECORD_OVERHEAD_BYTES for record in records)
 
     def on_followed(self, records: Sequence[Record], now: float, now_us: int) -> None:
-        """Take in how long what one read brought was on its way, by the clocks of the log and of this node.
+        """Measure how long the records of one read were on their way, by the clocks of the log and of this node.
 
-        The paper's S_time, measured at the primary; it assumes machines that are alike, so their clocks as well.
+        This is the paper's S_time, measured at the primary. Like the paper it assumes equal machines, clocks included.
+
+        Args:
+            now_us: this node's wall clock, microseconds.
         """
         if not records:
             return
@@ -151,18 +165,24 @@ class Intake:
         self.send_s += (1.0 - (1.0 - WEIGHT) ** len(records)) * (way_s / tuples - self.send_s)
 
     def longest_way_us(self, since: float) -> int:
-        """Return the longest way of a record that was followed since then, microseconds by both clocks; 0 = of none."""
+        """Return the longest time that a record followed since then was on its way, microseconds; 0 = none came."""
         while self._ways and self._ways[0][0] < since:
             self._ways.popleft()
         return max((way_us for _, way_us in self._ways), default=0)
 
     def take_pulled(self) -> float:
-        """Return `pulled_bytes` since the last call."""
+        """Return `pulled_bytes`, and set it to 0."""
         found, self.pulled_bytes = self.pulled_bytes, 0.0
         return found
 
     def jump(self, position: int, register: Register, digest: int = 0) -> None:
-        """Go on from a context; what was read behind it stays. `digest`: of the record before it."""
+        """Go on from a context; records that were read behind it are kept.
+
+        Args:
+            position: the offset of the first record that the context's state does not contain.
+            register: the ownership as of that offset.
+            digest: the digest of the record before that offset; 0 = not known.
+        """
         self.jumps += 1
         self.pulled_bytes += 0 if self.level1 is None else self.level1.context_bytes
         if position <= self.next:
@@ -177,30 +197,34 @@ class Intake:
         self.breaks.clear()
 
     def contradicts(self, context: Context) -> bool:
-        """Return whether a context of what has not been read yet names an older epoch than what was read."""
+        """Return whether a context beyond what was read names an older epoch than the log does."""
         same = context.generation == self.scan.generation
         return same and context.offset >= self.next and context.epoch < self.scan.epoch
 
     def claims(self, offset: int) -> bool:
-        """Return whether the record at this offset, read and not processed, decides who owns the slot."""
+        """Return whether the record at this offset is an Ownership record that was read and not processed."""
         return any(record.offset == offset and kind == "ownership" for record, (_, _, kind) in self.backlog)
 
     def on_level1(self, ack: Level1Ack) -> None:
-        """Take in a Level-1-Ack: the greatest of the newest epoch counts, of equal ones the last."""
+        """Take in a Level-1-Ack. The one with the greatest (epoch, offset) counts, of equal ones the last."""
         known = self.level1
         if known is None or (ack.epoch, ack.offset) >= (known.epoch, known.offset):
             self.level1 = ack
 
     def take_level1(self) -> Level1Ack | None:
-        """Return the newest Level-1-Ack known, and forget it."""
+        """Return the newest Level-1-Ack known, and forget it; None = none is known."""
         found, self.level1 = self.level1, None
         return found
 
     def jump_place(self, first: int, *, blank: bool = False) -> int | None:
-        """Return where in `contexts` to go on from if that is better than reading on, else None.
+        """Return the offset in `contexts` of the newest resume point if that is better than reading on, else None.
 
-        It is when what stands before has been deleted (`first` is the first offset kept), when there is no state yet,
-        or when the context is smaller than what would have to be read.
+        It is better if the log lacks what would be read next, if there is no state yet, or if the context is smaller
+        than the records before it.
+
+        Args:
+            first: the log's first offset.
+            blank: whether the slot has no state yet.
         """
         level1 = self.level1
         if level1 is None or level1.offset <= self.next:
@@ -211,11 +235,11 @@ class Intake:
         return None
 
     def leap_place(self, position: int, record_s: float) -> int | None:
-        """Return where in `contexts` to go on from if processing what was read would take much longer, else None.
+        """Return the offset in `contexts` of the newest resume point if processing up to it takes too long, else None.
 
         Args:
-            position: what has been processed.
-            record_s: what a record costs.
+            position: the offset below which all records have been processed.
+            record_s: seconds that processing a record takes.
         """
         level1 = self.level1
         if level1 is None or level1.offset <= position:
@@ -226,12 +250,15 @@ class Intake:
         return None
 
     def held_tuples(self, first: int) -> float:
-        """Return how many tuples the output queue of N_u holds for us: from the resume point or `next` on."""
+        """Return how many unread tuples the log holds: from the resume point on if a jump there is better, else `next`.
+
+        In the A-SAS paper this is the length of the output queue at the upstream node N_u.
+        """
         start = self.next if self.jump_place(first) is None or self.level1 is None else self.level1.offset
         return max(0, self.end - start) * self.tuples_per_record
 
     def place(self) -> Place:
-        """Return what the cost models go by."""
+        """Return what the cost models need to know of the log."""
         level1 = self.level1
         return Place(
             end=self.end,
@@ -243,7 +270,7 @@ class Intake:
         )
 
     def _measure(self, count: int, size: int, tuples: int) -> None:
-        """Take in size and tuples of records; control records have none, and stand between the others."""
+        """Update the running means with `count` records of `size` bytes and `tuples` tuples in all."""
         self.read_bytes += size
         weight = 1.0 - (1.0 - WEIGHT) ** count
         self.tuples_per_record += weight * (tuples / count - self.tuples_per_record)

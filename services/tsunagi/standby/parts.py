@@ -1,4 +1,7 @@
-"""Contexts larger than one record should be: written in parts, and taken only if all of them are there in a row."""
+"""Splits a context that is too large for one record into parts, and joins them if all of them stand in a row.
+
+A context is the whole state of a slot at one offset of its log.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from tsunagi.runtime.messages import Context
 
 
 def split(value: bytes, size: int) -> list[bytes]:
-    """Return the records, each about `size` bytes at most, that make up a serialised context."""
+    """Return the values of the records that make up a serialised context, each with at most `size` bytes of it."""
     if len(value) <= size:
         return [value]
     whole = decode(Context, value)
@@ -32,12 +35,12 @@ def split(value: bytes, size: int) -> list[bytes]:
 
 
 def join(parts: Iterable[Context]) -> Context | None:
-    """Return the context that these records, in a row, make up; None = they are no whole one."""
+    """Return the context that these records make up, in this order; None = they do not make up a whole one."""
     records = list(parts)
     first = records[0] if records else None
     if first is None or first.parts == 0:
         return first
-    if first.parts != len(records):  # first of all: it may say of billions
+    if first.parts != len(records):  # compared first, since a broken record may claim billions of parts
         return None
     wanted = [(first.epoch, first.owner, first.offset, len(records), number) for number in range(first.parts)]
     if [(item.epoch, item.owner, item.offset, item.parts, item.part) for item in records] != wanted:

@@ -1,4 +1,10 @@
-"""The primary's side of a slot (algorithm 1): outputs, acknowledgements, resume contexts, control records."""
+"""The primary's side of a slot (A-SAS, algorithm 1): outputs, acknowledgements, contexts, control records.
+
+Terms: A *context* is the slot's whole state at one offset of its log. A *Level-0-Ack* says that `recovered` has the
+outputs of all inputs below an offset. A *Level-1-Ack* names the *resume point*: a context whose outputs are all in
+`recovered`, so that nobody needs the log before it. The *epoch* is the number of an ownership, the *generation* that of
+the slot's log.
+"""
 
 from __future__ import annotations
 
@@ -32,27 +38,27 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, unwritten
 
 QUALITIES = len(QUALITY_NAMES)
-"""How many qualities a value may have."""
+"""Number of qualities that a value may have."""
 
 STALE_SHARE = 0.25
-"""A slot that has been idle for this share of the retention writes its context again, before retention deletes it."""
+"""An idle slot writes its context again after this share of the retention, before retention deletes the old one."""
 
 
 class Primary:
-    """Made when a replica becomes the primary, dropped when it reads of its fall.
+    """Writes for one term of an owner. It is made when the node becomes the owner, and dropped when that ends.
 
     Args:
-        pending: what the node has sent and does not know to be delivered, from earlier terms as well.
-        tail: name of the last record of `recovered` when it took over: nothing up to it is written again.
-        deciders: decide what this owner writes beside settings and models; the first is asked first.
-        topic_id: of `tuples`, as contexts name it.
+        pending: outputs that this node has sent and the broker has not acknowledged, from earlier terms as well.
+        tail: name of the last output in `recovered` at the takeover. Outputs up to it are not written again.
+        deciders: decide what this owner writes beside settings and models. They are asked in this order.
+        topic_id: the id of the topic `tuples`, which is written into contexts.
         term: the epoch in which this node owns the slot.
 
     Attributes:
-        emitted: outputs written in this term.
-        quality_counts: int64[4], values in them by `Quality`.
-        side_counts: records for other topics, by "topic/reason".
-        level0_offset, level1_offset: where the newest acknowledgements sent stand in `tuples`, -1 = none yet.
+        emitted: how many outputs were written to `recovered` in this term.
+        quality_counts: int64[4], how many of their values have each `Quality`.
+        side_counts: how many records were written to other topics, by "topic/reason".
+        level0_offset, level1_offset: the offsets of the slot's log in the newest acknowledgements sent; -1 = none yet.
     """
 
     def __init__(
@@ -83,7 +89,7 @@ class Primary:
         self._ack_at = now
         self._context_at = now
         self._saving: tuple[int, Name, int, int] | None = None  # on its way: (position, last name, bytes, appended_us)
-        self._resume: Level1Ack | None = None  # saved; acknowledged once the outputs before it are
+        self._resume: Level1Ack | None = None  # the newest saved context; sent once its outputs have arrived
         self._acknowledged: Level1Ack | None = None
         self._stale_s = settings.kafka.retention_s * STALE_SHARE
         self.level0_offset = -1
@@ -91,7 +97,7 @@ class Primary:
         self._repeats = Repeats()
 
     def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
-        """Write what is not in `recovered` yet."""
+        """Write those of the outputs that are not in `recovered` yet, and count them."""
         wanted = tuple(outputs)
         if wanted and wanted[0].name <= self.tail:  # names ascend
             wanted = tuple(unwritten(wanted, self.tail))
@@ -123,11 +129,16 @@ class Primary:
 
     @property
     def saving(self) -> bool:
-        """Whether a context is on its way."""
+        """Whether a context is on its way to the broker."""
         return self._saving is not None
 
     def on_context_saved(self, place: int, scan: Register) -> None:
-        """The broker has the context that was to be saved, at this place; -1 = it cannot be read there."""
+        """Take in that the broker has the context that was to be saved.
+
+        Args:
+            place: its offset in `contexts`; -1 = it cannot be read there.
+            scan: the slot's ownership.
+        """
         if self._saving is None:
             return
         position, name, size, appended_us = self._saving
@@ -148,7 +159,10 @@ class Primary:
         )
 
     def decide(self, view: OwnerView) -> list[act.Action]:
-        """Write what only the owner may: settings, model, and what its deciders say. Call it only when caught up."""
+        """Write what only the owner may write: settings, the model, and what its deciders say.
+
+        Call it only when all records that were read are processed.
+        """
         slot, wish, epoch = view.slot, view.wish, view.epoch
         if slot.settings.hash != wish.config.hash:
             if not self._repeats.due("settings", view.now):
@@ -161,14 +175,14 @@ class Primary:
         return [*todo, *(_carried_out(decision) for decider in self.deciders for decision in decider.decide(view))]
 
     def stop(self, slot: Slot) -> None:
-        """The term is over."""
+        """End the term: tell the deciders to stop."""
         for decider in self.deciders:
             decider.stop(slot)
 
     def acknowledge(self, slot: Slot, scan: Register, now: float) -> list[act.Action]:
-        """Level-0- and Level-1-Acks at their interval (algorithm 1, lines 12-15), resume contexts at theirs.
+        """Send Level-0-Acks and Level-1-Acks at their interval (algorithm 1, lines 12-15), and contexts at theirs.
 
-        Behind its log as well: a standby whose log is not trimmed then has the more to do the less its own owner can.
+        An owner that is behind its log does so as well. Otherwise its standby would have ever more to process.
         """
         todo = self._save_context(slot, now)
         if now - self._ack_at < self._settings.standby.ack_s:
@@ -198,14 +212,14 @@ class Primary:
         if now - self._context_at < standby.context_s or self._saving is not None or slot.book is None:
             return []
         if self._resume is not None and self.level1_offset < self._resume.offset:
-            return []  # the last one still waits for its outputs: a newer one would wait for ever
+            return []  # the last context waits for its outputs; newer ones would replace it for ever
         if self._resume is not None and slot.position <= self._resume.offset and now - self._context_at < self._stale_s:
-            return []  # nothing new; but what retention deletes must be there again before
+            return []  # nothing is new, and retention will not delete the last context soon
         self._context_at = now
         try:
             context = slot.context()
-        except Exception as error:  # noqa: BLE001 - an operator of somebody's own may raise anything
-            # Outputs do not hang on contexts. Whoever died of it would die of it again as soon as it is caught up.
+        except Exception as error:  # noqa: BLE001 - a user's operator may raise anything
+            # Outputs do not need contexts. An owner that died of this error would die of it again after each restart.
             return [act.NoContext(f"before offset {slot.position}: {type(error).__name__}: {error}")]
         context.topic_id = self._topic_id
         value = context.SerializeToString()

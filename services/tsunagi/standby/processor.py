@@ -1,4 +1,4 @@
-"""The slot's state on a node, and the work that the node's loop does on it, within one look at the clock."""
+"""The slot's state on a node, and the work that the node's loop does on it between two looks at the clock."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tsunagi.standby.intake import Intake
 from tsunagi.standby.workload import Workload
 
 CHUNK = 500
-"""The loop processes at most so many records of a slot before it looks at the clock."""
+"""The loop processes at most this many records of a slot before it looks at the clock."""
 
 CHUNK_S = 0.1
-"""The loop processes records for about this time, in seconds, by what a record costs, before it looks at the clock."""
+"""The loop processes records for about this time before it looks at the clock, seconds by the mean cost of a record."""
 
 COST_WEIGHT = 0.02
 """The weight of one record in the running mean of what a record costs."""
 
 COST_PERIOD_S = 1.0
-"""The running mean of what a record costs forgets within this time, in seconds, where records are few."""
+"""Time constant of the running mean of what a record costs, seconds. It counts where records are rare."""
 
 
 class SlotFault:
     """Why a replica could not take its slot over now.
 
     Attributes:
-        text: "" = it could.
-        blocked: the next record names a model that this node lacks: only processing that record ends the fault.
+        text: the reason; "" = it could take the slot over.
+        blocked: the next record names a model that this node lacks. Only processing that record ends the fault.
     """
 
     def __init__(self) -> None:
@@ -42,20 +42,20 @@ class SlotFault:
         self.blocked = False
 
     def say(self, text: str) -> None:
-        """Something is wrong that the next answer of the log may end."""
+        """Take in a fault that the next right answer of the broker ends."""
         self.text = text
 
     def block(self, text: str) -> None:
-        """The next record cannot be processed."""
+        """Take in that the next record cannot be processed."""
         self.text, self.blocked = text, True
 
     def answered(self) -> None:
-        """The log has answered as it should."""
+        """Take in that the broker has answered as it should."""
         if not self.blocked:
             self.text = ""
 
     def end(self) -> None:
-        """Whatever it was is over."""
+        """End the fault, whatever it was."""
         self.text, self.blocked = "", False
 
 
@@ -63,12 +63,13 @@ class Processor:
     """Processes what was read of a slot's log.
 
     Attributes:
-        slot: the state.
-        work: what the loop is on, for the heartbeats.
-        record_s: what a record costs, seconds, a running mean.
-        processed: records, counted up.
-        awaited: set once the model is ready that the slot goes on with; None = it waits for none.
-        reads_again: the model that it waits for is that of a context, which is read once more when the model is there.
+        slot: the slot's state.
+        work: what the loop works on; heartbeats report it.
+        fault: why the replica could not take the slot over now.
+        record_s: seconds that a record costs, a running mean.
+        processed: how many records were processed so far.
+        awaited: set once the model that the slot needs next is ready; None = the slot waits for no model.
+        reads_again: the awaited model belongs to a context, which must be read once more when the model is ready.
     """
 
     def __init__(self, slot_id: int, load_model: LoadModel, intake: Intake, record_s: float, now: float) -> None:
@@ -89,10 +90,10 @@ class Processor:
         return CHUNK if self.record_s * CHUNK <= CHUNK_S else max(1, int(CHUNK_S / self.record_s))
 
     def apply(self, limit: int, upto: int) -> tuple[list[Output], int] | None:
-        """Process the next record, or so many as can go together: at most `limit`, below the offset `upto`.
+        """Process the next record, or as many as go together: at most `limit`, and only below the offset `upto`.
 
         Returns:
-            What follows, and how many records it were; None = not yet: this node lacks a model that the log names.
+            The outputs, and how many records were processed; None = this node lacks a model that the log names.
         """
         if self.awaits():
             return None
@@ -113,12 +114,12 @@ class Processor:
         for _ in range(count):
             backlog.popleft()
         self.processed += count
-        if outputs and outputs[0].name.offset < began:  # the generation before has written them
+        if outputs and outputs[0].name.offset < began:  # those of the generation before have been written
             outputs = [output for output in outputs if output.name.offset >= began]
         return outputs, count
 
     def apply_up_to(self, upto: int) -> list[Output]:
-        """Process the records below an offset, as many as fit before the next look at the clock."""
+        """Process records below an offset, as many as fit before the next look at the clock; return the outputs."""
         made: list[Output] = []
         backlog, done, chunk = self._intake.backlog, 0, self.chunk()
         while backlog and backlog[0][0].offset < upto and done < chunk:
@@ -132,10 +133,10 @@ class Processor:
         return made
 
     def restore(self, context: Context) -> bool:
-        """Go on from a context; return False where this node does not have its model, or not yet.
+        """Replace the state by that of a context; return False if this node does not have its model, or not yet.
 
         Raises:
-            ValueError, TypeError, LookupError: whatever it is, it is no state of this slot.
+            ValueError, TypeError, LookupError: the context is no state of this slot.
         """
         slot = Slot(self._slot_id, self._load_model, self.work.announce)
         self.awaited = None
@@ -155,7 +156,7 @@ class Processor:
         return True
 
     def forget(self, begin: int) -> None:
-        """Forget the state, and begin with the record at this offset."""
+        """Forget the state, and begin without one at the record at this offset."""
         self.slot = Slot(self._slot_id, self._load_model, self.work.announce)
         self.slot.begin_at(begin)
         self.awaited, self.reads_again = None, False
@@ -163,9 +164,10 @@ class Processor:
         self.fault.end()
 
     def awaits(self) -> bool:
-        """Return whether the model that the slot goes on with is not ready yet.
+        """Return whether the slot waits for a model.
 
-        The work that was announced for it lasts as long, so that nobody takes this node for stuck, nor waits for ever.
+        Meanwhile heartbeats report the work that was announced for the model. So others do not take this node for
+        stuck, and suspect it if the model takes too long.
         """
         if self.awaited is not None and self.awaited.is_set():
             self.awaited = None
@@ -173,22 +175,22 @@ class Processor:
         return self.awaited is not None
 
     def may_ask(self) -> bool:
-        """Return whether the log may be asked: not while the model of a context is being read that comes first."""
+        """Return whether the broker may be asked: not while the slot waits for the model of a context."""
         if self.reads_again and self.awaits():
             return False
         self.reads_again = False
         return True
 
     def announce_long(self, operations: float) -> None:
-        """Begin a turn of one long work, which no record brings."""
+        """Begin a long piece of work that belongs to no record, of so many multiplications."""
         self.work.begin(0.0)
         self.work.announce(operations)
 
     def on_worked(self, seconds: float, records: int, now: float) -> None:
-        """Take in that the loop has spent this time on so many records.
+        """Take in that the loop has spent so many seconds on so many records.
 
-        The running mean forgets with time as well as with records, so that a slot with few of them is not told by what
-        its records cost a minute ago.
+        Old measurements lose weight with each record and with time. Otherwise the mean of a slot with few records would
+        be that of a minute ago.
         """
         weight = max(COST_WEIGHT * records, 1.0 - math.exp(-(now - self._worked_at) / COST_PERIOD_S))
         self.record_s += min(1.0, weight) * (seconds / records - self.record_s)

@@ -1,4 +1,8 @@
-"""What a promotion remembers from the first suspicion until everything missed has been caught up with."""
+"""What a replica keeps from the suspicion of the old owner until it has caught up as the new one.
+
+The *epoch* is the number of an ownership: each takeover adds one. To *announce* records is to name them in a heartbeat
+before they are processed, since one of them may kill the process.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,14 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
 
 PARTS = 8
-"""At most so many parts a backlog is cut into after a predecessor's death, each announced before it is processed."""
+"""After an owner's death its successor cuts the backlog into at most this many parts, and announces each of them."""
 
 NARROW_PARTS = 64
-"""The same for records that the predecessor had announced when it died. A part of the first cut is not smaller: the
-second tells its records one by one."""
+"""The number of parts for records that a dead owner had announced. No part of a first cut is smaller than this many
+records either, so that the second cut can announce its records one by one."""
 
 DEATHS = frozenset({"silent", "stalled", "restart"})
-"""Reasons that say the old owner is gone."""
+"""Reasons of a promotion that mean that the old owner is dead."""
 
 
 @dataclass(slots=True)
@@ -25,18 +29,22 @@ class Promotion:
     """One attempt to become a slot's primary. Times are monotonic seconds.
 
     Attributes:
-        reason: plan | move | left | silent | stalled | restart.
-        epoch: of the old owner, as known when the promotion began.
-        detect_s: last sign of the old owner -> suspicion.
-        estimated_s: R_time* at the batch size in force.
-        claimed: the epoch claimed, 0 = not yet.
-        claimed_at: when it was; until then the old owner of a slot that moves goes on.
-        deadline: a claim (or quarantine) not read back by then is given up.
-        catch_up_to: what the log held when the claim was read back.
-        tail: name of the last output in `recovered` when the promotion was read back.
-        announced: records below this offset may be processed; None = no announcement is needed.
-        suspects: records [from, until) that the old owner announced and did not report survived.
-        proven: two owners in a row died on that one record.
+        reason: plan | move | left | silent | stalled | restart | contradiction.
+        old_owner: the node that owned the slot; "" = nobody did.
+        epoch: the epoch of the old owner, as known when the promotion began.
+        began: when the promotion began.
+        detect_s: seconds from the old owner's last sign of life to the suspicion.
+        estimated_s: R_time* (recovery time by the cost model) at the present batch size, seconds; infinite = not known.
+        claimed: the epoch of the claim; 0 = the claim has not been appended.
+        claimed_at: when the claim was appended. The old owner of a moving slot works until then.
+        deadline: if the claim (or Quarantine) is not read back by then, it is given up (or appended again).
+        owned_at: when the claim was read back.
+        catch_up_to: the end of what had been read when the claim was read back.
+        records: how many records were to be caught up with.
+        tail: name of the last output in `recovered` when the claim was read back.
+        announced: records below this offset may be processed; None = nothing has been announced.
+        suspects: records [from, until) that a dead process announced and did not survive; None = there are none.
+        proven: two owners died on one record, which `suspects` names alone.
     """
 
     reason: str
@@ -57,10 +65,11 @@ class Promotion:
     proven: bool = False
 
     def gather_evidence(self, detector: Detector, slot: int, survived: int = 0) -> None:
-        """Ask what the dead announced.
+        """Find out which records the dead owners had announced, and whether one record killed two of them.
 
-        A primary in full run announces nothing, so its death proves nothing: two that were announced do, one of them
-        on that record alone. A standby that died as it speculated counts like an owner, and in whichever order.
+        An owner that has caught up announces nothing, so its death proves nothing. Two deaths on announced records are
+        proof if one of the announcements named a single record and the other named it, too. A standby that died during
+        a speculation counts like an owner. The order of the two deaths does not matter.
 
         Args:
             survived: the offset below which this node has processed every record itself.
@@ -71,7 +80,7 @@ class Promotion:
         if not found:
             return
         begin, end = found[0]
-        for other_begin, other_end in found[1:]:  # whoever announced more died of the same record, as a rule
+        for other_begin, other_end in found[1:]:  # usually both died of the same record, so both named it
             if max(begin, other_begin) < min(end, other_end):
                 begin, end = max(begin, other_begin), min(end, other_end)
         self.suspects = begin, end
@@ -79,9 +88,13 @@ class Promotion:
         self.proven = alone and sum(one <= begin < other for one, other in found) > 1
 
     def next_part(self, first: int, backlog: int) -> int:
-        """Return how many records from offset `first` on are announced together.
+        """Return how many records from the offset `first` on are announced together.
 
-        Few announcements, since each costs a round trip; one record alone where the old owner is known to have died.
+        There are few announcements, since each costs a round trip. Records that a dead owner had announced are cut into
+        small parts, down to single records.
+
+        Args:
+            backlog: how many records have been read and not processed.
         """
         if self.suspects is None:
             return max(min(backlog, NARROW_PARTS), -(-backlog // PARTS))

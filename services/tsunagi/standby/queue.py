@@ -1,7 +1,8 @@
-"""The two output queues of A-SAS: the secondary's, trimmed by Level-0-Acks, and the primary's, trimmed by the broker.
+"""The output queues of A-SAS: the secondary's, trimmed by Level-0-Acks, and the primary's, trimmed by the broker.
 
-Algorithm 2 of the A-SAS paper, lines 9-11 and 15-16: a secondary keeps what it computed silently until the downstream
-is known to have it, and sends the rest when it takes over.
+A Level-0-Ack says that `recovered` has the outputs of all inputs below an offset. A secondary keeps the outputs that it
+computed without writing them until a Level-0-Ack covers them. It writes the rest when it takes over (algorithm 2 of the
+A-SAS paper, lines 9-11 and 15-16).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tsunagi.slot.outputs import Output
 
 
 def unwritten(outputs: Iterable[Output], tail: Name) -> Iterator[Output]:
-    """Yield what is still to be written when `tail` is the last name in `recovered`; other topics have no tail."""
+    """Yield the outputs to be written if `tail` is the last name in `recovered`, and all outputs of other topics."""
     return (output for output in outputs if output.topic != RECOVERED or output.name > tail)
 
 
@@ -24,28 +25,28 @@ class SilentQueue:
 
     def __init__(self) -> None:
         self._outputs: deque[Output] = deque()
-        self._trimmed: Output | None = None  # the last one of `recovered`
+        self._trimmed: Output | None = None  # the last trimmed output of `recovered`
 
     def __len__(self) -> int:
         return len(self._outputs)
 
     def add(self, outputs: Iterable[Output]) -> None:
-        """Keep outputs, in the order of names."""
+        """Keep outputs, which come in the order of their names."""
         self._outputs.extend(outputs)
 
     def trim(self, offset: int) -> None:
-        """Forget the outputs of inputs below `offset`: the downstream has them."""
+        """Forget the outputs of inputs below `offset`, since they are in `recovered`."""
         while self._outputs and self._outputs[0].name.offset < offset:
             output = self._outputs.popleft()
             if output.topic == RECOVERED:
                 self._trimmed = output
 
     def contradicts(self, name: Name, appended_us: int) -> bool:
-        """Return whether an output of `recovered` cannot follow from what was processed here.
+        """Return whether an output in `recovered` cannot follow from the records that were processed here.
 
         Args:
-            name: of an output of a record that was processed.
-            appended_us: when that record was appended, as the output says.
+            name: the output's name. The record that it names was processed here.
+            appended_us: when that record was appended, as the output says, microseconds.
         """
         made = [output for output in self._outputs if output.topic == RECOVERED]
         made[:0] = () if self._trimmed is None else (self._trimmed,)
@@ -54,16 +55,16 @@ class SilentQueue:
         return not any(output.name == name and output.appended_us == appended_us for output in made)
 
     def take(self, tail: Name) -> list[Output]:
-        """Return, and forget, all that is still to be written when `tail` is the last name in `recovered`.
+        """Return the outputs to be written if `tail` is the last name in `recovered`, and forget all outputs.
 
-        Records of other topics have no common tail; they are written again, and readers drop them by name.
+        The last names in other topics are not known. Their records are written again, and readers drop them by name.
         """
         outputs = self.behind(tail)
         self._outputs.clear()
         return outputs
 
     def behind(self, tail: Name) -> list[Output]:
-        """Return the same, and keep everything."""
+        """Return the outputs to be written if `tail` is the last name in `recovered`, and keep all outputs."""
         return list(unwritten(self._outputs, tail))
 
     def clear(self) -> None:
@@ -73,29 +74,35 @@ class SilentQueue:
 
 
 class PendingQueue:
-    """Outputs that were handed to the producer and are not acknowledged by the broker yet.
+    """Outputs that were handed to the producer and that the broker has not acknowledged yet.
 
-    A replica has one over all its terms: what it sent before its fall is still on its way when it is primary again, and
-    must not be acknowledged before it has arrived.
+    A replica keeps one queue for all its terms as an owner. Outputs of an earlier term may still be on their way in the
+    next one, and no Level-0-Ack may cover them before they have arrived.
+
+    Attributes:
+        last: the greatest name of `recovered` up to which all outputs have arrived.
+        end: the end of `recovered` behind the output that arrived last, as the broker said; 0 = not known.
+        lost: (place, output) if `recovered` has lost its end. What was lost stood before this place, and before this
+            output in the order of names; None = nothing is lost.
     """
 
     def __init__(self) -> None:
         self._names: deque[tuple[Name, str]] = deque()
-        self._delivered: Counter[tuple[Name, str]] = Counter()  # counted: one name may be on its way twice
-        self.last = NO_NAME  # the last name of `recovered` that is acknowledged without a gap
-        self.end = 0  # of `recovered`, behind the output that arrived last, as the broker said; 0 = not known
-        self._placed = NO_NAME  # that output
-        self.lost: tuple[int, Name] | None = None  # `recovered` has lost its end: (before this place, this output)
+        self._delivered: Counter[tuple[Name, str]] = Counter()  # a name may be on its way twice
+        self.last = NO_NAME
+        self.end = 0
+        self._placed = NO_NAME  # the output that arrived last
+        self.lost: tuple[int, Name] | None = None
 
     def __len__(self) -> int:
         return len(self._names)
 
     def sent(self, outputs: Iterable[Output]) -> None:
-        """Take note of outputs handed over, in the order of names."""
+        """Add outputs that were handed to the producer, in the order of their names."""
         self._names.extend((output.name, output.topic) for output in outputs)
 
     def delivered(self, name: Name, topic: str) -> None:
-        """Take note of an acknowledgement, in whatever order the topics give them."""
+        """Take in that the broker has an output. Acknowledgements of different topics may come in any order."""
         names, waiting = self._names, self._delivered
         if waiting or not names or names[0] != (name, topic):
             waiting[name, topic] += 1
@@ -105,12 +112,12 @@ class PendingQueue:
                 if not waiting[entry]:
                     del waiting[entry]
                 self._note(*entry)
-        else:  # the next one, as a rule
+        else:  # usually it is the next one
             names.popleft()
             self._note(name, topic)
 
     def delivered_run(self, outputs: Sequence[Output]) -> None:
-        """Take note that outputs of one topic are acknowledged that were handed over in a row."""
+        """Take in that the broker has outputs of one topic that were handed to the producer in a row."""
         names, first, last = self._names, outputs[0], outputs[-1]
         if self._delivered or not names or names[0] != (first.name, first.topic):
             for output in outputs:
@@ -125,9 +132,11 @@ class PendingQueue:
             self.last = name
 
     def place(self, name: Name, place: int) -> bool:
-        """Take note of where an output stands in `recovered`; return whether that is behind all that arrived before.
+        """Take in that an output stands at this offset of `recovered`.
 
-        What one producer sends is appended in its order, so if it is not `recovered` has lost its end meanwhile.
+        Returns:
+            Whether it stands behind all outputs that arrived before. A producer's records are appended in the order in
+            which they were sent, so False means that `recovered` has lost its end meanwhile.
         """
         behind = place >= self.end
         self._placed, self.end = name, place + 1
@@ -135,9 +144,9 @@ class PendingQueue:
 
     @property
     def last_end(self) -> int:
-        """Where `recovered` ends behind the output named `last`; 0 = not known."""
+        """The end of `recovered` right behind the output named `last`; 0 = not known."""
         return self.end if self._placed == self.last else 0
 
     def floor(self, position: int) -> int:
-        """Return the offset below which every input's outputs are acknowledged, `position` inputs being processed."""
+        """Return the offset below which the outputs of all inputs have arrived, where `position` is the next input."""
         return self._names[0][0].offset if self._names else position

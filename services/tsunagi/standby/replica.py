@@ -1,18 +1,21 @@
 """One slot on one node: standby, promotion, primary (A-SAS, algorithms 1 and 2) without I/O.
 
-A replica is a plain object. Records, acknowledgements and a clock go in; actions come out of `step` and are answered
-by the `on_...` methods. The worker's host runs it on Kafka, the simulator on a log in memory under virtual time.
+A replica is a plain object. Records, acknowledgements and a clock go in. Actions come out of `step`, and their answers
+go in by the `on_...` methods. The worker's host runs it on Kafka, the simulator on a log in memory in virtual time.
 
 Stages (tsunagi.standby.stages)
-    START    build the state once: the newest context and what follows it
-    WATCH    standby: read the log by batches of B tuples, process silently what the primary has survived, watch it
-    SURVEY   suspicion or wish: read the log to its end, without processing
-    CLAIM    own promotion appended; reading until it, or somebody else's, comes back
-    TAIL     owner by the log: asking for the last name in `recovered`
-    BURY     owner: two owners died on one record; reading until its Quarantine comes back
+    START    build the state once, from the newest context (the slot's whole state at one offset of its log)
+    WATCH    standby: read the log when it holds B tuples, process without writing what the owner has survived
+    SURVEY   the owner is suspected, or the plan wishes a takeover: read the log to its end without processing it
+    CLAIM    the claim is appended: read until it, or another node's claim, comes back
+    TAIL     owner by the log: ask for the name of the last output in `recovered`
+    BURY     owner by the log, two owners died on one record: append its Quarantine and read until that comes back
     OWN      primary
 
-Only what is read back from the slot's log changes who owns it. A node that reads of its fall is a standby again.
+Only what is read back from the slot's log changes who owns it. A node that reads another's claim is a standby again.
+Each ownership has a number, its *epoch*. Each log has a number, its *generation*: a new one begins when the log has
+lost records. A *Level-0-Ack* says up to which input the outputs are in `recovered`, a *Level-1-Ack* from which context
+(resume point) on the log is still needed.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from tsunagi.standby.stages.watch import WatchStage
 from tsunagi.standby.trust import Trust
 
 _ROLE = {Stage.START: "rebuilding", Stage.WATCH: "standby", Stage.OWN: "primary"}
-"""What heartbeats call a stage; all others are `promoting`."""
+"""The role that heartbeats name for a stage. In all other stages it is `promoting`."""
 
 _PROMOTING = {
     Stage.SURVEY: SurveyStage,
@@ -65,11 +68,14 @@ PUBLISH_S = 0.01
 stage begins: at a high rate the loop has a thousand turns a second, and there are ten heartbeats."""
 
 WAY_INTERVALS = 2.0
-"""The longest way of a record to an owner is told of so many heartbeat intervals, so that none falls between two."""
+"""A heartbeat tells the longest delay of a record on its way to the owner in this many heartbeat intervals.
+
+More than one interval, so that no record falls between two heartbeats.
+"""
 
 
 class Published(NamedTuple):
-    """What the heartbeats' thread may say of a replica, as of the loop's last event with it."""
+    """What heartbeats say of a replica. The loop replaces it after each event, and the heartbeats' thread reads it."""
 
     role: str
     epoch: int
@@ -92,14 +98,14 @@ class Replica:
     Args:
         slot_id: the slot.
         node: this node's name.
-        wish: what the plan wishes.
+        wish: what the plan wishes for the slot.
         detector: tells which nodes live; all replicas of a node share it.
-        load_model: SHA-256 -> model.
+        load_model: returns the model that has this SHA-256.
         new_generation: draws the number of a new generation.
-        make_deciders: makes what decides for the slot while this node owns it.
-        topic_id: of `tuples`, as the cluster says; "" = not known.
-        preparing: set once the model is ready that the plan has for the slot; None = nobody prepares it.
-        record_s: what a record costs until it is measured, seconds.
+        make_deciders: makes the objects that decide for the slot while this node owns it.
+        topic_id: the id of the topic `tuples`, as the cluster tells it; "" = not known.
+        preparing: set once the slot's model in the plan is ready; None = nobody prepares it.
+        record_s: seconds that processing a record takes, until it is measured.
     """
 
     def __init__(
@@ -142,32 +148,32 @@ class Replica:
 
     @property
     def stage(self) -> Stage:
-        """Where it is on its way to own the slot."""
+        """The stage that the replica is in."""
         return self._handler.kind
 
     @property
     def role(self) -> str:
-        """Primary | standby | promoting | rebuilding."""
+        """The role that heartbeats name: primary, standby, promoting or rebuilding."""
         return _ROLE.get(self.stage, "promoting")
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is urgent: neither a promotion nor a speculation is under way, or its model is being read."""
+        """Whether the loop may wait: no promotion and no speculation is under way, or the model is still being read."""
         return self.processor.awaited is not None or not self._handler.urgent
 
     @property
     def behind(self) -> bool:
-        """Whether it owns the slot and could process more at once."""
+        """Whether this node owns the slot and has read records that it could process at once."""
         return self.stage is Stage.OWN and bool(self.intake.backlog) and self.processor.awaited is None
 
     @property
     def primary(self) -> Primary | None:
-        """What it writes as the owner; None = it owns nothing."""
+        """The part that writes as the owner; None = this node does not own the slot."""
         return self._handler.primary if isinstance(self._handler, OwnStage) else None
 
     @property
     def wish(self) -> Wish:
-        """What the plan wishes."""
+        """What the plan wishes for the slot."""
         return self._shared.wish
 
     @property
@@ -177,42 +183,42 @@ class Replica:
 
     @property
     def processor(self) -> Processor:
-        """What processes the slot's records here."""
+        """The part that processes the slot's records."""
         return self._shared.processor
 
     @property
     def intake(self) -> Intake:
-        """What was read of the slot's log."""
+        """The part that keeps what was read of the slot's log."""
         return self._shared.intake
 
     @property
     def silent(self) -> SilentQueue:
-        """What was computed and not written."""
+        """Outputs that were computed and not written."""
         return self._shared.silent
 
     @property
     def pending(self) -> PendingQueue:
-        """What was written and has not arrived."""
+        """Outputs that were written and that the broker has not acknowledged yet."""
         return self._shared.pending
 
     @property
     def trust(self) -> Trust:
-        """Whether what is known is of the log that is there."""
+        """Whether what this node knows belongs to the log that is there now."""
         return self._shared.trust
 
     @property
     def batching(self) -> Batching:
-        """The batch size in force, and why."""
+        """Chooses B, the batch size: how many tuples the log holds before a secondary reads them."""
         return self._shared.batching
 
     @property
     def speculated(self) -> Speculated:
-        """What has come of speculations."""
+        """The counts of speculations so far."""
         return self._shared.speculated
 
     @property
     def scan(self) -> Register:
-        """Ownership as of the end of what was read."""
+        """The slot's ownership, as of the last record that was read."""
         return self._shared.scan
 
     @property
@@ -227,11 +233,11 @@ class Replica:
 
     @property
     def lag(self) -> int:
-        """Records from the position to the log's end, as far as known."""
+        """How many records of the log are not processed yet, as far as the log's end is known."""
         return self._shared.lag
 
     def unready(self) -> str:
-        """Return "" if the replica owns the slot or could take it over now, else why not."""
+        """Return why the replica could not take the slot over now; "" = it owns the slot or could take it over."""
         shared = self._shared
         if shared.processor.fault.text:
             return shared.processor.fault.text
@@ -244,9 +250,9 @@ class Replica:
         return "its settings differ from those in the slot's log" if shared.differs else ""
 
     def beat(self, now: float) -> SlotBeat:
-        """Return its part of the heartbeat; called from the heartbeats' own thread, once for each heartbeat.
+        """Return the replica's part of a heartbeat. The heartbeats' own thread calls it, once for each heartbeat.
 
-        It reads what the loop has published, and what the loop is on.
+        It reads only what the loop has published, and what the loop works on.
         """
         said = self._published
         since, due, records = self.processor.work.look(now)
@@ -273,10 +279,10 @@ class Replica:
         )
 
     def _publish(self, now: float) -> Published:
-        """Return what the heartbeats may say.
+        """Return what heartbeats say from now on.
 
-        An owner speaks for its own term alone: of a newer one it may have heard by an acknowledgement, before it has
-        read of its fall, and that term is another node's.
+        An owner names the epoch of its own term. It may know a newer epoch from an acknowledgement before it has read
+        the other node's claim, and that epoch belongs to the other node.
         """
         shared, intake, slot = self._shared, self._shared.intake, self._shared.slot
         owns = self.stage is Stage.OWN
@@ -301,7 +307,7 @@ class Replica:
     # ---- stages ------------------------------------------------------------------------------------------------
 
     def _go_on(self, turn: StageTurn, now: float) -> list[act.Action]:
-        """Enter the stage that a turn names, and publish what there is to say; return what to do."""
+        """Enter the stage that a turn names, and publish what heartbeats say; return what the shell has to do."""
         todo = list(turn.actions)
         if turn.stage is not None:
             self._handler = self._make(turn.stage, turn.promotion, now)
@@ -316,7 +322,7 @@ class Replica:
             return RebuildStage(self._shared)
         if stage is Stage.WATCH:
             return WatchStage(self._shared)
-        assert promotion is not None  # noqa: S101 - whoever names the stage has one
+        assert promotion is not None  # noqa: S101 - a turn that names such a stage has one
         if stage is Stage.OWN:
             return OwnStage(self._shared, promotion, now)
         return _PROMOTING[stage](self._shared, promotion)
@@ -328,20 +334,20 @@ class Replica:
 
         Args:
             now_us: the node's wall clock, microseconds.
-            spare: whether the node has time for what only a standby does: to read and process before a promotion.
+            spare: whether the node has time for the work of a standby: to read and process before a promotion.
         """
         self._shared.wall_us, self._shared.spare = now_us, spare
         return self._go_on(self._handler.step(now), now)
 
     def on_request(self, now: float) -> None:
-        """The outstanding request goes out now: what was processed in the turn that asks for it took no part of it."""
+        """Take in that the outstanding request goes out now. Its duration counts from here."""
         self._shared.requests.sent(now)
 
     def on_failed(self, now: float, fault: str = "") -> None:
-        """The outstanding request failed (the log did not answer): try again a little later.
+        """Take in that the outstanding request failed (the log did not answer); it is made again a little later.
 
         Args:
-            fault: why the replica could not take its slot over; "" = nothing speaks against it.
+            fault: why the replica could not take the slot over now; "" = nothing prevents it.
         """
         if fault:
             self.processor.fault.say(fault)
@@ -352,19 +358,19 @@ class Replica:
         return self._go_on(self._handler.on_end(first, end, now), now)
 
     def on_context(self, context: Context | None, first: int, now: float) -> list[act.Action]:
-        """Answer to `ReadContext`; None = there is none at that place any more, or another one."""
+        """Answer to `ReadContext`; None = that place holds no context any more, or another one."""
         return self._go_on(self._handler.on_context(context, first, now), now)
 
     def on_fetched(self, records: list[Record], now: float) -> list[act.Action]:
         """Answer to `Fetch`.
 
         Raises:
-            LogError: nothing came but the record that was read before; it is to be asked for again, after a while.
+            LogError: no new record came. The caller should report it by `on_failed`, so that the request is repeated.
         """
         return self._go_on(self._handler.on_fetched(records, now), now)
 
     def on_checked(self, first: int, end: int, record: Record | None, now: float) -> list[act.Action]:
-        """Answer to `Check`: the log's (first, end), and the record asked for if it holds it."""
+        """Answer to `Check`: the log's first offset and end, and the record; None = the log does not hold it."""
         return self._go_on(self._handler.on_checked(first, end, record, now), now)
 
     def on_tail(
@@ -373,47 +379,56 @@ class Replica:
         """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty).
 
         Args:
-            appended_us: when the log appended the record that caused it; 0 = not known.
-            lost: `recovered` has lost its end, and this is the last output that is known to be left.
+            appended_us: when the log appended the input that caused this output, microseconds; 0 = not known.
+            lost: `recovered` has lost its end. `name` is then the last output that is known to be left.
         """
         return self._go_on(self._handler.on_tail(generation, name, now, appended_us, lost=lost), now)
 
     def on_records(self, records: list[Record], now: float, now_us: int) -> list[act.Action]:
-        """What came of following the log."""
+        """Take in records that came by following the log (`Follow`)."""
         self._shared.wall_us = now_us
         return self._go_on(self._handler.on_records(records, now), now)
 
     def on_unannounced(self) -> None:
-        """The log does not have the last `Announce`: what it was to say must be said before it is processed.
+        """Take in that the last `Announce` failed. Its records must be announced again before they are processed.
 
-        Else a death would be held against the records announced before, which this process has survived.
+        Otherwise a death of this process would count against the records announced before, which it has survived.
         """
         self._handler.on_unannounced()
 
     def on_delivered(self, outputs: Sequence[Output], place: int = -1) -> None:
-        """The broker has outputs of one topic that were emitted in a row, the last of them at this place of it."""
+        """Take in that the broker has outputs of one topic that were emitted in a row.
+
+        Args:
+            place: the offset of the last one in that topic; -1 = not known.
+        """
         self.pending.delivered_run(outputs)
         last = outputs[-1]
         if last.topic == RECOVERED and place >= 0 and not self.pending.place(last.name, place):
             self.pending.lost = place, outputs[0].name
 
     def on_stored(self, sha256: str) -> None:
-        """The store has a model that was to be stored."""
+        """Take in that the model of `StoreModel` is in the store."""
         for decider in () if self.primary is None else self.primary.deciders:
             decider.on_stored(sha256, self.slot)
 
     def on_context_saved(self, place: int, term: int) -> None:
-        """The broker has a context that an owner of this term saved, at this place; -1 = it cannot be read there."""
+        """Take in that the broker has a context.
+
+        Args:
+            place: its offset in `contexts`; -1 = it cannot be read there.
+            term: the epoch of the owner that wrote it.
+        """
         if self.primary is not None and term == self._shared.succession.term:
             self.primary.on_context_saved(place, self.scan)
 
     def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
-        """A process of an edge has stopped in good order after this step."""
+        """Take in that a process of an edge has stopped in good order after this step."""
         for decider in () if self.primary is None else self.primary.deciders:
             decider.on_leaving(edge, incarnation, step)
 
     def on_ack(self, ack: Ack, now: float) -> None:
-        """An acknowledgement of this slot: the greatest of the newest epoch counts."""
+        """Take in an acknowledgement of this slot. The one with the greatest (epoch, offset) counts."""
         shared, kind = self._shared, ack.WhichOneof("body")
         if kind == "level0":
             if ack.level0.node == "spark":
@@ -429,11 +444,11 @@ class Replica:
                 shared.intake.on_level1(ack.level1)
 
     def on_worked(self, seconds: float, records: int, now: float) -> None:
-        """The loop has spent this time on records of the slot."""
+        """Take in that the loop has spent this time, in seconds, on processing so many records of the slot."""
         self.processor.on_worked(seconds, records, now)
         if self.stage is Stage.WATCH:
             self.batching.costs.on_processed(now, seconds, records)
 
     def on_wish(self, wish: Wish) -> None:
-        """The plan wishes something else."""
+        """Take in what the plan wishes for the slot from now on."""
         self._shared.wish = wish

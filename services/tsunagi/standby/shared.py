@@ -1,4 +1,8 @@
-"""What a node has of one slot, whichever stage its replica is in."""
+"""The data of one slot on a node that all stages of its replica share.
+
+A *Level-0-Ack* says that `recovered` has the outputs of all inputs below an offset. The *generation* is the number of
+the slot's log: a new one begins when the log has lost records.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from tsunagi.standby.succession import Succession
 from tsunagi.standby.trust import Trust
 
 HELD_S = 3.0
-"""A node that was heard within this time, in seconds, and said that it holds a slot may hold it still."""
+"""A node counts as holding a slot if its last heartbeat says so and came within this time, seconds."""
 
 
 class Shared:
@@ -33,13 +37,14 @@ class Shared:
 
     Args:
         new_generation: draws the number of a new generation.
-        make_deciders: makes what decides for the slot while this node owns it.
-        preparing: set once the model is ready that the plan has for the slot; None = nobody prepares it.
-        record_s: what a record costs until it is measured, seconds.
+        make_deciders: makes the objects that decide for the slot while this node owns it.
+        topic_id: the id of the topic `tuples`, as the cluster tells it; "" = not known.
+        preparing: set once the slot's model in the plan is ready; None = nobody prepares it.
+        record_s: seconds that processing a record takes, until it is measured.
 
     Attributes:
-        level0: the newest Level-0-Ack known.
-        spare: the node has time for what only a standby does: to read and process before a promotion.
+        level0: the newest Level-0-Ack known; None = none.
+        spare: whether the node has time for the work of a standby: to read and process before a promotion.
         wall_us: the node's wall clock at its last turn, microseconds.
     """
 
@@ -87,22 +92,22 @@ class Shared:
 
     @property
     def scan(self) -> Register:
-        """Ownership as of the end of what was read."""
+        """The slot's ownership, as of the last record that was read."""
         return self.intake.scan
 
     @property
     def lag(self) -> int:
-        """Records from the position to the log's end, as far as known."""
+        """How many records of the log are not processed yet, as far as the log's end is known."""
         return max(0, max(self.intake.end, self.intake.next) - self.slot.position)
 
     @property
     def differs(self) -> bool:
-        """Whether this node would compute something else than the slot's log says."""
+        """Whether this node's settings differ from those in the slot's log, so that its outputs would differ, too."""
         return bool(self.slot.settings.hash) and self.slot.settings.hash != self.wish.config.hash
 
     @property
     def doubted(self) -> bool:
-        """Whether the log is not the one that was read, or nothing is known but what retention has left."""
+        """Whether the log is not the one that was read, or has lost its beginning and there is no context."""
         return bool(self.trust.contradiction) or self.trust.blank
 
     def moving(self) -> bool:
@@ -111,7 +116,7 @@ class Shared:
         return wish.move and wish.owner == self.node and self.succession.owner not in ("", self.node)
 
     def held(self, now: float) -> bool:
-        """Return whether another node owns the slot, or has its state."""
+        """Return whether another node says that it is ready, as the slot's owner or as a standby with its state."""
         return any(
             part.slot == self.slot_id and part.ready and not beat.leaving
             for node, beat in self.detector.beats().items()
@@ -120,20 +125,26 @@ class Shared:
         )
 
     def read_tail(self) -> act.ReadTail:
-        """Ask for the last output, and whether that is still there which an owner was last told to have arrived."""
+        """Return the request for the last output in `recovered`.
+
+        It also asks whether the last output that the newest Level-0-Ack names is still there.
+        """
         level0 = self.level0
         if level0 is None or level0.generation != self.scan.generation or not level0.recovered_end:
             return act.ReadTail()
         return act.ReadTail(acknowledged=Name(level0.last_offset, level0.last_index), end=level0.recovered_end)
 
     def trim(self) -> None:
-        """Forget what the downstream has; what it had of the generation before is not what is in the queue."""
+        """Forget the unwritten outputs that the newest Level-0-Ack covers.
+
+        An ack of an earlier generation does not count: its offsets mean other records than those in the queue.
+        """
         level0 = self.level0
         if level0 is not None and (level0.generation == self.scan.generation or level0.epoch > self.scan.epoch):
             self.silent.trim(level0.offset)
 
     def forget(self, begin: int) -> None:
-        """Forget the state and what was read, and begin with the record at this offset."""
+        """Forget the state and what was read, and begin at the record at this offset."""
         self.processor.forget(begin)
         self.intake.begin_at(begin)
         self.silent.clear()

@@ -1,9 +1,9 @@
 """Speculative takeover (architecture, "Evidence of death"): a standby helps before it is sure that the owner is dead.
 
-Outputs are named by the inputs that caused them, so two writers are harmless: at a weak suspicion the standby reads its
-log up, and writes what follows behind the last name in `recovered`. It writes no control records and no
-acknowledgements, and it owns nothing: if the owner is heard again, what was written has cost some repeats, which
-readers drop by name; if not, it goes on until a promotion at the strong suspicion.
+Outputs are named by the inputs that caused them, so two writers are harmless. After a short silence of the owner (a
+weak suspicion) the standby reads the log to its end, and writes the outputs behind the last name in `recovered`. It
+writes no control records and no acknowledgements, and does not own the slot. If the owner is heard again, some outputs
+were written twice, and readers drop them by name. If not, the standby is promoted after `detect_s` of silence.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue, unwritten
 
 POLL_S = 0.01
-"""How often the log's end is asked for meanwhile."""
+"""Interval at which a speculating standby asks for the log's end, seconds."""
 
 
 @dataclass(slots=True)
 class Speculated:
-    """What has come of it so far.
+    """Counts of a replica's speculations so far.
 
     Attributes:
-        begun: weak suspicions acted upon; in_vain: those after which the owner was heard again.
-        outputs: written; repeats: those of them that the owner writes, or has written, as well.
+        begun: speculations that began.
+        in_vain: speculations after which the owner was heard again.
+        outputs: outputs written to `recovered` in speculations.
+        repeats: those of them that the owner writes, or has written, as well.
     """
 
     begun: int = 0
@@ -36,16 +38,17 @@ class Speculated:
 
 
 class Speculation:
-    """One weak suspicion. Times are monotonic seconds of the caller's clock.
+    """One speculation.
 
     Args:
-        silent: what the standby has computed and not written; all of it stays there until it is trimmed.
-        pending: what the node has written and the broker has not acknowledged.
+        total: the counts over all speculations of the replica.
+        silent: outputs that the standby has computed and not written. Those written now stay in it until it is trimmed.
+        pending: outputs that the node has written and the broker has not acknowledged.
 
     Attributes:
-        announced: records below this offset may be processed; the owner may have died of one of them.
-        begun: the last name in `recovered` is known, so that outputs may be written.
-        owes: what was computed before the suspicion is still to be written.
+        announced: records below this offset were announced, since the owner may have died of one, and may be processed.
+        begun: whether the last name in `recovered` is known, so that outputs may be written.
+        owes: whether the outputs that were computed before the speculation are still to be written.
     """
 
     def __init__(self, total: Speculated, silent: SilentQueue, pending: PendingQueue) -> None:
@@ -61,11 +64,11 @@ class Speculation:
         total.begun += 1
 
     def begin(self, generation: int, tail: Name) -> None:
-        """Take in the last name in `recovered`, and which log's it is."""
+        """Take in the last name in `recovered`, and the generation (number of the slot's log) that it belongs to."""
         self.begun, self._generation, self._tail = True, generation, tail
 
     def emit(self, outputs: list[Output], generation: int) -> list[act.Action]:
-        """Write what follows from records, and keep it; the first time, what was computed before comes first."""
+        """Write outputs and keep them. The first call also writes those computed before the speculation."""
         self._silent.add(outputs)
         tail = self._tail if generation == self._generation else NO_NAME
         wanted = tuple(self._silent.behind(tail) if self.owes else unwritten(outputs, tail))
@@ -79,6 +82,6 @@ class Speculation:
         return [act.Emit(wanted, generation)]
 
     def end(self, *, in_vain: bool) -> None:
-        """Count what came of it."""
+        """Count how the speculation ended; `in_vain` = the owner was heard again."""
         self._total.in_vain += in_vain
         self._total.repeats += self._written if in_vain else 0

@@ -1,4 +1,7 @@
-"""Who owns a slot, as far as a node has read it in the slot's log or heard it from others."""
+"""Who owns a slot, as far as a node has read it in the slot's log or heard it from other nodes.
+
+The *epoch* is the number of an ownership: each takeover adds one.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from tsunagi.standby.intake import Intake
 class Succession:
     """The newest owner known. Times are monotonic seconds.
 
-    An acknowledgement or a heartbeat may tell of an owner before its promotion is read; but only what is read counts.
+    An acknowledgement or a heartbeat may name an owner before its claim is read in the log. Only the log decides.
 
     Attributes:
-        since: when the newest owner was first known; silence counts from then on at the earliest.
-        term: the epoch that this node is, or was last, the primary of; 0 = of none yet.
+        since: when the newest owner was first known. Silence before that does not count.
+        term: the epoch in which this node owns the slot, or owned it last; 0 = it has never owned it.
     """
 
     def __init__(self, intake: Intake, now: float) -> None:
@@ -25,7 +28,7 @@ class Succession:
 
     @property
     def epoch(self) -> int:
-        """The newest epoch known."""
+        """The newest epoch that was read in the log or heard from others."""
         return max(self._intake.scan.epoch, self._heard_epoch)
 
     @property
@@ -35,30 +38,30 @@ class Succession:
 
     @property
     def lost(self) -> bool:
-        """Whether the log has never heard of epochs that are known: it is another log."""
+        """Whether other nodes name an epoch but the log read so far has none: then it is another log."""
         return self._intake.scan.epoch == 0 and self._heard_epoch > 0
 
     @property
     def outdated(self) -> bool:
-        """Whether a newer owner than this node is known although the log has not told of it."""
+        """Whether others have named a newer owner than this node, whose claim has not been read yet."""
         return self._heard_epoch > self.term
 
     def learn(self, epoch: int, owner: str, now: float) -> None:
-        """Take in that somebody owns the slot."""
+        """Take in that a node owns the slot since this epoch, as others say."""
         if epoch > self.epoch:
             self._heard_epoch, self._heard_owner = epoch, owner
             self.since = now
 
     def own(self, node: str) -> None:
-        """This node's own promotion was read back."""
+        """Take in that this node's own claim was read back."""
         self.term = self._heard_epoch = self._intake.scan.epoch
         self._heard_owner = node
 
     def give_time(self, now: float) -> None:
-        """Let nobody's silence before now count."""
+        """Let silence before now count against nobody."""
         self.since = now
 
     def watch(self, now: float) -> None:
-        """Give a new owner, of whom nothing may have been heard yet, all its time."""
+        """Let silence before now not count against a new owner, of which nothing may have been heard yet."""
         if self.epoch > self._watched_epoch:
             self._watched_epoch, self.since = self.epoch, now

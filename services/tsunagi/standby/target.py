@@ -1,4 +1,4 @@
-"""What a slot's secondary aims at, as somebody asks for it while it runs (`StandbyTarget` in `plan`)."""
+"""The policy and limits of a slot's secondary, as a user changes them while it runs (`StandbyTarget` in `plan`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from tsunagi.runtime.settings import StandbySettings, Target
 
 
 def read_target(asked: StandbyTarget, settings: StandbySettings, logger: BoundLogger) -> Target | None:
-    """Return what is aimed at, the settings' where nothing is asked; None = as the settings say in all.
+    """Return the policy and limits that a user asked for; fields that were not set are those of the settings.
 
-    One that cannot be is refused in the log of the process, and counts as none: a worker must not end by a wish.
+    Returns:
+        None = all as in the settings. An invalid request counts as this as well, with a line in the process's log: a
+        worker must not end because of a request.
     """
     if asked.as_configured:
         return None
@@ -25,5 +27,5 @@ def read_target(asked: StandbyTarget, settings: StandbySettings, logger: BoundLo
     try:
         return Target(**fields)
     except ValidationError as error:
-        logger.warning("a target that cannot be", slot=asked.slot, detail=str(error))
+        logger.warning("invalid target ignored", slot=asked.slot, detail=str(error))
         return None

@@ -1,9 +1,10 @@
-"""Whether what a replica knows is of the log that is there.
+"""Whether what a replica knows belongs to the log that is there now.
 
-A log may lose its end in a power cut and grow past it again, be made anew, or lose its beginning to retention. Whoever
-goes on from a context, or takes a slot over, compares the record before with the one that was read there; so does
-whoever finds a break in the log's times between two reads (`tsunagi.standby.intake`), for there the log may have lost
-what was read and have grown again. What was found stays said until a new generation declares it.
+A log may lose its end in a power cut and grow again, be made anew, or lose its beginning to retention. So a node that
+goes on from a context (the slot's whole state at one offset of the log) or takes a slot over compares the record before
+that place with the digest of the one that was read there. It does the same where the log's times make a jump between
+two records (`tsunagi.standby.intake`), since the log may have lost its end and grown again there. A contradiction stays
+noted until a new *generation* of the log declares it. The generation is the number of the slot's log.
 """
 
 from __future__ import annotations
@@ -11,26 +12,29 @@ from __future__ import annotations
 from tsunagi.runtime.messages import Founding, Level1Ack
 
 CHECK_S = 1.0
-"""Least time between two comparisons while nothing waits for them, seconds."""
+"""Least time between two comparisons of records behind a jump in the log's times, seconds."""
 
 SHORT_S = 1.0
-"""A log shorter than what was read of it is asked again after this time: a new leader may see its end late."""
+"""A log that is shorter than what was read of it is believed to be so after this time, seconds.
+
+After an election the new leader may name a smaller end for a moment.
+"""
 
 PATIENCE_S = 5.0
-"""A slot that nobody holds, and that nobody has a state of, is begun anew after this time: longer than any takeover."""
+"""A slot is begun anew after nobody has held it or its state for this time, seconds. No takeover takes so long."""
 
 FORGIVEN_S = 15.0
-"""An owner that lives for so long beside a contradiction has no part in it: it has compared what it read."""
+"""A contradiction is dropped if another owner has lived on for this time, seconds: it has made the same comparisons."""
 
 
 class Spell:
-    """How long something has been so, without a break."""
+    """Measures for how long a condition has held without a break."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def lasts(self, now: float, seconds: float, *, so: bool) -> bool:
-        """Take in whether it is so; return whether it has been for this time."""
+        """Take in whether the condition holds now; return whether it has held for so many seconds."""
         if not so:
             self._since = None
             return False
@@ -43,17 +47,20 @@ class Trust:
     """What is known of the log's identity. Times are monotonic seconds.
 
     Attributes:
-        topic_id: of `tuples`, as the cluster says; "" = not known.
-        contradiction: what was found, until a new generation begins; "" = nothing.
-        contradictions, foundings: how many were found, and how many generations this node has begun.
-        blank: there is neither an owner nor a context, and what retention has left is all that there is.
-        begin: where the state begins if it is made of records.
-        upto: contexts and acknowledgements beyond this offset hold only in `generation`; None = all hold.
-        place: where in `contexts` to search from; None = from the end.
-        acknowledged: of a context that is not there any more, or not whole; older ones may be; None = none is missing.
-        searched: no context fits.
-        lost_to: the end of the log that was, as far as known.
-        restored: the state comes from a context, and the record before it has not been compared yet.
+        topic_id: the id of the topic `tuples`, as the cluster tells it; "" = not known.
+        contradiction: how the log differs from what was read, until a new generation begins; "" = it does not.
+        contradictions: how many contradictions were found.
+        foundings: how many generations this node has begun.
+        blank: there is neither an owner nor a context, so the state can only be made of what retention has left.
+        begin: the offset where the state begins if it is made without a context.
+        upto: contexts and acknowledgements beyond this offset count only if they are of `generation`; None = all count.
+        generation: the generation that began last, see `upto`; 0 = none.
+        place: the offset of `contexts` from which to search backwards; None = from the end.
+        acknowledged: the position of an acknowledged context that cannot be had (an older one may be there); None =
+            none is missing.
+        searched: whether a search for older contexts has found none that fits.
+        lost_to: the end that the log had before it lost records, as far as known.
+        restored: whether the state is that of a context and the record before it has not been compared yet.
     """
 
     def __init__(self, now: float, topic_id: str = "") -> None:
@@ -77,11 +84,11 @@ class Trust:
         self._forsaken = Spell()
 
     def usable(self, offset: int, generation: int) -> bool:
-        """Return whether a context or an acknowledgement of this place may be of the log that is there."""
+        """Return whether a context or an acknowledgement with this offset may belong to the log that is there."""
         return self.upto is None or offset <= self.upto or (generation == self.generation != 0)
 
     def due(self, now: float) -> bool:
-        """Return whether there is time to compare; if so, the next time is `CHECK_S` away."""
+        """Return whether a comparison is due; if so, the next one is due `CHECK_S` later."""
         if now - self._checked_at < CHECK_S:
             return False
         self._checked_at = now
@@ -96,11 +103,17 @@ class Trust:
         return self._outputs_short.lasts(now, SHORT_S, so=is_short)
 
     def forsaken(self, now: float, *, held: bool) -> bool:
-        """Return whether the slot has been without anybody who holds it for long enough."""
+        """Return whether nobody has held the slot or its state for `PATIENCE_S`."""
         return self._forsaken.lasts(now, PATIENCE_S, so=not held)
 
     def contradict(self, why: str, upto: int, lost_to: int, now: float) -> None:
-        """The log is not the one that was read: nothing beyond `upto` is believed."""
+        """Take in that the log is not the one that was read.
+
+        Args:
+            why: how it differs.
+            upto: contexts and acknowledgements beyond this offset are not believed.
+            lost_to: the log had reached to this offset at least.
+        """
         self.contradiction, self._found_at = why, now
         self.contradictions += 1
         self.upto = upto if self.upto is None else min(upto, self.upto)
@@ -108,30 +121,33 @@ class Trust:
         self.lost_to = max(lost_to, self.lost_to)
 
     def forgive(self, now: float) -> None:
-        """Another owner lives and has found nothing: what was read here alone was wrong."""
+        """Drop a contradiction that this node has found if another owner has lived on for `FORGIVEN_S`."""
         if self.contradiction and now - self._found_at > FORGIVEN_S:
             self.contradiction, self.upto = "", None
 
     def renew(self) -> None:
-        """The state is built anew."""
+        """Reset what belongs to the state that was thrown away."""
         self.restored = self.searched = self.blank = False
         self.acknowledged = None
         self._short, self._outputs_short, self._forsaken = Spell(), Spell(), Spell()
 
     def forget_context(self, level1: Level1Ack | None) -> None:
-        """The context that was acknowledged so cannot be had, but older ones may; None = no older one was found."""
+        """Take in that the context that this Level-1-Ack names cannot be had. Older ones are searched for next.
+
+        A Level-1-Ack names a context whose outputs are all in `recovered`. None = a search has found no context.
+        """
         if level1 is None:
             self.searched = True
         else:
             self.place, self.acknowledged = level1.context_offset - 1, level1.offset
 
     def begin_blank(self, first: int) -> None:
-        """Nobody has the slot's state, and retention has left the log from this offset on."""
+        """Take in that nobody has the slot's state, and that retention has left the log only from this offset on."""
         self.lost_to = max(self.lost_to, first)
         self.blank = True
 
     def founded(self, founding: Founding, generation: int, *, by_us: bool) -> None:
-        """A new generation has begun: what was lost is declared."""
+        """Take in that a new generation has begun, which declares what was lost; `by_us` = this node began it."""
         self.foundings += by_us
         self.contradiction, self.blank, self.lost_to = "", False, 0
         self.upto = -1 if founding.blank else founding.begin

@@ -1,10 +1,10 @@
-"""How long a worker's loop may be on what it does, told by the kind of work.
+"""How long a worker's loop may take for the piece of work that it is on.
 
-One record in twenty closes a step and costs all the arithmetic; one in a million puts a model in force. What a record
-costs on average says nothing of these. So whoever begins a piece of work that is known to be long announces how many
-operations it takes, and the heartbeats tell the others how long that may last. Work that was not announced is short.
+One record in twenty closes a step and costs most of the arithmetic. One in a million puts a model in force. The mean
+cost of a record says nothing about these. So code that begins a long piece of work announces how many operations it
+takes, and heartbeats tell other nodes how long that may last. Work that was not announced is short.
 
-The loop writes, the heartbeats' thread reads; each reads or replaces one value at a time.
+The loop writes and the heartbeats' thread reads. Each reads or replaces one value at a time, so there is no lock.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import NamedTuple
 from tsunagi.standby.detector import MIN_STALL_S
 
 SLOWEST = 5e8
-"""Multiplications a second of a core that shares its machine with twenty processes; alone it does 20 times as many."""
+"""Multiplications a second of a core that twenty processes share. A core of its own does 20 times as many."""
 
 TURN_OPERATIONS = 1e9
-"""Announced operations after which the loop looks at the clock, its readers and its other slots again."""
+"""Number of announced operations after which the loop looks at the clock, its readers and its other slots."""
 
 
 class Piece(NamedTuple):
     """One piece of work, or the pause between two turns of the loop.
 
     Attributes:
-        turn: number of the piece that the loop's turn began with; 0 = a pause.
-        number: counts up over all pieces.
-        limit_s: how long it may last.
+        turn: `number` of the piece that began the loop's present turn; 0 = a pause.
+        number: the number of this piece, counted up.
+        limit_s: how long it may last, seconds.
     """
 
     turn: int
@@ -35,11 +35,11 @@ class Piece(NamedTuple):
 
 
 class OnRecords(NamedTuple):
-    """Records that the loop is on.
+    """The records that the loop processes, or is about to process.
 
     Attributes:
         first: offset of the first of them.
-        until: all below this offset were announced; the same as `first` = nothing was.
+        until: records from `first` to below this offset were announced in a heartbeat; equal to `first` = none was.
         since: when they were begun, or announced, monotonic seconds.
     """
 
@@ -49,12 +49,12 @@ class OnRecords(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What the heartbeats see. Times are monotonic seconds.
+    """What a heartbeat says of the loop. Times are monotonic seconds.
 
     Attributes:
-        since: since when the turn lasts; None = there is a pause.
-        due: when the present piece is overdue.
-        records: the records that the loop is on; None = on none.
+        since: when the loop began what it is on; None = it pauses.
+        due: the time after which the present piece is overdue.
+        records: the records that the loop is on; None = it is on none.
     """
 
     since: float | None
@@ -66,8 +66,8 @@ class Workload:
     """What the loop of one replica is on.
 
     Attributes:
-        operations: announced since `begin`.
-        on_records: the records that it processes, or is about to; None = none.
+        operations: how many operations were announced since `begin`.
+        on_records: the records that the loop processes, or is about to process; None = none.
     """
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class Workload:
         self.on_records: OnRecords | None = None
         self._count = 0
         self._piece = Piece(0, 0, MIN_STALL_S)
-        self._turn_seen = self._piece_seen = -1  # what the heartbeats saw last, and since when
+        self._turn_seen = self._piece_seen = -1  # what the last heartbeat saw
         self._turn_at = self._piece_at = 0.0
 
     @property
     def heavy(self) -> bool:
-        """Whether so much has been announced since `begin` that the loop should look around."""
+        """Whether more than `TURN_OPERATIONS` were announced since `begin`, so that the loop should end its turn."""
         return self.operations > TURN_OPERATIONS
 
     @property
@@ -89,7 +89,7 @@ class Workload:
         return self._piece.turn != 0
 
     def begin(self, usual_s: float) -> None:
-        """Begin a turn; what is not announced may last this long, seconds, or `MIN_STALL_S`."""
+        """Begin a turn. Work that is not announced may last `usual_s` seconds, but at least `MIN_STALL_S`."""
         self._count += 1
         self.operations = 0.0
         self._piece = Piece(self._count, self._count, max(MIN_STALL_S, usual_s))
@@ -101,11 +101,11 @@ class Workload:
         self._piece = Piece(self._piece.turn, self._count, max(self._piece.limit_s, MIN_STALL_S + operations / SLOWEST))
 
     def take_up(self, first: int, until: int, now: float) -> None:
-        """Begin on records from the offset `first` on; below `until` they are announced before they are processed."""
+        """Begin with the records from the offset `first` on. Those below `until` are announced before."""
         self.on_records = OnRecords(first, until, now)
 
     def calm(self) -> None:
-        """The loop is on no records."""
+        """Take in that the loop is on no records now."""
         self.on_records = None
 
     def end(self) -> None:
@@ -116,8 +116,8 @@ class Workload:
     def look(self, now: float) -> Look:
         """Return what the loop is on.
 
-        To be called by the heartbeats alone, once each. A piece counts from when they saw it first, so the times are
-        right to one heartbeat.
+        Only the heartbeats' thread may call it, once for each heartbeat. A piece counts from the first heartbeat that
+        saw it, so the times are right to one heartbeat interval.
         """
         piece = self._piece
         if piece.turn != self._turn_seen:
@@ -127,7 +127,7 @@ class Workload:
         since, due = self._turn_at if piece.turn else None, self._piece_at + piece.limit_s
         records = self.on_records
         if records is not None:
-            if since is None:  # before its first turn on what it has announced: the pause may have lasted for long
+            if since is None:  # announced, but not begun: the pause may have been long
                 due = max(due, records.since + MIN_STALL_S)
             since = records.since
         return Look(since, due, records)

@@ -1,4 +1,4 @@
-"""Which system a log belongs to: a system has an id in its log and in its state directory, and a stranger is refused.
+"""Which system a log belongs to. A system's id stands in its log and in its state directory, and both must be equal.
 
 The first `System` record of `plan` names the id. Workers that are started by hand or in containers, whose state
 directory keeps no id, join the system whose log they find.
@@ -73,7 +73,7 @@ def owner(log: Log) -> System | None:
 
 
 def first_of(records: list[Record]) -> System | None:
-    """Return the first readable record that says which system the log belongs to, leaving out forged ones; or None."""
+    """Return the first valid record that says which system the log belongs to; None = there is none."""
     for record in records:
         try:
             plan = decode(Plan, record.value)
@@ -122,7 +122,7 @@ class Membership:
     """The check of `belong`, for a service that reads `plan` anyway and may start before the log answers.
 
     Attributes:
-        kept: the id that the state directory keeps; "" if it keeps none, and then any system will do.
+        kept: the id that the state directory keeps; "" = it keeps none, so any system is accepted.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -131,7 +131,7 @@ class Membership:
         self._heard = False
 
     def hear(self, system: System) -> None:
-        """Take note of a record that says which system the log belongs to, in log order; only the first one counts.
+        """Take in a record that says which system the log belongs to, in log order; only the first one counts.
 
         Raises:
             ConfigError: the log belongs to another system.
@@ -144,10 +144,10 @@ class Membership:
 
 
 def claim(settings: Settings) -> None:
-    """Write that the log belongs to this system, if it says nothing yet. Of several writers the first in the log wins.
+    """Write that the log belongs to this system, if the log does not say whose it is. The log's first record counts.
 
     Raises:
-        ConfigError: somebody else was first.
+        ConfigError: another system was first.
         LogError: the log does not take the record.
     """
     if owner(tool_log(settings, "up")) is None:
@@ -158,9 +158,9 @@ def claim(settings: Settings) -> None:
 
 
 def introduce(settings: Settings) -> None:
-    """Write which system the log belongs to, if it says nothing yet, for a command that only makes topics.
+    """Write which system the log belongs to, if the log does not say it, for a command that only makes topics.
 
-    It writes nothing where brokers authenticate: who may make topics there need not be allowed to write to `plan`.
+    It writes nothing where brokers authenticate: a user who may make topics there need not be allowed to write `plan`.
 
     Raises:
         LogError: the log does not take the record.

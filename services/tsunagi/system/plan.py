@@ -1,4 +1,4 @@
-"""Writes to `plan` by hand: what commands ask of a running system."""
+"""Writes to the topic `plan` what a user's commands ask of a running system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tsunagi.system.topics import read_partition, tool_log
 _SEND_S = 10.0
 """Longest wait until the broker has acknowledged the records, in seconds."""
 _TRIES = 5
-"""Attempts to write a record while others write the same key at the same moment."""
+"""Number of attempts to write a record while others write the same key at the same moment."""
 
 
 def write_plan(settings: Settings, records: Mapping[str, Plan]) -> None:
@@ -38,8 +38,8 @@ def append_plan(source: Log, records: Mapping[str, Plan]) -> None:
             plan.serial = words.in_force(key)[0] + 1
         places = _append(source, left)
         words = _words(source)
-        # Of two records with one serial the first is in force; one with a greater serial is a later wish, and may
-        # stand.
+        # Of two records with the same serial the first is in force. One with a greater serial is a later request, and
+        # stays.
         found = {key: words.in_force(key) for key in left}
         left = {
             key: plan

@@ -71,7 +71,7 @@ def log_file(state: Path, node: str) -> Path:
 
 
 def logged(state: Path, event: str) -> Iterator[dict[str, Any]]:
-    """Yield what services have logged under this event, file by file."""
+    """Yield the lines that services have logged with this event, as dictionaries, file by file."""
     for file in sorted((state / "logs").glob("*.log")):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError):
@@ -92,7 +92,7 @@ def start(
 
     Args:
         config: the configuration file that the service reads; None means the one that this process reads.
-        environment: variables beside those of this process, or instead of them.
+        environment: environment variables that are added to those of this process, or replace them.
 
     Raises:
         ProcessError: the node runs already.
@@ -109,9 +109,9 @@ def start(
 
 
 def group_of(state: os.PathLike[str], node: str) -> int:
-    """Return the id of a group for a node's process, where root starts it; hardly any other process is in it.
+    """Return the id of a group for a node's process, which root gives it. Very likely no other process is in the group.
 
-    The group gives no rights. It tells the process's packets from those of others (tsunagi.chaos.cut).
+    The group gives no rights. It marks the process's packets (tsunagi.chaos.cut).
     """
     place = f"{Path(state).resolve()}/{node}".encode()
     return 1_000_000_000 + zlib.crc32(place) % 1_000_000_000
@@ -140,7 +140,7 @@ def spawn(state: Path, node: str, role: str, command: Sequence[str], environment
             extra_groups=[*os.getgroups(), group_of(state, node)] if os.geteuid() == 0 else None,
         )
     process = Process(node, role, child.pid, born(child.pid) or f"{boot_id()}/", tuple(command))
-    # Some thread must wait for a child that dies while this process lives, or it stays a zombie with a pid.
+    # A thread waits for the child. Otherwise a child that dies while this process lives would stay a zombie with a pid.
     threading.Thread(target=child.wait, name=f"reap-{node}", daemon=True).start()
     record(state, process)
     return process
@@ -163,7 +163,7 @@ def enrol(state: Path, node: str, role: str) -> None:
     detached = (state / "pids").is_dir() and os.getsid(0) == os.getpid()
     if detached and find(state, node) is None:
         own = psutil.Process()
-        with contextlib.suppress(OSError):  # nobody looks for it in a state directory that it cannot write to
+        with contextlib.suppress(OSError):  # a state directory that cannot be written has no pid files
             record(state, Process(node, role, own.pid, born(own.pid), tuple(own.cmdline())))
 
 
@@ -232,7 +232,7 @@ def members(process: Process) -> list[psutil.Process]:
     """Return the living processes of the session that the process leads or has led, the leader first."""
     leader = _same(process)
     if leader is None and (born(process.pid) or not process.born.startswith(f"{boot_id()}/")):
-        return []  # the pid, and so perhaps the session, belongs to another process or is of before the last boot
+        return []  # the pid belongs to another process, or to the time before the last boot; so may the session
     found = [] if leader is None else [leader]
     for pid in psutil.pids():
         if pid == process.pid:

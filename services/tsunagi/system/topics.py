@@ -10,11 +10,11 @@ from tsunagi.runtime.log import Log, LogError, Position, Reader, Record
 from tsunagi.runtime.settings import Settings
 
 _READ_RECORDS = 2000
-"""Most records that are read at once."""
+"""The most records of one read."""
 _READ_S = 2.0
 """Longest wait of one read for records, in seconds."""
 _IDLE_READS = 5
-"""After this many reads in a row without a record, a partition counts as unreadable: it holds less than it says."""
+"""A partition counts as unreadable after this many reads in a row without a record, since records must be missing."""
 _CONNECT_S = 15.0
 """Longest wait for the first answer, in seconds. A new client must connect first, which takes seconds on a busy
 machine."""
@@ -32,7 +32,7 @@ def tool_log(settings: Settings, client_id: str) -> Log:
 
 
 def quiet_log(settings: Settings, client_id: str) -> KafkaLog:
-    """Return the same log without `[security]`, with what only Kafka can do: topics and users."""
+    """Return the log without `[security]`, as a `KafkaLog`, which can also manage topics and users."""
     options = {"log_level": 0, **settings.kafka.options}
     return KafkaLog(settings.kafka.model_copy(update={"options": options}), client_id=client_id)
 

@@ -1,4 +1,8 @@
-"""A worker's metrics, refreshed about once a second from what its replicas are: nothing is counted per tuple."""
+"""A worker's metrics. They are read from its replicas about once a second, so that no tuple costs anything.
+
+A Level-0-Ack says that `recovered` has the outputs of all inputs below an offset. A Level-1-Ack names the context (the
+slot's whole state at one offset of its log) from which on the log is still needed.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,12 @@ from tsunagi.standby.primary import Primary
 from tsunagi.standby.replica import Replica
 
 REFRESH_S = 1.0
-"""Metrics are refreshed so often, seconds."""
+"""Seconds between two refreshes of the metrics."""
 
 TERM = "term"
-"""Begins the key of a counter that an owner counts from its promotion on."""
+"""The first part of the key of a counter whose source counts from an owner's promotion on."""
 
-# What a node says of a slot while it hosts it; it is taken back when the slot is let go of.
+# Gauges of a slot while the node hosts it. They are removed when the slot is released.
 SLOT_GAUGES = (
     metrics.ROLE,
     metrics.EPOCH,
@@ -37,7 +41,7 @@ SLOT_GAUGES = (
     metrics.STANDBY_READY,
     metrics.STANDBY_BATCH_TUPLES,
 )
-# What a standby says of its costs.
+# Gauges of what it costs a standby to stand by.
 COST_GAUGES = (
     metrics.STANDBY_BANDWIDTH,
     metrics.STANDBY_RECOVERY_S,
@@ -52,24 +56,24 @@ LIMITS = ("bandwidth", "recovery")
 
 
 class Gauges:
-    """Keeps what was last exported, since counters take differences."""
+    """Exports the metrics, and keeps the last values, since counters are increased by differences."""
 
     def __init__(self) -> None:
         self._next_at = 0.0
         self._last: dict[tuple[str, ...], float] = {}
         self._slots: set[int] = set()
         self._terms: dict[str, Primary] = {}
-        self._owned: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}  # what only an owner says, by slot
+        self._owned: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}  # gauges that only an owner has, by slot
 
     def due(self, now: float) -> bool:
-        """Return whether the last export was `REFRESH_S` ago."""
+        """Return whether the last export was at least `REFRESH_S` ago."""
         return now >= self._next_at
 
     def refresh(self, replicas: Iterable[Replica], traffic: Sequence[Traffic], now: float) -> None:
-        """Export the state of every replica.
+        """Export the state of all replicas.
 
         Args:
-            traffic: of the readers by which the node stands by: they read ranges and ask for ends.
+            traffic: what the readers by which the node stands by have read and asked: ranges and ends of logs.
         """
         self._next_at = now + REFRESH_S
         hosted = set()
@@ -83,7 +87,7 @@ class Gauges:
         self._slots = hosted
 
     def takeover(self, slot: int, *seconds: float) -> None:
-        """Export a takeover: how long each of `metrics.PHASES` took."""
+        """Export a takeover; `seconds` are the lengths of its phases, in the order of `metrics.PHASES`."""
         metrics.TAKEOVERS.labels(slot=str(slot)).inc()
         for phase, took in zip(metrics.PHASES, seconds, strict=True):
             metrics.TAKEOVER_S.labels(slot=str(slot), phase=phase).observe(took)
@@ -127,7 +131,7 @@ class Gauges:
     def _export_costs(self, slot: str, replica: Replica) -> None:
         verdict = replica.batching.verdict
         if verdict is None or replica.role != "standby":
-            self._forget_costs(slot)  # a primary has none, and what it cost to stand by is over
+            self._forget_costs(slot)  # an owner does not stand by
             return
         estimate, target = verdict.estimate, replica.batching.target
         metrics.STANDBY_BANDWIDTH.labels(slot=slot).set(estimate.bandwidth)
@@ -177,7 +181,7 @@ class Gauges:
                 counted.append((counter, (slot, "helpers", state), count))
         for counter, key, value in counted:
             if began:
-                self._last[key] = value  # what was counted silently, standing by, went nowhere
+                self._last[key] = value  # what was counted as a standby was not written, so leave it out
             self._count(counter, key, value)
         for decider in primary.deciders:
             if isinstance(decider, HelperDecider) and decider.helping is not None:
@@ -226,7 +230,7 @@ class Gauges:
             gauge.remove(*labels)
 
     def _forget(self, slot: str) -> None:
-        """Take back what is said of a slot that is hosted no longer: a standby let go must not look ready for ever."""
+        """Remove the gauges of a slot that is not hosted any more. Otherwise it would look like a ready standby."""
         for gauge in SLOT_GAUGES:
             gauge.remove(slot)
         self._forget_costs(slot)

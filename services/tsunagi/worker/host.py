@@ -1,6 +1,6 @@
 """A worker: runs the replicas of its slots on the log. Gateway and secondary are two roles of this one host.
 
-All thought is in `tsunagi.standby.replica`; here its actions are carried out, each within a bounded time.
+`tsunagi.standby.replica` decides what to do. The host carries it out, each action within a bounded time.
 """
 
 from __future__ import annotations
@@ -61,30 +61,30 @@ from tsunagi.worker.slot_reader import IDLE_READS, MAX_RECORDS, READ_S, SlotRead
 from tsunagi.worker.writer import PARTITION_OF_ONE, Writer
 
 WARM_S = 1.4
-"""Time in which a worker that starts fetches once from everything that a takeover reads, seconds: a client's first
-fetch of a topic takes a second, and the later ones milliseconds."""
+"""Seconds in which a starting worker fetches from each topic that a takeover reads. A client's first fetch of a topic
+takes a second, later ones milliseconds."""
 IDLE_S = 0.02
-"""Longest wait for records in a turn of the loop, seconds, where no replica has anything to do."""
+"""Longest wait for records in a turn of the loop, seconds, while no replica has anything to do."""
 BUSY_S = 0.001
-"""Longest wait for records in a turn of the loop, seconds, while a replica waits for an answer or catches up."""
+"""Longest wait for records in a turn of the loop, seconds, while a promotion or a speculation is under way."""
 BEATS_BACK = 2000
-"""Heartbeats that a worker reads back when it starts: some seconds of a fleet of a hundred nodes."""
+"""Number of old heartbeats that a starting worker reads: two seconds of a fleet of a hundred nodes."""
 STANDBY_SHARE = 0.1
-"""Of a worker's time, while its own slots have more than it can take in. Their outputs come first: two workers, each
-the other's standby, that fell behind would have twice the work until they have caught up, and so never would."""
+"""Share of a worker's time for standing by while its own slots are behind. Otherwise two workers that are each other's
+standby would have twice the work while they are behind, and would never catch up."""
 ANNOUNCE_S = 0.2
-"""An announcement that the log does not have within this time, in seconds, is made again, and waited for again."""
+"""Longest wait until the broker has an announcement, seconds. After that it is made again."""
 RENEW_S = 60.0
-"""The store is told so often, in seconds, which models are in force here, so that it keeps them."""
+"""Seconds between two notes to the store which models are in force here, so that it keeps them."""
 
 
 class Host:
-    """One worker process.
+    """One worker process: its loop, its readers and its replicas.
 
     Args:
-        log: the cluster, as this node sees it.
-        limit: tuples/s that it does not exceed, as a smaller machine would; None = as fast as it can.
-        threads: models are read beside the loop. In virtual time they must not be: a thread takes real time.
+        log: the Kafka cluster, or a log in memory.
+        limit: the rate that it keeps to, tuples/s, like a smaller machine; None = as fast as it can.
+        threads: whether threads read models. In virtual time they must not, since a thread takes real time.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class Host:
         self._logger = logger
         self._gauges = Gauges()
         self._wire = Wire()
-        self._full = self._behind = False  # the last read brought all that it may; there was more than one brings
-        self._standby_at = 0.0  # until then what only a standby does waits while it is behind
+        self._full = self._behind = False  # the last read was full; this worker's own slots are behind
+        self._standby_at = 0.0  # while they are behind, standing by waits until then
         self._renew_at = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
         self._shelf = Shelf(self._load, at_once=not threads)
@@ -135,7 +135,7 @@ class Host:
         plan_first, _ = self._reader.range(PLAN, PARTITION_OF_ONE)
         self._main.assign(
             [
-                # What dead nodes said last is evidence (which record they were on), so start a little back.
+                # Begin a little back: the last heartbeat of a dead node says which record it was on.
                 Position(HEARTBEATS, PARTITION_OF_ONE, max(beats_first, beats_end - BEATS_BACK)),
                 Position(ACKS, PARTITION_OF_ONE, acks_first),
                 Position(PLAN, PARTITION_OF_ONE, plan_first),
@@ -145,10 +145,7 @@ class Host:
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Make both readers fetch from every topic that a takeover reads.
-
-        A client answers for a topic that it has fetched from within some milliseconds, for a fresh one after a second.
-        """
+        """Make both readers fetch once from each topic that a takeover reads (`WARM_S` says why)."""
         pulled = []
         for topic in (TUPLES, CONTEXTS, RECOVERED):
             first, end = self._reader.range(topic, 0)
@@ -164,13 +161,13 @@ class Host:
         self._reader.follow([])
 
     def _catch_up_on(self, *topics: str) -> None:
-        """Read what `topics` hold now, so that no replica starts without the newest acknowledgements."""
+        """Read all that these topics hold now, so that each replica starts with the newest acknowledgements."""
         ends = {topic: self._reader.range(topic, PARTITION_OF_ONE)[1] for topic in topics}
         seen = {topic: self._reader.range(topic, PARTITION_OF_ONE)[0] for topic in topics}
         idle = 0
         while any(seen[topic] < ends[topic] for topic in topics) and idle < IDLE_READS:
             records = self._main.read(MAX_RECORDS, READ_S / IDLE_READS)
-            idle = 0 if records else idle + 1  # compaction may have taken the last offsets, so an end may never come
+            idle = 0 if records else idle + 1  # compaction may have removed the last records, so the end may never come
             for record in records:
                 self._dispatch(record)
                 if record.topic in seen:
@@ -181,11 +178,11 @@ class Host:
         self.heartbeats.start()
 
     def close(self, *, died: bool = False) -> None:
-        """Stop in good order.
+        """Stop.
 
         Args:
-            died: an exception ends the process, perhaps by the fault of a record. Then it does not say that it leaves:
-                what a dead owner was on when it was last heard is the evidence by which a record is quarantined.
+            died: an exception ends the process, and a record may be to blame. Then no heartbeat says that the node
+                leaves: the last one, which names the record, is evidence for a quarantine.
         """
         self.heartbeats.leaving = not died
         with contextlib.suppress(LogError):
@@ -194,7 +191,7 @@ class Host:
             client.close()
 
     def ready(self) -> tuple[bool, str]:
-        """Return (ready, why not) for /readyz."""
+        """Return for /readyz whether all slots are ready, and why not."""
         reasons = [f"slot {slot}: {replica.unready()}" for slot, replica in self.replicas.items() if replica.unready()]
         if self._plan.placement is None:
             reasons.append("no placement in `plan` yet")
@@ -203,17 +200,17 @@ class Host:
     # ---- the loop ----------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One turn: read what came, let every replica act, carry it out.
+        """Do one turn: read what came, let each replica act, and carry out its actions.
 
         Raises:
-            LogError: an output could not be written; the process must end.
-            OffsetLostError: the log lost records that this node owns or follows.
+            LogError: an output could not be written, so the process must end.
+            OffsetLostError: the log has lost records that this node follows.
         """
         settled = all(replica.waits for replica in self.replicas.values())
         busy = any(replica.behind for replica in self.replicas.values())
         at_once = busy or self._full
         records = self._main.read(MAX_RECORDS, 0.0 if at_once else IDLE_S if settled else BUSY_S)
-        # A read that may wait is full at a high rate, too; one that may not says that more than it took was there.
+        # A full read that did not wait shows that records were left. One that waited may be full by a high rate alone.
         self._full = len(records) == MAX_RECORDS
         self._behind = busy or (at_once and self._full)
         tuples: dict[int, list[Record]] = {}
@@ -243,14 +240,14 @@ class Host:
             raise self._writer.fatal
 
     def _measure_wire(self, traffic: Sequence[Traffic]) -> None:
-        """Compare what standing by should have cost on the network with what came; all slots share the clients."""
+        """Measure how many bytes came over the network for each byte that standbys read (`Wire`)."""
         received = sum(item.received_bytes for item in traffic)
         factor = self._wire.update(received, sum(replica.intake.take_pulled() for replica in self.replicas.values()))
         for replica in self.replicas.values():
             replica.intake.wire = factor
 
     def _turn(self, replica: Replica) -> None:
-        """Let a replica act, and measure what a record costs it."""
+        """Let a replica act, and measure how long its records take."""
         began, before = self._clock.monotonic(), replica.processor.processed
         stands_by = replica.stage is not Stage.OWN
         spare = began >= self._standby_at or not self._behind
@@ -269,7 +266,7 @@ class Host:
         self._carry_out(replica, todo)
 
     def _dispatch(self, record: Record) -> None:
-        """Take in a record of heartbeats, acks or plan; one that cannot be read is counted and passed over."""
+        """Take in a record of `heartbeats`, `acks` or `plan`; one that cannot be read is counted and skipped."""
         now = self._clock.monotonic()
         if record.topic == HEARTBEATS:
             beat = read_message(Heartbeat, record, self._logger)
@@ -323,7 +320,7 @@ class Host:
                 self._take_up(assignment, wish)
         for slot, replica in self.replicas.items():
             given = self._plan.given_away(slot)
-            if given is not None:  # until it is let go of, it must not claim what it was once wished to own
+            if given is not None:  # until it is released, it must not claim a slot that it should not own
                 replica.on_wish(replace(replica.wish, owner=given.owner, move=given.reason == MOVE))
 
     def _take_up(self, assignment: Assignment, wish: Wish) -> None:
@@ -350,7 +347,7 @@ class Host:
         self._logger.info("slot taken up", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
 
     def _release(self) -> None:
-        """Let go of slots for which the plan has others, once their secondary is ready: nobody is left unwatched."""
+        """Release slots that the plan gives to other nodes, once another node watches their owner."""
         for slot, replica in list(self.replicas.items()):
             assignment = self._plan.given_away(slot)
             if assignment is None or replica.stage is not Stage.WATCH:
@@ -360,7 +357,7 @@ class Host:
                 del self.replicas[slot]
 
     def _followed(self, assignment: Assignment, replica: Replica) -> bool:
-        """Return whether the slot is as safe without this node; where the plan has no secondary, once it is owned."""
+        """Return whether the planned secondary is ready or, if none is planned, the planned owner owns the slot."""
         if assignment.secondary:
             return self.detector.stands_by(assignment.secondary, replica.slot_id)
         return replica.owner == assignment.owner and bool(self.detector.owner_beat(assignment.owner, replica.slot_id))
@@ -436,7 +433,7 @@ class Host:
         return []
 
     def _announce(self) -> bool:
-        """Say what comes next, and wait until the log has it; return whether it has."""
+        """Send a heartbeat that names the next records, and wait for it; return whether the broker has it."""
         return self.heartbeats.send(wait_s=ANNOUNCE_S)
 
     # ---- what it says of itself --------------------------------------------------------------------------------
@@ -447,7 +444,7 @@ class Host:
         working = [part for part in beat.slots if part.busy_limit_us]
         if not working:
             return
-        # One loop serves all slots: while it is on one, nobody must wonder why it reads nothing of the others.
+        # One loop serves all slots. While it is on one, heartbeats must say that it is busy for the others as well.
         longest = max(working, key=attrgetter("busy_us"))
         for part in beat.slots:
             if not part.busy_limit_us and part.busy_offset < 0:
@@ -492,7 +489,7 @@ class Host:
         replica.on_stored(sha256)
 
     def _model_for(self, slot: int, sha256: str) -> Model:
-        """Return a model with the slot's part of it ready; see `Shelf.get`."""
+        """Return a model with its part for the slot's sensors ready; see `Shelf.get`."""
         return self._shelf.get(sha256, self.replicas[slot].wish.config.names)
 
     def _load(self, sha256: str) -> Model:

@@ -1,16 +1,16 @@
-"""A worker that keeps itself to a rate, as a smaller machine would (`limit` in [scaler.sizes])."""
+"""Slows a worker down to the rate of a smaller machine (`limit` in [scaler.sizes])."""
 
 from __future__ import annotations
 
 LENT_S = 0.25
-"""So much unused time may be made up for: what a worker does besides is no reason to stay below its rate."""
+"""The most unused time that a worker may make up for, seconds: other work does not put it below its rate."""
 
 
 class Pace:
-    """Says how long to rest. Times are monotonic seconds of the caller's clock.
+    """Computes how long a worker must rest. Times are monotonic seconds of the caller's clock.
 
     Args:
-        limit: tuples/s.
+        limit: the rate, tuples/s.
     """
 
     def __init__(self, limit: float) -> None:
@@ -18,10 +18,10 @@ class Pace:
         self._free_at = 0.0
 
     def cost_s(self, tuples: float) -> float:
-        """Return what so many tuples cost on such a machine, whether one has to rest after them now or not."""
+        """Return how many seconds so many tuples take at the rate, whether or not the worker must rest after them."""
         return tuples / self.limit
 
     def rest_s(self, tuples: float, began: float, now: float) -> float:
-        """Return how long to rest after so many tuples, whose processing began then."""
+        """Return how many seconds to rest after so many tuples, whose processing began at `began`."""
         self._free_at = max(self._free_at, began - LENT_S) + self.cost_s(tuples)
         return max(0.0, self._free_at - now)

@@ -1,4 +1,4 @@
-"""What `plan` says, as far as a worker goes by it: where sensors belong, who should have which slot, and how."""
+"""What a worker needs of the topic `plan`: the slots of sensors, the workers of slots, and the targets in force."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tsunagi.worker.recovery_target import with_target
 
 
 class PlanBook:
-    """The newest of each kind.
+    """Keeps the newest record of each kind.
 
     Args:
-        auth: which keys the slots' logs are verified with.
-        model_sha256: the recovery model that this worker would put in force.
+        auth: names the keys that verify the slots' logs; "" = they are not verified.
+        model_sha256: SHA-256 of the recovery model that this worker would put in force; "" = none.
 
     Attributes:
-        placement: where sensors belong; None = nobody has said yet.
-        words: which records are in force.
+        placement: the slot of each sensor; None = `plan` does not say it yet.
+        words: which records of `plan` are in force.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class PlanBook:
         self._recovery: RecoveryTarget | None = None
 
     def take_in(self, plan: Plan, offset: int) -> bool:
-        """Take in a record that stands at this offset; return whether it says anything new.
+        """Take in the record at this offset of `plan`; return whether it changes anything.
 
         Raises:
-            SensorsError: the placement is of another sensors table.
+            SensorsError: the placement was made for another sensors table.
         """
         if not self.words.take(plan, offset):
             return False
@@ -77,10 +77,10 @@ class PlanBook:
         return True
 
     def wishes(self) -> Iterator[tuple[Assignment, Wish]]:
-        """Yield the assignments that name this node, with what it would compute.
+        """Yield each assignment that names this node, with what the node would compute for the slot.
 
         Raises:
-            OperatorError: an operator that cannot be made must not get into a slot's log.
+            OperatorError: an operator cannot be made. Such settings must not get into a slot's log.
         """
         if self.placement is None:
             return
@@ -93,7 +93,7 @@ class PlanBook:
             requested = self._requests.get(assignment.slot)
             if config.hash not in self._sound:
                 build_chain(config, None)
-                self._sound.add(config.hash)  # to make operators may take long, and the plan changes at every takeover
+                self._sound.add(config.hash)  # once: making operators may take long, and `plan` changes often
             yield (
                 assignment,
                 Wish(
@@ -109,12 +109,12 @@ class PlanBook:
             )
 
     def target(self, slot: int) -> Target | None:
-        """Return what somebody asks of the slot's secondary; None = what the settings say."""
+        """Return the policy and limits that a user asked for the slot's secondary; None = those of the settings."""
         asked = self._targets.get(slot)
         return None if asked is None else read_target(asked, self._settings.standby, self._logger)
 
     def given_away(self, slot: int) -> Assignment | None:
-        """Return the slot's assignment if it names others only; None = this node may still be needed."""
+        """Return the slot's assignment if it names an owner and not this node; None = this node may be needed."""
         assignment = self._assignments.get(slot)
         if assignment is None or not assignment.owner or self._node in (assignment.owner, assignment.secondary):
             return None

@@ -1,4 +1,4 @@
-"""What the recovery aims at, as somebody asks for it while it runs (`RecoveryTarget` in `plan`)."""
+"""The settings of the recovery that a user has changed while the system runs (`RecoveryTarget` in `plan`)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tsunagi.runtime.messages import RecoveryTarget
 from tsunagi.runtime.settings import RecoverySettings, Settings
 
 FIELDS = ("eps", "delta", "helpers", "unbounded")
-"""The settings of the recovery that `tsunagi recovery set` may change while everything runs."""
+"""The settings of the recovery that `tsunagi recovery set` may change while the system runs."""
 
 
 def merged(settings: RecoverySettings, fields: dict[str, Any]) -> RecoverySettings:
-    """Return the settings with some fields otherwise.
+    """Return the settings with other values in these fields.
 
     Raises:
-        ValidationError: a value cannot be.
+        ValidationError: a value is not allowed.
     """
     return RecoverySettings(**settings.model_dump() | fields)
 
 
 def with_target(settings: Settings, asked: RecoveryTarget | None, logger: BoundLogger | None = None) -> Settings:
-    """Return the settings that hold while this is asked.
+    """Return the settings that are in force with this target; None = there is no target.
 
-    A target that cannot be is refused in the log of the process, and counts as none: a worker must not end by a wish.
+    An invalid target counts as none, with a line in the process's log: a worker must not end because of a request.
     """
     if asked is None or asked.as_configured:
         return settings
@@ -35,5 +35,5 @@ def with_target(settings: Settings, asked: RecoveryTarget | None, logger: BoundL
         return settings.model_copy(update={"recovery": merged(settings.recovery, fields)})
     except ValidationError as error:
         if logger is not None:
-            logger.warning("a target that cannot be", detail=str(error))
+            logger.warning("invalid target ignored", detail=str(error))
         return settings

@@ -1,4 +1,4 @@
-"""The worker process: parse nothing, decide nothing; set up, loop, close."""
+"""The worker process: it sets up, runs the loop and closes. The host (tsunagi.worker.host) does the work."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
     """Run a worker until it is told to stop.
 
     Args:
-        node: its name; unique among all that run at the same time.
-        service: the name it goes by in its logs; the roles it plays are decided by the slots' logs.
-        kind: its type, whose limit it keeps to ([scaler.sizes]); "" = local.
+        node: the worker's name. No two processes that run at the same time may have the same one.
+        service: the service's name in the process's log. Its role for each slot is decided by the slot's log.
+        kind: the worker's type in [scaler.sizes], whose limit it keeps to; "" = local.
 
     Raises:
-        ConfigError, SensorsError, ModelError: what it was given cannot be used.
-        LogError: the log is lost for good.
+        ConfigError, SensorsError, ModelError: the settings, the sensors table or the model cannot be used.
+        LogError: an output cannot be written, or the log does not fit any more, so that the process must end.
     """
     logger = logging_setup.configure(service, level=settings.log_level, node=node)
     table = read_sensors(settings.sensors)
@@ -55,7 +55,7 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
         while not stop.is_set():
             host.step()
         died = False
-    except (LogError, ReplacedError):  # no record's fault
+    except (LogError, ReplacedError):  # no record is to blame
         died = False
         raise
     finally:
@@ -67,7 +67,7 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
 
 
 def limit_of(settings: Settings, kind: str) -> float | None:
-    """Return what a worker of a type keeps itself to, tuples/s; None = as fast as it can.
+    """Return the rate that a worker of this type keeps to, tuples/s; None = it works as fast as it can.
 
     Raises:
         ConfigError: there is no such type.

@@ -1,10 +1,9 @@
-"""The models that a worker uses, read and made ready beside its loop.
+"""The models that a worker uses. Threads read them and make them ready, so that the loop does not wait.
 
-A model of five thousand sensors is a file of 200 MB, and the filter of half of them takes two inverses of matrices of
-that size: seconds, in which a loop that waited would serve none of its slots. So a thread reads the file, selects the
-slot's part and makes its filter's form; whoever asks meanwhile is told to ask again (`store.PendingError`). The record
-that puts a model in force is processed once the model is here, never without it, so what a slot computes hangs on its
-log alone.
+The model of five thousand sensors is a file of 200 MB, and a filter of half of them takes two inverses of matrices of
+that size. This takes seconds, in which a waiting loop would serve none of its slots. So a thread reads the file,
+selects the slot's sensors and prepares the filter. Until then `store.PendingError` tells callers to ask again. A record
+that puts a model in force is processed only when the model is ready, so a slot's outputs depend on its log alone.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from tsunagi.recovery.store import PendingError
 from tsunagi.runtime.task import Task
 
 KEPT = 8
-"""Models that are kept, those used last."""
+"""Number of models that are kept, those used last."""
 AGAIN_S = 0.5
-"""A model that could not be read is read again so much later: it may have been put into the store meanwhile."""
+"""A model that could not be read is read again after this time, seconds: it may be in the store by then."""
 
 Names = tuple[str, ...]
 
 
 class Shelf:
-    """The models of one process, for its loop alone.
+    """The models of one process. Only the loop may call its methods.
 
     Args:
-        read: SHA-256 -> model, from the store; raises ModelError.
-        clock: monotonic seconds.
-        at_once: read models where they are asked for, and let the loop wait.
+        read: returns the model with a SHA-256 from the store; raises ModelError.
+        clock: returns monotonic seconds.
+        at_once: read models without a thread, and let the loop wait.
     """
 
     def __init__(
@@ -43,16 +42,16 @@ class Shelf:
     ) -> None:
         self._read, self._clock, self._at_once = read, clock, at_once
         self._models: OrderedDict[str, Model] = OrderedDict()
-        self._parts: dict[str, set[Names]] = {}  # the parts of each that have been made ready, or cannot be
+        self._parts: dict[str, set[Names]] = {}  # by model: the parts that a thread has prepared, or prepares
         self._tasks: dict[str, Task[Model]] = {}
         self._failed: dict[str, tuple[float, ModelError]] = {}
 
     def get(self, sha256: str, names: Names) -> Model:
-        """Return a model whose part of these sensors, as far as it knows them, is ready.
+        """Return a model, with its part for those of these sensors that it knows ready for a filter.
 
         Raises:
-            PendingError: it is not there yet.
-            ModelError: it cannot be read.
+            PendingError: the model is not ready yet.
+            ModelError: the model cannot be read.
         """
         self._begin(sha256, names)
         task = self._tasks.get(sha256)
@@ -65,11 +64,11 @@ class Shelf:
         return self._models[sha256]
 
     def put(self, sha256: str, model: Model) -> None:
-        """Put a model on it that has been read anyhow."""
+        """Add a model that has been read elsewhere."""
         self._models[sha256] = model
 
     def prepare(self, sha256: str, names: Names) -> threading.Event | None:
-        """Begin to make a model ready, unless it is; return what is set then, None = it is ready, or cannot be read."""
+        """Begin to make a model ready; return the event that is set then, None = it is ready or cannot be read."""
         self._begin(sha256, names)
         task = self._tasks.get(sha256)
         return None if task is None else task.done
@@ -88,7 +87,7 @@ class Shelf:
                 self._take(sha256)
 
     def _take(self, sha256: str) -> None:
-        """Take what a thread has made."""
+        """Take over the model that a thread has made ready, if any."""
         task = self._tasks.get(sha256)
         if task is None or not task.done.is_set():
             return
@@ -104,7 +103,7 @@ class Shelf:
 
 
 def _ready(known: Model | None, read: Callable[[], Model], names: Names) -> Model:
-    """Return a model whose part of these sensors is ready to be filtered with."""
+    """Return a model with its part for these sensors ready for a filter."""
     model = known if known is not None else read()
     of = set(model.names)
     mine = [name for name in names if name in of]
@@ -113,6 +112,6 @@ def _ready(known: Model | None, read: Callable[[], Model], names: Names) -> Mode
         try:
             keep_form(part)
         except ModelError:
-            return model  # whoever uses it finds that out in his turn
+            return model  # the part cannot be used; the code that uses it finds that out
         model.keep_part(part)
     return model

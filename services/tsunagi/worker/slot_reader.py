@@ -1,4 +1,7 @@
-"""What a worker reads of a slot when its replica asks: ranges of the log, contexts, the last output."""
+"""Reads for a replica what it asks for: ranges of a slot's log, contexts, the last output.
+
+A context is the whole state of a slot at one offset of its log.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ from tsunagi.runtime.names import NO_NAME, Name, unpack_key
 from tsunagi.standby.parts import join
 
 READ_S = 1.0
-"""What has not come from a topic within this time, in seconds, is taken for not there: compaction may have taken it."""
+"""Records that have not come within this time, seconds, count as missing: compaction may have removed them."""
 IDLE_READS = 20
-"""The reader is asked so many times within `READ_S`."""
+"""Number of reads within `READ_S`."""
 PULL_WAIT_S = 0.005
-"""So long the broker may hold a pull that finds nothing, seconds. A standby asks for records that are there."""
+"""How long the broker may hold a fetch that finds no records, seconds. A standby only asks for records that exist."""
 MAX_RECORDS = 500
-"""Records that are taken from a reader at once. More would keep the loop from its other slots for too long."""
+"""The most records of one read. More would keep the loop from its other slots for too long."""
 TRIED_CONTEXTS = 200
-"""Records of `contexts` that are looked through for one that is whole, from where it should be."""
+"""The most records of `contexts` that are tried, going backwards, to find a whole context."""
 
 
 class SlotReader:
-    """Reads what is asked for and nothing else: a client that stays assigned would go on fetching."""
+    """Reads what is asked for and nothing else. Partitions are assigned only for that time, since clients prefetch."""
 
     def __init__(self, log: Log, logger: BoundLogger) -> None:
         self._pull = log.reader(wait_s=PULL_WAIT_S, measured=True)
@@ -40,11 +43,11 @@ class SlotReader:
         self._pull.assign(positions)
 
     def fetch(self, seconds: float) -> None:
-        """Fetch for some time and drop what comes: the client answers for these topics at once from then on."""
+        """Fetch for so many seconds and drop the records. After that the client answers quickly for these topics."""
         self._pull.read(MAX_RECORDS, seconds)
 
     def traffic(self) -> list[Traffic]:
-        """Return what both clients have read and asked."""
+        """Return what both clients have read, and how many requests they have made."""
         return [self._pull.traffic(), self._ask.traffic()]
 
     def close(self) -> None:
@@ -53,10 +56,10 @@ class SlotReader:
         self._ask.close()
 
     def inputs(self, slot: int, offset: int, upto: int) -> list[Record]:
-        """Return the records of the slot's log from `offset` up to `upto`, and what came with them.
+        """Return the records [offset, upto) of the slot's log, and later ones that came with them.
 
         Raises:
-            LogError: nothing came.
+            LogError: no record came.
         """
         records = self.records(Position(TUPLES, slot, offset), upto, beyond=True)
         if not records:
@@ -64,10 +67,10 @@ class SlotReader:
         return records
 
     def records(self, position: Position, upto: int, *, beyond: bool = False) -> list[Record]:
-        """Read [position.offset, upto); assigned for that time only, or the client would go on prefetching.
+        """Return the records [position.offset, upto) of a partition, as far as they come within `READ_S`.
 
         Args:
-            beyond: take as well what came with it, which would have to be fetched again.
+            beyond: also return later records that came with them, which would otherwise be fetched again.
         """
         records: list[Record] = []
         idle = 0
@@ -75,7 +78,7 @@ class SlotReader:
         try:
             following = position.offset
             while idle < IDLE_READS and following < upto:
-                # No more than is left is asked for: a client waits for all that it is asked for.
+                # Ask only for as many records as are left: a client waits until it has as many as it is asked for.
                 got = self._pull.read(min(MAX_RECORDS, upto - following), READ_S / IDLE_READS)
                 idle = 0 if got else idle + 1
                 records += got
@@ -87,9 +90,13 @@ class SlotReader:
         return records if beyond else [record for record in records if record.offset < upto]
 
     def find_context(self, slot: int, place: int | None, upto: int) -> Context | None:
-        """Return the newest context at this place (None = the end) or before it whose position is not beyond `upto`.
+        """Return the newest whole context at `place` or before it whose position is not beyond `upto`; None = none.
 
-        Positions ascend as good as always, so it is found by halving.
+        Positions in `contexts` nearly always ascend, so a binary search finds it.
+
+        Args:
+            place: an offset of `contexts`; None = the end.
+            upto: an offset of the slot's log.
         """
         first, end = self.range(CONTEXTS, slot)
         low, high = first, end if place is None else min(end, place + 1)
@@ -107,12 +114,12 @@ class SlotReader:
         return None
 
     def context(self, slot: int, offset: int | None) -> Context | None:
-        """Return the whole context that begins at this place of `contexts`; None = none does."""
+        """Return the whole context that begins at this offset of `contexts`; None = no whole one does."""
         found = None if offset is None else self._part(slot, offset)
         if offset is None or found is None or found.parts == 0:
             return found
         parts = []
-        for number in range(found.parts):  # as many as it says: perhaps more than there are records in the world
+        for number in range(found.parts):  # it may claim any number, so stop at the first that is missing
             part = found if number == 0 else self._part(slot, offset + number)
             if part is None or (part.part, part.parts, part.offset) != (number, found.parts, found.offset):
                 break
@@ -129,7 +136,7 @@ class SlotReader:
         return read_message(Context, records[0], self._logger)
 
     def stands(self, slot: int, name: Name, place: int) -> bool:
-        """Return whether an output stands at this place of `recovered`; what retention has taken did."""
+        """Return whether an output stands at this offset of `recovered`, or has been deleted there by retention."""
         first, end = self.range(RECOVERED, slot)
         if not first <= place < end:
             return place < first
@@ -140,13 +147,13 @@ class SlotReader:
         return found is not None and found[1] == name
 
     def tail(self, slot: int, before: int | None = None, below: Name | None = None) -> tuple[int, Name, int]:
-        """Return generation and name of the last output in `recovered`, and when its input was appended.
+        """Return the last output in `recovered`: its generation, its name, and its input's append time (microseconds).
 
-        What is no output of this slot, but a stranger's, names nothing.
+        Records that are no outputs are skipped. If there is no output, it returns (0, NO_NAME, 0).
 
         Args:
             before: look before this offset; None = from the end.
-            below: look for an output that comes before this one in the order of names; None = for any.
+            below: look for an output whose name is smaller than this one; None = for any.
         """
         first, end = self.range(RECOVERED, slot)
         end = end if before is None else min(end, before)
@@ -165,7 +172,7 @@ class SlotReader:
 
 
 def _named(record: Record) -> tuple[int, Name, int] | None:
-    """Return (generation, name, when its input was appended) of an output; None = it is none."""
+    """Return (generation, name, when its input was appended in microseconds) of an output; None = it is no output."""
     try:
         generation, slot, name = unpack_key(record.key)
         message = decode(Recovered, record.value)

@@ -1,4 +1,4 @@
-"""What a worker writes for its replicas, and what it hears of it: whether it has arrived, and where it stands."""
+"""Writes for the replicas of a worker, and tells them which records have arrived, and where they stand."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tsunagi.standby.parts import split
 from tsunagi.standby.replica import Replica
 
 FULL_S = 0.05
-"""A producer whose queue is full is offered outputs again after this time, seconds."""
+"""If the producer's queue is full, it gets further outputs after this time, seconds."""
 FLUSH_S = 2.0
-"""A worker that ends waits this long, in seconds, for what it has written to arrive."""
+"""A worker that ends waits at most this long until its records have arrived, seconds."""
 PARTITION_OF_ONE = 0
-"""The partition of a topic that has one: `acks`, `heartbeats`, `plan`, and the side topics of outputs."""
+"""The partition of topics with one partition: `acks`, `heartbeats`, `plan`, `late`, `dead-letters`."""
 SHOWN = 200
-"""A control record of more characters is cut in the process's log."""
+"""The most characters of a control record in the process's log."""
 
 Fail = Callable[[str, LogError], None]
-"""Is told what could not be written, and why: the process must end, or it would be missing."""
+"""Is called with what could not be written, and why. The process must then end, so that no output is missing."""
 
 
 class Receipt:
-    """Hears what becomes of outputs of one topic that were sent together: the last one's fate is all the others'."""
+    """Is called when the last of several outputs, sent together to one topic, has arrived or failed."""
 
     __slots__ = ("_fail", "_outputs", "_replica")
 
@@ -50,11 +50,11 @@ class Receipt:
 
 
 class ContextReceipt:
-    """Hears where the first and the last part of a context stand, and tells whether they stand in a row.
+    """Takes in the offsets of the first and the last part of a context, and checks whether all parts stand in a row.
 
     Args:
-        parts: how many there are.
-        done: is told the first one's place; -1 = another record stands among them, and the context is none.
+        parts: how many parts there are.
+        done: is called with the first part's offset; -1 = another record stands among them, so it cannot be read.
     """
 
     def __init__(self, parts: int, done: Callable[[int], None]) -> None:
@@ -63,26 +63,27 @@ class ContextReceipt:
         self._begin = -1
 
     def first(self, place: int) -> None:
-        """Take in where the first part stands."""
+        """Take in the offset of the first part."""
         self._begin = place
         if self._parts == 1:
             self._done(place)
 
     def last(self, place: int) -> None:
-        """Take in where the last of several parts stands."""
+        """Take in the offset of the last of several parts."""
         self._done(self._begin if place - self._begin == self._parts - 1 else -1)
 
 
 class Writer:
-    """Writes what replicas ask for: outputs, contexts and acknowledgements gap-free, control records once.
+    """Writes for replicas: outputs, contexts and acknowledgements without a gap, control records without a repeat.
 
     Args:
-        serial: the number before that of the first control record. An epoch is one process's, and its claim begins the
-            count, so the clock that it comes from need not be right.
-        words: number what is asked for in `plan`.
+        context_bytes: a larger context is written in parts of this size, bytes.
+        serial: serial number of the first control record. It comes from a clock, which need not be right: an epoch
+            (number of an ownership) belongs to one process, and the count of an epoch begins with its claim.
+        words: gives the serial numbers of records for `plan`.
 
     Attributes:
-        fatal: why the process must end; None = it need not.
+        fatal: why the process must end; None = it need not end.
     """
 
     def __init__(self, log: Log, node: str, context_bytes: int, serial: int, words: Words, logger: BoundLogger) -> None:
@@ -96,27 +97,27 @@ class Writer:
         self._control = log.producer(durable=False)
 
     def poll(self) -> None:
-        """Hear what has become of what was written."""
+        """Have the receipts called of records that have arrived or failed."""
         self._outputs.poll()
         self._control.poll()
 
     def close(self) -> None:
-        """Let arrive what was written, for a while, and close both clients."""
+        """Wait up to `FLUSH_S` until all outputs have arrived, and close both clients."""
         with contextlib.suppress(LogError):
             self._outputs.flush(FLUSH_S)
         self._outputs.close()
         self._control.close()
 
     def fail(self, what: str, error: LogError) -> None:
-        """End the process: something could not be written."""
+        """Have the process end because something could not be written."""
         self.end(f"{what}: {error}")
 
     def end(self, why: str) -> None:
-        """End the process."""
+        """Have the process end; the first reason counts."""
         self.fatal = self.fatal or LogError(why)
 
     def append(self, slot: int, record: LogRecord) -> None:
-        """Append a control record; it may get lost, and the replica writes it again."""
+        """Append a control record. It may be lost; then the replica writes it again."""
         record.serial = next(self._serials)
         self._send(TUPLES, slot, b"!" + self._node.encode(), record.SerializeToString())
         kind = record.WhichOneof("body")
@@ -125,14 +126,14 @@ class Writer:
         say("control record", slot=slot, kind=kind, body=text if len(text) < SHOWN else text[:SHOWN] + "...")
 
     def request(self, slot: int, helpers: HelperRequest) -> None:
-        """Ask in `plan` for helpers; it may get lost, and the replica asks again."""
+        """Ask in `plan` for helpers. The record may be lost; then the replica asks again."""
         place = f"helpers/{slot}"
         plan = Plan(version=VERSION, helpers=helpers, serial=self._words.next(place))
         self._send(PLAN, PARTITION_OF_ONE, place.encode(), plan.SerializeToString())
         self._logger.info("helpers asked for", slot=slot, sensors=columns.sensors(helpers.sensor).tolist())
 
     def emit(self, replica: Replica, outputs: Sequence[Output], generation: int) -> None:
-        """Write outputs; where they cannot be written the process ends, or they would be missing."""
+        """Write outputs. If they cannot be written, the process ends, so that none is missing."""
         slot = replica.slot_id
         for topic, group in groupby(outputs, attrgetter("topic")):
             run = tuple(group)
@@ -144,7 +145,7 @@ class Writer:
                 self.fail(f"{topic}, slot {slot}", error)
 
     def save_context(self, replica: Replica, value: bytes, term: int) -> None:
-        """Write a context, in parts if it is large, and report where it stands."""
+        """Write a context, in parts if it is large, and report its offset to the replica."""
         slot = replica.slot_id
         metrics.CONTEXT_BYTES.labels(slot=str(slot)).set(len(value))
         metrics.CONTEXTS_WRITTEN.labels(slot=str(slot)).inc()
@@ -154,7 +155,7 @@ class Writer:
         self._write(CONTEXTS, slot, pairs[1:], partial(self._reported, CONTEXTS, saved.last))
 
     def send_ack(self, slot: int, ack: Ack) -> None:
-        """Write an acknowledgement under a key of its level, of which compaction keeps the newest."""
+        """Write an acknowledgement. Its key has slot, level and node; compaction keeps the newest one of each key."""
         level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
         self._acknowledge(f"{slot}/{level}/{self._node}", ack)
 
@@ -163,12 +164,12 @@ class Writer:
         self._write(ACKS, PARTITION_OF_ONE, [pair], partial(self._reported, ACKS, None))
 
     def _send(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
-        with contextlib.suppress(BufferError):  # as good as lost
+        with contextlib.suppress(BufferError):  # a full queue: the record is lost, as it may be
             self._control.send(topic, partition, key, value)
             self._control.poll()
 
     def _write(self, topic: str, partition: int, pairs: Sequence[tuple[bytes, bytes]], report: Delivered) -> None:
-        """Write (key, value) gap-free: a full queue is waited for, a failed delivery ends the process."""
+        """Write pairs of key and value without a gap: wait while the queue is full, unless the process must end."""
         while pairs and self.fatal is None:
             pairs = pairs[self._outputs.send_run(topic, partition, pairs, report) :]
             if pairs:

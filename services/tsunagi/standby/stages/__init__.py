@@ -1,1 +1,1 @@
-"""The stages of a replica (tsunagi.standby.replica), one object each."""
+"""The stages of a replica (tsunagi.standby.replica). Each stage is a class of its own."""

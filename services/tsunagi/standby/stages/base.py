@@ -1,4 +1,10 @@
-"""What the stages of a replica have in common."""
+"""What the stages of a replica have in common.
+
+Terms: A *context* is the whole state of the slot at one offset of its log. A *Level-1-Ack* names the *resume point*:
+the newest context whose outputs are all in `recovered`. A *Level-0-Ack* says up to which input the outputs are in
+`recovered`. The *epoch* is the number of an ownership: each takeover adds one. The *generation* is the number of the
+slot's log: a new one begins when the log has lost records (docs/explanation/standby.md).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +22,11 @@ from tsunagi.standby.requests import RETRY_S
 from tsunagi.standby.shared import Shared
 
 PAUSE_S = 1.0
-"""A replica whose log lacks what it needs asks for it again after this time, seconds."""
+"""If the log lacks what a replica needs, the replica asks for it again after this time, seconds."""
 
 
 class Stage(Enum):
-    """Where a replica is on its way to own the slot (tsunagi.standby.replica says what each does)."""
+    """How far a replica is on its way to own the slot (tsunagi.standby.replica says what each stage does)."""
 
     START = "rebuilding"
     WATCH = "standby"
@@ -32,12 +38,12 @@ class Stage(Enum):
 
 
 class StageTurn(NamedTuple):
-    """What comes of an event.
+    """What a stage returns for an event.
 
     Attributes:
         actions: what the shell has to do.
-        stage: in which the replica goes on; None = in the same.
-        promotion: goes with a stage that is part of one.
+        stage: the stage that the replica enters; None = it stays in its stage.
+        promotion: handed to the new stage if that belongs to a promotion.
     """
 
     actions: Sequence[act.Action] = ()
@@ -46,13 +52,13 @@ class StageTurn(NamedTuple):
 
 
 STAY = StageTurn()
-"""Nothing is to be done, and the stage stays."""
+"""The shell has nothing to do, and the replica stays in its stage."""
 
 
 class Handler:
     """What a replica does in one stage. It is made when the stage is entered. Times are monotonic seconds.
 
-    A handler changes what all stages share, and nothing else; the replica enters the stage that a turn names.
+    A handler changes only itself and `shared`, the data of all stages. The replica enters the stage that a turn names.
     """
 
     kind: ClassVar[Stage]
@@ -62,7 +68,7 @@ class Handler:
 
     @property
     def urgent(self) -> bool:
-        """Whether the loop should not wait for records: a promotion or a speculation is under way."""
+        """Whether a promotion or a speculation is under way, so that the loop should not wait for records."""
         return True
 
     def enter(self, now: float) -> list[act.Action]:
@@ -71,7 +77,7 @@ class Handler:
         return []
 
     def leave(self, why: str) -> list[act.Action]:
-        """Return what to do as the stage ends since the state is no use any more."""
+        """Return what to do when the stage ends because the slot's state here cannot be used any more."""
         del why
         return []
 
@@ -82,7 +88,7 @@ class Handler:
     # ---- answers -----------------------------------------------------------------------------------------------
 
     def on_end(self, first: int, end: int, now: float) -> StageTurn:
-        """Answer to `AskEnd`."""
+        """Answer to `AskEnd`: the log's first offset and its end."""
         shared = self.shared
         asked = shared.requests.answered()
         if asked is not None:
@@ -92,9 +98,9 @@ class Handler:
         return self._at_end(first, end, now) if turn is None else turn
 
     def on_context(self, context: Context | None, first: int, now: float) -> StageTurn:
-        """Answer to `ReadContext`; None = there is none at that place any more, or another one.
+        """Answer to `ReadContext`; None = that place holds no context any more, or another one.
 
-        One that says less of who owns the slot than the log before it is none: epochs do not run backwards.
+        A context whose epoch is older than that of the log before it is not used: epochs never go down.
         """
         shared, intake = self.shared, self.shared.intake
         shared.requests.answered()
@@ -105,7 +111,7 @@ class Handler:
         try:
             restored = shared.processor.restore(context)
         except (ValueError, TypeError, LookupError) as error:
-            # Whoever wrote it, it is no state of this slot: as good as none. It must not end everybody who comes by.
+            # The context is no state of this slot, so it counts as missing. It must not end each worker that reads it.
             note = act.Note("unusable context", f"slot {shared.slot_id}, before offset {context.offset}: {error}")
             turn = self._gone_on_without(first, now)
             return turn._replace(actions=[note, *turn.actions])
@@ -124,7 +130,7 @@ class Handler:
         """Answer to `Fetch`.
 
         Raises:
-            LogError: nothing came but the record that was read before; it is to be asked for again, after a while.
+            LogError: no new record came. The caller should report the request as failed, so that it is made again.
         """
         shared, intake = self.shared, self.shared.intake
         asked = shared.requests.answered()
@@ -139,7 +145,7 @@ class Handler:
         return self._at_fetched(len(records), asked, before, now)
 
     def on_checked(self, first: int, end: int, record: Record | None, now: float) -> StageTurn:
-        """Answer to `Check`: the log's (first, end), and the record asked for if it holds it."""
+        """Answer to `Check`: the log's first offset and end, and the record; None = the log does not hold it."""
         shared, intake = self.shared, self.shared.intake
         shared.requests.answered()
         intake.first = first
@@ -148,7 +154,7 @@ class Handler:
         shared.processor.fault.answered()
         read = next((item for item in intake.breaks if record is not None and item.offset == record.offset), None)
         if record is None or read is None:
-            intake.breaks.clear()  # retention has passed them
+            intake.breaks.clear()  # retention has deleted the records
         else:
             intake.breaks.remove(read)
             if (turn := self._compare(record, digest_of(read), now)) is not None:
@@ -159,8 +165,8 @@ class Handler:
         """Answer to `ReadTail`: the name of the last record of `recovered` (`NO_NAME` if it is empty).
 
         Args:
-            appended_us: when the log appended the record that caused it; 0 = not known.
-            lost: `recovered` has lost its end, and this is the last output that is known to be left.
+            appended_us: when the log appended the input that caused this output, microseconds; 0 = not known.
+            lost: `recovered` has lost its end. `name` is then the last output that is known to be left.
         """
         shared = self.shared
         shared.requests.answered()
@@ -173,47 +179,53 @@ class Handler:
         return self._at_tail(generation, name, appended_us, now)
 
     def on_records(self, records: list[Record], now: float) -> StageTurn:
-        """What came of following the log."""
+        """Take in records that came by following the log (`Follow`)."""
         del records, now
         return STAY
 
     def on_failed(self, now: float) -> StageTurn:
-        """The outstanding request failed: the log did not answer."""
+        """Take in that the outstanding request failed: the log did not answer."""
         self.shared.requests.failed(now)
         return STAY
 
     def on_unannounced(self) -> None:
-        """The log does not have the last `Announce`: what it was to say must be said before it is processed."""
+        """Take in that the last `Announce` failed. Its records must be announced again before they are processed."""
 
     # ---- what a stage does with an answer ----------------------------------------------------------------------
 
     def _at_end(self, first: int, end: int, now: float) -> StageTurn:
-        """Go on: the log reaches from `first` to `end`, and nothing of it is missing."""
+        """Go on after `AskEnd`: the log reaches from `first` to `end`, and its end is not before what was read."""
         del first, end, now
         return STAY
 
     def _at_context(self, now: float) -> StageTurn:
-        """Go on: the state is that of a context."""
+        """Go on after `ReadContext`: the slot now has the state of the context."""
         del now
         return STAY
 
     def _without_context(self, first: int, now: float) -> StageTurn:
-        """Go on without the context that was asked for: by an older one, once, or by what the log holds."""
+        """Go on without the context that was asked for, with an older one or with the log from `first` on."""
         del first, now
         return STAY
 
     def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
-        """Go on: so many records were read, asked for at a time; the first one not read had been at `before`."""
+        """Go on after `Fetch`.
+
+        Args:
+            count: how many records were read.
+            asked: when they were asked for; None = nothing was asked for.
+            before: the offset of the next record to read, as it was before this answer.
+        """
         del count, asked, before, now
         return STAY
 
     def _at_checked(self, now: float) -> StageTurn:
-        """Go on: the log holds what was read of it."""
+        """Go on after `Check`: the log still holds what was read of it."""
         del now
         return STAY
 
     def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> StageTurn:
-        """Go on: this is the last output."""
+        """Go on after `ReadTail`: `name` is the last output in `recovered`."""
         del generation, name, appended_us, now
         return STAY
 
@@ -224,14 +236,14 @@ class Handler:
     # ---- whether the log is the one that was read ----------------------------------------------------------------
 
     def _short(self, end: int, now: float) -> StageTurn | None:
-        """Return what to do if the log ends before what was read or acknowledged of it, else None."""
+        """Return what to do if the log ends before an offset that was read or acknowledged, else None."""
         shared, intake = self.shared, self.shared.intake
         acknowledged = 0 if intake.level1 is None else intake.level1.offset
         known = max(intake.next, shared.slot.position, acknowledged)
         believed = shared.trust.short(now, is_short=end < known)
         if end >= known:
             return None
-        # Names hold only while offsets do, so there are no outputs on a log that lost its end
+        # Outputs are named by offsets. On a log that lost its end, offsets mean other records, so no output is written
         # (architecture, "Whose log a position is of").
         why = f"the log ends at {end}, but records up to {known} were read: it lost records"
         shared.processor.fault.say(why)
@@ -239,17 +251,17 @@ class Handler:
         return self._contradicted(why, end, now) if believed else self._doubted(why)
 
     def _doubted(self, why: str) -> StageTurn:
-        """Go on while it is not sure yet that the log has lost records."""
+        """Go on while the log seems to have lost records, but not yet for long enough to be believed."""
         del why
         return STAY
 
     def _compare(self, record: Record, digest: int, now: float) -> StageTurn | None:
-        """Compare a record with the one read at its place before; return what to do if it is another."""
+        """Compare a record with the digest of the one read there before; return what to do if they differ."""
         why = Mark("", digest).contradicts(Mark("", digest_of(record)))
         return self._contradicted(why, record.offset, now) if why else None
 
     def _fits(self, context: Context, now: float) -> bool:
-        """Return whether a context may be of this log, and is the one that was acknowledged."""
+        """Return whether a context may belong to this log, and is the one that the Level-1-Ack (if any) names."""
         trust, level1 = self.shared.trust, self.shared.intake.level1
         if level1 is not None and level1.offset != context.offset:
             return False
@@ -261,7 +273,7 @@ class Handler:
         return trust.usable(context.offset, context.generation)
 
     def _take_in(self, records: list[Record], now: float) -> StageTurn | None:
-        """Take in what was read; return what to do instead of going on if a new generation changes the state."""
+        """Take in records that were read; return what to do if a new generation makes the state useless, else None."""
         shared = self.shared
         founding = shared.scan.founding
         shared.intake.take_in(records)
@@ -269,7 +281,12 @@ class Handler:
         return None if shared.scan.founding is founding else self._on_founded(now)
 
     def _on_founded(self, now: float) -> StageTurn | None:
-        """A new generation begins: a state that goes beyond its first record, or that it does not know, is no use."""
+        """Take in that a new generation begins.
+
+        Returns:
+            None if the slot's state can go on: it does not reach beyond the generation's `begin`, and for a blank
+            generation it has begun exactly there. Else what to do to build the state anew.
+        """
         shared, scan, slot = self.shared, self.shared.scan, self.shared.slot
         founding = scan.founding
         assert founding is not None  # noqa: S101 - the caller has seen it
@@ -289,11 +306,11 @@ class Handler:
         return None
 
     def _contradicted(self, why: str, upto: int, now: float, known_to: int = 0) -> StageTurn:
-        """The log is not the one that this node, or whoever wrote a context, has read: begin again by what is there.
+        """Build the state anew: the log is not the one that this node, or the writer of a context, has read.
 
         Args:
-            upto: nothing beyond this offset is believed.
-            known_to: the end of the log that was, as far as an output or an acknowledgement has told.
+            upto: contexts and acknowledgements beyond this offset are not believed.
+            known_to: the log had reached to this offset at least, as an output or an acknowledgement says.
         """
         intake = self.shared.intake
         lost_to = max(intake.next, known_to, 0 if intake.level1 is None else intake.level1.offset)
@@ -301,9 +318,9 @@ class Handler:
         return self._again(why, now)
 
     def _outputs_lost(self, last: Name, now: float) -> StageTurn:
-        """`recovered` has lost what came behind this output: it is written again, in a new generation.
+        """Have the outputs behind `last` written again in a new generation, since `recovered` has lost them.
 
-        Not under its names: readers that have read what was written since would take it for repeats.
+        Under their old names readers might drop them as repeats: they may have read later outputs already.
         """
         upto = max(last.offset, self.shared.scan.began)
         why = f"`{RECOVERED}` lost its end: outputs of the record at offset {upto} or of later ones"
@@ -325,17 +342,17 @@ class Handler:
 
 
 class Reader(Handler):
-    """A stage that reads the log up to its end before it goes on."""
+    """A stage that reads the slot's log."""
 
     checks: ClassVar[bool] = False
-    """Compares the record before the first one that it reads with the one that was read there."""
+    """Whether each fetch begins one record earlier, so that this record is compared with the one read there before."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
         self._target = 0
 
     def step(self, now: float) -> StageTurn:
-        """Ask for the log's end, or whatever is due, unless an answer is outstanding."""
+        """Make the request that is due, unless an answer is outstanding or a pause is not over."""
         if self.shared.requests.wait(now) or not self.shared.processor.may_ask():
             return STAY
         return self._due(now)
@@ -344,7 +361,7 @@ class Reader(Handler):
         return StageTurn(self.shared.requests.ask(now, act.AskEnd()))
 
     def _at_end(self, first: int, end: int, now: float) -> StageTurn:
-        """Go on from a context if that is better than reading on from what was read."""
+        """Read a context if that is cheaper than to read or process what stands before it, else read on."""
         shared, intake = self.shared, self.shared.intake
         self._target = end
         place = intake.jump_place(first, blank=shared.slot.position == 0)
@@ -359,14 +376,14 @@ class Reader(Handler):
         return self._read(first, now)
 
     def _read(self, first: int, now: float) -> StageTurn:
-        """Read on: the log begins at `first`."""
+        """Read on. `first`, the first offset of the log, is beyond `next` if retention has deleted what comes next."""
         raise NotImplementedError
 
     def _read_context(self, now: float, place: int | None, upto: int | None = None) -> StageTurn:
         return StageTurn(self.shared.requests.ask(now, act.ReadContext(place, upto)))
 
     def _fetch_to(self, end: int, now: float) -> StageTurn:
-        """Fetch what was not read up to an offset."""
+        """Fetch the records below `end` that have not been read."""
         intake = self.shared.intake
         self._target = end
         checks = self._compares()
@@ -380,12 +397,12 @@ class Reader(Handler):
         return self.on_fetched([], now)
 
     def _compares(self) -> bool:
-        """Return whether the next read begins with the record read last, to compare it."""
+        """Return whether the next fetch begins with the record that was read last, so that it is compared."""
         intake = self.shared.intake
         return (self.shared.trust.restored or self.checks) and intake.digest != 0 and intake.first < intake.next
 
     def _is_gone(self, first: int, now: float) -> StageTurn | None:
-        """Return what to do if retention has taken what would be read next, else None."""
+        """Return what to do if retention has deleted the record to read next (the log begins at `first`), else None."""
         shared, trust, intake = self.shared, self.shared.trust, self.shared.intake
         if first <= intake.next:
             return None
@@ -398,7 +415,7 @@ class Reader(Handler):
         return STAY
 
     def _begin_blank(self, first: int, now: float) -> StageTurn:
-        """Nobody owns the slot, nobody has its state: stand by with what retention has left, and found a generation."""
+        """Stand by with the log from `first` on, to begin a new generation: nobody owns the slot or has its state."""
         shared, left = self.shared, self.leave("the log has lost its beginning")
         shared.trust.begin_blank(first)
         shared.forget(first)

@@ -1,4 +1,4 @@
-"""OWN, the primary: follow the log, write what follows from it, and decide what only the owner may."""
+"""OWN, the stage of a primary: follow the log, write the outputs, and decide what only the owner may decide."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import STAY, Handler, Stage, StageTurn
 
 DUE_INTERVALS = 2.0
-"""An edge whose heartbeats have stopped should have sent another within so many intervals."""
+"""An edge that lives sends another heartbeat within this many heartbeat intervals."""
 
 
 class OwnStage(Handler):
-    """One term of this node.
+    """One term of this node as the slot's owner. A term lasts from a promotion to the next owner's.
 
     Attributes:
-        primary: what it writes.
-        promotion: the one by which it came; None = it has caught up with what it missed.
+        primary: writes the outputs, acknowledgements, contexts and control records.
+        promotion: the promotion that began the term; None = the node has caught up with what the log held then.
     """
 
     kind = Stage.OWN
@@ -67,7 +67,9 @@ class OwnStage(Handler):
             return STAY if shared.requests.paused(now) else StageTurn([act.ReadTail(*shared.pending.lost)])
         if shared.succession.outdated and shared.detector.overdue(shared.succession.since, now):
             owner, epoch = shared.succession.owner, shared.succession.epoch
-            return StageTurn([act.End(f"{owner} owns it since epoch {epoch}, but its log does not come")])
+            return StageTurn(
+                [act.End(f"{owner} owns the slot since epoch {epoch}, but the slot's log does not bring its claim")]
+            )
         if promotion is not None and self._must_announce(promotion):
             return StageTurn(self._announce(promotion, now))
         todo = primary.emit(self._process(now), shared.scan.generation)
@@ -76,14 +78,14 @@ class OwnStage(Handler):
             self.promotion = None
             if promotion.announced is not None:
                 work.calm()
-                todo.append(act.Announce())  # survived: nobody must hold these records against them
+                todo.append(act.Announce())  # this process has survived the records: none of them may be quarantined
         elif promotion is not None and self._must_announce(promotion):
-            todo += self._announce(promotion, now)  # at once: each turn that one record takes is silence
+            todo += self._announce(promotion, now)  # at once, since the slot is silent until it has caught up
         if not intake.backlog:
             work.calm()
             term = shared.succession.term
             if shared.slot.register.epoch != term:
-                # Nothing it decides would count. A process that starts anew goes on from what the log says.
+                # Control records with the wrong epoch are void. A new process builds its state from the log.
                 why = f"its state says epoch {shared.slot.register.epoch}, but it owns it since {term}"
                 return StageTurn([act.End(why)])
             try:
@@ -104,8 +106,8 @@ class OwnStage(Handler):
         scan = shared.scan
         if scan.owner == shared.node and scan.epoch == shared.succession.term:
             return STAY
-        # Another node owns the slot, or a newer process of this node's name: be its secondary, so that nobody is left
-        # unwatched.
+        # Another node owns the slot, or a newer process with this node's name does. Stand by, so that somebody watches
+        # the new owner.
         note = act.Note("deposed", f"{scan.owner} owns the slot since epoch {scan.epoch}")
         unfollow = self.leave(note.detail)
         shared.silent.clear()
@@ -123,7 +125,7 @@ class OwnStage(Handler):
         return self._outputs_lost(name if generation == self.shared.scan.generation else NO_NAME, now)
 
     def _view(self, now: float) -> OwnerView:
-        """Return what the deciders see; `lost` are edges that the open step waits for."""
+        """Return what the deciders see. Its `lost` are the silent edges that the open step waits for."""
         shared, detector, book = self.shared, self.shared.detector, self.shared.slot.book
         standby = shared.settings.standby
 
@@ -131,21 +133,21 @@ class OwnStage(Handler):
             return detector.lost(edge, standby.detect_s, now)
 
         waiting = [] if book is None else book.awaited(book.cursor)
-        due_s = DUE_INTERVALS * standby.heartbeat_s  # by then another should have come
+        due_s = DUE_INTERVALS * standby.heartbeat_s  # an edge that lives has sent the next one by then
         lost = {edge: now - detector.age(edge, now) + due_s for edge in waiting if silent(edge)}
         return OwnerView(shared.slot, shared.wish, now, detector.connected(now), lost, silent)
 
     # ---- records that may kill ---------------------------------------------------------------------------------
 
     def _must_announce(self, promotion: Promotion) -> bool:
-        """Return whether a predecessor may have died of what comes next, and nobody has been told of it yet."""
+        """Return whether a dead owner may have died of the next record, and this node has not announced it yet."""
         backlog = self.shared.intake.backlog
         if promotion.reason not in DEATHS or not backlog:
             return False
         return promotion.announced is None or backlog[0][0].offset >= promotion.announced
 
     def _announce(self, promotion: Promotion, now: float) -> list[act.Action]:
-        """After a predecessor's death, say which records come next before processing them.
+        """Announce the records that come next after an owner's death, before this node processes them.
 
         See architecture, "A record that kills".
         """
@@ -168,11 +170,11 @@ class OwnStage(Handler):
             stale = batch is not None and self._stale(batch)
             found = processor.apply(chunk - done, intake.next if until is None else until)
             if found is None:
-                processor.work.calm()  # it waits for a model: nobody must think that the record killed it
+                processor.work.calm()  # the loop waits for a model: if the process dies now, the record is not to blame
                 break
             made, count = found
             outputs += made
-            # A batch that was refused is no sign of life: an edge whose clock is fast would be waited for, for ever.
+            # A refused batch is no sign of life. An edge whose clock is fast would otherwise be waited for for ever.
             refused = any(output.topic == DEAD_LETTERS for output in made)
             if batch is not None and not refused and not stale:
                 for decider in self.primary.deciders:
@@ -183,9 +185,9 @@ class OwnStage(Handler):
         return outputs
 
     def _stale(self, batch: TupleBatch) -> bool:
-        """Return whether a batch's edge had delivered this step, or a later one, before.
+        """Return whether the edge of this batch has already delivered the batch's step or a later one.
 
-        Whoever can append to the log can append an old batch again, and must not keep its dead edge waited for.
+        An old batch may be appended to the log again. It must not count as a sign of life of its edge.
         """
         book = self.shared.slot.book
         edge = None if book is None else book.edges.get(batch.edge)

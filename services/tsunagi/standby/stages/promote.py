@@ -1,4 +1,8 @@
-"""SURVEY, CLAIM, TAIL, BURY: from the first suspicion, or wish, to the own promotion that was read back."""
+"""The stages of a promotion: SURVEY, CLAIM, TAIL, BURY. They lead from a suspicion or the plan's wish to ownership.
+
+Terms: The *epoch* is the number of an ownership: each takeover adds one. The *generation* is the number of the slot's
+log: a new one begins, with a `Founding` in the claim, when the log has lost records.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,22 @@ from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import STAY, Reader, Stage, StageTurn
 
 SEEN_S = 10.0
-"""A new slot may begin with a step that an edge has sent within this time before the clock's, seconds, or the skew."""
+"""How long before the present a new slot's first step may lie, seconds, beside the skew that edges' clocks may have."""
 
 
 class Promoting(Reader):
-    """A stage of a promotion."""
+    """A stage of a promotion. It reads the log up to an end, and then goes on with `_read_up`."""
 
     def __init__(self, shared: Shared, promotion: Promotion) -> None:
         super().__init__(shared)
         self.promotion = promotion
 
     def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
-        """Fetch the rest of what was asked for. At once only if something came: the log may not show it yet."""
+        """Fetch the rest of what was asked for.
+
+        Raises:
+            LogError: nothing came. The log may not show its newest records yet, so the request is repeated later.
+        """
         del count, asked
         intake = self.shared.intake
         if intake.next >= self._target:
@@ -33,13 +41,13 @@ class Promoting(Reader):
         return self._fetch_to(self._target, now)
 
     def _read_up(self, now: float) -> StageTurn:
-        """Go on: the log was read to its end."""
+        """Go on: the log has been read to its end."""
         del now
         return STAY
 
     def _give_up(self, now: float, why: str) -> StageTurn:
         if self.shared.scan.epoch > self.promotion.epoch:
-            self.shared.succession.give_time(now)  # a new owner has all its time; the old one's silence counts on
+            self.shared.succession.give_time(now)  # silence before now does not count against a new owner
         return StageTurn([act.Note("promotion given up", why)], Stage.WATCH)
 
     def _go_on(self, stage: Stage) -> StageTurn:
@@ -47,7 +55,7 @@ class Promoting(Reader):
 
 
 class SurveyStage(Promoting):
-    """Reads the log to its end, without processing, and looks at whether there is anything to claim."""
+    """Reads the log to its end without processing it, and looks whether the slot may still be claimed."""
 
     kind = Stage.SURVEY
 
@@ -56,7 +64,7 @@ class SurveyStage(Promoting):
 
     def on_failed(self, now: float) -> StageTurn:
         super().on_failed(now)
-        return StageTurn((), Stage.WATCH)  # when the log answers again, the old owner may well have been heard again
+        return StageTurn((), Stage.WATCH)  # when the log answers again, the owner may be heard again
 
     def _read(self, first: int, now: float) -> StageTurn:
         if (turn := self._is_gone(first, now)) is not None:
@@ -75,14 +83,14 @@ class SurveyStage(Promoting):
         if scan.epoch > self.promotion.epoch and scan.owner != self.promotion.old_owner:
             return self._give_up(now, f"{scan.owner} owns it since epoch {scan.epoch}")
         if shared.trust.blank and shared.held(now):
-            return self._again("somebody holds the slot after all", now)
+            return self._again("another node holds the slot after all", now)
         if intake.breaks:
             return StageTurn(shared.requests.ask(now, act.Check(intake.breaks[-1].offset + 1)))
         return self._go_on(Stage.CLAIM)
 
 
 class ClaimStage(Promoting):
-    """Has its own promotion appended, and reads until it, or somebody else's, comes back."""
+    """Appends this node's claim (an Ownership record), and reads until its own or another node's comes back."""
 
     kind = Stage.CLAIM
     checks = True
@@ -125,7 +133,7 @@ class ClaimStage(Promoting):
         return self._go_on(Stage.TAIL)
 
     def _founding(self) -> Founding | None:
-        """Return what a claim must declare: that the log is not what it was; None = it goes on as it was."""
+        """Return what the claim declares if it begins a new generation; None = the generation goes on."""
         shared, trust, level0 = self.shared, self.shared.trust, self.shared.level0
         if not (shared.doubted or shared.succession.lost):
             return None
@@ -136,9 +144,10 @@ class ClaimStage(Promoting):
         return Founding(begin=begin, blank=blank, lost_from=lost_from, lost_to=trust.lost_to, reason=reason)
 
     def _first_step(self, *, blank: bool) -> int:
-        """The first step of a new slot: the oldest that an edge has sent, unless its clock is far off the log's.
+        """Return the first step of a new slot: the oldest one that an edge has sent, if it is near the clock's step.
 
-        Of a slot that is begun anew the log has waited, be it for days: its clock is that of the first batch.
+        The clock is the time at which the log appended its newest record. In a blank generation (one without a state to
+        go on from) it is the time of the first batch, since the log may have waited for days.
         """
         intake, steps = self.shared.intake, self.shared.settings.steps
         since_us = intake.first_us if blank and intake.first_us else intake.appended_us
@@ -151,7 +160,7 @@ class ClaimStage(Promoting):
 
 
 class TailStage(Promoting):
-    """Owns the slot by the log, and asks for the last output that stands in `recovered`."""
+    """Owns the slot according to the log, and asks which output is the last in `recovered`."""
 
     kind = Stage.TAIL
 
@@ -178,7 +187,10 @@ class TailStage(Promoting):
 
 
 class BuryStage(Promoting):
-    """Owns the slot by the log; two owners died on one record: reads until its Quarantine comes back."""
+    """Owns the slot according to the log, and sets aside the record on which two owners died.
+
+    It appends a Quarantine and reads until that comes back.
+    """
 
     kind = Stage.BURY
 

@@ -1,4 +1,4 @@
-"""START: build the state once, from the newest context and what follows it."""
+"""START: build the slot's state from its newest context (the whole state at one offset of the log)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from tsunagi.standby.stages.base import Reader, Stage, StageTurn
 
 
 class RebuildStage(Reader):
-    """Reads the newest context that fits, or an older one where that is lost, else the log from its beginning."""
+    """Reads the newest context that fits, or an older one if that is lost. Without any, the state begins with the log.
+
+    The records behind the context are read in the next stage.
+    """
 
     kind = Stage.START
 
@@ -29,9 +32,9 @@ class RebuildStage(Reader):
         return StageTurn((), Stage.WATCH)
 
     def _may_search(self) -> bool:
-        """Return whether an older context may be the place to begin: there is no state, and the newest does not fit.
+        """Return whether to search for an older context: there is no state yet, and the newest context does not fit.
 
-        Never a newer one than has been acknowledged: outputs that follow from what is before it may be missing.
+        The search never goes beyond the last Level-1-Ack: outputs of the inputs behind it may not be in `recovered`.
         """
         trust = self.shared.trust
         stateless = self.shared.slot.book is None and self.shared.intake.level1 is None

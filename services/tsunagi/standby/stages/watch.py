@@ -1,4 +1,9 @@
-"""WATCH, the standby: read the log by batches of B tuples, process silently what the primary has survived, watch it."""
+"""WATCH, the stage of a secondary: read the log in batches, process it without writing, and watch the owner.
+
+Terms: B, the batch size, is how many tuples the log holds unread before the secondary reads them. A *Level-1-Ack* names
+the *resume point*: nobody needs the log before it, since a context (the slot's state there) is stored. A *Level-0-Ack*
+says up to which input the outputs are in `recovered`. The *epoch* is the number of an ownership.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +17,29 @@ from tsunagi.standby.speculation import Speculation
 from tsunagi.standby.stages.base import STAY, Reader, Stage, StageTurn
 
 ASK_S = 1.0
-"""A standby asks for the log's end itself so often, in seconds, though the owner's heartbeats say it."""
+"""A standby asks the broker for the log's end at this interval, seconds, although the owner's heartbeats tell it."""
 
 TOLD_INTERVALS = 2.0
-"""A standby that has heard no heartbeat of the owner's for so many intervals asks for the log's end at every look."""
+"""A standby asks the broker each `poll_s` once the owner has been silent for this many heartbeat intervals."""
 
 DIFFERS_PATIENCE = 4.0
-"""A secondary whose settings differ from the slot's waits so many times longer: one whose do not comes first."""
+"""Factor on `detect_s` for a secondary whose settings differ from the slot's: one with equal settings comes first."""
 
 MOVE_S = 0.1
-"""Before a planned takeover a standby processes what the owner has, until no more than this much work is left, s."""
+"""A planned takeover begins when the standby is at most this much work behind the owner, seconds of processing."""
 
 MOVE_PATIENCE_S = 5.0
-"""A planned takeover waits no longer than this, seconds: a slower machine than the owner may never come so far."""
+"""A planned takeover waits at most this long, seconds: a standby on a slower machine may never catch up."""
 
 MOVE_INTERVALS = 3.0
-"""An owner not heard for so many heartbeats may have died of a record, which a planned takeover would not announce."""
+"""A planned takeover needs an owner that was heard within this many heartbeat intervals.
+
+An owner that is silent for longer may have died of a record, and a planned takeover announces no records.
+"""
 
 
 class WatchStage(Reader):
-    """Stands by: the log is read as far as B allows, and no further than the owner has survived it processed."""
+    """Reads the log when it holds B tuples, and processes only records that the owner has survived."""
 
     kind = Stage.WATCH
 
@@ -39,12 +47,12 @@ class WatchStage(Reader):
         super().__init__(shared)
         self._speculation: Speculation | None = None
         self._poll_at = 0.0
-        self._ask_by = 0.0  # the log's end is asked for by then, whatever the owner says of it;
-        self._told_until = 0.0  # before this it says enough
-        self._told: SlotBeat | None = None  # the heartbeat by which the log's end was heard last
-        self._costed: SlotBeat | None = None  # the one by which the owner's costs were
-        self._wished_at: float | None = None  # when it was first wished to take over from an owner that lives
-        self._vetted_epoch = 0  # of the newest owner whose Quarantines have all been read
+        self._ask_by = 0.0  # the broker is asked for the log's end by then, whatever heartbeats say
+        self._told_until = 0.0  # until then the last heartbeat tells the log's end well enough
+        self._told: SlotBeat | None = None  # the heartbeat from which the log's end was taken last
+        self._costed: SlotBeat | None = None  # the heartbeat from which the owner's costs were taken last
+        self._wished_at: float | None = None  # since when the plan has wished a takeover from an owner that lives
+        self._vetted_epoch = 0  # epoch of the newest owner whose Quarantine records have all been read
 
     @property
     def urgent(self) -> bool:
@@ -54,7 +62,7 @@ class WatchStage(Reader):
         return self._end_speculation(why)
 
     def on_failed(self, now: float) -> StageTurn:
-        self._ask_by = now  # where the log begins and ends may be other than we think
+        self._ask_by = now  # the log may begin and end elsewhere than is known here
         return super().on_failed(now)
 
     def on_unannounced(self) -> None:
@@ -95,30 +103,33 @@ class WatchStage(Reader):
         return STAY
 
     def _hear_owner(self, beat: SlotBeat, owner: str, now: float) -> None:
-        """Take in what the owner says of itself, and process what it has survived."""
+        """Take in a heartbeat of the owner, and process the records that the owner has survived."""
         shared = self.shared
         shared.succession.learn(beat.epoch, owner, now)
         if beat is not self._costed:
             self._costed = beat
             shared.batching.costs.on_owner(beat.record_us / 1e6, beat.send_us / 1e6)
         shared.trust.forgive(now)
-        # While it speculates nothing may be passed over in silence: what is written has no gaps. Of a log that is
-        # not what it was, all that follows from the state found may have to be written again.
+        # During a speculation outputs are written without a gap, so no record may be processed silently. If the log is
+        # doubted, all outputs of the state that was found may have to be written again.
         if self._speculation is None and not shared.doubted and (shared.spare or shared.moving()):
             self._process_silently(self._survived(beat))
 
     def _process_silently(self, upto: int) -> None:
-        """Process what the primary has survived: a record that killed it must not kill its secondary as well."""
+        """Process, without writing, the records below `upto`, which the owner has survived.
+
+        A record that killed the owner must not kill its secondary as well.
+        """
         before = self.shared.processor.processed
         self.shared.silent.add(self.shared.processor.apply_up_to(upto))
         if self.shared.processor.processed != before:
             self.shared.trim()
 
     def _survived(self, beat: SlotBeat) -> int:
-        """Return the offset below which the owner has survived every record by processing it.
+        """Return the offset below which the owner has processed and survived every record; 0 = not known.
 
-        A new owner may have passed a record over because it quarantined it. It has read its own Quarantine before it
-        goes on, so its position says nothing until we have read as far as it had.
+        A new owner may have skipped a record that it quarantined. Its Quarantine stands in the log before the end that
+        it names, so its position counts only once this node has read to that end.
         """
         if self.shared.intake.next >= beat.position + beat.lag:
             self._vetted_epoch = max(self._vetted_epoch, beat.epoch)
@@ -129,7 +140,7 @@ class WatchStage(Reader):
     def _at_end(self, first: int, end: int, now: float) -> StageTurn:
         del end
         if self.shared.intake.jump_place(first) is None and (turn := self._is_gone(first, now)) is not None:
-            return turn  # what it would need is gone: it must not look ready
+            return turn  # retention has deleted what it needs, so it must not look ready
         self.shared.processor.fault.answered()
         return self._look(now)
 
@@ -137,18 +148,19 @@ class WatchStage(Reader):
         return StageTurn(self._end_speculation(why))
 
     def _hear_end(self, beat: SlotBeat, now: float) -> StageTurn:
-        """Pull by what the owner says of the log's end; asking the broker for it would cost more requests than pulls.
+        """Read the log up to the end that the owner's heartbeat names, if it holds a batch.
 
-        Nothing is lost by it: what the owner has not said to have survived is not processed before a promotion.
+        To ask the broker for the end would cost more requests than the reads do. The heartbeat's end may be old. That
+        does no harm: what the owner has not reported as survived is not processed before a promotion.
         """
         self._told_until = now + TOLD_INTERVALS * self.shared.settings.standby.heartbeat_s
         self.shared.intake.end = max(self.shared.intake.end, beat.position + beat.lag)
         return self._look(now)
 
     def _look(self, now: float) -> StageTurn:
-        """Take in where the log ends, and read it if it holds a batch.
+        """Take in where the log ends, and read it if it holds B tuples.
 
-        What a Level-1-Ack has trimmed is neither counted nor read.
+        Records before the resume point of a Level-1-Ack are neither counted nor read if its context is cheaper.
         """
         shared, intake = self.shared, self.shared.intake
         shared.batching.costs.on_place(now, intake.place())
@@ -158,7 +170,8 @@ class WatchStage(Reader):
         if intake.end <= intake.next:
             return STAY
         enough = shared.spare and intake.held_tuples(intake.first) >= shared.batching.batch_tuples
-        # With other settings than the slot's it could not take over; its own may stand in what it has not read yet.
+        # A node whose settings differ from the slot's cannot take over. The log may hold its settings further on, so it
+        # reads without waiting for B tuples.
         if self._speculation is None and not enough and not shared.moving() and not shared.differs:
             return STAY
         place = intake.jump_place(intake.first)
@@ -199,15 +212,15 @@ class WatchStage(Reader):
         return StageTurn([*self._end_speculation("promotion", in_vain=False), note], Stage.SURVEY, promotion)
 
     def _suspect(self, owner: str, now: float) -> tuple[str, float]:
-        """Return ("", _), or why this node should own the slot now and for how long nobody has, seconds."""
+        """Return why this node should own the slot now ("" = it should not), and the owner's silence in seconds."""
         shared, detector, wish = self.shared, self.shared.detector, self.shared.wish
         slot, since, standby = shared.slot_id, shared.succession.since, shared.settings.standby
         wished = wish.owner == shared.node and detector.settled(now)
         if not owner and wished:
             return "plan", 0.0
         if shared.trust.contradiction and owner == shared.node and detector.settled(now):
-            return "contradiction", 0.0  # it has found it itself, and is the first to know where to begin again
-        # Before the first owner, the one whom the plan names is waited for as long as an owner that has gone silent.
+            return "contradiction", 0.0  # this node found the contradiction, so it knows where to begin
+        # Where nobody has owned the slot, the node that the plan names gets as much time as a silent owner.
         silence = detector.owner_silence(owner or wish.owner, slot, since, now)
         limit_s = standby.detect_s * (DIFFERS_PATIENCE if shared.differs else 1.0)
         if silence > limit_s:
@@ -223,10 +236,11 @@ class WatchStage(Reader):
         return ("move" if wished and alive and shared.moving() and self._caught_up(now) else ""), 0.0
 
     def _caught_up(self, now: float) -> bool:
-        """Return whether a planned takeover would find little left to process, so that outputs pause for a moment.
+        """Return whether a planned takeover would have little to process, so that outputs pause only for a moment.
 
-        Never while the owner itself has not caught up: it announces what its predecessor may have died of, a planned
-        takeover does not, and deaths that are not announced would never prove which record kills.
+        It is False while the owner itself has not caught up. Such an owner announces the records of which its
+        predecessor may have died. A planned takeover announces none, and without announcements two deaths do not prove
+        which record kills.
         """
         if self._wished_at is None:
             self._wished_at = now
@@ -244,13 +258,13 @@ class WatchStage(Reader):
     # ---- speculation -------------------------------------------------------------------------------------------
 
     def _speculate(self, owner: str, now: float) -> list[act.Action]:
-        """At a weak suspicion write what the owner should have written; see `tsunagi.standby.speculation`."""
+        """Write what the owner should have written if the owner is silent; see `tsunagi.standby.speculation`."""
         shared, detector, speculation = self.shared, self.shared.detector, self._speculation
         silence = 0.0
         if owner and owner != shared.node and not shared.differs:
             silence = detector.owner_silence(owner, shared.slot_id, shared.succession.since, now)
         if speculation is None and detector.announced(shared.slot_id, shared.succession.epoch):
-            return []  # somebody has died of records that come next: who owns the slot finds out of which
+            return []  # a process may have died of the next records; the next owner finds out which of them kills
         if silence <= shared.settings.standby.speculate_s:
             return [] if speculation is None else self._end_speculation(f"{owner} is heard again")
         if speculation is None:
@@ -265,7 +279,7 @@ class WatchStage(Reader):
         return shared.requests.ask(now, act.AskEnd())
 
     def _process_ahead(self, speculation: Speculation, now: float) -> list[act.Action]:
-        """Process what the owner is not known to have survived: announced first, since it may have died of it."""
+        """Process records that the owner may have died of. They are announced first."""
         processor, backlog = self.shared.processor, self.shared.intake.backlog
         if backlog and backlog[0][0].offset >= speculation.announced:
             speculation.announced = self.shared.intake.next
@@ -274,7 +288,7 @@ class WatchStage(Reader):
         outputs = processor.apply_up_to(speculation.announced)
         todo = speculation.emit(outputs, self.shared.scan.generation)
         if processor.fault.blocked or processor.awaited is not None:
-            # What was processed before is written nevertheless: nobody would make it again.
+            # The outputs made so far are written nevertheless: this node does not make them a second time.
             return [*todo, *self._end_speculation(processor.fault.text)]
         if not backlog:
             processor.work.calm()
