@@ -22,7 +22,7 @@ NOT_YET = -(1 << 62)
 
 
 @dataclass(slots=True)
-class Edge:
+class SlotEdge:
     """What the log has said of one edge."""
 
     incarnation: int = 0
@@ -35,7 +35,7 @@ class Edge:
         return self.last_step < step < self.out_from
 
 
-def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
+def states_of(edges: Mapping[str, SlotEdge]) -> list[EdgeState]:
     """Return what the log has said of edges, for a context."""
     return [
         EdgeState(
@@ -49,11 +49,11 @@ def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
     ]
 
 
-def restore_edges(edges: dict[str, Edge], states: Iterable[EdgeState]) -> None:
+def restore_edges(edges: dict[str, SlotEdge], states: Iterable[EdgeState]) -> None:
     """Take over what a context says of edges that are still there."""
     for state in states:
         if state.edge in edges:
-            edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from, state.out_us)
+            edges[state.edge] = SlotEdge(state.incarnation, state.last_step, state.out_from, state.out_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckRecord:
     """Read the record before this offset of the slot's log; answer with `on_checked`."""
 
     offset: int
@@ -134,7 +134,7 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class TakeoverComplete:
     """A takeover is complete: for logs and metrics. Times in seconds.
 
     Catching up ends when this is carried out: the outputs come before it.
@@ -168,7 +168,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndProcess:
     """End the process: what it has of the log is of no use any more, and a new one begins with new clients."""
 
     detail: str
@@ -180,7 +180,7 @@ Action = (
     | ReadContext
     | ReadTail
     | Follow
-    | Check
+    | CheckRecord
     | Unfollow
     | Append
     | StoreModel
@@ -190,7 +190,7 @@ Action = (
     | NoContext
     | SendAck
     | Announce
-    | Takeover
+    | TakeoverComplete
     | Note
-    | End
+    | EndProcess
 )

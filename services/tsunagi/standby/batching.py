@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.runtime.settings import StandbySettings, Target
-from tsunagi.standby.costs import GRID, Costs, Estimate
+from tsunagi.standby.costs import GRID, Estimate, StandbyCosts
 
 STEP_TUPLES = 5
 """Algorithm 3 changes B by so many tuples."""
@@ -31,7 +31,7 @@ WORTH = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LimitVerdict:
     """Whether the limits hold at the B in force, by the cost models."""
 
     estimate: Estimate
@@ -55,9 +55,9 @@ class Batching:
         self._own = settings.target(slot)
         self._target = self._own
         self._decide_at = 0.0
-        self.costs = Costs(settings.cost_period_s)
+        self.costs = StandbyCosts(settings.cost_period_s)
         self.batch_tuples = self._own.batch_tuples
-        self.verdict: Verdict | None = None
+        self.verdict: LimitVerdict | None = None
 
     @property
     def target(self) -> Target:
@@ -81,13 +81,13 @@ class Batching:
         estimate = self.costs.estimate(self.batch_tuples)
         bandwidth_ok = estimate.bandwidth <= target.max_bandwidth
         recovery_ok = estimate.recovery_s <= target.max_recovery_s
-        self.verdict = Verdict(estimate, bandwidth_ok, recovery_ok)
+        self.verdict = LimitVerdict(estimate, bandwidth_ok, recovery_ok)
         if target.limited and target.policy != "fixed":
-            choose: Callable[[Verdict], float] = self._step if stepping else self._model
+            choose: Callable[[LimitVerdict], float] = self._step if stepping else self._model
             self.batch_tuples = choose(self.verdict)
         return self.batch_tuples
 
-    def _step(self, verdict: Verdict) -> float:
+    def _step(self, verdict: LimitVerdict) -> float:
         """Algorithm 3."""
         target, step = self._target, STEP_TUPLES
         grow = not verdict.bandwidth_ok
@@ -102,7 +102,7 @@ class Batching:
             return max(batch - step, 1.0)
         return self.batch_tuples
 
-    def _model(self, verdict: Verdict) -> float:
+    def _model(self, verdict: LimitVerdict) -> float:
         """Go to the best B for which both limits hold; where there is none, keep the one that has priority."""
         target, costs = self._target, self.costs
         if not math.isfinite(costs.most_held()) and not costs.process_s():

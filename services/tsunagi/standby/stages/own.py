@@ -11,13 +11,13 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.promotion import DEATHS, Promotion
 from tsunagi.standby.shared import Shared
-from tsunagi.standby.stages.base import STAY, Handler, Stage, StageTurn
+from tsunagi.standby.stages.base import STAY, ReplicaStage, StageHandler, StageTurn
 
 DUE_INTERVALS = 2.0
 """An edge whose heartbeats have stopped should have sent another within so many intervals."""
 
 
-class OwnStage(Handler):
+class OwnStage(StageHandler):
     """One term of this node.
 
     Attributes:
@@ -25,7 +25,7 @@ class OwnStage(Handler):
         promotion: the one by which it came; None = it has caught up with what it missed.
     """
 
-    kind = Stage.OWN
+    kind = ReplicaStage.OWN
 
     def __init__(self, shared: Shared, promotion: Promotion, now: float) -> None:
         super().__init__(shared)
@@ -67,7 +67,7 @@ class OwnStage(Handler):
             return STAY if shared.requests.paused(now) else StageTurn([act.ReadTail(*shared.pending.lost)])
         if shared.succession.outdated and shared.detector.overdue(shared.succession.since, now):
             owner, epoch = shared.succession.owner, shared.succession.epoch
-            return StageTurn([act.End(f"{owner} owns it since epoch {epoch}, but its log does not come")])
+            return StageTurn([act.EndProcess(f"{owner} owns it since epoch {epoch}, but its log does not come")])
         if promotion is not None and self._must_announce(promotion):
             return StageTurn(self._announce(promotion, now))
         todo = primary.emit(self._process(now), shared.scan.generation)
@@ -85,7 +85,7 @@ class OwnStage(Handler):
             if shared.slot.register.epoch != term:
                 # Nothing it decides would count. A process that starts anew goes on from what the log says.
                 why = f"its state says epoch {shared.slot.register.epoch}, but it owns it since {term}"
-                return StageTurn([act.End(why)])
+                return StageTurn([act.EndProcess(why)])
             try:
                 todo += primary.decide(self._view(now))
             finally:
@@ -93,7 +93,7 @@ class OwnStage(Handler):
                     work.end()
         todo += primary.acknowledge(shared.slot, shared.scan, now)
         if intake.breaks and shared.trust.due(now):
-            todo.append(act.Check(intake.breaks[-1].offset + 1))
+            todo.append(act.CheckRecord(intake.breaks[-1].offset + 1))
         return StageTurn(todo)
 
     def on_records(self, records: list[Record], now: float) -> StageTurn:
@@ -109,7 +109,7 @@ class OwnStage(Handler):
         note = act.Note("deposed", f"{scan.owner} owns the slot since epoch {scan.epoch}")
         unfollow = self.leave(note.detail)
         shared.silent.clear()
-        return StageTurn([note, *unfollow], Stage.WATCH)
+        return StageTurn([note, *unfollow], ReplicaStage.WATCH)
 
     def on_unannounced(self) -> None:
         records = self.shared.processor.work.on_records

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tsunagi.standby.stages.base import Reader, Stage, StageTurn
+from tsunagi.standby.stages.base import ReadingStage, ReplicaStage, StageTurn
 
 
-class RebuildStage(Reader):
+class RebuildStage(ReadingStage):
     """Reads the newest context that fits, or an older one where that is lost, else the log from its beginning."""
 
-    kind = Stage.START
+    kind = ReplicaStage.START
 
     def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
         del count, asked, before
@@ -26,7 +26,7 @@ class RebuildStage(Reader):
 
     def _stand_by(self, now: float) -> StageTurn:
         self.shared.succession.give_time(now)
-        return StageTurn((), Stage.WATCH)
+        return StageTurn((), ReplicaStage.WATCH)
 
     def _may_search(self) -> bool:
         """Return whether an older context may be the place to begin: there is no state, and the newest does not fit.
