@@ -27,7 +27,7 @@ def is_played(state: Path) -> bool:
     return any((state / "edges").glob("*/position.json"))
 
 
-class Running(Results):
+class RunningResults(Results):
     """The results of a system that is started for them, and stopped when they end or are closed.
 
     Args:

@@ -1,6 +1,6 @@
 """Runs a pipeline in one process: edges, a worker and the ordering of results, on a log in memory, in virtual time.
 
-The code that computes is the same as on Kafka: `tsunagi.edge.service.Edge` reads, cuts windows and publishes,
+The code that computes is the same as on Kafka: `tsunagi.edge.service.EdgeService` reads, cuts windows and publishes,
 `tsunagi.worker.host.Host` runs the slots, and `tsunagi_spark` orders and counts as its job does, but without Spark. A
 run in memory has no takeovers, no acknowledgements by Spark and no scaler, since these need several processes.
 """
@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 import structlog
 
-from tsunagi.edge.service import Edge
+from tsunagi.edge.service import EdgeService
 from tsunagi.installation import missing
 from tsunagi.operator_names import PipelineError
 from tsunagi.runtime.clock import ManualClock
@@ -77,7 +77,7 @@ def run_in_memory(settings: Settings, table: SensorTable) -> tuple[MemoryLog, Co
         open_now.callback(host.close)
         edges = []
         for name in table.edges:
-            edge = Edge(settings, name, log.client(name), clock, _silent)
+            edge = EdgeService(settings, name, log.client(name), clock, _silent)
             open_now.callback(edge.close, 0.0)
             edges.append(edge)
         try:
@@ -94,7 +94,7 @@ def _wish(log: MemoryLog, key: bytes, plan: Plan) -> None:
     log.append(PLAN, 0, key, plan.SerializeToString())
 
 
-def _turns(settings: Settings, clock: ManualClock, log: MemoryLog, host: Host, edges: list[Edge]) -> None:
+def _turns(settings: Settings, clock: ManualClock, log: MemoryLog, host: Host, edges: list[EdgeService]) -> None:
     """Let the edges and the worker act in turns until all edges are done.
 
     In each turn everybody acts until there is nothing left to do, so no turn begins with old work.
@@ -150,9 +150,9 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
     # These modules need packages that are not installed with the services alone.
     from tsunagi_spark.decode import Arrived, decode  # noqa: PLC0415
     from tsunagi_spark.layout import make_layout  # noqa: PLC0415
-    from tsunagi_spark.merge import Task, advance, grown, result_blocks  # noqa: PLC0415
+    from tsunagi_spark.merge import CoreTask, advance, grown, result_blocks  # noqa: PLC0415
     from tsunagi_spark.publish import block_key  # noqa: PLC0415
-    from tsunagi_spark.queries import Readings, span_steps  # noqa: PLC0415
+    from tsunagi_spark.queries import QueryReadings, span_steps  # noqa: PLC0415
     from tsunagi_spark.windows import specs_of, window_blocks  # noqa: PLC0415
 
     slide_us = settings.steps.slide_us
@@ -163,9 +163,9 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
     state = grown(None, layout)
     decoders = decode(records, {}, layout, state.delivered, slide_us)
     specs = specs_of(settings.query.aggregates, settings.steps)
-    task = Task(0, 0, layout, {}, frozenset(), slide_us, span_steps(settings.query.range_s, slide_us), specs=specs)
+    task = CoreTask(0, 0, layout, {}, frozenset(), slide_us, span_steps(settings.query.range_s, slide_us), specs=specs)
     blocks = [block for decoder in decoders.values() for block in decoder.blocks()]
-    advanced = advance(state, task, blocks, lambda *_: Readings.concatenate([]))
+    advanced = advance(state, task, blocks, lambda *_: QueryReadings.concatenate([]))
     for aside in (item for decoder in decoders.values() for item in decoder.sidelined):
         log.append(aside.topic, 0, aside.key, aside.value)
     windows = (block for _, block in window_blocks(advanced.windows, specs, layout, slide_us))

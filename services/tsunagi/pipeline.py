@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tsunagi.kafka_run import Running, is_played
+from tsunagi.kafka_run import RunningResults, is_played
 from tsunagi.local.up import System
 from tsunagi.memory import run_in_memory
 from tsunagi.operator_names import Given, PipelineError, importable, tables_of
@@ -184,7 +184,7 @@ class Pipeline:
         config = directory / "tsunagi.toml"
         config.touch(mode=0o600)  # the file may contain a password
         config.write_text(to_toml(tables), encoding="utf-8")
-        return Running(System(settings, config, tell), ends=found is not None and not settings.source.repeat)
+        return RunningResults(System(settings, config, tell), ends=found is not None and not settings.source.repeat)
 
     def _prepare(self, tables: dict[str, Any], directory: Path) -> tuple[Settings, SensorTable, Scan | None]:
         """Write the files that the services read, enter their paths into the tables of settings, and check everything.

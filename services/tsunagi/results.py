@@ -11,8 +11,7 @@ from typing import Self
 from tsunagi.local.results import blocks_of
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, Log, LogError
 from tsunagi.runtime.outputs import open_results
-from tsunagi.runtime.results import Block, Row
-from tsunagi.runtime.results import Results as Reader
+from tsunagi.runtime.results import Block, ResultsReader, Row
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings, load
 from tsunagi.system.topics import tool_log
@@ -60,7 +59,7 @@ class Results(Iterator[Row]):
         self.settings = settings if isinstance(settings, Settings) else load(settings)
         self._table = read_sensors(self.settings.sensors)
         self._log = tool_log(self.settings, "results") if log is None else log
-        self._reader: Reader = open_results(self._log, self.settings, self._table, from_now=from_now)
+        self._reader: ResultsReader = open_results(self._log, self.settings, self._table, from_now=from_now)
         self._asides = self._log.reader()
         self._begun = {topic: self._asides.range(topic, 0)[1] if from_now else 0 for topic in (LATE, DEAD_LETTERS)}
         self._rows = self._read(follow=follow, groups=groups)

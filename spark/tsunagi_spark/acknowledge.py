@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from tsunagi.runtime.log import ACKS, Log, LogError, Producer
 from tsunagi.runtime.messages import VERSION, Ack, Level0Ack
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 
 NODE = "spark"
 """Node name under which the job acknowledges."""
 
 
-def level0(slot: int, mark: Mark, topic_id: str = "") -> tuple[bytes, bytes]:
+def level0(slot: int, mark: SlotMark, topic_id: str = "") -> tuple[bytes, bytes]:
     """Return (key, value) of the acknowledgement of everything up to a mark, in the topic with that id."""
     ack = Ack(
         version=VERSION,
@@ -39,7 +39,7 @@ class Acknowledger:
         self._producer: Producer = log.producer()
         self._errors: list[LogError] = []
 
-    def write(self, marks: Mapping[int, Mark], topic_id: str = "") -> None:
+    def write(self, marks: Mapping[int, SlotMark], topic_id: str = "") -> None:
         """Acknowledge what has been read of each slot.
 
         Raises:

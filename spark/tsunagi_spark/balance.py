@@ -15,7 +15,7 @@ import structlog
 from scipy.optimize import linear_sum_assignment
 
 from tsunagi.runtime.columns import Floats
-from tsunagi_spark.law import WORTH, Costs, Prediction, candidates, standing
+from tsunagi_spark.law import WORTH, Prediction, RowCosts, candidates, standing
 from tsunagi_spark.layout import Ints, Layout, Order, reassigned
 
 Setting = Literal["auto", "none", "basic", "optimised", "full"]
@@ -33,7 +33,7 @@ def orders_of(setting: Setting) -> tuple[Order, ...]:
     return ("basic", "optimised") if setting == "auto" else (setting,)
 
 
-def first_order(setting: Setting, group_of: Ints, cores: int, rates: Mapping[int, float], costs: Costs) -> Order:
+def first_order(setting: Setting, group_of: Ints, cores: int, rates: Mapping[int, float], costs: RowCosts) -> Order:
     """Return the order to begin with, by the rates in the sensors table."""
     found = candidates(orders_of(setting), group_of, cores, rates, costs)
     chosen = found[0]
@@ -52,7 +52,7 @@ class Balancer:
     """
 
     def __init__(self, setting: Setting, every_s: float) -> None:
-        self.costs = Costs()
+        self.costs = RowCosts()
         self._setting = setting
         self._every_s = every_s
         self._since_s: float | None = None
@@ -119,7 +119,7 @@ def keep_in_place(layout: Layout, sensor_core: Ints, rates: Mapping[int, float])
     return number[sensor_core]
 
 
-def tell(event: str, found: Sequence[Prediction], chosen: Prediction, costs: Costs) -> None:
+def tell(event: str, found: Sequence[Prediction], chosen: Prediction, costs: RowCosts) -> None:
     """Log the law's figures for every table that was compared, and which one was chosen."""
     logger = structlog.get_logger("tsunagi.spark")
     for item in found:

@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tsunagi.runtime.columns import Bytes, Floats, Sensors
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.layout import Ints
 
 
 @dataclass(slots=True)
-class Rows:
+class RecoveredRows:
     """Recovered values as columns of one length.
 
     Attributes:
@@ -54,24 +54,26 @@ class Rows:
         """Return the columns by name."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
-    def take(self, which: npt.NDArray[Any] | slice) -> Rows:
+    def take(self, which: npt.NDArray[Any] | slice) -> RecoveredRows:
         """Return some of the rows: by a mask, by positions or by a slice."""
-        return Rows(**{name: column[which] for name, column in self.columns().items()})
+        return RecoveredRows(**{name: column[which] for name, column in self.columns().items()})
 
     @staticmethod
-    def empty() -> Rows:
+    def empty() -> RecoveredRows:
         """Return no rows."""
-        return Rows(**{name: np.zeros(0, dtype=kind) for name, kind in Rows.TYPES.items()})
+        return RecoveredRows(**{name: np.zeros(0, dtype=kind) for name, kind in RecoveredRows.TYPES.items()})
 
     @staticmethod
-    def concatenate(parts: Iterable[Rows]) -> Rows:
+    def concatenate(parts: Iterable[RecoveredRows]) -> RecoveredRows:
         """Return the rows of all parts, one after the other."""
         found = [part for part in parts if len(part)]
         if not found:
-            return Rows.empty()
+            return RecoveredRows.empty()
         if len(found) == 1:
             return found[0]
-        return Rows(**{name: np.concatenate([getattr(part, name) for part in found]) for name in Rows.NAMES})
+        return RecoveredRows(
+            **{name: np.concatenate([getattr(part, name) for part in found]) for name in RecoveredRows.NAMES}
+        )
 
 
 @dataclass(slots=True)
@@ -106,7 +108,7 @@ class Counters:
 
 
 @dataclass(slots=True)
-class Block:
+class SlotBlock:
     """The rows of one slot in a batch that belong to one core.
 
     Attributes:
@@ -118,11 +120,11 @@ class Block:
 
     core: int
     slot: int
-    mark: Mark
+    mark: SlotMark
     counters: Counters
     steps: Ints
     appended_us: Ints
-    rows: Rows
+    rows: RecoveredRows
 
 
 SCHEMA = pa.schema(
@@ -132,7 +134,7 @@ SCHEMA = pa.schema(
         ("head", pa.binary()),
         ("steps", pa.binary()),
         ("appended_us", pa.binary()),
-        *((name, pa.binary()) for name in Rows.NAMES),
+        *((name, pa.binary()) for name in RecoveredRows.NAMES),
     ]
 )
 """Arrow schema of the rows between the stages."""
@@ -141,12 +143,12 @@ BATCH_BYTES = 16_000_000
 """A record batch with at least this many bytes is full."""
 
 SQL = "core int, slot int, head binary, steps binary, appended_us binary, " + ", ".join(
-    f"`{name}` binary" for name in Rows.NAMES
+    f"`{name}` binary" for name in RecoveredRows.NAMES
 )
 """The same schema in Spark's notation."""
 
 
-def to_arrow(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+def to_arrow(blocks: Iterable[SlotBlock]) -> Iterator[pa.RecordBatch]:
     """Write blocks: small ones share a record batch, which costs 0.1 ms; none exceeds what Arrow holds (2 GiB)."""
     gathered: list[list[Any]] = []
     size = 0
@@ -154,7 +156,8 @@ def to_arrow(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
         head = json.dumps({"mark": block.mark, "counters": block.counters.as_dict()}).encode()
         cells: list[Any] = [head, block.steps.tobytes(), block.appended_us.tobytes()]
         cells += [
-            np.ascontiguousarray(getattr(block.rows, name), dtype=kind).tobytes() for name, kind in Rows.TYPES.items()
+            np.ascontiguousarray(getattr(block.rows, name), dtype=kind).tobytes()
+            for name, kind in RecoveredRows.TYPES.items()
         ]
         gathered.append([block.core, block.slot, *cells])
         size += sum(map(len, cells))
@@ -170,24 +173,24 @@ def _record_batch(rows: list[list[Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(cells, type=field.type) for cells, field in columns], schema=SCHEMA)
 
 
-def from_arrow(batches: Iterable[pa.RecordBatch]) -> list[Block]:
+def from_arrow(batches: Iterable[pa.RecordBatch]) -> list[SlotBlock]:
     """Read blocks and sort them by slot and position: after a shuffle they come in any order."""
     blocks = []
     for batch in batches:
         columns = {name: batch.column(name) for name in batch.schema.names}
         for number in range(batch.num_rows):
             head = json.loads(columns["head"][number].as_py())
-            rows = Rows(
+            rows = RecoveredRows(
                 **{
                     name: np.frombuffer(columns[name][number].as_buffer(), dtype=kind)
-                    for name, kind in Rows.TYPES.items()
+                    for name, kind in RecoveredRows.TYPES.items()
                 }
             )
             blocks.append(
-                Block(
+                SlotBlock(
                     core=columns["core"][number].as_py(),
                     slot=columns["slot"][number].as_py(),
-                    mark=Mark.of(head["mark"]),
+                    mark=SlotMark.of(head["mark"]),
                     counters=Counters(**head["counters"]),
                     steps=np.frombuffer(columns["steps"][number].as_buffer(), dtype="<i8"),
                     appended_us=np.frombuffer(columns["appended_us"][number].as_buffer(), dtype="<i8"),

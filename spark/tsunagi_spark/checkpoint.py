@@ -19,7 +19,7 @@ import structlog
 from tsunagi.runtime import metrics
 from tsunagi.runtime.marked import MARKER
 from tsunagi_spark.layout import Layout
-from tsunagi_spark.standing import Standing
+from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, write_atomically
 
 ASIDE = "aside"
@@ -212,9 +212,9 @@ def _layout(store: Store, name: str) -> Layout:
     return Layout.load(store.read(f"layouts/{name}"))
 
 
-def _driver(store: Store, name: str) -> Standing:
+def _driver(store: Store, name: str) -> JobStanding:
     fields = store.read_json(f"driver/{name}")
-    return Standing.of(fields) if name.startswith("after-") else Standing()
+    return JobStanding.of(fields) if name.startswith("after-") else JobStanding()
 
 
 def _owner(store: Store) -> str:

@@ -20,8 +20,8 @@ from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
 from tsunagi.runtime.marks import digest_of
 from tsunagi.runtime.messages import VERSION, DeadLetter, Late, Recovered
 from tsunagi.runtime.names import Name, pack_key, unpack_key
-from tsunagi_spark.blocks import Block, Counters, Rows
-from tsunagi_spark.frontier import NEVER, Mark
+from tsunagi_spark.blocks import Counters, RecoveredRows, SlotBlock
+from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.layout import Flags, Ints, Layout
 
 CUT_BYTES = 65_536
@@ -55,7 +55,7 @@ class SlotDecoder:
         slide_us: length of a step in microseconds.
     """
 
-    def __init__(self, slot: int, mark: Mark, layout: Layout, delivered: Ints, slide_us: int) -> None:
+    def __init__(self, slot: int, mark: SlotMark, layout: Layout, delivered: Ints, slide_us: int) -> None:
         self.slot = slot
         self.mark = mark
         self.counters = Counters()
@@ -86,7 +86,7 @@ class SlotDecoder:
         except UnusableError as error:
             self._bury(record, error.reason, str(error))
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[SlotBlock]:
         """Return what was kept since the last call, as one block for every core, since each core needs the mark."""
         kept, self._kept, self.bytes = self._kept, [], 0
         if self._newest is not None:
@@ -95,7 +95,7 @@ class SlotDecoder:
             self.mark = self.mark._replace(digest=digest, read_us=at_us)
         lengths = [len(message.quality) for message in kept]
         steps = np.array([message.step for message in kept], dtype=np.int64)
-        rows = Rows(
+        rows = RecoveredRows(
             sensor=np.frombuffer(b"".join(message.sensor for message in kept), dtype=U32),
             step=np.repeat(steps, lengths),
             mean=np.frombuffer(b"".join(message.mean for message in kept), dtype=F64),
@@ -109,7 +109,7 @@ class SlotDecoder:
         counters, self.counters = self.counters, Counters()
         core_of = self._layout.sensor_core[rows.sensor]
         return [
-            Block(core, self.slot, self.mark, counters, steps, appended_us, rows.take(core_of == core))
+            SlotBlock(core, self.slot, self.mark, counters, steps, appended_us, rows.take(core_of == core))
             for core in range(self._layout.cores)
         ]
 
@@ -201,14 +201,14 @@ class SlotDecoder:
 
 
 def decode(
-    records: Iterable[Arrived], marks: Mapping[int, Mark], layout: Layout, delivered: Ints, slide_us: int
+    records: Iterable[Arrived], marks: Mapping[int, SlotMark], layout: Layout, delivered: Ints, slide_us: int
 ) -> dict[int, SlotDecoder]:
     """Decode records of any slots (those of one slot in log order); return the decoders by slot."""
     decoders: dict[int, SlotDecoder] = {}
     for record in records:
         decoder = decoders.get(record.slot)
         if decoder is None:
-            mark = marks.get(record.slot, Mark())
+            mark = marks.get(record.slot, SlotMark())
             decoder = decoders[record.slot] = SlotDecoder(record.slot, mark, layout, delivered, slide_us)
         decoder.add(record)
     return decoders

@@ -27,14 +27,14 @@ from pyspark.sql import SparkSession
 
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import FitReport, about_of, base_of, duplicates, estimate, read_often, units_of
-from tsunagi.recovery.fit import Columns, described, period_of
+from tsunagi.recovery.fit import HistoryColumns, described, period_of
 from tsunagi.recovery.history import list_history
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import GivenMoments
 from tsunagi.recovery.numbering import numbered
-from tsunagi.recovery.search import Part
-from tsunagi.recovery.shares import Counted, Share, Work, summed, whole_steps
-from tsunagi.recovery.sums import TILE, Sums, Tile, Units, tile_places
+from tsunagi.recovery.search import HistoryPart
+from tsunagi.recovery.shares import HistoryShare, HistorySteps, RowCounts, summed, whole_steps
+from tsunagi.recovery.sums import TILE, HistorySums, Tile, Units, tile_places
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.marked import mark
 from tsunagi.runtime.sensors import SensorTable
@@ -118,15 +118,15 @@ def fit_history(
     if not 0 < share <= 1:
         raise ModelError(f"{path}: rows: found the share {share}, expected more than 0 and at most 1")
     files = list_history(path)
-    columns = Columns.of(files, table, settings.steps)
+    columns = HistoryColumns.of(files, table, settings.steps)
     files = files.part(share)
-    work = Work.of(files, columns, settings.steps)
+    work = HistorySteps.of(files, columns, settings.steps)
     most = sample or max(LEAST_SAMPLE, SAMPLE_BYTES // (8 * len(files.names)))
     chosen = work.last_steps(most)
     tell(f"reading the last {chosen.end - chosen.first} of {max(0, work.end - work.first)} steps")
-    found: list[tuple[Sums, Counted]] = []
+    found: list[tuple[HistorySums, RowCounts]] = []
 
-    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Part:
+    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> HistoryPart:
         base = base_of(names, searched[:, keep], profile, first_step)
         units = Units(base.mean, base.scale, base.profile)
         if session is None:
@@ -144,7 +144,7 @@ def fit_history(
         scale, _ = units_of(mean, sd)
         waves = None if base.profile is None else base.profile * (base.scale / scale)
         moments = GivenMoments({lag: of.moments(mean, scale) for lag, of in sums.items()})
-        return Part(replace(base, mean=mean, scale=scale, profile=waves), moments)
+        return HistoryPart(replace(base, mean=mean, scale=scale, profile=waves), moments)
 
     try:
         searched = whole_steps(work, chosen)
@@ -175,7 +175,7 @@ def fit_history(
     return replace(model, about=about), report
 
 
-def _of_all(report: FitReport, sums: Sums, work: Work, searched: Floats, keep: Places) -> FitReport:
+def _of_all(report: FitReport, sums: HistorySums, work: HistorySteps, searched: Floats, keep: Places) -> FitReport:
     """Return the report with what it says about the whole history and about all sensors."""
     names = [work.files.names[place] for place in keep]
     steps = work.end - work.first
@@ -208,18 +208,18 @@ def some_sensors(edges: Sequence[str], most: int) -> Places:
 
 def sum_up(
     session: SparkSession,
-    work: Work,
+    work: HistorySteps,
     keep: Places,
     lags: Sequence[int],
     units: Units,
     scratch: Path,
     tell: Tell,
-) -> tuple[dict[int, Sums], Counted]:
+) -> tuple[dict[int, HistorySums], RowCounts]:
     """Return the sums of a whole history, from one pass over it.
 
     Args:
         keep: intp[k], the columns that the model has.
-        lags, units: as in `Sums`.
+        lags, units: as in `HistorySums`.
         scratch: a directory that the driver and all workers see. The sums, up to gigabytes, come to the driver in files
             there, because they would not fit into the heap of Spark's driver.
 
@@ -230,7 +230,7 @@ def sum_up(
         ModelError: rows cannot be read, or are not in the order of time.
     """
     shares = work.shares(session.sparkContext.defaultParallelism, max(lags))
-    total, counted = {lag: Sums(len(keep), lag, units) for lag in lags}, Counted(0, 0)
+    total, counted = {lag: HistorySums(len(keep), lag, units) for lag in lags}, RowCounts(0, 0)
     tiles = sum(3 * len(tile_places(of.width, triangle=False)) for of in total.values())
     parts = -(-tiles // TILES_A_PART)
     # A tile has some megabytes, so only a few travel at a time.
@@ -251,7 +251,7 @@ def sum_up(
             data = np.fromfile(file)
             file.unlink()
             if row["name"] == COUNTED:
-                counted = Counted(int(data[0]), int(data[1]))
+                counted = RowCounts(int(data[0]), int(data[1]))
                 continue
             key = row["name"], row["row"], row["col"]
             sums = total[row["lag"]]
@@ -264,7 +264,7 @@ def _shaped(data: Floats, key: tuple[str, int, int], width: int) -> Floats:
 
 
 def _summing(
-    work: Work, shares: list[Share], keep: Places, lags: Sequence[int], units: Units, parts: int
+    work: HistorySteps, shares: list[HistoryShare], keep: Places, lags: Sequence[int], units: Units, parts: int
 ) -> Callable[[Batches], Batches]:
     """Return the stage that sums the shares whose numbers it is given."""
 

@@ -19,7 +19,7 @@ NEVER = -(2**61)
 """Stands for the step before the first one: it is smaller than every real step."""
 
 
-class Mark(NamedTuple):
+class SlotMark(NamedTuple):
     """How far one slot has been read.
 
     Attributes:
@@ -44,10 +44,10 @@ class Mark(NamedTuple):
     read_us: int = 0
 
     @staticmethod
-    def of(fields: list[Any]) -> Mark:
+    def of(fields: list[Any]) -> SlotMark:
         """Read a mark from JSON; one that an earlier version wrote has no digest."""
         generation, last_offset, last_index, step, epoch, read_to, past, *before = fields
-        return Mark(generation, last_offset, last_index, step, epoch, read_to, tuple(past), *before)
+        return SlotMark(generation, last_offset, last_index, step, epoch, read_to, tuple(past), *before)
 
 
 def frontiers(held: Flags, last_step: Ints, counted: Flags) -> Ints:
@@ -103,7 +103,7 @@ class Waiting:
         self.silent_s[slot] = 0.0
 
 
-class Closed(NamedTuple):
+class CompletedSteps(NamedTuple):
     """Steps that a batch completes, of groups which all complete the same steps.
 
     Attributes:
@@ -117,7 +117,7 @@ class Closed(NamedTuple):
     appended_us: Ints
 
 
-def appended_at(closed: Sequence[Closed], groups: int, group: Ints, step: Ints) -> tuple[Ints, Flags]:
+def appended_at(closed: Sequence[CompletedSteps], groups: int, group: Ints, step: Ints) -> tuple[Ints, Flags]:
     """Return when the inputs were appended of the first closed step of a group that is not before `step`.
 
     Args:

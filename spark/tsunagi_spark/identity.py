@@ -14,15 +14,15 @@ from typing import NamedTuple
 from tsunagi.runtime import marks as identity
 from tsunagi.runtime.log import RECOVERED, RESULTS, Log, LogError, OffsetLostError, Position, Reader
 from tsunagi_spark.checkpoint import Checkpoint
-from tsunagi_spark.frontier import Mark
-from tsunagi_spark.standing import Standing
+from tsunagi_spark.frontier import SlotMark
+from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import Store
 
 KEPT_FAULTS = 20
 """Most faults that are kept and shown; the oldest ones are dropped first."""
 
 
-class Fault(NamedTuple):
+class PartitionFault(NamedTuple):
     """A partition that is not the one it was."""
 
     topic: str
@@ -37,7 +37,7 @@ class LogChangedError(OffsetLostError):
     """The log is not the one that was read; `reconcile` decides where to go on."""
 
 
-def read_faults(reader: Reader, marks: Mapping[int, Mark]) -> list[Fault]:
+def read_faults(reader: Reader, marks: Mapping[int, SlotMark]) -> list[PartitionFault]:
     """Return the faults of the positions in `recovered`.
 
     Args:
@@ -57,13 +57,13 @@ def read_faults(reader: Reader, marks: Mapping[int, Mark]) -> list[Fault]:
         elif mark.digest:
             record = identity.record_before(reader, Position(RECOVERED, slot, mark.read_to))
             digest = 0 if record is None else identity.digest_of(record)
-            reason = identity.Mark("", mark.digest).contradicts(identity.Mark("", digest))
+            reason = identity.LogMark("", mark.digest).contradicts(identity.LogMark("", digest))
         if reason:
-            found.append(Fault(RECOVERED, slot, reason))
+            found.append(PartitionFault(RECOVERED, slot, reason))
     return found
 
 
-def check_read(reader: Reader, marks: Mapping[int, Mark]) -> None:
+def check_read(reader: Reader, marks: Mapping[int, SlotMark]) -> None:
     """Check that the records just read follow those that were read before; wait for the log as long as it takes.
 
     Raises:
@@ -81,11 +81,11 @@ def check_read(reader: Reader, marks: Mapping[int, Mark]) -> None:
         return
 
 
-def written_faults(ends: Mapping[int, int], expected: Mapping[int, int]) -> list[Fault]:
+def written_faults(ends: Mapping[int, int], expected: Mapping[int, int]) -> list[PartitionFault]:
     """Return the faults of `results`: partitions that end before what this job has written."""
     found = [(partition, ends.get(partition, 0), written) for partition, written in sorted(expected.items())]
     return [
-        Fault(RESULTS, partition, f"the log lost its end: it ends at {end}, and was written to {written}")
+        PartitionFault(RESULTS, partition, f"the log lost its end: it ends at {end}, and was written to {written}")
         for partition, end, written in found
         if end < written
     ]
@@ -106,8 +106,8 @@ def result_ends(reader: Reader, partitions: Iterable[int]) -> dict[int, int]:
 
 
 def reconcile(
-    log: Log, store: Store, checkpoint: Checkpoint, standing: Standing, cores: int
-) -> tuple[Standing, list[Fault]]:
+    log: Log, store: Store, checkpoint: Checkpoint, standing: JobStanding, cores: int
+) -> tuple[JobStanding, list[PartitionFault]]:
     """Compare the job's positions with the log, and decide where to go on.
 
     A slot whose log is not the one that was read is read again from the first record that it holds, and repeats are
@@ -129,10 +129,10 @@ def reconcile(
         faults = read_faults(reader, standing.marks)
         faults += written_faults(result_ends(reader, range(partitions[RESULTS])), standing.ends)
         for topic, count in partitions.items():
-            why = identity.Mark(standing.topic_ids.get(topic, ""), 0).contradicts(identity.Mark(ids[topic], 0))
+            why = identity.LogMark(standing.topic_ids.get(topic, ""), 0).contradicts(identity.LogMark(ids[topic], 0))
             if why:
                 faults = [fault for fault in faults if fault.topic != topic]
-                faults += [Fault(topic, partition, why) for partition in range(count)]
+                faults += [PartitionFault(topic, partition, why) for partition in range(count)]
         first = {slot: reader.range(RECOVERED, slot)[0] for slot in range(partitions[RECOVERED])}
     finally:
         reader.close()
@@ -140,7 +140,7 @@ def reconcile(
     if any(fault.topic == RESULTS for fault in faults):
         checkpoint.start_anew(store, "results lost what stood in it: everything is computed again")
         store.prepare(cores)
-        return Standing(topic_ids=ids, faults=told), faults
+        return JobStanding(topic_ids=ids, faults=told), faults
     if not faults:
         return standing, []
     lost = {fault.partition for fault in faults}

@@ -28,13 +28,13 @@ from tsunagi_spark.acknowledge import Acknowledger
 from tsunagi_spark.action import act, named, ordered
 from tsunagi_spark.balance import Balancer, first_order
 from tsunagi_spark.blocks import Counters
-from tsunagi_spark.frontier import NEVER, Mark, Waiting
+from tsunagi_spark.frontier import NEVER, SlotMark, Waiting
 from tsunagi_spark.identity import LogChangedError, result_ends, written_faults
 from tsunagi_spark.layout import Layout, LayoutError, make_layout, rate_of, same
 from tsunagi_spark.progress import describe, show
 from tsunagi_spark.queries import span_steps
 from tsunagi_spark.stall import Stall
-from tsunagi_spark.standing import Standing
+from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import KEPT, CoreState, StateError, Store
 from tsunagi_spark.tasks import MERGE, BatchContext, JobContext
 from tsunagi_spark.windows import specs_of
@@ -47,7 +47,7 @@ class StoppedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class BatchDecision:
     """What the driver has decided for one batch."""
 
     layout: Layout
@@ -100,7 +100,7 @@ class Job:
         self._waiting = Waiting(wait_s, cap_s=max(wait_s / 3, 2 * settings.steps.slide_s))
         self._stall = Stall()
         metrics.FRONTIER_STALL_S.set_function(self._stall.seconds)
-        self.standing = Standing()
+        self.standing = JobStanding()
         self.beat = SparkBeat()
         self.failure: Exception | None = None
 
@@ -191,14 +191,14 @@ class Job:
             cores=[report["seconds"] for report in reports],
         )
 
-    def _before(self, batch: int) -> Standing:
+    def _before(self, batch: int) -> JobStanding:
         if batch == 0:
-            return self.standing if self.standing.batch < 0 else Standing(topic_ids=self.standing.topic_ids)
+            return self.standing if self.standing.batch < 0 else JobStanding(topic_ids=self.standing.topic_ids)
         if self.standing.batch == batch - 1:
             return self.standing
-        return Standing.of(self._store.read_json(f"driver/after-{batch - 1}"))
+        return JobStanding.of(self._store.read_json(f"driver/after-{batch - 1}"))
 
-    def _check(self, before: Standing, reports: list[dict[str, Any]]) -> dict[int, int]:
+    def _check(self, before: JobStanding, reports: list[dict[str, Any]]) -> dict[int, int]:
         """Check that the results written are in the log; return where `results` ends now.
 
         Raises:
@@ -214,19 +214,23 @@ class Job:
             raise LogChangedError("; ".join(map(str, faults)))
         return ends
 
-    def _decide(self, batch: int, before: Standing, now_s: float) -> Decision:
+    def _decide(self, batch: int, before: JobStanding, now_s: float) -> BatchDecision:
         """Return the decision for a batch: a new one, or the one made when the batch ran before."""
         found = self._store.find(f"driver/before-{batch}")
         if found is not None:
             fields = json.loads(found)
             layout = self._load_layout(fields["layout"])
             silent_s = {int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()}
-            decision = Decision(layout, frozenset(fields["overdue"]), silent_s, frozenset(fields.get("dropped", ())))
+            decision = BatchDecision(
+                layout, frozenset(fields["overdue"]), silent_s, frozenset(fields.get("dropped", ()))
+            )
         else:
             layout = self._newest_layout(before.layout, batch)
             self._waiting.silent_s = dict(before.silent_s)
             last_step = {
-                slot: before.marks.get(slot, Mark()).step for slot in range(layout.slots) if layout.held[:, slot].any()
+                slot: before.marks.get(slot, SlotMark()).step
+                for slot in range(layout.slots)
+                if layout.held[:, slot].any()
             }
             gone_s = 0.0 if self._began_s is None else now_s - self._began_s
             overdue = frozenset(
@@ -238,7 +242,7 @@ class Job:
                 self._logger.warning(
                     "too many rows wait; slots left behind", rows=before.carried, slots=sorted(dropped), batch=batch
                 )
-            decision = Decision(layout, overdue, dict(self._waiting.silent_s), dropped)
+            decision = BatchDecision(layout, overdue, dict(self._waiting.silent_s), dropped)
             self._store.write_json(
                 f"driver/before-{batch}",
                 {
@@ -253,10 +257,10 @@ class Job:
         self._overdue = decision.overdue
         return decision
 
-    def _unread(self, slot: int, before: Standing) -> bool:
+    def _unread(self, slot: int, before: JobStanding) -> bool:
         """Return whether the slot has delivered more than was read: then this job is behind, not the slot."""
         end = self._patiently(lambda: self._ends.range(RECOVERED, slot)[1])
-        if end <= before.marks.get(slot, Mark()).read_to:
+        if end <= before.marks.get(slot, SlotMark()).read_to:
             return False
         self._waiting.delivered(slot)
         return True
@@ -346,7 +350,9 @@ class Job:
         group = self._settings.spark.unknown_group
         self._logger.info("sensors without a group", sensors=len(without), names=names, group=group)
 
-    def _after(self, batch: int, before: Standing, decision: Decision, reports: list[dict[str, Any]]) -> Standing:
+    def _after(
+        self, batch: int, before: JobStanding, decision: BatchDecision, reports: list[dict[str, Any]]
+    ) -> JobStanding:
         merged = [report for report in reports if report["core"] == MERGE]
         cores = {report["core"]: report for report in reports if report["core"] != MERGE}
         if set(cores) != set(range(self._settings.spark.cores)) or len(merged) != decision.layout.cut.any():
@@ -357,8 +363,8 @@ class Job:
         came = Counters()
         for text, fields in cores[0]["slots"].items():  # every core was told all marks and counts
             slot = int(text)
-            mark = Mark.of(fields["mark"])
-            if mark.step != marks.get(slot, Mark()).step:
+            mark = SlotMark.of(fields["mark"])
+            if mark.step != marks.get(slot, SlotMark()).step:
                 silent_s[slot] = 0.0
                 if slot in decision.overdue:
                     self._logger.info("slot counts again", slot=slot, step=mark.step, batch=batch)
@@ -385,7 +391,7 @@ class Job:
             self._logger.warning("set aside", batch=batch, dead=came.dead_records, late_rows=came.late_rows)
         sums = {f"sent_{name}": before.totals.get(f"sent_{name}", 0) + count for name, count in sent.items()}
         carried = sum(report.get("carried", 0) for report in reports)
-        return Standing(batch, marks, delivered, silent_s, decision.layout.serial, totals.as_dict() | sums, carried)
+        return JobStanding(batch, marks, delivered, silent_s, decision.layout.serial, totals.as_dict() | sums, carried)
 
     def _show(self, layout: Layout, delivered: list[int]) -> None:
         steps = [(group, step) for group, step in zip(layout.groups, delivered, strict=True) if step != NEVER]

@@ -21,7 +21,7 @@ WORTH = 0.1
 
 
 @dataclass(slots=True)
-class Costs:
+class RowCosts:
     """CPU seconds for a row, as measured; older batches count less.
 
     Attributes:
@@ -66,7 +66,7 @@ class Prediction:
 
 
 def predict(
-    order: Order, group_of: Ints, sensor_core: Ints, cores: int, rates: Mapping[int, float], costs: Costs
+    order: Order, group_of: Ints, sensor_core: Ints, cores: int, rates: Mapping[int, float], costs: RowCosts
 ) -> Prediction:
     """Return what a table is expected to give."""
     rate = np.array([rates[sensor] for sensor in range(len(group_of))])
@@ -89,13 +89,13 @@ def predict(
 
 
 def candidates(
-    orders: tuple[Order, ...], group_of: Ints, cores: int, rates: Mapping[int, float], costs: Costs
+    orders: tuple[Order, ...], group_of: Ints, cores: int, rates: Mapping[int, float], costs: RowCosts
 ) -> list[Prediction]:
     """Return what the best table of each order is expected to give, the best first; of equals the one named first."""
     found = [predict(order, group_of, assigned(group_of, cores, rates, order), cores, rates, costs) for order in orders]
     return sorted(found, key=lambda item: -item.batch_speed_up)
 
 
-def standing(layout: Layout, rates: Mapping[int, float], costs: Costs) -> Prediction:
+def standing(layout: Layout, rates: Mapping[int, float], costs: RowCosts) -> Prediction:
     """Return what the table in force is expected to give."""
     return predict(layout.order, layout.group_of, layout.sensor_core, layout.cores, rates, costs)

@@ -16,21 +16,21 @@ import numpy as np
 
 from tsunagi.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.messages import VERSION, ResultBlock
-from tsunagi_spark.blocks import Block, Rows
-from tsunagi_spark.frontier import NEVER, Closed, Mark, appended_at, frontiers
+from tsunagi_spark.blocks import RecoveredRows, SlotBlock
+from tsunagi_spark.frontier import NEVER, CompletedSteps, SlotMark, appended_at, frontiers
 from tsunagi_spark.layout import Flags, Ints, Layout
-from tsunagi_spark.queries import Counted, Readings, above_threshold, count_minute, shift_counts
+from tsunagi_spark.queries import QueryAnswers, QueryReadings, above_threshold, count_minute, shift_counts
 from tsunagi_spark.state import KEPT, CoreState, Minute
-from tsunagi_spark.windows import Spec, Windows, add_rows, close_windows
+from tsunagi_spark.windows import CompleteWindows, Spec, add_rows, close_windows
 
 QUERY = "readings"
 """Name of the query in results: each value with q1..q3."""
 
-ReadRows = Callable[[int, int, int], Readings]
+ReadRows = Callable[[int, int, int], QueryReadings]
 """(batch, low, high): returns the readings that a batch has left for the minute, of the steps low < step <= high."""
 
 
-class Task(NamedTuple):
+class CoreTask(NamedTuple):
     """What a core must know about its batch.
 
     Attributes:
@@ -45,7 +45,7 @@ class Task(NamedTuple):
     batch: int
     core: int
     layout: Layout
-    marks: Mapping[int, Mark]
+    marks: Mapping[int, SlotMark]
     overdue: frozenset[int]
     slide_us: int
     span: int
@@ -70,8 +70,8 @@ class Ordered:
     step: Ints
     appended_us: Ints
     start: Ints
-    rows: Rows
-    counted: Counted
+    rows: RecoveredRows
+    counted: QueryAnswers
 
     def __len__(self) -> int:
         """Number of blocks."""
@@ -100,15 +100,15 @@ class Advanced(NamedTuple):
 
     state: CoreState
     ordered: Ordered
-    keep: Readings
-    windows: Windows
+    keep: QueryReadings
+    windows: CompleteWindows
 
 
 def grown(state: CoreState | None, layout: Layout) -> CoreState:
     """Return the state with a place for every group and sensor of the layout; None gives a new state."""
     if state is None:
         nothing = np.zeros(0, dtype=np.int64)
-        state = CoreState(delivered=nothing, count=nothing, above=nothing, rows=Rows.empty())
+        state = CoreState(delivered=nothing, count=nothing, above=nothing, rows=RecoveredRows.empty())
     return replace(
         state,
         delivered=_padded(state.delivered, len(layout.groups), NEVER),
@@ -118,7 +118,7 @@ def grown(state: CoreState | None, layout: Layout) -> CoreState:
     )
 
 
-def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: ReadRows) -> Advanced:
+def advance(state: CoreState, task: CoreTask, blocks: Sequence[SlotBlock], read_rows: ReadRows) -> Advanced:
     """Return the state of a core after a batch, and what it sends."""
     layout = task.layout
     mine = layout.holds[:, task.core]
@@ -129,7 +129,7 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
     for some in closed:
         delivered[some.groups] = some.step[-1]
 
-    rows = Rows.concatenate([state.rows, *(block.rows for block in blocks)])
+    rows = RecoveredRows.concatenate([state.rows, *(block.rows for block in blocks)])
     ready = rows.step <= delivered[layout.group_of[rows.sensor]]
     left, rows = rows.take(~ready), rows.take(ready)
     rows = rows.take(order_rows(rows, layout))
@@ -137,7 +137,7 @@ def advance(state: CoreState, task: Task, blocks: Sequence[Block], read_rows: Re
     group, step, appended_us = _own_blocks(closed, rows, begin, layout, task.core)
     start = starts(rows, begin, layout, group, step)
 
-    new = Readings(rows.sensor, rows.step, above_threshold(rows.mean, layout.threshold[rows.sensor]))
+    new = QueryReadings(rows.sensor, rows.step, above_threshold(rows.mean, layout.threshold[rows.sensor]))
     expired, minute = _expire(state, task, delivered, read_rows)
     counted = count_minute(new, expired, state.count, state.above, task.span)
     last_step = delivered[layout.group_of]
@@ -200,7 +200,7 @@ def result_blocks(ordered: Ordered, layout: Layout, slide_us: int, part_number: 
         )
 
 
-def counted_slots(task: Task, blocks: Sequence[Block]) -> tuple[Ints, Flags]:
+def counted_slots(task: CoreTask, blocks: Sequence[SlotBlock]) -> tuple[Ints, Flags]:
     """Return (newest step by slot, which slots count for the frontier), this batch included."""
     slots = task.layout.slots
     last_step = np.full(slots, NEVER, dtype=np.int64)
@@ -211,19 +211,19 @@ def counted_slots(task: Task, blocks: Sequence[Block]) -> tuple[Ints, Flags]:
     for slot in task.overdue | task.dropped:
         counted[slot] = False
     for block in blocks:
-        before = task.marks.get(block.slot, Mark())
+        before = task.marks.get(block.slot, SlotMark())
         if block.slot < slots and (block.mark.step, block.mark.generation) != (before.step, before.generation):
             last_step[block.slot] = block.mark.step
             counted[block.slot] = block.slot not in task.dropped
     return last_step, counted
 
 
-def _frontier(task: Task, blocks: Sequence[Block]) -> Ints:
+def _frontier(task: CoreTask, blocks: Sequence[SlotBlock]) -> Ints:
     last_step, counted = counted_slots(task, blocks)
     return frontiers(task.layout.awaited, last_step, counted)
 
 
-def _steps_of(state: CoreState, blocks: Sequence[Block]) -> tuple[Ints, Ints, Ints]:
+def _steps_of(state: CoreState, blocks: Sequence[SlotBlock]) -> tuple[Ints, Ints, Ints]:
     """Return (slot, step, appended_us) of the records that a group may still need."""
     slots = [state.slot, *(np.full(len(block.steps), block.slot, dtype=np.int64) for block in blocks)]
     return (
@@ -235,7 +235,7 @@ def _steps_of(state: CoreState, blocks: Sequence[Block]) -> tuple[Ints, Ints, In
 
 def _closed(
     layout: Layout, mine: Flags, records: tuple[Ints, Ints, Ints], delivered: Ints, complete: Ints
-) -> list[Closed]:
+) -> list[CompletedSteps]:
     """Return what is complete now; groups that are held by the same slots and are at the same step share the work."""
     slot, step, appended_us = records
     alike: dict[tuple[bytes, int, int], list[int]] = {}
@@ -247,7 +247,7 @@ def _closed(
     for (_, low, high), members in alike.items():
         which = layout.held[members[0]][slot] & (step > low) & (step <= high)
         if which.any():
-            found.append(Closed(np.array(members, dtype=np.int64), *_latest(step[which], appended_us[which])))
+            found.append(CompletedSteps(np.array(members, dtype=np.int64), *_latest(step[which], appended_us[which])))
     return found
 
 
@@ -261,7 +261,7 @@ def _latest(step: Ints, appended_us: Ints) -> tuple[Ints, Ints]:
     return found, latest
 
 
-def order_rows(rows: Rows, layout: Layout) -> Ints:
+def order_rows(rows: RecoveredRows, layout: Layout) -> Ints:
     """Return the positions that put rows in the order of (whether cut, step, group, sensor)."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
@@ -291,7 +291,7 @@ def _placed(behind: Flags, step: Ints, first: int, last: int) -> tuple[Ints, int
     return placed, steps
 
 
-def begins(rows: Rows, layout: Layout) -> Ints:
+def begins(rows: RecoveredRows, layout: Layout) -> Ints:
     """Return where the rows of the next (step, group) begin; the rows are in order."""
     step, group = rows.step, layout.group_of[rows.sensor]
     other = np.ones(len(rows), dtype=np.bool_)
@@ -299,7 +299,7 @@ def begins(rows: Rows, layout: Layout) -> Ints:
     return np.flatnonzero(other)
 
 
-def starts(rows: Rows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> Ints:
+def starts(rows: RecoveredRows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> Ints:
     """Return where the rows of each (step, group) begin, and their number; a pair without rows has an empty range.
 
     Args:
@@ -324,7 +324,7 @@ def starts(rows: Rows, begin: Ints, layout: Layout, group: Ints, step: Ints) -> 
 
 
 def _own_blocks(
-    closed: Sequence[Closed], rows: Rows, begin: Ints, layout: Layout, core: int
+    closed: Sequence[CompletedSteps], rows: RecoveredRows, begin: Ints, layout: Layout, core: int
 ) -> tuple[Ints, Ints, Ints]:
     """Return the blocks that this core sends or hands on, in the order of (whether cut, step, group).
 
@@ -364,7 +364,7 @@ def _keys(layout: Layout, *blocks: tuple[Ints, Ints]) -> list[Ints]:
     return [_placed(layout.cut[group], step, first, last)[0] * groups + group for group, step in blocks]
 
 
-def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) -> tuple[Readings, Minute]:
+def _expire(state: CoreState, task: CoreTask, delivered: Ints, read_rows: ReadRows) -> tuple[QueryReadings, Minute]:
     """Return the old readings that leave the minute now, and the files of the minute without them."""
     minute = replace(state.minute)
     group_of = task.layout.group_of
@@ -383,10 +383,10 @@ def _expire(state: CoreState, task: Task, delivered: Ints, read_rows: ReadRows) 
     gone = np.column_stack((minute.batch[empty], np.full(int(empty.sum()), task.batch, dtype=np.int64)))
     minute.dropped = np.concatenate((minute.dropped[minute.dropped[:, 1] >= task.batch - KEPT], gone))
     minute.batch, minute.least, minute.left = minute.batch[~empty], minute.least[~empty], left[~empty]
-    return Readings.concatenate(found), minute
+    return QueryReadings.concatenate(found), minute
 
 
-def _rates(state: CoreState, task: Task, rows: Rows, delivered: Ints) -> Floats:
+def _rates(state: CoreState, task: CoreTask, rows: RecoveredRows, delivered: Ints) -> Floats:
     """Return the number of rows delivered by sensor, older ones counting less: float64[sensors]."""
     if not task.memory:
         return state.rate

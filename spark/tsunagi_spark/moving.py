@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsunagi_spark.blocks import Rows
+from tsunagi_spark.blocks import RecoveredRows
 from tsunagi_spark.layout import Flags, Ints, Layout
-from tsunagi_spark.queries import Readings
+from tsunagi_spark.queries import QueryReadings
 from tsunagi_spark.state import CoreState, Minute
 
 GATHERED = -1
 """Stands for a batch in `Minute`: readings that were gathered from other cores and are in no file yet."""
 
-ReadCoreRows = Callable[[int, int, int, int], Readings]
+ReadCoreRows = Callable[[int, int, int, int], QueryReadings]
 """(core, batch, low, high): returns the readings that a core has kept of a batch for the minute."""
 
 
@@ -30,7 +30,7 @@ class Gathered(NamedTuple):
     """The state of a core under a new table; `readings` are its sensors' of the minute, in the order of steps."""
 
     state: CoreState
-    readings: Readings
+    readings: QueryReadings
 
 
 def touched(before: Layout, after: Layout, core: int) -> bool:
@@ -56,7 +56,7 @@ def gather(
         np.concatenate([getattr(state, name) for state in states]) for name in ("slot", "step", "appended_us")
     )
     _, first = np.unique(np.stack((slot, step)), axis=1, return_index=True)
-    rows = Rows.concatenate(state.rows.take(mine[state.rows.sensor]) for state in states)
+    rows = RecoveredRows.concatenate(state.rows.take(mine[state.rows.sensor]) for state in states)
     found = [_readings(state, number, before, mine, delivered, span, read) for number, state in enumerate(states)]
     readings = _joined(found)
     own = states[core].minute
@@ -80,15 +80,15 @@ def gather(
     return Gathered(state, readings)
 
 
-def within(readings: Readings, low: int, high: int) -> Readings:
+def within(readings: QueryReadings, low: int, high: int) -> QueryReadings:
     """Return the readings of the steps low < step <= high."""
     first, last = np.searchsorted(readings.step, (low, high), side="right")
     return readings.take(slice(int(first), int(last)))
 
 
 def settled(
-    minute: Minute, gathered: Readings, keep: Readings, delivered: Ints, after: Layout, span: int, batch: int
-) -> tuple[Minute, Readings]:
+    minute: Minute, gathered: QueryReadings, keep: QueryReadings, delivered: Ints, after: Layout, span: int, batch: int
+) -> tuple[Minute, QueryReadings]:
     """Return the minute and its readings after the first batch; the batch's file also gets the gathered readings."""
     alive = gathered.step > delivered[after.group_of[gathered.sensor]] - span
     joined = _joined([gathered.take(alive), keep])
@@ -105,7 +105,7 @@ def settled(
 
 def _readings(
     state: CoreState, core: int, before: Layout, mine: Flags, delivered: Ints, span: int, read: ReadCoreRows
-) -> Readings:
+) -> QueryReadings:
     """Return the readings that one core has kept of its sensors that are `mine` now, and that have not expired."""
     high = int(delivered.max(initial=0))
     found = []
@@ -117,7 +117,7 @@ def _readings(
     return _joined(found)
 
 
-def _joined(parts: Sequence[Readings]) -> Readings:
+def _joined(parts: Sequence[QueryReadings]) -> QueryReadings:
     """Return all readings in the order of steps."""
-    joined = Readings.concatenate(parts)
+    joined = QueryReadings.concatenate(parts)
     return joined.take(np.argsort(joined.step, kind="stable"))

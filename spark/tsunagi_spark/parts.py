@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.runtime.columns import U32, pack_arrays, unpack_arrays
-from tsunagi_spark.blocks import Rows
+from tsunagi_spark.blocks import RecoveredRows
 from tsunagi_spark.kway import block_order, merge_runs
 from tsunagi_spark.layout import Ints, Layout
 from tsunagi_spark.merge import Ordered, begins, starts
-from tsunagi_spark.queries import Counted
-from tsunagi_spark.windows import PANE, Windows, window_order
+from tsunagi_spark.queries import QueryAnswers
+from tsunagi_spark.windows import PANE, CompleteWindows, window_order
 
 _BLOCKS = ("group", "step", "appended_us", "start")
 """The columns of a part that have an element for each block."""
-_ROWS = tuple(name for name in Rows.NAMES if name != "step")
+_ROWS = tuple(name for name in RecoveredRows.NAMES if name != "step")
 """The columns of a part that have an element for each row; a row's step is that of its block."""
 _ALIGN = 8
 """Columns begin at multiples of this many bytes, so that numpy can use them without a copy."""
@@ -56,28 +56,28 @@ def load_part(data: bytes | memoryview) -> Ordered:
     step = np.repeat(arrays["step"], np.diff(arrays["start"]))
     return Ordered(
         **{name: arrays[name] for name in _BLOCKS},
-        rows=Rows(step=step, **{name: arrays[name] for name in _ROWS}),
-        counted=Counted(arrays["q1"], arrays["q2"], np.zeros(0)),
+        rows=RecoveredRows(step=step, **{name: arrays[name] for name in _ROWS}),
+        counted=QueryAnswers(arrays["q1"], arrays["q2"], np.zeros(0)),
     )
 
 
-def dump_windows(windows: Windows) -> bytes:
+def dump_windows(windows: CompleteWindows) -> bytes:
     """Return what one core has of the cut groups' aggregates as bytes."""
     return pack_arrays({"sums": windows.sums.view(np.uint8), "appended_us": windows.appended_us})
 
 
-def load_windows(data: bytes) -> Windows:
+def load_windows(data: bytes) -> CompleteWindows:
     """Read what `dump_windows` wrote."""
     arrays: dict[str, Any] = dict(unpack_arrays(data))
-    return Windows(arrays["sums"].view(PANE), arrays["appended_us"])
+    return CompleteWindows(arrays["sums"].view(PANE), arrays["appended_us"])
 
 
-def merge_windows(parts: Iterable[Windows], layout: Layout) -> Windows:
+def merge_windows(parts: Iterable[CompleteWindows], layout: Layout) -> CompleteWindows:
     """Return the windows of one batch together, in order."""
     found = list(parts)
     sums = np.concatenate([part.sums for part in found])
     order = window_order(sums, layout)
-    return Windows(sums[order], np.concatenate([part.appended_us for part in found])[order])
+    return CompleteWindows(sums[order], np.concatenate([part.appended_us for part in found])[order])
 
 
 def merge_parts(parts: Iterable[Ordered], layout: Layout) -> Ordered:
@@ -97,8 +97,8 @@ def merge_parts(parts: Iterable[Ordered], layout: Layout) -> Ordered:
         for run in runs:
             run[minor] = rank[run["sensor"]]
     merged = merge_runs(runs, major="step", minor=minor)
-    rows = Rows(**{name: merged[name] for name in Rows.NAMES})
-    counted = Counted(merged["q1"], merged["q2"], merged["q2"] / merged["q1"])
+    rows = RecoveredRows(**{name: merged[name] for name in RecoveredRows.NAMES})
+    counted = QueryAnswers(merged["q1"], merged["q2"], merged["q2"] / merged["q1"])
     return Ordered(group, step, appended_us, starts(rows, begins(rows, layout), layout, group, step), rows, counted)
 
 

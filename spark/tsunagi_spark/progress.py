@@ -9,7 +9,7 @@ import structlog
 
 from tsunagi.runtime import metrics
 from tsunagi.runtime.messages import SparkBeat
-from tsunagi_spark.frontier import NEVER, Mark
+from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.layout import Layout
 
 
@@ -37,14 +37,14 @@ class Stages:
 
 def describe(
     layout: Layout,
-    marks: Mapping[int, Mark],
+    marks: Mapping[int, SlotMark],
     delivered: Iterable[int],
     overdue: frozenset[int],
     reports: Iterable[Mapping[str, Any]],
 ) -> SparkBeat:
     """Return where the job stands after a batch, for a heartbeat; the caller adds the times."""
     held = [slot for slot in range(layout.slots) if layout.held[:, slot].any()]
-    steps = {slot: marks.get(slot, Mark()).step for slot in held}
+    steps = {slot: marks.get(slot, SlotMark()).step for slot in held}
     newest = max(steps.values(), default=NEVER)
     behind = [slot for slot in held if slot in overdue and steps[slot] < newest]
     counted = {slot: step for slot, step in steps.items() if slot not in behind}
@@ -62,12 +62,12 @@ def describe(
     )
 
 
-def show(beat: SparkBeat, layout: Layout, marks: Mapping[int, Mark], reports: Iterable[Mapping[str, Any]]) -> None:
+def show(beat: SparkBeat, layout: Layout, marks: Mapping[int, SlotMark], reports: Iterable[Mapping[str, Any]]) -> None:
     """Set the metrics that say the same."""
     metrics.SPARK_CARRIED.set(beat.carried)
     for slot in range(layout.slots):
         if layout.held[:, slot].any():
-            step = marks.get(slot, Mark()).step
+            step = marks.get(slot, SlotMark()).step
             metrics.FRONTIER_HELD_BY.labels(str(slot)).set(0 if step == NEVER else beat.newest - step)
     for report in reports:
         if "taken" in report:

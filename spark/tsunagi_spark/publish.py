@@ -30,7 +30,7 @@ _FLUSH_S = 1.0
 """Longest single wait for deliveries, in seconds; the wait is repeated until everything is delivered."""
 
 
-class Publisher:
+class ResultPublisher:
     """Appends records with one producer; a delivery error stops the batch."""
 
     def __init__(self, log: Log) -> None:
@@ -77,14 +77,14 @@ class Publisher:
             raise LogError(f"results could not be delivered: {self._errors[0]}")
 
 
-_made: dict[str, Publisher] = {}
+_made: dict[str, ResultPublisher] = {}
 
 
-def publisher(settings: KafkaSettings) -> Publisher:
+def publisher(settings: KafkaSettings) -> ResultPublisher:
     """Return this process's publisher: Spark's Python workers outlive a batch, and a producer takes time to make."""
     key = settings.model_dump_json()
     if key not in _made:
-        _made[key] = Publisher(KafkaLog(settings, client_id="tsunagi-spark-core"))
+        _made[key] = ResultPublisher(KafkaLog(settings, client_id="tsunagi-spark-core"))
     return _made[key]
 
 

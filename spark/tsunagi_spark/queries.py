@@ -19,35 +19,35 @@ from tsunagi_spark.kway import block_order
 from tsunagi_spark.layout import Flags, Ints
 
 
-class Readings(NamedTuple):
+class QueryReadings(NamedTuple):
     """Readings in the form that the counts need: uint32[n], int64[n], bool[n]."""
 
     sensor: Sensors
     step: Ints
     above: Flags
 
-    def take(self, which: Flags | Ints | slice) -> Readings:
+    def take(self, which: Flags | Ints | slice) -> QueryReadings:
         """Return some of the readings: by a mask, by positions or by a slice."""
-        return Readings(self.sensor[which], self.step[which], self.above[which])
+        return QueryReadings(self.sensor[which], self.step[which], self.above[which])
 
     @staticmethod
-    def concatenate(parts: Sequence[Readings]) -> Readings:
+    def concatenate(parts: Sequence[QueryReadings]) -> QueryReadings:
         """Return the readings of all parts, one after the other."""
         if not parts:
-            return Readings(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
-        return Readings(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+            return QueryReadings(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+        return QueryReadings(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-class Counted(NamedTuple):
+class QueryAnswers(NamedTuple):
     """Answers for each reading: int64[n], int64[n], float64[n]."""
 
     q1: Ints
     q2: Ints
     q3: Floats
 
-    def take(self, which: Flags | Ints | slice) -> Counted:
+    def take(self, which: Flags | Ints | slice) -> QueryAnswers:
         """Return the answers for some of the readings: by a mask, by positions or by a slice."""
-        return Counted(self.q1[which], self.q2[which], self.q3[which])
+        return QueryAnswers(self.q1[which], self.q2[which], self.q3[which])
 
 
 def span_steps(range_s: float, slide_us: int) -> int:
@@ -61,7 +61,7 @@ def above_threshold(mean: Floats, threshold: Floats) -> Flags:
     return np.asarray(mean > threshold, dtype=np.bool_)
 
 
-def count_minute(new: Readings, expiring: Readings, count: Ints, above: Ints, span: int) -> Counted:
+def count_minute(new: QueryReadings, expiring: QueryReadings, count: Ints, above: Ints, span: int) -> QueryAnswers:
     """Answer q1..q3 for new readings.
 
     Args:
@@ -72,7 +72,7 @@ def count_minute(new: Readings, expiring: Readings, count: Ints, above: Ints, sp
     """
     if not len(new.sensor):
         nothing = np.zeros(0, dtype=np.int64)
-        return Counted(nothing, nothing, np.zeros(0))
+        return QueryAnswers(nothing, nothing, np.zeros(0))
     # Groups are at different steps, so expiring readings of one may be newer than all new readings of another.
     steps = np.concatenate((new.step, expiring.step))
     base = int(steps.min())
@@ -101,11 +101,11 @@ def count_minute(new: Readings, expiring: Readings, count: Ints, above: Ints, sp
     back = np.empty_like(order)
     back[order] = rank
     q1, q2 = q1[back], q2[back]
-    return Counted(q1, q2, q2 / q1)
+    return QueryAnswers(q1, q2, q2 / q1)
 
 
 def shift_counts(
-    count: Ints, above: Ints, new: Readings, expired: Readings, last_step: Ints, span: int
+    count: Ints, above: Ints, new: QueryReadings, expired: QueryReadings, last_step: Ints, span: int
 ) -> tuple[Ints, Ints, Flags]:
     """Move the counts on to the last delivered step of each sensor.
 

@@ -25,13 +25,13 @@ from tsunagi_spark.acknowledge import NODE
 from tsunagi_spark.action import warm
 from tsunagi_spark.checkpoint import Checkpoint, query_id
 from tsunagi_spark.files import FilesThread
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.identity import reconcile
 from tsunagi_spark.job import Job, StoppedError
 from tsunagi_spark.limit import BatchTooLargeError
 from tsunagi_spark.progress import Stages
 from tsunagi_spark.session import source, start_session
-from tsunagi_spark.standing import Standing
+from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import StateError, Store
 
 _POLL_S = 0.2
@@ -102,7 +102,7 @@ def with_smaller_batches(settings: Settings, store: Store, error: BatchTooLargeE
     return settings.model_copy(update={"spark": spark.model_copy(update={"max_offsets": records})})
 
 
-def resume(store: Store, settings: Settings, log: Log, failure: Exception | None) -> Standing:
+def resume(store: Store, settings: Settings, log: Log, failure: Exception | None) -> JobStanding:
     """Return where the job stands, and where it goes on if the log is not the one that it has read.
 
     Args:
@@ -124,7 +124,7 @@ def resume(store: Store, settings: Settings, log: Log, failure: Exception | None
     return standing
 
 
-def _serve(settings: Settings, log: Log, store: Store, standing: Standing, stop: StopFlag) -> None:
+def _serve(settings: Settings, log: Log, store: Store, standing: JobStanding, stop: StopFlag) -> None:
     """Run the query, with heartbeats and files, until it ends or the process must stop."""
     logger = structlog.get_logger("tsunagi.spark")
     state: dict[str, object] = {"ready": False, "reason": "starting"}
@@ -203,7 +203,7 @@ def check_topics(log: KafkaLog, settings: Settings, *, wait_s: float = _TOPICS_S
             )
 
 
-def begin(store: Store, settings: Settings) -> Standing:
+def begin(store: Store, settings: Settings) -> JobStanding:
     """Return where the job stands: after the last whole batch.
 
     Files that are not whole are set aside (tsunagi_spark.checkpoint), and Spark's logs then end with that batch. If no
@@ -223,7 +223,7 @@ def begin(store: Store, settings: Settings) -> Standing:
             raise StateError(f"{store.root}: state is missing; restore it, or empty the checkpoint to start anew")
         store.clear()
         store.prepare(cores)
-        return Standing()
+        return JobStanding()
     last = checkpoint.mend_state(store, cores)
     if last < 0:
         committed = max(checkpoint.batches("commits"), default=-1)
@@ -231,17 +231,17 @@ def begin(store: Store, settings: Settings) -> Standing:
             store.check(f"driver/after-{committed}")
             for core in range(cores):
                 store.check(f"core-{core}/state-{committed}")
-            store.check(f"layouts/{Standing.of(store.read_json(f'driver/after-{committed}')).layout}")
+            store.check(f"layouts/{JobStanding.of(store.read_json(f'driver/after-{committed}')).layout}")
         if committed >= 0:
             structlog.get_logger("tsunagi.spark").error(
                 "no batch of the checkpoint is whole; starting anew from what recovered keeps", committed=committed
             )
         checkpoint.start_anew(store)  # also plans: the log may have been made anew since
         store.prepare(cores)
-        return Standing()
-    standing = Standing.of(store.read_json(f"driver/after-{last}"))
+        return JobStanding()
+    standing = JobStanding.of(store.read_json(f"driver/after-{last}"))
     slots = range(settings.slots.count)
-    checkpoint.set_back(last, {slot: standing.marks.get(slot, Mark()).read_to for slot in slots})
+    checkpoint.set_back(last, {slot: standing.marks.get(slot, SlotMark()).read_to for slot in slots})
     return standing
 
 

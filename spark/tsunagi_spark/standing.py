@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 
 
 @dataclass
-class Standing:
+class JobStanding:
     """Where the job stands after a batch.
 
     Attributes:
@@ -25,7 +25,7 @@ class Standing:
     """
 
     batch: int = -1
-    marks: dict[int, Mark] = field(default_factory=dict)
+    marks: dict[int, SlotMark] = field(default_factory=dict)
     delivered: list[int] = field(default_factory=list)
     silent_s: dict[int, float] = field(default_factory=dict)
     layout: int = 0
@@ -51,11 +51,11 @@ class Standing:
         }
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> Standing:
+    def of(fields: dict[str, Any]) -> JobStanding:
         """Read the fields from JSON values."""
-        return Standing(
+        return JobStanding(
             batch=fields["batch"],
-            marks={int(slot): Mark.of(mark) for slot, mark in fields["marks"].items()},
+            marks={int(slot): SlotMark.of(mark) for slot, mark in fields["marks"].items()},
             delivered=list(fields["delivered"]),
             silent_s={int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()},
             layout=fields["layout"],

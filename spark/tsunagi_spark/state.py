@@ -28,9 +28,9 @@ import numpy.typing as npt
 
 from tsunagi.runtime.columns import Floats, pack_arrays, unpack_arrays
 from tsunagi.runtime.marked import mark
-from tsunagi_spark.blocks import Rows
+from tsunagi_spark.blocks import RecoveredRows
 from tsunagi_spark.layout import Ints
-from tsunagi_spark.queries import Readings
+from tsunagi_spark.queries import QueryReadings
 from tsunagi_spark.windows import PANE, Panes, no_panes
 
 VERSION = 2
@@ -100,14 +100,14 @@ MINUTE_ROW = np.dtype([("step", "<i8"), ("sensor", "<u4"), ("above", "u1")])
 """A row of a rows file. The rows are in the order of steps, so that a few steps can be read without the rest."""
 
 
-def dump_readings(readings: Readings) -> bytes:
+def dump_readings(readings: QueryReadings) -> bytes:
     """Return readings, which are in the order of steps, as the bytes of a rows file."""
     rows = np.empty(len(readings.sensor), dtype=MINUTE_ROW)
     rows["step"], rows["sensor"], rows["above"] = readings.step, readings.sensor, readings.above
     return rows.tobytes()
 
 
-def load_readings(path: Path, low: int, high: int) -> Readings:
+def load_readings(path: Path, low: int, high: int) -> QueryReadings:
     """Read from a rows file the readings of the steps low < step <= high.
 
     Raises:
@@ -121,7 +121,7 @@ def load_readings(path: Path, low: int, high: int) -> Readings:
         raise StateError(f"{path}: damaged: {error}") from error
     first, last = np.searchsorted(rows["step"], (low, high), side="right")
     part = rows[first:last]
-    return Readings(part["sensor"].copy(), part["step"].copy(), part["above"] != 0)
+    return QueryReadings(part["sensor"].copy(), part["step"].copy(), part["above"] != 0)
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class CoreState:
     delivered: Ints
     count: Ints
     above: Ints
-    rows: Rows
+    rows: RecoveredRows
     slot: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     step: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     appended_us: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -191,7 +191,7 @@ class CoreState:
         """Read a state from the bytes of a state file."""
         arrays: dict[str, Any] = unseal(data, path)
         minute = Minute(*(arrays[f"minute.{name}"] for name in ("batch", "least", "left", "dropped")))
-        rows = Rows(**{name: arrays[f"rows.{name}"] for name in Rows.NAMES})
+        rows = RecoveredRows(**{name: arrays[f"rows.{name}"] for name in RecoveredRows.NAMES})
         plain = {name: arrays[name] for name in ("delivered", "count", "above", "slot", "step", "appended_us")}
         rate = arrays.get("rate", np.zeros(len(arrays["count"])))
         panes = arrays.get("panes", np.zeros(0, np.uint8)).view(PANE)

@@ -30,17 +30,17 @@ from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark.blocks import SCHEMA, Counters, from_arrow, to_arrow
 from tsunagi_spark.decode import Arrived, SlotDecoder
 from tsunagi_spark.encode import Encoded, encode_blocks
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.identity import check_read
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.limit import ByteCount
-from tsunagi_spark.merge import Ordered, Task, advance, grown, result_blocks
+from tsunagi_spark.merge import CoreTask, Ordered, advance, grown, result_blocks
 from tsunagi_spark.moving import GATHERED, gather, settled, touched, within
 from tsunagi_spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
-from tsunagi_spark.publish import Publisher, Stopwatch, forget, messages, publisher
-from tsunagi_spark.queries import Readings
+from tsunagi_spark.publish import ResultPublisher, Stopwatch, forget, messages, publisher
+from tsunagi_spark.queries import QueryReadings
 from tsunagi_spark.state import KEPT, CoreState, Store, dump_readings, load_readings
-from tsunagi_spark.windows import Spec, Windows, window_blocks
+from tsunagi_spark.windows import CompleteWindows, Spec, window_blocks
 
 REPORT_SCHEMA = pa.schema([("report", pa.string()), ("part", pa.binary()), ("windows", pa.binary())])
 """Arrow schema of what stage two hands on."""
@@ -69,7 +69,7 @@ class JobContext:
 
     Attributes:
         form: the setting `[results] format`.
-        memory, specs: as in `merge.Task`.
+        memory, specs: as in `merge.CoreTask`.
         task_bytes: most bytes of records that one task reads in a batch.
     """
 
@@ -94,14 +94,14 @@ class BatchContext:
         marks: for each slot, how far it had been read before the batch.
         delivered: for each group, the last step sent before the batch; shorter than the layout's groups if these have
             grown.
-        overdue, dropped: as in `merge.Task`.
+        overdue, dropped: as in `merge.CoreTask`.
     """
 
     query: str
     batch: int
     layout: int
     layout_before: int
-    marks: dict[int, Mark]
+    marks: dict[int, SlotMark]
     delivered: tuple[int, ...]
     overdue: frozenset[int]
     dropped: frozenset[int]
@@ -121,7 +121,7 @@ class BatchContext:
             batch=fields["batch"],
             layout=fields["layout"],
             layout_before=fields["layout_before"],
-            marks={int(slot): Mark.of(mark) for slot, mark in fields["marks"].items()},
+            marks={int(slot): SlotMark.of(mark) for slot, mark in fields["marks"].items()},
             delivered=tuple(fields["delivered"]),
             overdue=frozenset(fields["overdue"]),
             dropped=frozenset(fields["dropped"]),
@@ -203,14 +203,14 @@ def decode_records(
     layout = _layout(job, context)
     delivered = np.array(context.delivered, dtype=np.int64)
     decoders: dict[int, SlotDecoder] = {}
-    known: dict[int, Mark] = {}
+    known: dict[int, SlotMark] = {}
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
         appended_us = batch.column("timestamp").cast(pa.int64()).to_pylist()
         for slot, offset, key, value, at_us in zip(*columns, appended_us, strict=True):
             decoder = decoders.get(slot)
             if decoder is None:
-                mark = context.marks.get(slot, Mark())
+                mark = context.marks.get(slot, SlotMark())
                 follows = offset <= mark.read_to and 0 <= at_us - mark.read_us < BREAK_US
                 if slot in context.marks and not follows:
                     known[slot] = mark
@@ -247,7 +247,7 @@ def order_core(
     layout = _layout(job, context)
     state, gathered = _begin(job, context, store, core, layout)
     watch.lap("load_s")
-    task = Task(
+    task = CoreTask(
         context.batch,
         core,
         layout,
@@ -260,7 +260,7 @@ def order_core(
         dropped=context.dropped,
     )
 
-    def read_rows(batch: int, low: int, high: int) -> Readings:
+    def read_rows(batch: int, low: int, high: int) -> QueryReadings:
         if gathered is not None and batch == GATHERED:
             return within(gathered, low, high)
         return load_readings(store.root / _rows(core, batch), low, high)
@@ -286,7 +286,7 @@ def order_core(
     store.write(_state(core, context.batch), advanced.state.dump())
     _clean(store, core, context.batch, advanced.state)
     watch.lap("save_s")
-    slots: dict[int, tuple[Mark, Counters]] = {}
+    slots: dict[int, tuple[SlotMark, Counters]] = {}
     for block in blocks:
         _, counters = slots.setdefault(block.slot, (block.mark, Counters()))
         counters.add(block.counters)
@@ -337,7 +337,7 @@ def merge_core(job: JobContext, context: BatchContext, parts: Sequence[tuple[int
 
 
 def _send(
-    job: JobContext, layout: Layout, ordered: Ordered, windows: Windows, part: int, watch: Stopwatch
+    job: JobContext, layout: Layout, ordered: Ordered, windows: CompleteWindows, part: int, watch: Stopwatch
 ) -> tuple[int, Counter[int]]:
     """Send blocks to their groups' partitions (a part to its core's); return the bytes, and records by partition."""
     sent, sent_to = 0, Counter[int]()
@@ -354,7 +354,9 @@ def _send(
     return sent, sent_to
 
 
-def _encoded(job: JobContext, layout: Layout, ordered: Ordered, windows: Windows, part: int) -> Iterator[Encoded]:
+def _encoded(
+    job: JobContext, layout: Layout, ordered: Ordered, windows: CompleteWindows, part: int
+) -> Iterator[Encoded]:
     blocks = window_blocks(windows, job.specs, layout, job.slide_us, part)
     if job.form == "blocks":
         yield from encode_blocks(ordered, layout, job.slide_us, part)
@@ -389,7 +391,7 @@ class _Sending:
     def __init__(self, kafka: KafkaSettings) -> None:
         self._kafka = kafka
 
-    def __enter__(self) -> Publisher:
+    def __enter__(self) -> ResultPublisher:
         return publisher(self._kafka)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -427,7 +429,7 @@ def _layout(job: JobContext, context: BatchContext) -> Layout:
 
 def _begin(
     job: JobContext, context: BatchContext, store: Store, core: int, layout: Layout
-) -> tuple[CoreState, Readings | None]:
+) -> tuple[CoreState, QueryReadings | None]:
     """Return the state with which the batch begins, and the readings gathered from other cores, if that was needed."""
 
     def load(number: int) -> CoreState:
@@ -442,7 +444,7 @@ def _begin(
     if not touched(before, layout, core):
         return load(core), None
 
-    def read(number: int, batch: int, low: int, high: int) -> Readings:
+    def read(number: int, batch: int, low: int, high: int) -> QueryReadings:
         return load_readings(store.root / _rows(number, batch), low, high)
 
     states = [load(number) for number in range(layout.cores)]

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.messages import BOUNDED, UNBOUNDED, VERSION, ResultBlock, Window
 from tsunagi.runtime.settings import AggregateSettings, ConfigError, StepsSettings
-from tsunagi_spark.blocks import Rows
-from tsunagi_spark.frontier import Closed, appended_at
+from tsunagi_spark.blocks import RecoveredRows
+from tsunagi_spark.frontier import CompletedSteps, appended_at
 from tsunagi_spark.layout import Flags, Ints, Layout
 
 GROUP = 2**32 - 1
@@ -69,7 +69,7 @@ class Spec:
 
 
 @dataclass(slots=True)
-class Windows:
+class CompleteWindows:
     """Windows that are complete.
 
     Attributes:
@@ -80,9 +80,9 @@ class Windows:
     sums: Panes
     appended_us: Ints
 
-    def take(self, which: Flags) -> Windows:
+    def take(self, which: Flags) -> CompleteWindows:
         """Return some of the windows."""
-        return Windows(self.sums[which], self.appended_us[which])
+        return CompleteWindows(self.sums[which], self.appended_us[which])
 
 
 def specs_of(aggregates: Sequence[AggregateSettings], steps: StepsSettings) -> tuple[Spec, ...]:
@@ -111,7 +111,7 @@ def no_panes() -> Panes:
     return np.zeros(0, dtype=PANE)
 
 
-def add_rows(panes: Panes, rows: Rows, specs: Sequence[Spec]) -> Panes:
+def add_rows(panes: Panes, rows: RecoveredRows, specs: Sequence[Spec]) -> Panes:
     """Add rows, which are in the order of steps, to the panes; a value that is NaN is left out."""
     rows = rows.take(~np.isnan(rows.mean)) if np.isnan(rows.mean).any() else rows
     if not specs or not len(rows):
@@ -128,8 +128,8 @@ def add_rows(panes: Panes, rows: Rows, specs: Sequence[Spec]) -> Panes:
 
 
 def close_windows(
-    panes: Panes, specs: Sequence[Spec], layout: Layout, before: Ints, after: Ints, closed: Sequence[Closed]
-) -> tuple[Windows, Panes]:
+    panes: Panes, specs: Sequence[Spec], layout: Layout, before: Ints, after: Ints, closed: Sequence[CompletedSteps]
+) -> tuple[CompleteWindows, Panes]:
     """Remove the windows that are complete now.
 
     Args:
@@ -157,7 +157,7 @@ def close_windows(
     sums = _added(np.concatenate(found), ("query", "sensor", "pane")) if found else no_panes()
     sums = sums[window_order(sums, layout)]
     appended_us, _ = appended_at(closed, len(layout.groups), layout.group_of[sums["sensor"]], sums["pane"])
-    return Windows(sums, appended_us), panes[needed]
+    return CompleteWindows(sums, appended_us), panes[needed]
 
 
 def window_order(sums: Panes, layout: Layout) -> Ints:
@@ -166,7 +166,7 @@ def window_order(sums: Panes, layout: Layout) -> Ints:
 
 
 def window_blocks(
-    windows: Windows, specs: Sequence[Spec], layout: Layout, slide_us: int, part_number: int = 0
+    windows: CompleteWindows, specs: Sequence[Spec], layout: Layout, slide_us: int, part_number: int = 0
 ) -> Iterator[tuple[int, ResultBlock]]:
     """Yield (group, block) of windows by sensor, which are in order; queries by group are put together here."""
     sums = windows.sums

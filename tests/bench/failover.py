@@ -27,7 +27,7 @@ from tsunagi.chaos.local import LocalDriver
 from tsunagi.chaos.plan import Round, rounds
 from tsunagi.chaos.report import Outcome
 from tsunagi.chaos.run import Runner
-from tsunagi.chaos.watch import Watch
+from tsunagi.chaos.watch import ChaosWatch
 from tsunagi.runtime.settings import Settings
 from tsunagi.standby.promotion import DEATHS
 from tsunagi.system import processes
@@ -108,7 +108,7 @@ def main() -> int:
     wanted = Load(options.batch, options.rate, options.speculation == "on", options.state_bytes)
     with running(options.work, options.port, wanted) as (settings, config):
         usage = Usage(settings)
-        watch = Watch(tool_log(settings, "bench"))
+        watch = ChaosWatch(tool_log(settings, "bench"))
 
         def tell(line: str) -> None:
             usage.look()

@@ -29,9 +29,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from tests.bench import outcome
-from tsunagi.recovery.fit import Columns
+from tsunagi.recovery.fit import HistoryColumns
 from tsunagi.recovery.history import list_history
-from tsunagi.recovery.shares import Work
+from tsunagi.recovery.shares import HistorySteps
 from tsunagi.recovery.sums import Units
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings, SparkSettings
@@ -111,7 +111,7 @@ def main() -> int:
         settings = Settings(spark=SparkSettings(master=given.master, checkpoint=Path(directory) / "checkpoint"))
         table = SensorTable(tuple(Sensor(i, f"s{i}", f"e{i % EDGES}") for i in range(n)))
         files = list_history(path)
-        work = Work.of(files, Columns.of(files, table, settings.steps), settings.steps)
+        work = HistorySteps.of(files, HistoryColumns.of(files, table, settings.steps), settings.steps)
         session = start(settings)
         session.range(0, 2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").collect()
         watch, began = Watch(), time.monotonic()

@@ -23,7 +23,7 @@ from tests.bench import outcome
 from tests.bench.scaler.rivals import RIVALS, make_rival
 from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.policy import Policy, PolicySettings
-from tsunagi.scaler.simulate_report import Options, simulate
+from tsunagi.scaler.simulate_report import SimulateOptions, simulate
 from tsunagi.scaler.trace import PEAK_RATE
 
 SLOTS_S = (60.0, 300.0, 900.0, 3600.0)
@@ -68,7 +68,7 @@ def main() -> int:
 
         def run(settings: PolicySettings, path: Path = path, speed: float = 1.0) -> dict[str, Any]:
             out = options.out.parent / f"{path.stem}.json"
-            return simulate(Options(path, settings, 100.0, out, speed=speed), lambda _line: None, rival)
+            return simulate(SimulateOptions(path, settings, 100.0, out, speed=speed), lambda _line: None, rival)
 
         name = path.stem
         found = {policy: run(replace(base, policy=policy)) for policy in RIVALS}

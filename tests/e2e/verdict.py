@@ -16,7 +16,7 @@ from tests.e2e.stream import STEPS
 from tests.e2e.system import SLOTS, Rig
 from tsunagi.audit.check import Checked, check
 from tsunagi.audit.evidence import Aside, Collected, Kill, Outage, read_asides, read_placement
-from tsunagi.audit.truth import Readings, World, read_readings, windows
+from tsunagi.audit.truth import TrueReadings, World, read_readings, windows
 from tsunagi.demo.figures import recovered_figures, takeovers
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import sensors
@@ -203,7 +203,7 @@ def _world(rig: Rig, last_step: int) -> World:
     whole = read_readings(rig.inputs.data, table, origin_us=rig.origin_us, interval_us=interval_us)
     rows = whole.times_us <= last_step * STEPS.slide_us
     max_age_us = np.array([sensor.max_age_s for sensor in table.sensors]) * 1e6
-    truth = windows(Readings(whole.times_us[rows], whole.values[rows]), STEPS, max_age_us)
+    truth = windows(TrueReadings(whole.times_us[rows], whole.values[rows]), STEPS, max_age_us)
     known = set(Model.load(rig.inputs.model).names)
     with np.errstate(invalid="ignore"):
         scale = np.nan_to_num(whole.values.std(axis=0))

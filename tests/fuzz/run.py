@@ -24,9 +24,9 @@ from tests.simulation.fleet import SLOTS
 from tests.simulation.nodes import Node
 from tests.simulation.world import World
 from tsunagi.audit.evidence import read_asides, read_blocks, read_outputs, read_placement, read_slot_log
-from tsunagi.audit.ledger import Ledger
+from tsunagi.audit.ledger import AuditLedger
 from tsunagi.demo.faults import SlotWatch
-from tsunagi.edge.publish import PlacementReader
+from tsunagi.edge.publish import EdgePlacementReader
 from tsunagi.local.fleet import Fleet
 from tsunagi.recovery.errors import ModelError
 from tsunagi.replay.recompute import recompute
@@ -34,10 +34,10 @@ from tsunagi.runtime import log as topics
 from tsunagi.runtime.log import LogError
 from tsunagi.runtime.messages import Placement
 from tsunagi.runtime.outputs import Outputs
-from tsunagi.runtime.results import Results
+from tsunagi.runtime.results import ResultsReader
 from tsunagi.runtime.sensors import SensorsError, place
 from tsunagi_spark.decode import Arrived, SlotDecoder
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.layout import make_layout
 
 QUIET_S, FUZZED_S = 3.0, 6.0
@@ -79,15 +79,15 @@ def read_all(world: Watched) -> None:
     """Let everybody read who is not of the simulator's world."""
     log, settings, table = world.log, world.settings, world.table
     slot_of = np.asarray(place(table, SLOTS), dtype=np.uint32)
-    for results in (Outputs(log, settings, table), Results(log, settings, table)):
+    for results in (Outputs(log, settings, table), ResultsReader(log, settings, table)):
         for row in results.rows():
             str(row.time)
-    ledger, fleet = Ledger(SLOTS, slot_of), Fleet(log)
+    ledger, fleet = AuditLedger(SLOTS, slot_of), Fleet(log)
     fleet.update()
     placement = Placement(serial=1, slots=SLOTS, slot=slot_of.tobytes(), table_sha256=table.digest())
     layout = make_layout(table, placement, 2, "ungrouped")
     with contextlib.suppress(SensorsError):
-        PlacementReader(log, table, world.clock, _silent).poll()
+        EdgePlacementReader(log, table, world.clock, _silent).poll()
     with contextlib.suppress(LogError):
         read_placement(log.records(topics.PLAN, 0))
     read_asides(log.records(topics.LATE, 0), log.records(topics.DEAD_LETTERS, 0))
@@ -97,7 +97,7 @@ def read_all(world: Watched) -> None:
         read_slot_log(slot, log.records(topics.TUPLES, slot))
         outputs = log.records(topics.RECOVERED, slot)
         read_outputs(slot, outputs)
-        decoder = SlotDecoder(slot, Mark(), layout, np.zeros(0, dtype=np.int64), settings.steps.slide_us)
+        decoder = SlotDecoder(slot, SlotMark(), layout, np.zeros(0, dtype=np.int64), settings.steps.slide_us)
         for record in outputs:
             decoder.add(Arrived(slot, record.offset, record.key, record.value, record.appended_us))
         decoder.blocks()

@@ -42,7 +42,7 @@ from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.replica import Replica
 from tsunagi.standby.speculation import Speculation
-from tsunagi.standby.stages.base import STAY, Handler, StageTurn
+from tsunagi.standby.stages.base import STAY, StageHandler, StageTurn
 from tsunagi.standby.stages.own import OwnStage
 from tsunagi.standby.stages.promote import ClaimStage
 from tsunagi.standby.stages.watch import WatchStage
@@ -335,7 +335,7 @@ def _lost_outputs_passed_over() -> Iterator[None]:
 _gather_evidence = Promotion.gather_evidence
 
 PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
-    "records are not compared": _plant(Handler, "_compare", _nothing_wrong),
+    "records are not compared": _plant(StageHandler, "_compare", _nothing_wrong),
     "the last output is taken for one of this log": _plant(Replica, "on_tail", _any_tail),
     "a new generation keeps its name": _plant(ClaimStage, "enter", _same_generation),
     "outputs that the log has lost are passed over": _lost_outputs_passed_over,

@@ -19,8 +19,8 @@ from tsunagi.runtime.messages import VERSION, Plan, Workers
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.settings import LOCAL, ScalerSettings, SizeSettings
 from tsunagi.scaler import elastic, launcher_thread, scaler
-from tsunagi.scaler.policy import Answer, View
-from tsunagi.standby.stages.base import Stage
+from tsunagi.scaler.policy import Answer, PolicyView
+from tsunagi.standby.stages.base import ReplicaStage
 
 SMALL = "small"
 SIZES = {LOCAL: SizeSettings(rate=20.0), SMALL: SizeSettings(rate=15.0, price_h=0.1, boot_s=5.0)}
@@ -53,11 +53,11 @@ class Follow:
     def learn(self, rates: Floats, step_s: float) -> None:
         del rates, step_s
 
-    def decide(self, view: View) -> Answer:
+    def decide(self, view: PolicyView) -> Answer:
         need = max(0.0, float(view.rates.mean()) - view.local_rate)
         return Answer({SMALL: min(3, math.ceil(need / 15.0))}, reason="follow")
 
-    def guard(self, view: View) -> Answer | None:
+    def guard(self, view: PolicyView) -> Answer | None:
         del view
         return None
 
@@ -89,7 +89,7 @@ class Launcher:
             return
         self.stopped.append(name)
         if node.made is not None:
-            owned = [slot for slot, replica in node.made.replicas.items() if replica.stage is Stage.OWN]
+            owned = [slot for slot, replica in node.made.replicas.items() if replica.stage is ReplicaStage.OWN]
             assert owned == [], f"{name} was stopped and owns {owned}"
             node.made.close()
         node.client.crash()

@@ -7,12 +7,12 @@ from typing import Any
 from tests.simulation.world import World
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.messages import VERSION, Assignment, Plan, StandbyTarget
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 
 SLOT = 0
 
 
-def hosting(world: World) -> dict[str, Stage]:
+def hosting(world: World) -> dict[str, ReplicaStage]:
     """Return who hosts the slot, and as what."""
     made = {name: node.made for name, node in world.nodes.items() if node.made is not None}
     return {name: host.replicas[SLOT].stage for name, host in made.items() if SLOT in host.replicas}
@@ -22,8 +22,8 @@ def test_a_standby_stays_until_the_one_that_is_to_follow_it_is_ready() -> None:
     world = World(3)
     world.run(12.0)
     stages = hosting(world)
-    (owner,) = (name for name, stage in stages.items() if stage is Stage.OWN)
-    (standby,) = (name for name, stage in stages.items() if stage is Stage.WATCH)
+    (owner,) = (name for name, stage in stages.items() if stage is ReplicaStage.OWN)
+    (standby,) = (name for name, stage in stages.items() if stage is ReplicaStage.WATCH)
     (other, *_) = (name for name in world.nodes if name not in stages)
     world.scaler.paused = True
     world.nodes[other].paused = True
@@ -33,18 +33,18 @@ def test_a_standby_stays_until_the_one_that_is_to_follow_it_is_ready() -> None:
     producer = world.log.client("user").producer()
     producer.send(topics.PLAN, 0, f"assignment/{SLOT}".encode(), plan.SerializeToString())
     world.run(3.0)
-    assert hosting(world)[standby] is Stage.WATCH
+    assert hosting(world)[standby] is ReplicaStage.WATCH
     world.nodes[other].paused = False
     world.run(3.0)
-    assert hosting(world) == {owner: Stage.OWN, other: Stage.WATCH}
+    assert hosting(world) == {owner: ReplicaStage.OWN, other: ReplicaStage.WATCH}
 
 
 def test_a_node_that_is_to_let_go_of_a_slot_claims_it_no_more() -> None:
     world = World(3)
     world.run(12.0)
     stages = hosting(world)
-    (first,) = (name for name, stage in stages.items() if stage is Stage.OWN)
-    (second,) = (name for name, stage in stages.items() if stage is Stage.WATCH)
+    (first,) = (name for name, stage in stages.items() if stage is ReplicaStage.OWN)
+    (second,) = (name for name, stage in stages.items() if stage is ReplicaStage.WATCH)
     (other, *_) = (name for name in world.nodes if name not in stages)
     world.scaler.paused = True
     producer = world.log.client("user").producer()
@@ -55,13 +55,13 @@ def test_a_node_that_is_to_let_go_of_a_slot_claims_it_no_more() -> None:
         producer.send(topics.PLAN, 0, f"assignment/{SLOT}".encode(), plan.SerializeToString())
         for _ in range(8):
             world.run(0.5)
-            if hosting(world)[owner] is Stage.OWN:
+            if hosting(world)[owner] is ReplicaStage.OWN:
                 break
         else:
             raise AssertionError(f"{owner} does not own the slot: {hosting(world)}")
     for _ in range(6):
         world.run(0.5)
-        assert hosting(world) == {first: Stage.OWN, second: Stage.WATCH}
+        assert hosting(world) == {first: ReplicaStage.OWN, second: ReplicaStage.WATCH}
 
 
 def test_after_a_takeover_the_dead_owner_is_not_wished_back() -> None:

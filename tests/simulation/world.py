@@ -35,7 +35,7 @@ from tsunagi.recovery.store import load_from_store
 from tsunagi.replay.generations import begins_term
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.clock import ManualClock
-from tsunagi.runtime.heartbeat import Heard, ReplacedError
+from tsunagi.runtime.heartbeat import HeartbeatFilter, ReplacedError
 from tsunagi.runtime.log import LogError, Record
 from tsunagi.runtime.messages import VERSION, Heartbeat, Plan
 from tsunagi.runtime.plan import Words
@@ -391,7 +391,7 @@ class World:
 
     def last_beats(self) -> dict[str, Heartbeat]:
         """Return every node's last heartbeat."""
-        beats, heard = {}, Heard()
+        beats, heard = {}, HeartbeatFilter()
         for record in self.usable(topics.HEARTBEATS):
             beat = Heartbeat.FromString(record.value or b"")
             if heard.news(beat):

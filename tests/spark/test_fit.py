@@ -140,11 +140,11 @@ def test_moments_are_of_all_steps_and_sensors_where_the_search_saw_some(session,
     path = write_parquet(tmp_path / "history", times, values)
     model, report = fit_history(settings, path, TABLE, session=session, sample=400)
     assert (report.steps, report.sensors, model.about["sample_steps"]) == (618, SENSORS, 400)
-    from tsunagi.recovery.fit import Columns
+    from tsunagi.recovery.fit import HistoryColumns
     from tsunagi.recovery.history import list_history
     from tsunagi.recovery.windows import history_steps
 
-    columns = Columns.of(list_history(path), TABLE, STEPS)
+    columns = HistoryColumns.of(list_history(path), TABLE, STEPS)
     clean, _ = columns.plausible(values)
     steps, _, _ = history_steps(clean, np.array(times), STEPS, columns.max_age)
     np.testing.assert_allclose(model.mean, np.nanmean(steps, axis=0), rtol=1e-12)

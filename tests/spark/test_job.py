@@ -26,7 +26,7 @@ from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import ACKS, DEAD_LETTERS, LATE, RECOVERED, RESULTS, Record
 from tsunagi.runtime.messages import Ack, DeadLetter, Late
 from tsunagi.runtime.names import Name, pack_key
-from tsunagi.runtime.results import Block, Results
+from tsunagi.runtime.results import Block, ResultsReader
 from tsunagi.runtime.settings import Settings, load
 from tsunagi.system.topics import read_topic
 
@@ -67,7 +67,7 @@ class Place:
         self.world = World(self.settings, table, seed=7)
         self.directory = directory
         self.drivers: list[Driver] = []
-        self.readers: list[Results] = []
+        self.readers: list[ResultsReader] = []
 
     def drive(self, **environment: str) -> Driver:
         driver = Driver(self.config, self.directory / "driver.log", **environment)
@@ -102,7 +102,7 @@ class Audience:
     """A reader that stays on while drivers come and go."""
 
     def __init__(self, place: Place) -> None:
-        self.results = Results(place.log, place.settings)
+        self.results = ResultsReader(place.log, place.settings)
         place.readers.append(self.results)
         self.blocks: list[Block] = []
 

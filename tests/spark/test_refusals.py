@@ -21,11 +21,11 @@ from tsunagi.runtime.settings import (
     SparkSettings,
 )
 from tsunagi_spark.checkpoint import Checkpoint
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.identity import reconcile
 from tsunagi_spark.service import CheckpointError, begin, check_topics, run
 from tsunagi_spark.session import session_options
-from tsunagi_spark.standing import Standing
+from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import StateError, Store
 
 
@@ -66,8 +66,8 @@ def test_retention_past_the_checkpoint_and_a_topic_made_anew(broker: Broker, tmp
     checkpoint = Checkpoint(settings.spark.checkpoint, "retention.recovered")
 
     def faults(read_to: int, digest: int = 0, topic_id: str = "") -> list[str]:
-        standing = Standing(
-            batch=3, marks={1: Mark(read_to=read_to, digest=digest)}, topic_ids={RECOVERED: topic_id}, layout=1
+        standing = JobStanding(
+            batch=3, marks={1: SlotMark(read_to=read_to, digest=digest)}, topic_ids={RECOVERED: topic_id}, layout=1
         )
         return [str(fault) for fault in reconcile(log, store, checkpoint, standing, 2)[1]]
 
@@ -88,7 +88,7 @@ def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
     checkpoint = settings.spark.checkpoint
     store = Store(checkpoint)
     store.prepare(2)
-    assert begin(store, settings) == Standing()
+    assert begin(store, settings) == JobStanding()
     (checkpoint / "commits").mkdir()
     (checkpoint / "commits" / "7").write_text("v1\n{}")
     (checkpoint / "metadata").write_text('{"id": "q"}')
@@ -97,7 +97,7 @@ def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
     store.write_json("query.json", {"id": "q"})
     with pytest.raises(StateError, match="driver/after-7: state is missing"):
         begin(store, settings)
-    store.write_json("driver/after-7", Standing(batch=7, marks={0: Mark(step=5)}).as_json())
+    store.write_json("driver/after-7", JobStanding(batch=7, marks={0: SlotMark(step=5)}).as_json())
     with pytest.raises(StateError, match="core-0/state-7: state is missing; restore it, or empty the checkpoint"):
         begin(store, settings)
     for core in range(2):
@@ -105,7 +105,7 @@ def test_a_checkpoint_without_its_state(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(StateError, match="layouts/0: state is missing"):
         begin(store, settings)
     store.write("layouts/0", b"")
-    assert begin(store, settings) == Standing(), "what is there, and is not whole, is started from all the same"
+    assert begin(store, settings) == JobStanding(), "what is there, and is not whole, is started from all the same"
 
 
 def test_missing_jars_are_named(broker: Broker, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from tsunagi.audit.evidence import Block
+from tsunagi.audit.evidence import AuditedBlock
 from tsunagi.audit.rules import check_rows, content
 from tsunagi.audit.tally import Tally
 
@@ -37,7 +37,7 @@ class BlockBook:
         self._whole = whole
         self._groups: dict[tuple[str, str], _Group] = {}
 
-    def take(self, block: Block) -> bool:
+    def take(self, block: AuditedBlock) -> bool:
         """Judge a block, and return whether it is new, that is, no repeat."""
         self.step_us = self.step_us or (block.event_time_us // block.step if block.step else 0)
         if block.event_time_us != block.step * self.step_us:
@@ -65,7 +65,7 @@ class BlockBook:
         """Return the newest step of each (query, group)."""
         return {name: group.last for name, group in self._groups.items()}
 
-    def _judge_old(self, block: Block, group: _Group) -> bool:
+    def _judge_old(self, block: AuditedBlock, group: _Group) -> bool:
         known = group.content.get(block.step)
         if known is None and (block.step in group.missing or self._whole):
             if block.step in group.missing:  # the block had been counted as missing, and has come late
@@ -81,7 +81,7 @@ class BlockBook:
         self._tally.repeat(block.place, len(block.sensor), same=known == content(block))
         return False
 
-    def _keep(self, group: _Group, block: Block) -> None:
+    def _keep(self, group: _Group, block: AuditedBlock) -> None:
         group.content[block.step] = content(block)
         if len(group.content) > KEPT and not self._whole:
             group.content.popitem(last=False)

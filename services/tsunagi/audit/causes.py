@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tsunagi.audit.bounds import BoundCount
-from tsunagi.audit.evidence import Batch, Output, Owner
+from tsunagi.audit.evidence import AuditedOutput, Batch, OwnershipTerm
 from tsunagi.audit.late import LateJudge, Refused
 from tsunagi.audit.rules import is_measured
 from tsunagi.audit.tally import Tally
@@ -29,7 +29,7 @@ The share is large, because services that start again after a fault take the pro
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class Disturbance:
     """A disturbance. It lasts from just before it was set until all was well again.
 
     Attributes:
@@ -67,16 +67,16 @@ class Judge:
     def __init__(self, tally: Tally, grace_us: int, delta: float) -> None:
         self._tally = tally
         self._delta = delta
-        self._causes: list[Cause] = []
+        self._causes: list[Disturbance] = []
         self._scored: dict[int, int] = {}  # the newest step of each sensor that was compared with a truth
         self.late = LateJudge(tally, grace_us, SLOW_SHARE)
         self.bounds = BoundCount()
 
-    def cause(self, cause: Cause) -> None:
+    def cause(self, cause: Disturbance) -> None:
         """Note a disturbance."""
         self._causes.append(cause)
 
-    def changed(self, before: Owner, owner: Owner) -> None:
+    def changed(self, before: OwnershipTerm, owner: OwnershipTerm) -> None:
         """Judge a change of owner that no plan had asked for."""
         if not any(cause.explains(owner.appended_us, [before.node]) for cause in self._causes):
             accuse_change(before, owner, self._tally)
@@ -105,7 +105,7 @@ class Judge:
         """Judge the bounds. This is called once, at the end of the run."""
         self.bounds.judge(self._delta, self._tally)
 
-    def _score(self, batch: Batch, output: Output) -> None:
+    def _score(self, batch: Batch, output: AuditedOutput) -> None:
         """Compare the estimates of a step with the readings that came after the step was closed."""
         places = {int(sensor): place for place, sensor in enumerate(output.sensor.tolist())}
         measured = is_measured(output.quality)
@@ -121,7 +121,7 @@ class Judge:
             self._scored[sensor] = batch.step
 
 
-def accuse_change(before: Owner, owner: Owner, tally: Tally, reason: str = "reason not known") -> None:
+def accuse_change(before: OwnershipTerm, owner: OwnershipTerm, tally: Tally, reason: str = "reason not known") -> None:
     """Report that a slot changed its owner without a cause.
 
     Args:

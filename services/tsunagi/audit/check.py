@@ -14,10 +14,10 @@ import numpy as np
 from tsunagi.audit.delivery import Delivery, deliver
 from tsunagi.audit.evidence import (
     Aside,
+    AuditedOutput,
     Batch,
     Collected,
     Kill,
-    Output,
     SlotLog,
     read_asides,
     read_outputs,
@@ -55,7 +55,7 @@ class Checked:
 
     findings: Findings
     logs: Mapping[int, SlotLog]
-    outputs: Mapping[int, Sequence[Output]]
+    outputs: Mapping[int, Sequence[AuditedOutput]]
     delivery: Delivery
 
 
@@ -87,7 +87,7 @@ def check(collected: Collected, world: World) -> Checked:
 
 def distinct_outputs(
     slot: int, records: Sequence[Record], placement: Sensors, world: World, findings: Findings
-) -> list[Output]:
+) -> list[AuditedOutput]:
     """Check (f): drop repeats by name, as readers of `recovered` do.
 
     Names must rise, steps must have no gap, and repeats must be equal.
@@ -171,7 +171,7 @@ def _check_batch(batch: Batch, delivery: Delivery, claimed: Mask, gone: Mask, fi
 
 def _check_estimates(
     logs: Mapping[int, SlotLog],
-    outputs: Mapping[int, Sequence[Output]],
+    outputs: Mapping[int, Sequence[AuditedOutput]],
     delivery: Delivery,
     collected: Collected,
     world: World,

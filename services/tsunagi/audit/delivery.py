@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.audit.blocks import BlockBook
-from tsunagi.audit.evidence import Block, read_blocks
+from tsunagi.audit.evidence import AuditedBlock, read_blocks
 from tsunagi.audit.rules import Mask, is_measured
 from tsunagi.audit.tally import Findings
 from tsunagi.audit.truth import Truth, World
@@ -41,7 +41,7 @@ class Delivery:
     q1: Counts
     q2: Counts
     q3: Floats
-    blocks: dict[str, list[Block]] = field(default_factory=dict)
+    blocks: dict[str, list[AuditedBlock]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, first_step: int, steps: int, sensors: int) -> Delivery:
@@ -83,7 +83,7 @@ def deliver(results: Mapping[int, Sequence[Record]], world: World, findings: Fin
 
     This also checks that blocks are in order (e) and that each row comes once (c).
     """
-    blocks: dict[str, list[Block]] = {}
+    blocks: dict[str, list[AuditedBlock]] = {}
     book = BlockBook(findings, step_us=world.steps.slide_us, whole=True)
     for partition, records in sorted(results.items()):
         for block in read_blocks(partition, records):
@@ -101,7 +101,7 @@ def deliver(results: Mapping[int, Sequence[Record]], world: World, findings: Fin
     return delivery
 
 
-def _lay(block: Block, delivery: Delivery, world: World, findings: Findings) -> None:
+def _lay(block: AuditedBlock, delivery: Delivery, world: World, findings: Findings) -> None:
     ids = block.sensor.astype(np.intp)
     if world.truth.first_step <= block.step <= world.truth.last_step:
         findings.rows_out += len(ids)

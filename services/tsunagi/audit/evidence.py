@@ -103,7 +103,7 @@ class Collected:
     notes: Sequence[Mapping[str, Any]] = ()
     ended_us: int = 0
 
-    def kill_of(self, before: Owner, owner: Owner) -> Kill | None:
+    def kill_of(self, before: OwnershipTerm, owner: OwnershipTerm) -> Kill | None:
         """Return the kill that ended the term before `owner`; None if there was no kill."""
         fitting = [
             kill
@@ -114,13 +114,13 @@ class Collected:
         ]
         return fitting[-1] if fitting else None
 
-    def cause(self, before: Owner, owner: Owner) -> str:
+    def cause(self, before: OwnershipTerm, owner: OwnershipTerm) -> str:
         """Return why a slot changed its owner: kill | end; "" if nothing was done to the owner before."""
         if self.kill_of(before, owner) is not None:
             return "kill"
         return "end" if 0 < self.ended_us <= owner.appended_us else ""
 
-    def note(self, owner: Owner) -> Mapping[str, Any]:
+    def note(self, owner: OwnershipTerm) -> Mapping[str, Any]:
         """Return what a new owner noted about its takeover; empty if it noted nothing."""
         for note in self.notes:
             if note.get("event") == "takeover" and (note.get("slot"), note.get("epoch")) == (owner.slot, owner.epoch):
@@ -148,7 +148,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OwnershipTerm:
     """A term of ownership that counted.
 
     Attributes:
@@ -178,7 +178,7 @@ class SlotLog:
 
     slot: int
     batches: list[Batch] = field(default_factory=list)
-    owners: list[Owner] = field(default_factory=list)
+    owners: list[OwnershipTerm] = field(default_factory=list)
     model_from: int = -1
     unreadable: list[int] = field(default_factory=list)
 
@@ -193,18 +193,18 @@ class SlotLog:
             self.batches.append(read_batch(self.slot, record, message.batch))
         elif body == "ownership" and begins_term(message.ownership, epoch):
             claim = message.ownership
-            self.owners.append(Owner(self.slot, claim.epoch, claim.node, record.offset, record.appended_us))
+            self.owners.append(OwnershipTerm(self.slot, claim.epoch, claim.node, record.offset, record.appended_us))
         elif body == "model" and message.model.epoch == epoch and message.model.sha256 and self.model_from < 0:
             self.model_from = record.offset
 
-    def owner_at(self, time_us: int) -> Owner | None:
+    def owner_at(self, time_us: int) -> OwnershipTerm | None:
         """Return the owner of the slot by its log at that time, in microseconds since 1970; None if there was none."""
         before = [owner for owner in self.owners if owner.appended_us <= time_us]
         return before[-1] if before else None
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class AuditedOutput:
     """A Recovered record, and when it was appended to `recovered` (`written_us`, in microseconds since 1970)."""
 
     slot: int
@@ -226,7 +226,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AuditedBlock:
     """A ResultBlock, and its place in `results`."""
 
     partition: int
@@ -269,19 +269,19 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
     return found
 
 
-def read_outputs(slot: int, records: Iterable[Record]) -> list[Output]:
+def read_outputs(slot: int, records: Iterable[Record]) -> list[AuditedOutput]:
     """Decode a partition of `recovered`, in log order. Records that nobody can use are left out."""
     return _usable(partial(read_output, slot), records)
 
 
-def read_output(slot: int, record: Record) -> Output:
+def read_output(slot: int, record: Record) -> AuditedOutput:
     """Decode a record of `recovered`.
 
     Raises:
         UnusableError: the record is no output.
     """
     message = decode(Recovered, record.value)
-    return Output(
+    return AuditedOutput(
         slot,
         message.generation,
         Name(message.offset, message.index),
@@ -296,19 +296,19 @@ def read_output(slot: int, record: Record) -> Output:
     )
 
 
-def read_blocks(partition: int, records: Iterable[Record]) -> list[Block]:
+def read_blocks(partition: int, records: Iterable[Record]) -> list[AuditedBlock]:
     """Decode a partition of `results`, in log order. Records that nobody can use are left out."""
     return _usable(partial(read_block, partition), records)
 
 
-def read_block(partition: int, record: Record) -> Block:
+def read_block(partition: int, record: Record) -> AuditedBlock:
     """Decode a record of `results`.
 
     Raises:
         UnusableError: the record is no block of results.
     """
     message = decode(ResultBlock, record.value)
-    return Block(
+    return AuditedBlock(
         partition,
         record.offset,
         message.query,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tsunagi.audit.evidence import Aside, Batch, Output
+from tsunagi.audit.evidence import Aside, AuditedOutput, Batch
 from tsunagi.audit.tally import Tally
 from tsunagi.runtime.log import LATE
 
@@ -21,7 +21,7 @@ class Refused:
 
     batch: Batch
     aside: Aside
-    output: Output | None = None
+    output: AuditedOutput | None = None
 
 
 class LateJudge:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from tsunagi.audit.blocks import BlockBook
-from tsunagi.audit.causes import Cause, Judge
-from tsunagi.audit.evidence import Aside, Output, parse, read_batch, read_block, read_output
+from tsunagi.audit.causes import Disturbance, Judge
+from tsunagi.audit.evidence import Aside, AuditedOutput, parse, read_batch, read_block, read_output
 from tsunagi.audit.outputs import OutputBook
 from tsunagi.audit.readings import ReadingBook
 from tsunagi.audit.roles import Roles
@@ -25,7 +25,7 @@ KEPT = 2000
 bounds the memory of a long run."""
 
 
-class Ledger:
+class AuditLedger:
     """Takes in the records of all topics, those of each partition in log order.
 
     Args:
@@ -103,7 +103,7 @@ class Ledger:
             book.begin(self.base)
         self.roles.take_changes()
 
-    def after(self, cause: Cause) -> None:
+    def after(self, cause: Disturbance) -> None:
         """Judge what happened since the last call, given that this disturbance was set meanwhile."""
         self.judge.cause(cause)
         for before, owner in self.roles.take_changes():
@@ -195,7 +195,7 @@ class Ledger:
             self.edge_slots.setdefault(batch.edge, set()).add(slot)
             self.readings[slot].take(read_batch(slot, record, batch))
 
-    def _on_output(self, output: Output) -> None:
+    def _on_output(self, output: AuditedOutput) -> None:
         book = self._outputs[output.slot]
         last = book.newest
         if not book.take(output):

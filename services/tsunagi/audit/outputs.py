@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from tsunagi.audit.evidence import Output
+from tsunagi.audit.evidence import AuditedOutput
 from tsunagi.audit.rules import check_rows, same_output
 from tsunagi.audit.tally import Tally
 from tsunagi.runtime.columns import Floats, Sensors
@@ -37,10 +37,10 @@ class OutputBook:
         self._tally = tally
         self._limit = kept
         self._scale = scale
-        self._kept: OrderedDict[Name, Output] = OrderedDict()
-        self.newest: Output | None = None
+        self._kept: OrderedDict[Name, AuditedOutput] = OrderedDict()
+        self.newest: AuditedOutput | None = None
 
-    def take(self, output: Output) -> bool:
+    def take(self, output: AuditedOutput) -> bool:
         """Judge a record, and return whether it is a new output: no repeat, and not out of order."""
         place, last = output.place, self.newest
         if last is not None and output.name <= last.name:
@@ -61,7 +61,7 @@ class OutputBook:
         """Forget which sensors the model knows, because another model has come into force."""
         self._known[:] = False
 
-    def _judge_old(self, output: Output, last: Output, place: str) -> None:
+    def _judge_old(self, output: AuditedOutput, last: AuditedOutput, place: str) -> None:
         first = self._kept.get(output.name)
         if first is not None:
             self._tally.repeat(place, len(output.sensor), same=same_output(first, output, self._scale))
@@ -70,7 +70,7 @@ class OutputBook:
         else:
             self._tally.invert(self._where, f"{place}: after name {tuple(last.name)}")
 
-    def _judge_step(self, output: Output, last: Output, place: str) -> None:
+    def _judge_step(self, output: AuditedOutput, last: AuditedOutput, place: str) -> None:
         if output.generation != last.generation:
             self._tally.amiss("generation", f"{place}: the log's generation changed")
         gap = output.step - last.step - 1
@@ -81,7 +81,7 @@ class OutputBook:
         elif gap:
             self._tally.amiss("missing outputs", f"{place}: after step {last.step}: {gap} steps have no output", gap)
 
-    def _judge_rows(self, output: Output, place: str) -> None:
+    def _judge_rows(self, output: AuditedOutput, place: str) -> None:
         check_rows(output.sensor, self._where, place, self._tally)
         ids = output.sensor.astype(np.intp)
         foreign = (ids >= len(self._home)) | ~self._home[np.minimum(ids, len(self._home) - 1)]

@@ -16,7 +16,7 @@ import numpy as np
 from tsunagi.audit.bounds import BoundCount
 from tsunagi.audit.causes import accuse_change
 from tsunagi.audit.delivery import Delivery
-from tsunagi.audit.evidence import Aside, Collected, Output, SlotLog
+from tsunagi.audit.evidence import Aside, AuditedOutput, Collected, SlotLog
 from tsunagi.audit.late import LateJudge, Refused
 from tsunagi.audit.rules import Mask
 from tsunagi.audit.tally import Findings
@@ -35,7 +35,7 @@ In a demo's stream of 50 s that is one second's worth of tuples: a busy machine 
 
 def check_promises(
     logs: Mapping[int, SlotLog],
-    outputs: Mapping[int, Sequence[Output]],
+    outputs: Mapping[int, Sequence[AuditedOutput]],
     asides: Mapping[tuple[int, int], Aside],
     delivery: Delivery,
     collected: Collected,
@@ -57,7 +57,9 @@ def check_promises(
 # ---- owners ----------------------------------------------------------------------------------------------------------
 
 
-def _check_terms(logs: Mapping[int, SlotLog], outputs: Mapping[int, Sequence[Output]], findings: Findings) -> None:
+def _check_terms(
+    logs: Mapping[int, SlotLog], outputs: Mapping[int, Sequence[AuditedOutput]], findings: Findings
+) -> None:
     """Check that each output carries the epoch that was current in its slot's log at the input that caused it."""
     for slot, slot_outputs in outputs.items():
         owners = logs[slot].owners if slot in logs else []

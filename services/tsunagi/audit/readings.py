@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
-from tsunagi.audit.evidence import Aside, Batch, Output
+from tsunagi.audit.evidence import Aside, AuditedOutput, Batch
 from tsunagi.audit.late import Refused
 from tsunagi.audit.rules import accuse_invented, accuse_second, accuse_values, close, is_measured, lost_text
 from tsunagi.audit.tally import Tally
@@ -31,7 +31,7 @@ class _Step:
         claims: the offset of the batch that claims the row of a sensor.
     """
 
-    output: Output
+    output: AuditedOutput
     by_sensor: dict[int, int]
     claims: dict[int, int] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ class ReadingBook:
             Refused(batch, aside, steps[batch.step].output if batch.step in steps else None) for batch, aside in found
         ]
 
-    def close(self, output: Output) -> None:
+    def close(self, output: AuditedOutput) -> None:
         """Take in the first output of a step, with which the step is closed."""
         if self._base is None or output.step < self._base:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tsunagi.audit.evidence import Owner
+from tsunagi.audit.evidence import OwnershipTerm
 from tsunagi.audit.tally import Tally
 from tsunagi.replay.generations import begins_term
 from tsunagi.runtime.messages import Assignment, Heartbeat, Ownership
@@ -23,7 +23,7 @@ _TERMS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class AuditedHeartbeat:
     """The last heartbeat of a node, and when it was appended, in microseconds since 1970."""
 
     message: Heartbeat
@@ -48,9 +48,9 @@ class _Ready:
 
 @dataclass(slots=True)
 class _Slot:
-    terms: dict[int, Owner] = field(default_factory=dict)
+    terms: dict[int, OwnershipTerm] = field(default_factory=dict)
     epoch: int = 0
-    early: list[Owner] = field(default_factory=list)
+    early: list[OwnershipTerm] = field(default_factory=list)
 
 
 class Roles:
@@ -66,9 +66,9 @@ class Roles:
         self._ready: dict[tuple[int, str], _Ready] = {}
         self._doubtful: set[tuple[int, int, str]] = set()
         self._accused: set[tuple[int, int, str]] = set()
-        self._changes: list[tuple[Owner, Owner]] = []
+        self._changes: list[tuple[OwnershipTerm, OwnershipTerm]] = []
         self._moves: set[tuple[int, str]] = set()
-        self.beats: dict[str, Beat] = {}
+        self.beats: dict[str, AuditedHeartbeat] = {}
 
     # ---- records
 
@@ -80,7 +80,7 @@ class Roles:
     def take_ownership(self, slot: int, offset: int, appended_us: int, claim: Ownership) -> bool:
         """Take in an Ownership record, in log order; return whether it counts."""
         state = self._slots[slot]
-        owner = Owner(slot, claim.epoch, claim.node, offset, appended_us)
+        owner = OwnershipTerm(slot, claim.epoch, claim.node, offset, appended_us)
         if state.epoch == 0 and claim.epoch > 1:
             state.early.append(owner)  # the log is read from its middle, so it is not known yet which term is current
             return False
@@ -91,7 +91,7 @@ class Roles:
 
     def take_beat(self, beat: Heartbeat, appended_us: int) -> None:
         """Take in a heartbeat."""
-        self.beats[beat.node] = Beat(beat, appended_us)
+        self.beats[beat.node] = AuditedHeartbeat(beat, appended_us)
         standing = set()
         for part in beat.slots:
             if part.slot not in self._slots:
@@ -123,16 +123,16 @@ class Roles:
 
     # ---- questions
 
-    def owner(self, slot: int) -> Owner | None:
+    def owner(self, slot: int) -> OwnershipTerm | None:
         """Return the owner by the slot's log; None if it is not known yet."""
         state = self._slots[slot]
         return state.terms.get(state.epoch)
 
-    def terms_since(self, slot: int, from_us: int) -> list[Owner]:
+    def terms_since(self, slot: int, from_us: int) -> list[OwnershipTerm]:
         """Return the terms that began after that time, in microseconds since 1970."""
         return [owner for owner in self._slots[slot].terms.values() if owner.appended_us > from_us]
 
-    def take_changes(self) -> list[tuple[Owner, Owner]]:
+    def take_changes(self) -> list[tuple[OwnershipTerm, OwnershipTerm]]:
         """Return the changes of owner since the last call that no plan had asked for, each as (before, after)."""
         found, self._changes = self._changes, []
         unplanned = [(before, owner) for before, owner in found if (owner.slot, owner.node) not in self._moves]
@@ -207,7 +207,7 @@ class Roles:
 
     # ---- inside
 
-    def _enter(self, slot: int, owner: Owner) -> None:
+    def _enter(self, slot: int, owner: OwnershipTerm) -> None:
         state = self._slots[slot]
         before = state.terms.get(state.epoch)
         if before is not None:
@@ -220,7 +220,9 @@ class Roles:
     def _claims(self, slot: int, epoch: int, node: str) -> None:
         state = self._slots[slot]
         if state.epoch == 0:
-            self._enter(slot, Owner(slot, epoch, node, -1, 0))  # the term that was current when the reading began
+            self._enter(
+                slot, OwnershipTerm(slot, epoch, node, -1, 0)
+            )  # the term that was current when the reading began
             for owner in state.early:
                 if owner.epoch == state.epoch + 1:
                     self._enter(slot, owner)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.audit.evidence import Block, Output
+from tsunagi.audit.evidence import AuditedBlock, AuditedOutput
 from tsunagi.audit.rules import COLUMNS, accuse_altered, identical
 from tsunagi.audit.tally import Tally
 
@@ -27,8 +27,8 @@ Frozen = dict[str, npt.NDArray[np.generic]]
 
 @dataclass(slots=True)
 class _Step:
-    outputs: dict[int, Output] = field(default_factory=dict)
-    blocks: dict[tuple[str, str], Block] = field(default_factory=dict)
+    outputs: dict[int, AuditedOutput] = field(default_factory=dict)
+    blocks: dict[tuple[str, str], AuditedBlock] = field(default_factory=dict)
 
 
 class RowBook:
@@ -61,12 +61,12 @@ class RowBook:
         self._base = self._next = step
         self._steps = {number: part for number, part in self._steps.items() if number >= step}
 
-    def take_output(self, output: Output) -> None:
+    def take_output(self, output: AuditedOutput) -> None:
         """Take in the first output of a slot for a step."""
         if self._base is None or output.step >= self._next:
             self._steps.setdefault(output.step, _Step()).outputs[output.slot] = output
 
-    def take_block(self, block: Block) -> None:
+    def take_block(self, block: AuditedBlock) -> None:
         """Take in the first block of a group for a step."""
         if self._base is None or block.step >= self._next:
             self._steps.setdefault(block.step, _Step()).blocks[block.query, block.group] = block
@@ -144,7 +144,7 @@ class RowBook:
             self._tally.double(f"results: step {number}: {twice} rows stand in two blocks", twice)
 
 
-def _lay(parts: list[Output] | list[Block]) -> Frozen:
+def _lay(parts: list[AuditedOutput] | list[AuditedBlock]) -> Frozen:
     names = ("sensor", *COLUMNS)
     if not parts:
         return {name: np.empty(0) for name in names}

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.audit.evidence import Batch, Block, Output
+from tsunagi.audit.evidence import AuditedBlock, AuditedOutput, Batch
 from tsunagi.audit.tally import Tally
 from tsunagi.runtime.columns import Bytes, Floats, Sensors
 from tsunagi.runtime.messages import EXACT, UNMODELLED
@@ -42,7 +42,7 @@ def is_measured(quality: Bytes) -> Mask:
     return np.isin(quality, (EXACT, UNMODELLED))
 
 
-def same_output(first: Output, second: Output, scale: Floats | None = None) -> bool:
+def same_output(first: AuditedOutput, second: AuditedOutput, scale: Floats | None = None) -> bool:
     """Return whether two records under one name have the same content, except for `REPEAT_TOLERANCE`.
 
     Args:
@@ -67,7 +67,7 @@ def same_output(first: Output, second: Output, scale: Floats | None = None) -> b
     )
 
 
-def content(block: Block) -> bytes:
+def content(block: AuditedBlock) -> bytes:
     """Return a digest of 16 bytes of all columns of a block."""
     digest = hashlib.blake2b(digest_size=16)
     for name in _BLOCK_COLUMNS:

@@ -24,7 +24,7 @@ Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class TrueReadings:
     """The readings of the CSV.
 
     Attributes:
@@ -102,7 +102,9 @@ class World:
         return (started_us or 1 << 62) + self.restart_us + self.steps.window_us + self.steps.slide_us
 
 
-def read_readings(path: Path, table: SensorTable, *, origin_us: int, interval_us: int, speed: float = 1.0) -> Readings:
+def read_readings(
+    path: Path, table: SensorTable, *, origin_us: int, interval_us: int, speed: float = 1.0
+) -> TrueReadings:
     """Read the CSV once more.
 
     It has a header of sensor names, and its first column may be `time`. An empty cell is no reading, and neither is a
@@ -123,7 +125,7 @@ def read_readings(path: Path, table: SensorTable, *, origin_us: int, interval_us
         since_us = [_microseconds(row[0].strip()) - _microseconds(rows[1][0].strip()) for row in rows[1:]]
     else:
         since_us = [number * interval_us for number in range(len(rows) - 1)]
-    return Readings(np.array([origin_us + round(since / speed) for since in since_us], dtype=np.int64), values)
+    return TrueReadings(np.array([origin_us + round(since / speed) for since in since_us], dtype=np.int64), values)
 
 
 def _microseconds(cell: str) -> int:
@@ -133,7 +135,7 @@ def _microseconds(cell: str) -> int:
         return (datetime.fromisoformat(cell) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def windows(readings: Readings, steps: StepsSettings, max_age_us: Floats) -> Truth:
+def windows(readings: TrueReadings, steps: StepsSettings, max_age_us: Floats) -> Truth:
     """Aggregate every whole window. That of step k is (k slide - window, k slide], and begins no earlier than the CSV.
 
     Args:

@@ -139,7 +139,7 @@ class Container:
         return found
 
 
-class Server:
+class BrokerProcess:
     """The Java process of the broker, and what health checks and metrics say about it."""
 
     def __init__(self, container: Container, directory: Path = DIRECTORY) -> None:
@@ -289,7 +289,7 @@ def _size_bytes(directory: Path) -> int:
 def main() -> int:
     """Run the broker until a signal comes or it dies; return the exit code."""
     try:
-        server = Server(Container.read(os.environ))
+        server = BrokerProcess(Container.read(os.environ))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.ask_to_stop)
         health = HealthServer("0.0.0.0", HEALTH_PORT, server.ready)  # noqa: S104 - the container's own network

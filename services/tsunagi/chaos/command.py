@@ -10,7 +10,7 @@ from pathlib import Path
 from tsunagi.chaos.plan import ALL, PlanError, Round, rounds
 from tsunagi.chaos.run import Runner
 from tsunagi.chaos.targets import Driver
-from tsunagi.chaos.watch import Watch
+from tsunagi.chaos.watch import ChaosWatch
 from tsunagi.runtime.settings import OperatorSettings, Settings
 from tsunagi.system.topics import tool_log
 
@@ -19,7 +19,7 @@ _PLAIN = (OperatorSettings(use="recover"),)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ChaosOptions:
     """The options of the command line.
 
     Attributes:
@@ -47,7 +47,7 @@ class Options:
     every_s: float
 
 
-def run_chaos(settings: Settings, config: Path | None, options: Options, tell: Callable[[str], None]) -> int:
+def run_chaos(settings: Settings, config: Path | None, options: ChaosOptions, tell: Callable[[str], None]) -> int:
     """Carry a run out, and return its exit code.
 
     Raises:
@@ -80,13 +80,13 @@ def run_chaos(settings: Settings, config: Path | None, options: Options, tell: C
         driver = _driver(settings, config, options, tell)
         stack.callback(driver.close)
         log = tool_log(settings, "chaos")
-        watch = Watch(log, values=values, grace_s=settings.steps.grace_s, delta=settings.recovery.delta)
+        watch = ChaosWatch(log, values=values, grace_s=settings.steps.grace_s, delta=settings.recovery.delta)
         stack.callback(watch.close)
         runner = Runner(driver, watch, tell, patience_s=options.patience_s, every_s=options.every_s, out=out)
         return runner.run(plans, seed=options.seed, asked=options.count)
 
 
-def _driver(settings: Settings, config: Path | None, options: Options, tell: Callable[[str], None]) -> Driver:
+def _driver(settings: Settings, config: Path | None, options: ChaosOptions, tell: Callable[[str], None]) -> Driver:
     # Only the driver that is used is imported: the other one may need packages that are not installed.
     if options.local:
         from tsunagi.chaos.local import LocalDriver  # noqa: PLC0415

@@ -19,7 +19,7 @@ HEADER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class TakeoverTimes:
     """The parts of a slot's change of owner, in seconds.
 
     Attributes:
@@ -67,7 +67,7 @@ class Outcome:
     slots: list[int] = field(default_factory=list)
     silence_s: float | None = None
     others_s: float | None = None
-    takeovers: list[Takeover] = field(default_factory=list)
+    takeovers: list[TakeoverTimes] = field(default_factory=list)
     ready_s: float | None = None
     recovered_s: float | None = None
     back_as: str = ""
@@ -132,7 +132,7 @@ def summary(
     Args:
         outcomes: the rounds that were carried out.
         total: the findings of the whole run.
-        counts: how much was judged, as `Ledger.counts` returns it.
+        counts: how much was judged, as `AuditLedger.counts` returns it.
         seed: the seed of the plan.
         asked: how many rounds were asked for.
         exit_code: the exit code of the run.

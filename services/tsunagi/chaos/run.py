@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TextIO
 
-from tsunagi.audit.causes import Cause
+from tsunagi.audit.causes import Disturbance
 from tsunagi.audit.tally import Tally, number
 from tsunagi.chaos.plan import Round
-from tsunagi.chaos.report import HEADER, Outcome, Takeover, summary
+from tsunagi.chaos.report import HEADER, Outcome, TakeoverTimes, summary
 from tsunagi.chaos.targets import ChaosError, Driver, Unit
-from tsunagi.chaos.watch import Watch
+from tsunagi.chaos.watch import ChaosWatch
 from tsunagi.runtime.loop import StopFlag
 
 LATE_US = 6_000_000
@@ -55,7 +55,7 @@ class Runner:
     def __init__(
         self,
         driver: Driver,
-        watch: Watch,
+        watch: ChaosWatch,
         tell: Tell,
         *,
         patience_s: float = 180.0,
@@ -143,7 +143,7 @@ class Runner:
         beat = ledger.roles.beats.get(node)
         if former is not None and beat is not None and beat.message.incarnation != former.message.incarnation:
             outcome.back_as = ledger.roles.role_of(node) if beat.message.role == "worker" else ""
-        ledger.after(Cause(node, plan.target == "kafka", owned, from_us, now_us))
+        ledger.after(Disturbance(node, plan.target == "kafka", owned, from_us, now_us))
         outcome.found = ledger.tally.since(before)
         return outcome
 
@@ -180,7 +180,7 @@ class Runner:
             terms = ledger.roles.terms_since(slot, at_us)
             for term in terms:
                 first_us = ledger.times[slot].first_of(term.epoch)
-                takeover = Takeover(
+                takeover = TakeoverTimes(
                     slot,
                     term.epoch,
                     term.node,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tsunagi.audit.evidence import read_placement
-from tsunagi.audit.ledger import Ledger
+from tsunagi.audit.ledger import AuditLedger
 from tsunagi.runtime.log import (
     DEAD_LETTERS,
     HEARTBEATS,
@@ -29,12 +29,12 @@ _MOST_READS = 50
 _BACK = {TUPLES: 500, RECOVERED: 3, RESULTS: 100, LATE: 2000, DEAD_LETTERS: 2000, HEARTBEATS: 100, PLAN: 0}
 
 
-class Watch:
+class ChaosWatch:
     """Reads the topics on each call of `pump`, and gives the records to a ledger.
 
     Args:
         log: the log of the system that is disturbed.
-        values, grace_s, delta: as for `Ledger`.
+        values, grace_s, delta: as for `AuditLedger`.
 
     Attributes:
         slots: the number of slots.
@@ -51,7 +51,7 @@ class Watch:
                 f"no topic {TUPLES} on this broker; does the system run, and is [kafka] servers its address?"
             )
         placement = read_placement(read_partition(log, PLAN, 0))
-        self.ledger = Ledger(self.slots, placement, values=values, grace_s=grace_s, delta=delta)
+        self.ledger = AuditLedger(self.slots, placement, values=values, grace_s=grace_s, delta=delta)
         self._reader = log.reader()
         ends = log.reader()
         positions = []

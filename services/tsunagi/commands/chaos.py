@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tsunagi.commands.options import ROUNDS, SEED, Output, config_file, seconds
+from tsunagi.commands.options import ROUNDS, SEED, OutputFile, config_file, seconds
 
 _HIT = "What is hit: gateway | edge | secondary | spark | kafka | scaler | all; may be given more than once."
 """Help text of --target."""
@@ -20,7 +20,7 @@ _DONE = "What is done: kill | pause | restart | partition | delay | cpu | loss |
 @click.option("--fault", "faults", multiple=True, default=("kill",), metavar="FAULT", help=_DONE)
 @click.option("--count", default=1, type=ROUNDS, help="Number of rounds, with one fault each.")
 @click.option("--seed", default=1, type=SEED, help="Seed of what is hit, when, for how long and how hard.")
-@click.option("--out", type=Output(), help="File of JSON lines: one a round, and a summary at the end.")
+@click.option("--out", type=OutputFile(), help="File of JSON lines: one a round, and a summary at the end.")
 @click.option("--project", default="tsunagi", help="Name of the compose project.")
 @click.option("--local", is_flag=True, help="Hit the processes of `tsunagi up` instead of containers.")
 @click.option(
@@ -58,7 +58,7 @@ def chaos(**given: Any) -> None:
     tsunagi chaos --target gateway --fault kill --count 50 --seed 7
     tsunagi chaos --target all --fault all --count 100 --out out/chaos.jsonl
     """
-    from tsunagi.chaos.command import Options, run_chaos
+    from tsunagi.chaos.command import ChaosOptions, run_chaos
     from tsunagi.runtime.settings import load
 
-    sys.exit(run_chaos(load(), config_file(), Options(**given), click.echo))
+    sys.exit(run_chaos(load(), config_file(), ChaosOptions(**given), click.echo))

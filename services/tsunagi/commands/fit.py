@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tsunagi.commands.options import FILE, Number, Output
+from tsunagi.commands.options import FILE, Number, OutputFile
 
 if TYPE_CHECKING:
     from tsunagi.recovery.estimation import FitReport
@@ -31,7 +31,7 @@ _SAMPLE = "Steps at the end on which Spark searches the structure [default: 256 
 @click.option("--period", default="auto", metavar="STEPS|DURATION|auto|none", help=_PERIOD)
 @click.option("--spark/--in-memory", default=None, help="Where to fit [default: Spark past 512 MiB of readings].")
 @click.option("--sample", type=click.IntRange(12, 10**9), metavar="STEPS", help=_SAMPLE)
-@click.option("--out", type=Output(), required=True, help="File to which the model is written.")
+@click.option("--out", type=OutputFile(), required=True, help="File to which the model is written.")
 def fit(
     history: Path, sensors: Path | None, rows: float, period: str, spark: bool | None, sample: int | None, out: Path
 ) -> None:

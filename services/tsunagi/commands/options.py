@@ -60,7 +60,7 @@ def config_file() -> Path | None:
     return Path(named) if named else None
 
 
-class Output(click.Path):
+class OutputFile(click.Path):
     """A file to write. Whether it can be written is tried before the work begins; its content stays until the end."""
 
     def __init__(self) -> None:

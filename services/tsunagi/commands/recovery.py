@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tsunagi.commands.options import FILE, ROUNDS, Number, Output
+from tsunagi.commands.options import FILE, ROUNDS, Number, OutputFile
 
 
 def _numbers(kind: type[int | float]) -> Callable[[click.Context, click.Parameter, str], tuple[float, ...]]:
@@ -61,8 +61,8 @@ def change(**given: Any) -> None:
 @click.option("--fail", default=0.01, type=Number(0, 1), help="Probability that an edge fails in a step.")
 @click.option("--steps", default=10, type=ROUNDS, help="Steps for which a failed edge is away.")
 @click.option("--draws", default=30, type=ROUNDS, help="Number of sets of dead edges to try.")
-@click.option("--out", type=Output(), help="CSV file to which the table is written as well.")
-@click.option("--picture", type=Output(), help="PNG or SVG file to which the table is drawn.")
+@click.option("--out", type=OutputFile(), help="CSV file to which the table is written as well.")
+@click.option("--picture", type=OutputFile(), help="PNG or SVG file to which the table is drawn.")
 def explore(
     model_file: Path | None, sensors: Path | None, out: Path | None, picture: Path | None, **wanted: Any
 ) -> None:

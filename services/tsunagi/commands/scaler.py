@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tsunagi.commands.options import DURATION, FILE, Number, Output, serve
+from tsunagi.commands.options import DURATION, FILE, Number, OutputFile, serve
 
 _FORECAST = "Forecast of the rate: mixture, sdar, seasonal, ewma, last or module:Class."
 """Help text of --forecast."""
@@ -17,7 +17,7 @@ _SOLVER = "How lookahead solves: marginal is greedy, program is the integer prog
 _SLOWER = "Share by which workers are slower than their types say."
 """Help text of --slower."""
 _POLICY = ("policy", "billing", "slo_s", "slot_s", "forecast", "solver")
-"""The options of `simulate` that are fields of `PolicySettings`; the others are fields of its `Options`."""
+"""The options of `simulate` that are fields of `PolicySettings`; the others are fields of its `SimulateOptions`."""
 POLICY_NAMES = ("lookahead", "elasticstream", "threshold")
 """The policies that `simulate` can run."""
 _POSITIVE = Number(1e-3, 1e9)
@@ -46,15 +46,15 @@ def run() -> None:
 @click.option("--billing", default="hourly", type=click.Choice(["hourly", "second"]), help="Unit of a worker's price.")
 @click.option("--boot", "boot_s", default=100.0, metavar="S", type=DURATION, help="Time from launch to first work.")
 @click.option("--slo", "slo_s", default=10.0, metavar="S", type=_POSITIVE, help="Longest delay promised.")
-@click.option("--out", required=True, type=Output(), help="JSON file to which the figures are written.")
+@click.option("--out", required=True, type=OutputFile(), help="JSON file to which the figures are written.")
 @click.option("--slot", "slot_s", default=300.0, metavar="S", type=_POSITIVE, help="Time between decisions (TimeSlot).")
 @click.option("--types", type=FILE, help="TOML file of worker types and prices [default: those of the paper].")
 @click.option("--forecast", default="", show_default="the policy's", metavar="NAME", help=_FORECAST)
 @click.option("--solver", default="marginal", type=click.Choice(["marginal", "program"]), help=_SOLVER)
 @click.option("--score-days", type=_POSITIVE, metavar="DAYS", help=_DAYS)
 @click.option("--slower", default=0.0, metavar="SHARE", type=Number(0, 0.99), help=_SLOWER)
-@click.option("--csv", type=Output(), help="CSV file to which every decision is written.")
-@click.option("--plot", type=Output(), help="PNG file with arrivals, capacity and late tuples.")
+@click.option("--csv", type=OutputFile(), help="CSV file to which every decision is written.")
+@click.option("--plot", type=OutputFile(), help="PNG file with arrivals, capacity and late tuples.")
 def simulate(slower: float, **given: Any) -> None:
     """Run a policy against a trace of rates.
 
@@ -68,11 +68,11 @@ def simulate(slower: float, **given: Any) -> None:
     tsunagi scaler simulate --trace taxi.csv --out out/t.json --policy threshold
     """
     from tsunagi.scaler.policy import PolicySettings
-    from tsunagi.scaler.simulate_report import Options
+    from tsunagi.scaler.simulate_report import SimulateOptions
     from tsunagi.scaler.simulate_report import simulate as run_trace
 
     policy = PolicySettings(**{name: given.pop(name) for name in _POLICY})
-    options = Options(settings=policy, speed=1.0 - slower, **given)
+    options = SimulateOptions(settings=policy, speed=1.0 - slower, **given)
     figures = run_trace(options, lambda line: click.echo(line, err=True))
     over = figures["cost_over_bound"]
     click.echo(

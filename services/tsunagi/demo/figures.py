@@ -27,7 +27,7 @@ NEVER_US = 1 << 62
 """Stands for the end of a takeover that nobody finished, in microseconds. It is later than any time."""
 
 
-class Latency(NamedTuple):
+class RowLatencies(NamedTuple):
     """The latencies of the rows that the live reader saw of the CSV's steps, in the order of event time.
 
     Attributes:
@@ -121,7 +121,7 @@ def takeover_spans(checked: Checked, collected: Collected) -> list[tuple[int, in
     return spans + [(kill.at_us, NEVER_US) for kill in alone]
 
 
-def latency_rows(checked: Checked, truth: Truth, collected: Collected) -> Latency:
+def latency_rows(checked: Checked, truth: Truth, collected: Collected) -> RowLatencies:
     """Return the latency of each row, and whether a takeover may have affected it."""
     read_us = {(read.partition, read.offset): read.read_us for read in collected.reads}
     spans = takeover_spans(checked, collected)
@@ -137,7 +137,7 @@ def latency_rows(checked: Checked, truth: Truth, collected: Collected) -> Latenc
                 seconds.extend([(seen - block.appended_us) / 1e6] * rows)
                 quiet.extend([all(seen < first or block.appended_us > last for first, last in spans)] * rows)
     order = np.argsort(times, kind="stable")
-    return Latency(
+    return RowLatencies(
         np.array(times, dtype=np.float64)[order],
         np.array(seconds, dtype=np.float64)[order],
         np.array(quiet, dtype=bool)[order],

@@ -16,7 +16,7 @@ from tsunagi.audit.evidence import Collected
 from tsunagi.audit.tally import number
 from tsunagi.audit.truth import World
 from tsunagi.demo import charts
-from tsunagi.demo.figures import Latency, finite, latency_figures, latency_rows, recovered_figures, takeovers
+from tsunagi.demo.figures import RowLatencies, finite, latency_figures, latency_rows, recovered_figures, takeovers
 from tsunagi.demo.inputs import Inputs
 from tsunagi.replay.slots import replay_slot
 from tsunagi.runtime.settings import Settings
@@ -38,7 +38,7 @@ class Judged:
     world: World
     checked: Checked
     report: dict[str, Any]
-    latency: Latency
+    latency: RowLatencies
 
 
 def judge(collected: Collected, world: World, settings: Settings) -> Judged:

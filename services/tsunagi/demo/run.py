@@ -67,7 +67,7 @@ class Plan:
     seed: int
 
 
-class Stage:
+class DemoProgress:
     """Shows the progress of the run: a bar on a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console, total_s: float) -> None:
@@ -120,7 +120,11 @@ def run(plan: Plan) -> int:
     config.write_text(to_toml(configuration(inputs, out, port, model, 0)), encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(config)
     settings = load(config)
-    with Stage(console, LEAD_S + inputs.stream_s) as stage, _interruptible(), _stopping(settings, config) as system:
+    with (
+        DemoProgress(console, LEAD_S + inputs.stream_s) as stage,
+        _interruptible(),
+        _stopping(settings, config) as system,
+    ):
         system.tell = stage.say
         system.start_broker()
         system.make_topics()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tsunagi.edge.publish import Publisher
+from tsunagi.edge.publish import EdgePublisher
 from tsunagi.edge.source import Source
 from tsunagi.runtime import metrics
 
@@ -32,7 +32,7 @@ class Counts:
         self._queue = metrics.EDGE_SOURCE_QUEUE.labels(edge)
         self._last: Counter[str] = Counter()
 
-    def update(self, rows: int, publisher: Publisher, unusable: Mapping[str, int]) -> None:
+    def update(self, rows: int, publisher: EdgePublisher, unusable: Mapping[str, int]) -> None:
         """Update the metrics of readings, batches and the spool."""
         self._rows.inc(rows)
         self._batches.inc(self._since("batches", publisher.delivered))

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from tsunagi.edge.source import Place, SourceError
+from tsunagi.edge.source import FilePosition, SourceError
 from tsunagi.edge.window import Places
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
@@ -33,7 +33,7 @@ class CsvRow(NamedTuple):
         strangers: (column, cell) of each cell that is not empty and whose column is not in the sensors table.
     """
 
-    place: Place
+    place: FilePosition
     time_us: int | None
     places: Places
     values: Floats
@@ -113,7 +113,7 @@ class CsvFile:
         self._all: Places = np.arange(len(wanted))
         strangers = [name for name in header.sensors if name not in known]
         self._strangers = [(seen[name] - 1, name) for name in strangers]
-        self._place = self.first = Place(0, header.line, header.offset)
+        self._place = self.first = FilePosition(0, header.line, header.offset)
         self._last_us: int | None = None
         self._lap_rows, self._lap_us = 1, 0
         if self._repeat and self.has_time:
@@ -125,11 +125,11 @@ class CsvFile:
         return tuple(name for _, name in self._strangers)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FilePosition:
         """Where the next row begins."""
         return self._place
 
-    def seek(self, place: Place) -> None:
+    def seek(self, place: FilePosition) -> None:
         """Go on at a place that the property `place` had returned earlier."""
         self._file.seek(place.offset)
         self._place = place
@@ -152,11 +152,11 @@ class CsvFile:
         """Close the file."""
         self._file.close()
 
-    def _next_line(self) -> tuple[Place, bytes] | None:
+    def _next_line(self) -> tuple[FilePosition, bytes] | None:
         found = self._line()
         if found is None and self._repeat and self._place.row > 0:
             self._file.seek(self.first.offset)
-            self._place = Place(self._place.row, self.first.line, self.first.offset)
+            self._place = FilePosition(self._place.row, self.first.line, self.first.offset)
             found = self._line()
         return found
 
@@ -172,16 +172,16 @@ class CsvFile:
         # The first row is repeated as long after the last row as the last row came after the one before it.
         return max(rows, 1), last_us - first_us + (last_us - before_us if rows > 1 else 0)
 
-    def _line(self) -> tuple[Place, bytes] | None:
+    def _line(self) -> tuple[FilePosition, bytes] | None:
         while raw := self._file.readline():
             place = self._place
             none = passed_over(raw)
-            self._place = Place(place.row + (not none), place.line + 1, place.offset + len(raw))
+            self._place = FilePosition(place.row + (not none), place.line + 1, place.offset + len(raw))
             if not none:
                 return place, raw
         return None
 
-    def _parse(self, place: Place, raw: bytes) -> CsvRow:
+    def _parse(self, place: FilePosition, raw: bytes) -> CsvRow:
         cells = self._cells(raw, place.line)
         if len(cells) != len(self._header):
             raise SourceError(

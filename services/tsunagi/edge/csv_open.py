@@ -6,7 +6,7 @@ from tsunagi.edge.csv_file import CsvFile
 from tsunagi.edge.csv_source import CsvSource, Timing
 from tsunagi.edge.dead_letters import RATE
 from tsunagi.edge.position import PositionFile, shared_origin
-from tsunagi.edge.source import EdgePosition, Progress, SourceError
+from tsunagi.edge.source import EdgePosition, FileProgress, SourceError
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import MICROSECONDS, Settings
 
@@ -47,7 +47,7 @@ class CsvOpener:
             skip=source.when_behind == "skip",
         )
         progress = None if position is None else position.progress
-        resume = progress if isinstance(progress, Progress) else None
+        resume = progress if isinstance(progress, FileProgress) else None
         return CsvSource(self._file, timing, origin_us, now_us, resume)
 
     def close(self) -> None:

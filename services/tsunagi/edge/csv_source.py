@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tsunagi.edge.csv_file import CsvFile, CsvRow, CsvSummary, check_csv
-from tsunagi.edge.source import UNKNOWN_SENSOR, Place, Progress, Row, SourceError, Unusable
+from tsunagi.edge.source import UNKNOWN_SENSOR, FilePosition, FileProgress, SourceError, SourceRow, Unusable
 
 __all__ = ["CsvSource", "CsvSummary", "Timing", "check_csv"]
 
@@ -53,9 +53,9 @@ class CsvSource:
     """
 
     def __init__(
-        self, file: CsvFile, timing: Timing, origin_us: int, now_us: int, resume: Progress | None = None
+        self, file: CsvFile, timing: Timing, origin_us: int, now_us: int, resume: FileProgress | None = None
     ) -> None:
-        self.refill: list[Row] = []
+        self.refill: list[SourceRow] = []
         self.observed_us = origin_us - 1
         self.finished = False
         self.skipped_rows = 0
@@ -71,7 +71,7 @@ class CsvSource:
         self._unusable: list[Unusable] = []
         self._known: set[str] = set()
         # (event time, place) of rows handed out that open windows may contain
-        self._recent: deque[tuple[int, Place]] = deque()
+        self._recent: deque[tuple[int, FilePosition]] = deque()
         self._row: CsvRow | None = None  # the next row, which has been read already
         self._row_us = origin_us
         self._first_us = self._find_first()
@@ -81,12 +81,12 @@ class CsvSource:
             self._advance()
         self._skip_if_over(now_us)
 
-    def due(self, now_us: int, max_rows: int) -> list[Row]:
+    def due(self, now_us: int, max_rows: int) -> list[SourceRow]:
         """Return the rows whose event time has come, `max_rows` at most."""
         if now_us - self._looked_us > PAUSE_US:
             self._skip_if_over(now_us)
         self._looked_us = now_us
-        rows: list[Row] = []
+        rows: list[SourceRow] = []
         while self._row is not None and self._row_us <= now_us and len(rows) < max_rows:
             rows.append(self._hand_out(self._row))
         return rows
@@ -104,12 +104,12 @@ class CsvSource:
         found, self._unusable = self._unusable, []
         return found
 
-    def progress(self, after_us: int) -> Progress:
+    def progress(self, after_us: int) -> FileProgress:
         """Return how far the file has been read; open windows contain only rows later than `after_us`."""
         while self._recent and self._recent[0][0] <= after_us:
             self._recent.popleft()
         following = self._file.place if self._row is None else self._row.place
-        return Progress(following, self._recent[0][1] if self._recent else following, self.observed_us)
+        return FileProgress(following, self._recent[0][1] if self._recent else following, self.observed_us)
 
     def close(self) -> None:
         """Close the file."""
@@ -127,7 +127,7 @@ class CsvSource:
         self._file.seek(first.place)
         return first.time_us or 0
 
-    def _go_on(self, resume: Progress) -> None:
+    def _go_on(self, resume: FileProgress) -> None:
         """Read again the rows that open windows contain, and stop at the first row nobody has read yet."""
         self._file.seek(resume.oldest)
         self._advance()
@@ -151,7 +151,7 @@ class CsvSource:
             self._recent.clear()
             self._advance()
 
-    def _hand_out(self, row: CsvRow) -> Row:
+    def _hand_out(self, row: CsvRow) -> SourceRow:
         self._recent.append((self._row_us, row.place))
         for name, text in row.strangers:
             first = name not in self._known
@@ -159,7 +159,7 @@ class CsvSource:
             self._unusable.append(
                 Unusable(UNKNOWN_SENSOR, name, row.place.row, "not in the table", text.encode(), letter=first)
             )
-        handed = Row(row.place.row, self._row_us, row.places, row.values)
+        handed = SourceRow(row.place.row, self._row_us, row.places, row.values)
         self._advance()
         return handed
 

@@ -50,7 +50,7 @@ class Reading(NamedTuple):
     arrival: bool
 
 
-class Fault(NamedTuple):
+class ReadingFault(NamedTuple):
     """Why a reading cannot be used: a reason for counting, the sensor as far as it is known, a text for people."""
 
     reason: str
@@ -74,19 +74,19 @@ class Decoder:
         self._unit_us = _UNIT_US[source.time_unit]
         self._key_first = key_first
 
-    def decode(self, message: Message) -> Reading | Fault:
+    def decode(self, message: Message) -> Reading | ReadingFault:
         """Return the reading, or why it cannot be used."""
         if message.fault is not None:
-            return Fault(message.fault[0], message.sensor or "", message.fault[1])
+            return ReadingFault(message.fault[0], message.sensor or "", message.fault[1])
         body = _parse(message.payload)
         if isinstance(body, dict):
             own = body.get(self._source.sensor_key, _MISSING)
         elif isinstance(body, float):
             own = _MISSING
         else:
-            return Fault(UNREADABLE, message.sensor or "", f"{body}, expected a JSON object or a number")
+            return ReadingFault(UNREADABLE, message.sensor or "", f"{body}, expected a JSON object or a number")
         found = self._sensor(own, message.sensor)
-        if isinstance(found, Fault):
+        if isinstance(found, ReadingFault):
             return found
         name = found
         if isinstance(body, float):
@@ -99,47 +99,51 @@ class Decoder:
         if place is None:
             edge = self._edges.get(name)
             if edge is None:
-                return Fault(UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table")
-            return Fault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")
-        if isinstance(time_us, Fault):
+                return ReadingFault(
+                    UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table"
+                )
+            return ReadingFault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")
+        if isinstance(time_us, ReadingFault):
             return time_us
         value = _number(given)
         if not math.isfinite(value):
-            return Fault(
+            return ReadingFault(
                 NOT_A_NUMBER, name, f"{self._source.value_key}: found {_short(given)}, expected a finite number"
             )
         return Reading(place, time_us, value, isinstance(body, float))
 
-    def _sensor(self, own: object, key: str | None) -> str | Fault:
+    def _sensor(self, own: object, key: str | None) -> str | ReadingFault:
         """Return the name of the sensor, or why there is none."""
         if own is not _MISSING and not isinstance(own, str):
-            return Fault(
+            return ReadingFault(
                 NO_SENSOR, key or "", f"{self._source.sensor_key}: found {_short(own)}, expected a sensor's name"
             )
         named = own if isinstance(own, str) else ""
         name = (key or named) if self._key_first else (named or key or "")
         if not name:
-            return Fault(
+            return ReadingFault(
                 NO_SENSOR, "", f"no key {self._source.sensor_key!r}, and no topic or record key that names one"
             )
         return name
 
-    def _plain_time(self, message: Message, name: str) -> int | Fault:
+    def _plain_time(self, message: Message, name: str) -> int | ReadingFault:
         if self._source.plain_time == "refuse":
-            return Fault(NO_TIME, name, 'a plain number, and [source] plain_time = "refuse"')
+            return ReadingFault(NO_TIME, name, 'a plain number, and [source] plain_time = "refuse"')
         if message.stored:
-            return Fault(NO_TIME, name, "a plain number that was retained by the broker: nobody knows since when")
+            return ReadingFault(
+                NO_TIME, name, "a plain number that was retained by the broker: nobody knows since when"
+            )
         return message.arrived_us
 
-    def _time(self, body: dict[str, Any], name: str) -> int | Fault:
+    def _time(self, body: dict[str, Any], name: str) -> int | ReadingFault:
         found = body.get(self._source.time_key, _MISSING)
         if found is _MISSING or found is None:
-            return Fault(NO_TIME, name, f"no key {self._source.time_key!r}")
+            return ReadingFault(NO_TIME, name, f"no key {self._source.time_key!r}")
         time_us = _text_us(found) if isinstance(found, str) else self._number_us(found)
         if time_us is None or not in_range(time_us):
             unit = self._source.time_unit
             expected = f"ISO 8601 with a zone, or a number of {unit} since the epoch ([source] time_unit = {unit!r})"
-            return Fault(BAD_TIME, name, f"{self._source.time_key}: found {_short(found)}, expected {expected}")
+            return ReadingFault(BAD_TIME, name, f"{self._source.time_key}: found {_short(found)}, expected {expected}")
         return time_us
 
     def _number_us(self, found: object) -> int | None:

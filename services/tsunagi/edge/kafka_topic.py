@@ -38,7 +38,7 @@ from tsunagi.runtime.kafka_errors import said
 from tsunagi.runtime.kafka_reader import KafkaReader
 from tsunagi.runtime.log import LogError, Position
 from tsunagi.runtime.log import Record as LogRecord
-from tsunagi.runtime.marks import Mark, digest_of, record_before
+from tsunagi.runtime.marks import LogMark, digest_of, record_before
 from tsunagi.runtime.settings import Settings
 
 MAX_BYTES = 65536
@@ -77,7 +77,7 @@ _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
 
 
 class KafkaFeed:
-    """A `tsunagi.edge.live.Feed` that reads a Kafka topic.
+    """A `tsunagi.edge.live.LiveFeed` that reads a Kafka topic.
 
     Raises:
         SourceError: the settings name no topic, or options that the client library does not know.
@@ -100,7 +100,7 @@ class KafkaFeed:
         self._thread: threading.Thread | None = None
         self._at: dict[int, int] = {}  # partition -> offset to read next
         self._new_from: dict[int, int] = {}  # partition -> offset of the first record that no incarnation has read
-        self._marks: dict[int, tuple[int, Mark]] = {}  # partition -> offset, and the mark in front of it
+        self._marks: dict[int, tuple[int, LogMark]] = {}  # partition -> offset, and the mark in front of it
         self._topic_id = ""
         self._fault = ""
         self._behind: set[int] = set()
@@ -199,7 +199,7 @@ class KafkaFeed:
             return
         offset, mark = self._marks[partition]
         at = self._at.get(partition, offset)
-        if why := mark.contradicts(Mark(self._topic_id, 0)):
+        if why := mark.contradicts(LogMark(self._topic_id, 0)):
             self._at[partition], self._new_from[partition] = low, 0
         elif offset > high and mark.topic_id and self._topic_id:
             why = f"the log lost its end: it ends at {high}, expected {offset} or more"
@@ -207,7 +207,7 @@ class KafkaFeed:
         elif (
             mark.digest
             and (found := self._digest_before(partition, offset))
-            and (why := mark.contradicts(Mark("", found)))
+            and (why := mark.contradicts(LogMark("", found)))
         ):
             self._new_from[partition] = at
         if why:
@@ -268,7 +268,7 @@ class KafkaFeed:
                 if error is None:
                     message = self._message(record, inbox)
                     self._at[message.partition] = message.offset + 1
-                    self._marks[message.partition] = message.offset + 1, Mark(self._topic_id, message.digest)
+                    self._marks[message.partition] = message.offset + 1, LogMark(self._topic_id, message.digest)
                     inbox.put(message)
                 elif error.code() == _END:
                     if record.partition() in self._behind:
@@ -284,7 +284,7 @@ class KafkaFeed:
                 looked_s = now_s
                 if self._partitions() != sorted(self._at):
                     return
-                if Mark(self._topic_id, 0).contradicts(Mark(self._id_of_topic(), 0)):
+                if LogMark(self._topic_id, 0).contradicts(LogMark(self._id_of_topic(), 0)):
                     return
                 self._trouble.clear()
 

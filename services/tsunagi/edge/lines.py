@@ -102,7 +102,7 @@ class _Lines(ABC):
 
 
 class StandardInput(_Lines):
-    """A `tsunagi.edge.live.Feed` on standard input, or on another file descriptor; it ends at the end of the file."""
+    """A `tsunagi.edge.live.LiveFeed` on standard input, or on another file descriptor; it ends with the file."""
 
     def __init__(
         self, source: SourceSettings, logger: structlog.stdlib.BoundLogger, descriptor: int | None = None
@@ -132,7 +132,7 @@ class StandardInput(_Lines):
 
 
 class Listener(_Lines):
-    """A `tsunagi.edge.live.Feed` on a TCP port that many clients may connect to.
+    """A `tsunagi.edge.live.LiveFeed` on a TCP port that many clients may connect to.
 
     Raises:
         SourceError: the address is malformed, or the edge cannot listen on it.

@@ -14,11 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
-from tsunagi.edge.decode import FOREIGN_SENSOR, Decoder, Fault, Reading
+from tsunagi.edge.decode import FOREIGN_SENSOR, Decoder, Reading, ReadingFault
 from tsunagi.edge.inbox import Begun, Inbox, Message
-from tsunagi.edge.source import LiveProgress, Offsets, Origin, Row, Unusable
+from tsunagi.edge.source import LiveProgress, Offsets, Origin, SourceRow, Unusable
 from tsunagi.edge.window import LATE, Places
-from tsunagi.runtime.marks import Mark
+from tsunagi.runtime.marks import LogMark
 from tsunagi.runtime.sensors import Sensor
 from tsunagi.runtime.settings import MICROSECONDS, SourceSettings, StepsSettings
 
@@ -40,7 +40,7 @@ _NEVER_US = -(1 << 62)
 """An event time earlier than any other, in microseconds. Sums with durations do not overflow an int64."""
 
 
-class Feed(Protocol):
+class LiveFeed(Protocol):
     """The thread that brings messages, and its connection.
 
     Attributes:
@@ -102,7 +102,7 @@ class LiveSource:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: LiveFeed,
         inbox: Inbox,
         decoder: Decoder,
         rules: LiveRules,
@@ -115,7 +115,7 @@ class LiveSource:
         run: int = 0,
     ) -> None:
         self.origin_us = 0
-        self.refill: list[Row] = []
+        self.refill: list[SourceRow] = []
         self.delay_us = rules.disorder_us
         self.skipped_rows = 0
         self.fault = ""
@@ -167,10 +167,10 @@ class LiveSource:
     def waiting(self) -> int:
         return len(self._inbox)
 
-    def due(self, now_us: int, max_rows: int) -> list[Row]:
+    def due(self, now_us: int, max_rows: int) -> list[SourceRow]:
         self._note_pause(now_us)
         items, self._everything = self._inbox.take(max_rows)
-        rows: list[Row] = []
+        rows: list[SourceRow] = []
         for item in items:
             if isinstance(item, Message):
                 self._consider(item, now_us, rows)
@@ -209,7 +209,7 @@ class LiveSource:
             recent = self._recent.get(partition, deque())
             while recent and recent[0][1] <= after_us:
                 recent.popleft()
-            mark = Mark(self._topic_id, self._digests.get(partition, 0))
+            mark = LogMark(self._topic_id, self._digests.get(partition, 0))
             partitions[partition] = Offsets(following, recent[0][0] if recent else following, mark)
         while self._seen_in_order and self._seen_in_order[0][1] <= after_us:
             self._seen.discard(self._seen_in_order.popleft())
@@ -246,12 +246,12 @@ class LiveSource:
 
     # ---- readings
 
-    def _consider(self, message: Message, now_us: int, rows: list[Row]) -> None:
+    def _consider(self, message: Message, now_us: int, rows: list[SourceRow]) -> None:
         if self._feed.has_positions and message.offset + 1 >= self._next.get(message.partition, 0):
             self._next[message.partition] = message.offset + 1
             self._digests[message.partition] = message.digest
         found = self._decoder.decode(message)
-        if isinstance(found, Fault):
+        if isinstance(found, ReadingFault):
             if not message.again:
                 letter = found.reason != FOREIGN_SENSOR or self._rules.keep_foreign
                 self._unusable.append(self._reject(message, found, letter=letter))
@@ -272,7 +272,7 @@ class LiveSource:
             self._recent.setdefault(message.partition, deque()).append((message.offset, found.time_us))
         self._last_us = max(self._last_us, found.time_us)
         rows.append(
-            Row(
+            SourceRow(
                 message.offset,
                 found.time_us,
                 self._places[found.place],
@@ -282,28 +282,28 @@ class LiveSource:
             )
         )
 
-    def _untimely(self, reading: Reading, message: Message, now_us: int) -> Fault | None:
+    def _untimely(self, reading: Reading, message: Message, now_us: int) -> ReadingFault | None:
         """Return why a reading's time does not fit; an empty reason means that it is skipped as too old."""
         name = self._names[reading.place]
         ahead_us = reading.time_us - now_us
         if ahead_us > self._rules.max_ahead_us:
-            return Fault(AHEAD, name, f"its time is {_seconds(ahead_us)} s ahead of the edge's clock")
+            return ReadingFault(AHEAD, name, f"its time is {_seconds(ahead_us)} s ahead of the edge's clock")
         if message.repeated and (reading.place, reading.time_us, reading.value) in self._seen:
-            return Fault(REPEATED, name, "delivered again by the broker")
+            return ReadingFault(REPEATED, name, "delivered again by the broker")
         if reading.time_us > self._begin_us() or now_us - reading.time_us < self._held_us[reading.place]:
             return None
         if reading.time_us > self._known_from_us:
             self.skipped_rows += not message.again
-            return Fault("", name, "")
+            return ReadingFault("", name, "")
         detail = f"its time is {_seconds(-ahead_us)} s behind the edge's clock, before the first window"
-        return Fault(LATE, name, detail)
+        return ReadingFault(LATE, name, detail)
 
     def _begin_us(self) -> int:
         """Return the event time at which the window of the first step that is to be sent begins."""
         first = self.send_after_us // self._slide_us + 1
         return min(first * self._slide_us - self._window_us, self.send_after_us)
 
-    def _reject(self, message: Message, fault: Fault, *, letter: bool) -> Unusable:
+    def _reject(self, message: Message, fault: ReadingFault, *, letter: bool) -> Unusable:
         return Unusable(
             fault.reason,
             fault.sensor,

@@ -36,7 +36,7 @@ _FIRST_PAUSE_S = 0.2
 
 
 class MqttFeed:
-    """A `tsunagi.edge.live.Feed` that reads from an MQTT broker.
+    """A `tsunagi.edge.live.LiveFeed` that reads from an MQTT broker.
 
     Raises:
         SourceError: the topic pattern is malformed, or a file that the settings name cannot be used.

@@ -34,7 +34,7 @@ _ALONE = "alone"
 more."""
 
 
-class Owner:
+class DirectoryLock:
     """This process's hold on the directory of an edge.
 
     Where the directory cannot be written, no other process is kept from it: the edge goes on, and `fault` says why.

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsunagi.edge.source import Row
-from tsunagi.edge.window import Closed, Limits, Rejected
+from tsunagi.edge.source import SourceRow
+from tsunagi.edge.window import ClosedWindow, Limits, Rejected
 from tsunagi.runtime.columns import Sensors
 from tsunagi.runtime.sensors import Sensor
 
@@ -15,7 +15,7 @@ from tsunagi.runtime.sensors import Sensor
 class Passed(NamedTuple):
     """The readings of one row. `rows.step` is their number, which counts up over all incarnations of an edge."""
 
-    rows: Closed
+    rows: ClosedWindow
     event_time_us: int
 
 
@@ -36,7 +36,7 @@ class Passing:
         self._ids: Sensors = np.array([sensor.id for sensor in sensors], dtype=np.uint32)
         self._limits = Limits(sensors)
 
-    def take(self, row: Row, offset_us: int) -> tuple[Passed | None, list[Rejected]]:
+    def take(self, row: SourceRow, offset_us: int) -> tuple[Passed | None, list[Rejected]]:
         """Return the readings of a row that may be used, or None if there are none; and those that may not.
 
         Args:
@@ -50,4 +50,4 @@ class Passing:
         places, values = places[order], values[order]
         self.last = time_us if self.last is None else max(time_us, self.last + 1)
         counts = np.ones(len(places), dtype=np.uint32)
-        return Passed(Closed(self.last, self._ids[places], places, values, counts), time_us), rejected
+        return Passed(ClosedWindow(self.last, self._ids[places], places, values, counts), time_us), rejected

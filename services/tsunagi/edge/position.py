@@ -17,8 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tsunagi.edge.source import EdgePosition, LiveProgress, Offsets, Place, Progress, SourceError
-from tsunagi.runtime.marks import NO_MARK, Mark
+from tsunagi.edge.source import EdgePosition, FilePosition, FileProgress, LiveProgress, Offsets, SourceError
+from tsunagi.runtime.marks import NO_MARK, LogMark
 
 VERSION = 2
 """Version of the file's format. Since version 2 each offset is kept with its mark."""
@@ -75,23 +75,23 @@ class PositionFile:
         )
 
 
-def _progress(table: dict[str, Any]) -> tuple[Progress | LiveProgress, list[int]]:
+def _progress(table: dict[str, Any]) -> tuple[FileProgress | LiveProgress, list[int]]:
     """Return the progress, and every number in it that must not be negative."""
     observed_us = table["observed_us"]
     if "partitions" in table:
         partitions = {int(number): _offsets(*found) for number, found in table["partitions"].items()}
         places = [number for at in partitions.values() for number in (at.next, at.oldest, at.mark.digest)]
         return LiveProgress(partitions, observed_us), places
-    following, oldest = Place(**table["next"]), Place(**table["oldest"])
+    following, oldest = FilePosition(**table["next"]), FilePosition(**table["oldest"])
     places = [number for place in (following, oldest) for number in (place.row, place.line, place.offset)]
-    return Progress(following, oldest, observed_us), places
+    return FileProgress(following, oldest, observed_us), places
 
 
 def _offsets(following: int, oldest: int, mark: tuple[str, int] = NO_MARK) -> Offsets:
     topic_id, digest = mark
     if not isinstance(topic_id, str):
         raise TypeError(f"found the topic id {topic_id!r}, expected a text")
-    return Offsets(following, oldest, Mark(topic_id, digest))
+    return Offsets(following, oldest, LogMark(topic_id, digest))
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from tsunagi.edge.spool import Item, Spool
-from tsunagi.edge.window import Closed
+from tsunagi.edge.spool import Spool, SpooledRecord
+from tsunagi.edge.window import ClosedWindow
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
@@ -38,7 +38,7 @@ _MOST_SENT = 2000
 twice."""
 
 
-class PlacementReader:
+class EdgePlacementReader:
     """Follows the placement and the requests for helpers in `plan`, by the rule of `tsunagi.runtime.plan`.
 
     Attributes:
@@ -138,7 +138,7 @@ class PlacementReader:
         self._logger.info("placement", serial=found.serial, slots=found.slots, sensors=rows)
 
 
-class Publisher:
+class EdgePublisher:
     """Writes an edge's steps to `tuples`.
 
     Args:
@@ -215,7 +215,7 @@ class Publisher:
             told = {slot: int(mine.sum()) for slot, mine in self._lent.items()}
             self._logger.info("sensors sent to other slots as well", sensors_by_slot=told)
 
-    def publish(self, closed: Closed, event_time_us: int, incarnation: int, *, everywhere: bool = True) -> None:
+    def publish(self, closed: ClosedWindow, event_time_us: int, incarnation: int, *, everywhere: bool = True) -> None:
         """Hand over a step: one record for each slot that holds sensors of this edge.
 
         Args:
@@ -289,7 +289,7 @@ class Publisher:
                 return  # the record stays in the spool until `poll` has made room
             self._sending += 1
 
-    def _heard(self, item: Item, error: LogError | None, offset: int) -> None:
+    def _heard(self, item: SpooledRecord, error: LogError | None, offset: int) -> None:
         del offset
         if error is not None:
             self._failure = error

@@ -1,7 +1,7 @@
 """The edge's loop: read the source, close the steps whose time has passed, send them.
 
-`Edge` is the body of the loop: one turn at a time and without waiting, so that a test can drive it with a clock of its
-own. `run` adds what a process needs around it.
+`EdgeService` is the body of the loop: one turn at a time and without waiting, so that a test can drive it with a clock
+of its own. `run` adds what a process needs around it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tsunagi.edge.dead_letters import DeadLetters
 from tsunagi.edge.namesakes import Namesakes
 from tsunagi.edge.passing import Passed, Passing
 from tsunagi.edge.position import PositionFile
-from tsunagi.edge.publish import PlacementReader, Publisher
-from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Row, Source, SourceError, Unusable
+from tsunagi.edge.publish import EdgePlacementReader, EdgePublisher
+from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Source, SourceError, SourceRow, Unusable
 from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
@@ -51,7 +51,7 @@ _LOG_INTERVAL_S = 5.0
 """Shortest time between two lines in the log about the same event, in seconds."""
 
 
-class Edge:
+class EdgeService:
     """One incarnation of an edge.
 
     Args:
@@ -118,9 +118,9 @@ class Edge:
         self._begun = (0, 0)
         self._skipped = 0
         self._counts = Counts(edge)
-        self._placements = PlacementReader(log, table, clock, logger, Membership(settings))
+        self._placements = EdgePlacementReader(log, table, clock, logger, Membership(settings))
         self._namesakes = Namesakes(log, edge, self.incarnation, clock, verified=settings.security.auth == "none")
-        self.publisher = Publisher(log, edge, self._own, spool, clock, logger)
+        self.publisher = EdgePublisher(log, edge, self._own, spool, clock, logger)
         self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger, self._opener.letters_per_s)
         self._said_s: dict[str, float] = {}
 
@@ -152,7 +152,7 @@ class Edge:
     @property
     def _disk_fault(self) -> str:
         spool = self.publisher.spool
-        return "; ".join(filter(None, (spool.fault, self._position_fault, spool.owner.fault)))
+        return "; ".join(filter(None, (spool.fault, self._position_fault, spool.lock.fault)))
 
     def step(self) -> float:
         """Do what is due, without waiting; return in how many seconds something may be due again.
@@ -313,7 +313,7 @@ class Edge:
             self._counts.steps_skipped.inc(following - expected)
             self._logger.warning("steps not sent", first=expected, last=following - 1)
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: SourceRow) -> None:
         if not row.again and self._windows.precedes(row.time_us + self._offset_us):
             # about a second's worth at each start: they get no letters
             self.dead_letters.counts[EARLY] += len(row.places)
@@ -321,7 +321,7 @@ class Edge:
         if not row.again:
             self._set_aside(row, rejected)
 
-    def _set_aside(self, row: Row, rejected: list[Rejected]) -> None:
+    def _set_aside(self, row: SourceRow, rejected: list[Rejected]) -> None:
         for reading in rejected:
             sensor = self._own[reading.place]
             detail = f"found {reading.value}, expected {sensor.minimum} to {sensor.maximum}"
@@ -342,7 +342,7 @@ class Edge:
             self.publisher.publish(closed, self._windows.end_us(step), self.incarnation)
         return True
 
-    def _pass_on(self, source: Source, passing: Passing, rows: list[Row]) -> None:
+    def _pass_on(self, source: Source, passing: Passing, rows: list[SourceRow]) -> None:
         """Publish the readings of each row, where the query takes each tuple as it comes."""
         passed: list[Passed] = []
         for row in rows:
@@ -360,7 +360,7 @@ class Edge:
 
     def _save(self, source: Source, step: int, after_us: int) -> None:
         """Save the position before the step is sent, so that no step is made twice (tsunagi.edge.position)."""
-        self.publisher.spool.owner.check()
+        self.publisher.spool.lock.check()
         position = EdgePosition(
             edge=self.name,
             source=self._opener.name,
@@ -414,7 +414,7 @@ def run(
     logger = configure("edge", level=settings.log_level, edge=edge)
     clock = clock or SystemClock()
     log = authenticated(log or KafkaLog(settings.kafka, client_id=edge), settings, edge=edge)
-    body = Edge(settings, edge, log, clock, logger, clock_offset_s=clock_offset_s, incarnation=time.time_ns())
+    body = EdgeService(settings, edge, log, clock, logger, clock_offset_s=clock_offset_s, incarnation=time.time_ns())
     beats = Heartbeats(log, edge, "edge", settings.standby.heartbeat_s, body.fill, incarnation=body.incarnation)
     with StopFlag() as stop, closing(HealthServer(settings.metrics.host, settings.metrics.port, body.ready)) as health:
         beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from tsunagi.edge.window import Places
 from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.marks import NO_MARK, Mark
+from tsunagi.runtime.marks import NO_MARK, LogMark
 
 UNKNOWN_SENSOR = "unknown-sensor"
 """Reason of a dead letter: the sensors table has no sensor of this name."""
@@ -34,7 +34,7 @@ class Origin(NamedTuple):
     payload: bytes
 
 
-class Row(NamedTuple):
+class SourceRow(NamedTuple):
     """Readings of one event time.
 
     Attributes:
@@ -78,7 +78,7 @@ class Unusable:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """Where a row begins in a file.
 
     Attributes:
@@ -93,7 +93,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FileProgress:
     """How far a file has been read, kept for the next incarnation.
 
     Attributes:
@@ -102,13 +102,13 @@ class Progress:
         observed_us: event time after which no row up to `next` was missed, in microseconds.
     """
 
-    next: Place
-    oldest: Place
+    next: FilePosition
+    oldest: FilePosition
     observed_us: int
 
 
 class Offsets(NamedTuple):
-    """How far a partition of a Kafka topic has been read; `next` and `oldest` are offsets, as in `Progress`.
+    """How far a partition of a Kafka topic has been read; `next` and `oldest` are offsets, as in `FileProgress`.
 
     Attributes:
         mark: identifies the topic as it was before `next`.
@@ -116,7 +116,7 @@ class Offsets(NamedTuple):
 
     next: int
     oldest: int
-    mark: Mark = NO_MARK
+    mark: LogMark = NO_MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class EdgePosition:
     origin_us: int
     step: int
     incarnation: int
-    progress: Progress | LiveProgress
+    progress: FileProgress | LiveProgress
 
 
 class Source(Protocol):
@@ -169,7 +169,7 @@ class Source(Protocol):
     """
 
     origin_us: int
-    refill: list[Row]
+    refill: list[SourceRow]
     observed_us: int
     send_after_us: int
     delay_us: int
@@ -186,7 +186,7 @@ class Source(Protocol):
     def waiting(self) -> int:
         """How many readings have arrived and have not been handed out."""
 
-    def due(self, now_us: int, max_rows: int) -> list[Row]:
+    def due(self, now_us: int, max_rows: int) -> list[SourceRow]:
         """Return the rows whose event time has come; fewer than `max_rows` means that these are all.
 
         Raises:
@@ -202,7 +202,7 @@ class Source(Protocol):
     def unusable(self) -> list[Unusable]:
         """Return the readings found unusable since the last call."""
 
-    def progress(self, after_us: int) -> Progress | LiveProgress:
+    def progress(self, after_us: int) -> FileProgress | LiveProgress:
         """Return how far the source has been read; open windows contain only readings later than `after_us`."""
 
     def close(self) -> None:

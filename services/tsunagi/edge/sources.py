@@ -1,4 +1,4 @@
-"""Makes the source that `[source] kind` names. A new kind is a feed (tsunagi.edge.live.Feed) and a line here."""
+"""Makes the source that `[source] kind` names. A new kind is a feed (tsunagi.edge.live.LiveFeed) and a line here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tsunagi.edge.decode import Decoder
 from tsunagi.edge.inbox import Inbox
 from tsunagi.edge.kafka_topic import KafkaFeed
 from tsunagi.edge.lines import Listener, StandardInput
-from tsunagi.edge.live import Feed, LiveRules, LiveSource
+from tsunagi.edge.live import LiveFeed, LiveRules, LiveSource
 from tsunagi.edge.mqtt import MqttFeed
 from tsunagi.edge.source import EdgePosition, LiveProgress, Opener
 from tsunagi.runtime.clock import Clock, SystemClock
@@ -27,7 +27,7 @@ class LiveOpener:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: LiveFeed,
         settings: Settings,
         table: SensorTable,
         own: tuple[Sensor, ...],
@@ -80,7 +80,7 @@ def make_opener(
         SourceError: the source cannot be used: its file, its topic pattern or its address.
     """
     source = settings.source
-    feed: Feed
+    feed: LiveFeed
     match source.kind:
         case "csv":
             return CsvOpener(settings, edge, table, own)

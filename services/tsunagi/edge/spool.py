@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import structlog
 
-from tsunagi.edge.owner import Owner
+from tsunagi.edge.owner import DirectoryLock
 from tsunagi.edge.source import SourceError
 
 SPILL_S = 1.0
@@ -38,7 +38,7 @@ _MAGIC = b"tsunagi-spool-1\n"
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class SpooledRecord:
     """A record that waits for the log's acknowledgement.
 
     Attributes:
@@ -75,7 +75,7 @@ class Spool:
         self.dropped = 0
         self._max_bytes = max_bytes
         self._logger = logger
-        self._items: deque[Item] = deque()
+        self._items: deque[SpooledRecord] = deque()
         self._taken = 0  # how many items, from the first, are being sent
         self._waiting = 0
         self._bytes = 0
@@ -85,11 +85,11 @@ class Spool:
         self._retry_s = now_s
         self.left = 0
         self._loaded = False
-        self.owner = Owner(path.parent, logger)
+        self.lock = DirectoryLock(path.parent, logger)
         try:
             self._load(now_s)
         except SourceError:
-            self.owner.close()
+            self.lock.close()
             raise
 
     def __len__(self) -> int:
@@ -103,14 +103,14 @@ class Spool:
 
     def put(self, slot: int, value: bytes, now_s: float) -> None:
         """Keep a record until it is delivered."""
-        item = Item(slot, value, now_s)
+        item = SpooledRecord(slot, value, now_s)
         self._put(item)
         while self._bytes > self._max_bytes and self._taken < len(self._items):
             self._give_up(now_s)
         if self._file is not None and self._items and self._items[-1] is item:
             self._write([item], now_s)
 
-    def take(self) -> Item | None:
+    def take(self) -> SpooledRecord | None:
         """Return the oldest record that is not being sent yet, or None; `untake` gives it back."""
         if self._taken == len(self._items):
             return None
@@ -122,14 +122,14 @@ class Spool:
         """Give back the record that was taken last: it could not be sent."""
         self._taken -= 1
 
-    def delivered(self, item: Item) -> None:
+    def delivered(self, item: SpooledRecord) -> None:
         """Take note that the log has acknowledged a record."""
         item.delivered = True
         self._waiting -= 1
 
     def tidy(self, now_s: float) -> None:
         """Forget the delivered records, and write those that have waited for `SPILL_S` to disk."""
-        self.owner.check()
+        self.lock.check()
         self._forget()
         if now_s < self._retry_s:
             return
@@ -153,7 +153,7 @@ class Spool:
         self._forget()
         if self._items:
             self.spill(now_s)
-        elif self._loaded and self.owner.may_write():
+        elif self._loaded and self.lock.may_write():
             self._discard(now_s)
         lost = sum(not item.delivered and not item.written for item in self._items)
         self.dropped += lost
@@ -162,7 +162,7 @@ class Spool:
     def close(self) -> None:
         """Release the file, which stays if it holds records, and its directory."""
         self._close_file()
-        self.owner.close()
+        self.lock.close()
 
     def _close_file(self) -> None:
         if self._file is not None:
@@ -175,7 +175,7 @@ class Spool:
             self._bytes -= len(self._items.popleft().value)
             self._taken -= 1
 
-    def _put(self, item: Item) -> None:
+    def _put(self, item: SpooledRecord) -> None:
         self._items.append(item)
         self._waiting += 1
         self._bytes += len(item.value)
@@ -195,8 +195,8 @@ class Spool:
                 spool_bytes=self._max_bytes,
             )
 
-    def _write(self, items: list[Item], now_s: float) -> None:
-        if not items or not self._loaded or not self.owner.may_write():
+    def _write(self, items: list[SpooledRecord], now_s: float) -> None:
+        if not items or not self._loaded or not self.lock.may_write():
             return
         try:
             if self._file is None:
@@ -269,7 +269,7 @@ class Spool:
         self._loaded = True
         self._recovered()
         for slot, value in found:
-            self._put(Item(slot, value, now_s, written=True))
+            self._put(SpooledRecord(slot, value, now_s, written=True))
         self.left += len(found)
         if found:
             self._logger.info("records of an earlier run wait to be sent", records=len(found), path=str(self.path))

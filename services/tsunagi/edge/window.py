@@ -49,7 +49,7 @@ class Rejected:
     value: float
 
 
-class Closed(NamedTuple):
+class ClosedWindow(NamedTuple):
     """The result of one step.
 
     Attributes:
@@ -166,7 +166,7 @@ class SlidingWindows:
             return False
         return self._closed_us < time_us <= self.begin_us(self.next_step)
 
-    def close(self, step: int) -> Closed:
+    def close(self, step: int) -> ClosedWindow:
         """Close a step: readings up to its end are not taken from now on.
 
         Raises:
@@ -190,7 +190,7 @@ class SlidingWindows:
         self.next_step = step + 1
         self._forget(self.begin_us(step + 1))
         found = np.flatnonzero(present)
-        return Closed(step, self._ids[found], found, results[found], counts[found].astype(np.uint32))
+        return ClosedWindow(step, self._ids[found], found, results[found], counts[found].astype(np.uint32))
 
     def _combine(
         self, times: npt.NDArray[np.int64], places: Places, values: Floats, counts: npt.NDArray[np.intp]

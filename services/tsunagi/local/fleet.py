@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.door import UnusableError, decode
-from tsunagi.runtime.heartbeat import Heard
+from tsunagi.runtime.heartbeat import HeartbeatFilter
 from tsunagi.runtime.log import ACKS, HEARTBEATS, Log, Position
 from tsunagi.runtime.messages import Ack, Heartbeat, SlotBeat
 
@@ -21,7 +21,7 @@ _READ_RECORDS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class FleetHeartbeat:
     """The last heartbeat of a node, and when the log appended it."""
 
     message: Heartbeat
@@ -42,9 +42,9 @@ class Fleet:
 
     def __init__(self, log: Log) -> None:
         self._reader = log.reader()
-        self.beats: dict[str, Beat] = {}
+        self.beats: dict[str, FleetHeartbeat] = {}
         self.acks: dict[tuple[int, str, str], Ack] = {}
-        self._heard = Heard()
+        self._heard = HeartbeatFilter()
         first, end = self._reader.range(HEARTBEATS, 0)
         self._next, self._end = (end if first == end else first), end
         self._reader.assign(
@@ -66,7 +66,7 @@ class Fleet:
                         self._next = record.offset + 1
                         beat = decode(Heartbeat, record.value)
                         if not forgery(record, beat) and self._heard.news(beat):
-                            self.beats[beat.node] = Beat(beat, record.appended_us)
+                            self.beats[beat.node] = FleetHeartbeat(beat, record.appended_us)
                     elif record.value:
                         ack = decode(Ack, record.value)
                         if not forgery(record, ack):

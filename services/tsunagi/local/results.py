@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.outputs import open_results
-from tsunagi.runtime.results import Block, Results, Row
+from tsunagi.runtime.results import Block, ResultsReader, Row
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.system.topics import tool_log
@@ -58,9 +58,9 @@ def print_results(
 
 
 def blocks_of(
-    results: Results, *, follow: bool, merged: bool, groups: Sequence[str], stopping: Callable[[], bool]
+    results: ResultsReader, *, follow: bool, merged: bool, groups: Sequence[str], stopping: Callable[[], bool]
 ) -> Iterator[Block]:
-    """Yield the blocks of some groups, or of all if none is named; see `Results.blocks` and `Results.merged`."""
+    """Yield the blocks of some groups, or of all if none is named; see `ResultsReader`."""
     read = results.merged if merged else results.blocks
     return (block for block in read(follow=follow, stopping=stopping) if not groups or block.group in groups)
 

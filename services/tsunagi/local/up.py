@@ -17,7 +17,7 @@ from tsunagi.broker.broker import Broker
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.topics import make_topics
 from tsunagi.runtime.kafka_client import client_options, make_client
-from tsunagi.runtime.kafka_errors import Cause
+from tsunagi.runtime.kafka_errors import ConnectionErrors
 from tsunagi.runtime.log import RECOVERED, LogError
 from tsunagi.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
 from tsunagi.runtime.sensors import read_sensors
@@ -297,14 +297,14 @@ def local_broker(settings: Settings) -> Broker | None:
 
 def unanswered(settings: Settings, timeout_s: float = 2.0) -> str:
     """Return why no broker answers at the configured servers; "" if one does."""
-    cause = Cause()
-    options = client_options(settings.kafka) | dict(settings.kafka.options) | {"log_level": 0, "error_cb": cause}
+    errors = ConnectionErrors()
+    options = client_options(settings.kafka) | dict(settings.kafka.options) | {"log_level": 0, "error_cb": errors}
     admin = make_client(AdminClient, options)
     try:
         return "" if admin.list_topics(timeout=timeout_s).brokers else "it names no brokers"
     except KafkaException as error:
         admin.poll(0)
-        return cause.said(error)
+        return errors.said(error)
 
 
 def worker_names(settings: Settings) -> list[str]:

@@ -23,8 +23,8 @@ from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.forms import choose_form
 from tsunagi.recovery.model import Model, half_width
 from tsunagi.recovery.moments import detect_period
-from tsunagi.recovery.progress import Progress, Stage
-from tsunagi.recovery.search import Candidate, Part, Search
+from tsunagi.recovery.progress import FitStage, ProgressReporter
+from tsunagi.recovery.search import Candidate, HistoryPart, StructureSearch
 from tsunagi.recovery.trial import Edges, Trial, evenly, run_trial
 from tsunagi.runtime.columns import Floats
 
@@ -115,8 +115,8 @@ def estimate(
     edges: Sequence[str] | None = None,
     period: int | Literal["auto"] | None = None,
     first_step: int = 0,
-    whole: Callable[[tuple[int, ...], tuple[int, ...]], Part] | None = None,
-    progress: Progress | None = None,
+    whole: Callable[[tuple[int, ...], tuple[int, ...]], HistoryPart] | None = None,
+    progress: ProgressReporter | None = None,
 ) -> tuple[Model, FitReport]:
     """Fit a model.
 
@@ -166,13 +166,13 @@ def estimate(
     base = _base(kept, mean, scale)
     tried = thinned(edge_of, SEARCHED)
     some, edge_of_some = len(tried) < len(keep), [edge_of[place] for place in tried]
-    progress = progress or Progress()
+    progress = progress or ProgressReporter()
     searching = f"searching for the structure with {len(tried)} of {len(keep)} sensors"
     operations = TRIAL_INVERSES * float(len(keep)) ** 3
-    progress.expect([Stage(searching, TRIED_MODELS * TRIAL_INVERSES * float(len(tried)) ** 3)])
-    progress.expect([Stage(TRYING, operations if some else 1.0), Stage(MAKING, operations)])
+    progress.expect([FitStage(searching, TRIED_MODELS * TRIAL_INVERSES * float(len(tried)) ** 3)])
+    progress.expect([FitStage(TRYING, operations if some else 1.0), FitStage(MAKING, operations)])
     progress.begin(searching)
-    search = Search(
+    search = StructureSearch(
         rows[:, tried] if some else rows,
         split,
         _base(tuple(kept[place] for place in tried), mean[tried], scale[tried]) if some else base,
@@ -192,13 +192,13 @@ def estimate(
     trial = search.trial
     progress.begin(TRYING)
     if some or structure != search.best or profile != search.profile:
-        earlier = Part.of(rows[:split], base, profile, first_step).model(structure)
+        earlier = HistoryPart.of(rows[:split], base, profile, first_step).model(structure)
         trial = run_trial(earlier, rows[split - 1 :], groups, first_step + split - 1)
     candidates = [candidate for candidate in candidates if profile or not candidate.profiled]
 
     progress.begin(MAKING)
     if whole is None:
-        part = Part.of(rows, base, profile, first_step)
+        part = HistoryPart.of(rows, base, profile, first_step)
     else:
         lags = {structure.lag} | {candidate.structure.lag for candidate in candidates if len(kept) <= MOMENTS_AT_MOST}
         part = whole(tuple(sorted(lags)), profile)
@@ -245,7 +245,7 @@ def thinned(edge_of: Sequence[str], most: int) -> list[int]:
     return sorted(by_edge[evenly(len(by_edge), most)].tolist())
 
 
-def _counted(progress: Progress) -> Callable[[], None]:
+def _counted(progress: ProgressReporter) -> Callable[[], None]:
     """Return a function that reports how far a search is; it must be called after each model that was tried."""
     count = 0
 
@@ -265,7 +265,7 @@ def read_often(history: Floats) -> list[int]:
 def base_of(names: tuple[str, ...], rows: Floats, profile: tuple[int, ...], first_step: int) -> Model:
     """Return a model with names, means, scales and profile of rows, float64[T, n]; its other parts mean nothing."""
     mean, scale, _ = _scales(rows)
-    return Part.of(rows, _base(names, mean, scale), profile, first_step).base
+    return HistoryPart.of(rows, _base(names, mean, scale), profile, first_step).base
 
 
 def about_of(report: FitReport) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
     return Model(names, mean, scale, np.zeros(n), np.eye(n), np.eye(n), np.zeros(n))
 
 
-def _moments(part: Part, candidates: list[Candidate]) -> dict[int, Floats]:
+def _moments(part: HistoryPart, candidates: list[Candidate]) -> dict[int, Floats]:
     """Return the moments from which a model of each candidate can be made, by lag (`averaging.ModelAverage`)."""
     if len(part.base) > MOMENTS_AT_MOST:
         return {}

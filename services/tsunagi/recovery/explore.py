@@ -61,7 +61,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExploredChoice:
     """The cost and the benefit of one choice.
 
     Attributes:
@@ -97,7 +97,7 @@ def explore(
     eps: Sequence[float] = (0.25, 0.5, 1.0),
     delta: float = 0.9,
     scenario: Scenario | None = None,
-) -> list[Row]:
+) -> list[ExploredChoice]:
     """Try every choice of slots, cap and eps.
 
     Args:
@@ -131,7 +131,7 @@ def explore(
                     model, members, lost, threshold, cap, precision, scenario.steps
                 )
                 rows.append(
-                    Row(
+                    ExploredChoice(
                         slots=count,
                         cap=cap,
                         eps=tolerated,
@@ -189,7 +189,7 @@ def _time(model: Model, members: Sequence[npt.NDArray[np.intp]], lost: Sequence[
     return result
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
+def draw(rows: Sequence[ExploredChoice], path: Path) -> None:
     """Draw the share of lost values that is satisfied, over its cost, and save the picture.
 
     Raises:

@@ -18,13 +18,22 @@ from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import REPORTED_DELTA, FitReport, estimate
 from tsunagi.recovery.history import HistoryFiles, list_history, read_history
 from tsunagi.recovery.model import Model
-from tsunagi.recovery.progress import Progress, Stage, Tell, silent
+from tsunagi.recovery.progress import FitStage, ProgressReporter, Tell, silent
 from tsunagi.recovery.windows import Cut, history_steps, windows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import StepsSettings
 
-__all__ = ["IN_MEMORY_BYTES", "Columns", "described", "fit_history", "period_of", "read_history", "summary", "windows"]
+__all__ = [
+    "IN_MEMORY_BYTES",
+    "HistoryColumns",
+    "described",
+    "fit_history",
+    "period_of",
+    "read_history",
+    "summary",
+    "windows",
+]
 
 IN_MEMORY_BYTES = 512 * 2**20
 """Most bytes of readings, as float64, that are fitted in memory; the fit itself takes a multiple of that."""
@@ -46,7 +55,7 @@ _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class HistoryColumns:
     """What the sensors table says about the columns of a history.
 
     Attributes:
@@ -61,7 +70,7 @@ class Columns:
     max_age: Floats
 
     @classmethod
-    def of(cls, files: HistoryFiles, table: SensorTable, steps: StepsSettings) -> Columns:
+    def of(cls, files: HistoryFiles, table: SensorTable, steps: StepsSettings) -> HistoryColumns:
         """Look up the columns of a history.
 
         Raises:
@@ -113,17 +122,22 @@ def fit_history(
     Raises:
         ModelError: the history cannot be used; the message names file and line, what was found and expected.
     """
-    with Progress(tell) as progress:
+    with ProgressReporter(tell) as progress:
         return _fitted(path, table, steps, rows, period, progress)
 
 
 def _fitted(
-    path: Path, table: SensorTable, steps: StepsSettings, rows: float | tuple[int, int], period: str, progress: Progress
+    path: Path,
+    table: SensorTable,
+    steps: StepsSettings,
+    rows: float | tuple[int, int],
+    period: str,
+    progress: ProgressReporter,
 ) -> tuple[Model, FitReport]:
     files = list_history(path)
-    progress.expect([Stage(READING, READ_BYTE * files.size_bytes)])
+    progress.expect([FitStage(READING, READ_BYTE * files.size_bytes)])
     progress.begin(READING)
-    columns = Columns.of(files, table, steps)
+    columns = HistoryColumns.of(files, table, steps)
     history = read_history(path)
     first, end = _rows(path, len(history.values), rows)
     times = None if history.times_us is None else history.times_us[first:end]

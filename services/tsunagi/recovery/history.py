@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from tsunagi.recovery import history_csv, history_parquet
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.history_piece import Piece, Rows
+from tsunagi.recovery.history_piece import HistoryPiece, HistoryRows
 from tsunagi.runtime.columns import Floats
 
-__all__ = ["History", "HistoryFiles", "Piece", "Rows", "list_history", "read_history"]
+__all__ = ["History", "HistoryFiles", "HistoryPiece", "HistoryRows", "list_history", "read_history"]
 
 KINDS = (".csv", ".parquet")
 """Endings of the files that can be read."""
@@ -59,10 +59,10 @@ class HistoryFiles:
     path: Path
     names: tuple[str, ...]
     timed: bool
-    pieces: tuple[Piece, ...]
+    pieces: tuple[HistoryPiece, ...]
     size_bytes: int
 
-    def read(self, piece: Piece, line: int | None = None) -> Iterator[Rows]:
+    def read(self, piece: HistoryPiece, line: int | None = None) -> Iterator[HistoryRows]:
         """Read a piece, some rows at a time.
 
         Args:
@@ -75,7 +75,7 @@ class HistoryFiles:
             return history_parquet.read(piece, self.names, timed=self.timed)
         return history_csv.read(piece, self.names, line, timed=self.timed)
 
-    def count(self, piece: Piece) -> int:
+    def count(self, piece: HistoryPiece) -> int:
         """Return the number of rows of a piece; in a CSV they are counted by reading it."""
         if piece.rows is not None:
             return piece.rows
@@ -95,7 +95,7 @@ class HistoryFiles:
         pieces = (*self.pieces[:last], self.pieces[last]._replace(rows=kept))
         return replace(self, pieces=pieces, size_bytes=round(self.size_bytes * end / ends[-1]))
 
-    def times(self, piece: Piece) -> Times:
+    def times(self, piece: HistoryPiece) -> Times:
         """Return the times of a piece's rows, int64[rows], in microseconds; or their numbers."""
         if not self.timed:
             return np.arange(piece.first, piece.first + self.count(piece), dtype=np.int64)

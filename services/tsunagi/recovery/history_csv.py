@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.history_piece import Piece, Rows, batch_rows
+from tsunagi.recovery.history_piece import HistoryPiece, HistoryRows, batch_rows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
 
@@ -23,7 +23,7 @@ CELL_BYTES = 8
 """Rough size of a reading in a CSV, in bytes, for an estimate of its size as float64."""
 
 
-def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
+def examine(path: Path) -> tuple[tuple[str, ...], bool, list[HistoryPiece], int]:
     """Return sensors, whether there are times, the pieces, and the rough size of the readings as float64 in bytes.
 
     Raises:
@@ -41,10 +41,10 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
                 if file.tell() >= end:
                     break
                 places.append(file.tell())
-            pieces: list[Piece] = []
+            pieces: list[HistoryPiece] = []
             number = 0
             for first, last in zip(places, [*places[1:], end], strict=True):
-                piece = Piece(path, first, last, number)
+                piece = HistoryPiece(path, first, last, number)
                 if timed:
                     file.seek(first)
                     line = _next_line(file, last)
@@ -87,7 +87,7 @@ def first_line(path: Path) -> int:
         raise ModelError(str(error)) from None
 
 
-def count(piece: Piece) -> int:
+def count(piece: HistoryPiece) -> int:
     """Return the number of rows of a piece."""
     with piece.path.open("rb") as file:
         file.seek(piece.begin)
@@ -95,7 +95,7 @@ def count(piece: Piece) -> int:
     return sum(1 for line in text.splitlines() if not passed_over(line))
 
 
-def read(piece: Piece, names: tuple[str, ...], line: int | None, *, timed: bool) -> Iterator[Rows]:
+def read(piece: HistoryPiece, names: tuple[str, ...], line: int | None, *, timed: bool) -> Iterator[HistoryRows]:
     """Read a piece; `line` is the number of its first line, None if it is not known.
 
     Raises:
@@ -126,14 +126,14 @@ def read(piece: Piece, names: tuple[str, ...], line: int | None, *, timed: bool)
                 values.append(_numbers(where, names, cells[1:] if timed else cells, plain=b"_" not in raw))
                 number, left = number + 1, None if left is None else left - 1
                 if len(times) == most:
-                    yield Rows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
+                    yield HistoryRows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
                     times, values, begin = [], [], ""
     except CsvError as error:
         raise ModelError(str(error)) from None
     except OSError as error:
         raise ModelError(f"{piece.path}: cannot be read: {error.strerror}") from None
     if times:
-        yield Rows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
+        yield HistoryRows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
 
 
 def _numbers(where: str, names: tuple[str, ...], cells: list[str], *, plain: bool) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.history_piece import Piece, Rows, batch_rows
+from tsunagi.recovery.history_piece import HistoryPiece, HistoryRows, batch_rows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import CsvError, read_time
 from tsunagi.runtime.naming import is_time, text_fault
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Times = npt.NDArray[np.int64]
 
 
-def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
+def examine(path: Path) -> tuple[tuple[str, ...], bool, list[HistoryPiece], int]:
     """Return sensors, whether there are times, the pieces, and the size of the readings as float64 in bytes.
 
     Raises:
@@ -51,7 +51,7 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
         kind = schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
             raise ModelError(f"{path}: {name}: found a column of {kind}, expected numbers")
-    pieces: list[Piece] = []
+    pieces: list[HistoryPiece] = []
     number = 0
     for group in range(file.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
@@ -61,12 +61,12 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[Piece], int]:
         if timed:
             batch = next(file.iter_batches(batch_size=1, row_groups=[group], columns=[clock]))
             first = int(_times(path, "row 1 of a row group", batch.column(0))[0])
-        pieces.append(Piece(path, group, group + 1, first, rows))
+        pieces.append(HistoryPiece(path, group, group + 1, first, rows))
         number += rows
     return names, timed, pieces, number * len(names) * 8
 
 
-def read(piece: Piece, names: tuple[str, ...], *, timed: bool) -> Iterator[Rows]:
+def read(piece: HistoryPiece, names: tuple[str, ...], *, timed: bool) -> Iterator[HistoryRows]:
     """Read a piece, some rows at a time.
 
     Raises:
@@ -94,7 +94,7 @@ def read(piece: Piece, names: tuple[str, ...], *, timed: bool) -> Iterator[Rows]
                 where = f"row group {piece.begin}, row {number - piece.first + place}"
                 raise ModelError(f"{piece.path}, {where}: its time is not later than that of the row before")
             newest = int(times[-1])
-        yield Rows(times, _values(piece.path, where, batch, names), where)
+        yield HistoryRows(times, _values(piece.path, where, batch, names), where)
         number += rows
         left = None if left is None else left - rows
 

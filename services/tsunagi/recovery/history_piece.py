@@ -14,7 +14,7 @@ BATCH_CELLS = 2_000_000
 """Number of readings that are returned at a time, which bounds the memory that reading takes."""
 
 
-class Piece(NamedTuple):
+class HistoryPiece(NamedTuple):
     """Neighbouring rows of one file.
 
     Attributes:
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
     rows: int | None = None
 
 
-class Rows(NamedTuple):
+class HistoryRows(NamedTuple):
     """Some rows of a piece.
 
     Attributes:

@@ -25,7 +25,7 @@ def silent(line: str) -> None:
     del line
 
 
-class Stage(NamedTuple):
+class FitStage(NamedTuple):
     """A part of the computation.
 
     Attributes:
@@ -37,7 +37,7 @@ class Stage(NamedTuple):
     operations: float
 
 
-class Progress:
+class ProgressReporter:
     """Writes lines while it is entered as a context.
 
     Args:
@@ -47,7 +47,7 @@ class Progress:
 
     def __init__(self, tell: Tell = silent, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._tell, self._clock = tell, clock
-        self._stages: list[Stage] = []
+        self._stages: list[FitStage] = []
         self._place = -1  # number of the present stage
         self._share = 0.0  # share of that stage that is done, as far as it reports it
         self._began = self._stage_began = clock()
@@ -64,7 +64,7 @@ class Progress:
         if self._thread.is_alive():
             self._thread.join()
 
-    def expect(self, stages: Sequence[Stage]) -> None:
+    def expect(self, stages: Sequence[FitStage]) -> None:
         """Add stages after those known so far."""
         self._stages += stages
 

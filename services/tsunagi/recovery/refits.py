@@ -25,7 +25,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """File of the kernel that identifies a machine and its present boot, with which the monotonic clock began."""
 
 
-class Ledger:
+class RefitLedger:
     """The ledger of one store; one process at a time holds it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def ledger(folder: Path) -> Iterator[Ledger]:
+def ledger(folder: Path) -> Iterator[RefitLedger]:
     """Read the ledger, and replace its file at the end.
 
     Raises:
@@ -78,7 +78,7 @@ def ledger(folder: Path) -> Iterator[Ledger]:
     """
     with (folder / f".{LEDGER}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held = Ledger(folder)
+        held = RefitLedger(folder)
         yield held
         held.save()
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.explore import Row, Scenario, draw, explore
+from tsunagi.recovery.explore import ExploredChoice, Scenario, draw, explore
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.sensors import read_sensors
@@ -49,7 +49,7 @@ def show_exploration(
     asked["delta"] = asked["delta"] or settings.recovery.delta
     fail, steps, draws = scenario
     rows = explore(model, [edge_of[name] for name in model.names], scenario=Scenario(fail, steps, draws), **asked)
-    names = [field.name for field in fields(Row)]
+    names = [field.name for field in fields(ExploredChoice)]
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", newline="", encoding="utf-8") as file:

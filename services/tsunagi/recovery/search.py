@@ -97,7 +97,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HistoryPart:
     """A part of the history, with the moments from which each structure is made.
 
     Attributes:
@@ -109,7 +109,7 @@ class Part:
     moments: Moments
 
     @classmethod
-    def of(cls, rows: Floats, base: Model, profile: tuple[int, ...], first_step: int) -> Part:
+    def of(cls, rows: Floats, base: Model, profile: tuple[int, ...], first_step: int) -> HistoryPart:
         """Return rows, float64[T, n], in units of the scale of `base` around their own mean and profile."""
         count = np.isfinite(rows).sum(axis=0)
         total = np.nansum(rows, axis=0)
@@ -128,7 +128,7 @@ class Part:
         return self.moments.model(structure, self.base)
 
 
-class Search:
+class StructureSearch:
     """The search for the structure with the best trial.
 
     Args:
@@ -165,7 +165,7 @@ class Search:
         self._first_step = first_step
         self._full = (fleet or len(base)) <= FULL_AT_MOST
         self._told = tried
-        self._part = Part.of(rows[:split], base, (), first_step)
+        self._part = HistoryPart.of(rows[:split], base, (), first_step)
         self._tried: dict[Structure, float] = {}
         self._plain: dict[Structure, float] = {}  # scores without a profile, once there is one
         self.profile: tuple[int, ...] = ()
@@ -192,7 +192,7 @@ class Search:
             return
         plain = self.best
         for harmonics in sorted({min(count, period // 2) for count in HARMONICS}):
-            part = Part.of(self._rows[: self._split], self._base, (period, harmonics), self._first_step)
+            part = HistoryPart.of(self._rows[: self._split], self._base, (period, harmonics), self._first_step)
             trial = self._try(part, plain)
             if trial.score < self.trial.score:
                 self._part, self.trial, self.best = part, trial, plain
@@ -216,7 +216,7 @@ class Search:
             for profiled in (False, True):
                 mine = [structure for structure, with_profile in self._finalists() if with_profile == profiled]
                 if mine:
-                    part = Part.of(rest, self._base, self.profile if profiled else (), self._first_step)
+                    part = HistoryPart.of(rest, self._base, self.profile if profiled else (), self._first_step)
                     begin = max(0, first - 1)
                     for structure in mine:
                         squares = self._tried_out(part.model(structure), begin, end)
@@ -272,7 +272,7 @@ class Search:
             if trial.score < self.trial.score:
                 self.best, self.trial = candidate, trial
 
-    def _try(self, part: Part, candidate: Structure) -> Trial:
+    def _try(self, part: HistoryPart, candidate: Structure) -> Trial:
         model = part.model(candidate)
         # The rows begin one step earlier, with the step from which the outages start.
         trial = run_trial(model, self._rows[self._split - 1 :], self._groups, self._first_step + self._split - 1)

@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.fit import Columns
-from tsunagi.recovery.history import HistoryFiles, Piece
-from tsunagi.recovery.sums import Sums, Units
-from tsunagi.recovery.windows import Block, Cut, Windows
+from tsunagi.recovery.fit import HistoryColumns
+from tsunagi.recovery.history import HistoryFiles, HistoryPiece
+from tsunagi.recovery.sums import HistorySums, Units
+from tsunagi.recovery.windows import Cut, StepBlock, WindowAggregator
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.settings import StepsSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class HistoryShare:
     """Neighbouring pieces of a history, and the steps that belong to them.
 
     Attributes:
@@ -32,13 +32,13 @@ class Share:
         first, end: its steps; end is exclusive.
     """
 
-    before: tuple[Piece, ...]
-    own: tuple[Piece, ...]
+    before: tuple[HistoryPiece, ...]
+    own: tuple[HistoryPiece, ...]
     first: int
     end: int
 
 
-class Counted(NamedTuple):
+class RowCounts(NamedTuple):
     """How many rows were read, and how many of their readings were implausible."""
 
     rows: int
@@ -46,7 +46,7 @@ class Counted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class HistorySteps:
     """A history, and how it is cut into steps.
 
     Attributes:
@@ -58,7 +58,7 @@ class Work:
     """
 
     files: HistoryFiles
-    columns: Columns
+    columns: HistoryColumns
     steps: StepsSettings
     cut: Cut
     first: int
@@ -66,7 +66,7 @@ class Work:
     newest: int
 
     @classmethod
-    def of(cls, files: HistoryFiles, columns: Columns, steps: StepsSettings) -> Work:
+    def of(cls, files: HistoryFiles, columns: HistoryColumns, steps: StepsSettings) -> HistorySteps:
         """Look at the first and the last rows of a history."""
         tail, start = files.tail(), files.pieces[0].first
         cut = Cut.of(steps, tail if files.timed else None, start)
@@ -79,7 +79,7 @@ class Work:
         ages = self.columns.max_age[np.isfinite(self.columns.max_age)]
         return int(np.ceil(ages.max() * self.cut.interval)) if len(ages) else 0
 
-    def shares(self, wanted: int, lag: int) -> list[Share]:
+    def shares(self, wanted: int, lag: int) -> list[HistoryShare]:
         """Split the history into at most `wanted` shares with about the same number of pieces each."""
         pieces = self.files.pieces
         places = np.unique(np.linspace(0, len(pieces), min(wanted, len(pieces)) + 1).astype(np.intp)).tolist()
@@ -87,16 +87,16 @@ class Work:
         for begin, after in pairwise(places):
             first = self.first if begin == 0 else max(self.first, self.cut.step_after(pieces[begin].first))
             end = self.end if after == len(pieces) else self.cut.step_after(pieces[after].first)
-            found.append(Share(self._before(begin, first - lag), pieces[begin:after], first, end))
+            found.append(HistoryShare(self._before(begin, first - lag), pieces[begin:after], first, end))
         return found
 
-    def last_steps(self, most: int) -> Share:
+    def last_steps(self, most: int) -> HistoryShare:
         """Return a share of the last steps alone, at most `most` of them."""
         first = max(self.first, self.end - most)
         own = self._before(len(self.files.pieces), first)
-        return Share(own[:-1], own[-1:], first, self.end)
+        return HistoryShare(own[:-1], own[-1:], first, self.end)
 
-    def _before(self, place: int, step: int) -> tuple[Piece, ...]:
+    def _before(self, place: int, step: int) -> tuple[HistoryPiece, ...]:
         """Return the pieces before a place whose rows are needed by a step or one after it."""
         needed = self.cut.begin(step, self.reach)
         begin = place
@@ -104,7 +104,7 @@ class Work:
             begin -= 1
         return self.files.pieces[begin:place]
 
-    def blocks(self, share: Share, lag: int, counted: list[Counted]) -> Iterator[Block]:
+    def blocks(self, share: HistoryShare, lag: int, counted: list[RowCounts]) -> Iterator[StepBlock]:
         """Yield the steps of a share, and the `lag` steps before them; empty steps may be left out.
 
         Args:
@@ -114,8 +114,8 @@ class Work:
             ModelError: rows are not in the order of time, or cannot be read.
         """
         start = max(self.first, share.first - lag)
-        needed, newest, found = self.cut.begin(start, self.reach), None, Counted(0, 0)
-        made = Windows(self.cut, self.steps.aggregate, self.columns.max_age * self.cut.interval, start)
+        needed, newest, found = self.cut.begin(start, self.reach), None, RowCounts(0, 0)
+        made = WindowAggregator(self.cut, self.steps.aggregate, self.columns.max_age * self.cut.interval, start)
         for number, piece in enumerate((*share.before, *share.own)):
             for rows in self.files.read(piece):
                 if newest is not None and rows.times[0] <= newest:
@@ -125,7 +125,7 @@ class Work:
                     continue
                 values, implausible = self.columns.plausible(rows.values)
                 if number >= len(share.before):
-                    found = Counted(found.rows + len(values), found.outside + implausible)
+                    found = RowCounts(found.rows + len(values), found.outside + implausible)
                 late = int(np.searchsorted(rows.times, needed, side="right"))
                 if late < len(rows.times):
                     yield from made.add(rows.times[late:], values[late:])
@@ -134,7 +134,7 @@ class Work:
         counted.append(found)
 
 
-def whole_steps(work: Work, share: Share) -> Floats:
+def whole_steps(work: HistorySteps, share: HistoryShare) -> Floats:
     """Return the steps of a share, float64[steps, n]."""
     result = np.full((max(0, share.end - share.first), len(work.files.names)), np.nan)
     for block in work.blocks(share, 0, []):
@@ -144,19 +144,19 @@ def whole_steps(work: Work, share: Share) -> Floats:
 
 
 def summed(
-    work: Work, share: Share, keep: npt.NDArray[np.intp], lags: Sequence[int], units: Units
-) -> tuple[dict[int, Sums], Counted]:
+    work: HistorySteps, share: HistoryShare, keep: npt.NDArray[np.intp], lags: Sequence[int], units: Units
+) -> tuple[dict[int, HistorySums], RowCounts]:
     """Return the sums of a share.
 
     Args:
         keep: intp[k], the columns that the model has.
-        lags, units: as in `Sums`; units are of these columns.
+        lags, units: as in `HistorySums`; units are of these columns.
 
     Returns:
         the sums by lag, and the counts of rows and implausible readings.
     """
-    found = {lag: Sums(len(keep), lag, units) for lag in lags}
-    counted: list[Counted] = []
+    found = {lag: HistorySums(len(keep), lag, units) for lag in lags}
+    counted: list[RowCounts] = []
     for block in work.blocks(share, max(lags), counted):
         values = block.values[:, keep]
         for sums in found.values():

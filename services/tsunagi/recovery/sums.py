@@ -23,7 +23,7 @@ TILE = 512
 BLOCK_CELLS = 2_000_000
 """Number of values that are multiplied at once: it bounds the memory that this takes."""
 MATRICES = ("products", "alone", "pairs")
-"""Names of the matrices of `Sums`."""
+"""Names of the matrices of `HistorySums`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Tile(NamedTuple):
     data: Floats
 
 
-class Sums:
+class HistorySums:
     """Sums over the steps of a history.
 
     Args:

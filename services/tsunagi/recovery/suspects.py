@@ -38,7 +38,7 @@ STUCK_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SensorVerdict:
     """A sensor that is no longer used, or used again.
 
     Attributes:
@@ -91,7 +91,7 @@ class Suspects:
         self._bias, self._spread = np.zeros(n), np.ones(n)
         self._steps = 0
 
-    def observe(self, step: int, values: Floats, estimate: Floats) -> list[Verdict]:
+    def observe(self, step: int, values: Floats, estimate: Floats) -> list[SensorVerdict]:
         """Judge the sensors by a step; return what has changed.
 
         Args:
@@ -119,11 +119,11 @@ class Suspects:
             self.out[sensor] = True
             self._stuck[sensor] = reason == "stuck"
             self._clear[sensor] = 0
-            verdicts.append(Verdict(sensor, out=True, reason=reason, score=float(self._usual(scores)[sensor])))
+            verdicts.append(SensorVerdict(sensor, out=True, reason=reason, score=float(self._usual(scores)[sensor])))
         for sensor in np.flatnonzero(self.out & (self._clear >= self._pardon)).tolist():
             self.out[sensor] = False
             self._strikes[sensor] = 0
-            verdicts.append(Verdict(sensor, out=False, reason="", score=float(self._usual(scores)[sensor])))
+            verdicts.append(SensorVerdict(sensor, out=False, reason="", score=float(self._usual(scores)[sensor])))
         return verdicts
 
     def _scores(

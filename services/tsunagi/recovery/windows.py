@@ -84,7 +84,7 @@ class Cut:
         return step * self.slide + self.shift - max(self.window, reach)
 
 
-class Block(NamedTuple):
+class StepBlock(NamedTuple):
     """Neighbouring steps.
 
     Attributes:
@@ -96,7 +96,7 @@ class Block(NamedTuple):
     values: Floats
 
 
-class Windows:
+class WindowAggregator:
     """Aggregates rows that come in the order of time.
 
     Args:
@@ -118,7 +118,7 @@ class Windows:
         self._values: Floats = np.empty((0, n))
         self._block = max(1, BLOCK_CELLS // n)
 
-    def add(self, times: Times, values: Floats, until: int | None = None) -> Iterator[Block]:
+    def add(self, times: Times, values: Floats, until: int | None = None) -> Iterator[StepBlock]:
         """Add rows, and yield the steps that they complete, in order; runs of empty steps may be left out.
 
         Args:
@@ -140,7 +140,7 @@ class Windows:
             ends = steps * cut.slide
             low = np.searchsorted(self._times, ends - cut.window, side="right")
             high = np.searchsorted(self._times, ends, side="right")
-            yield Block(int(steps[0]), self._combine(ends, low, high))
+            yield StepBlock(int(steps[0]), self._combine(ends, low, high))
             self.next_step = int(steps[-1]) + 1
             self._leap(last)
         self._forget(self.next_step * cut.slide - cut.window)
@@ -262,7 +262,7 @@ def history_steps(
             f"that of {(times[gap + 1] - times[gap]) / 1e6:g} s after row {gap + 1}"
         )
     result = np.full((count, n), np.nan)
-    made = Windows(cut, steps.aggregate, max_age_intervals * cut.interval)
+    made = WindowAggregator(cut, steps.aggregate, max_age_intervals * cut.interval)
     for block in made.add(times, values):
         result[block.step - first : block.step - first + len(block.values)] = block.values
     return result, first, cut

@@ -22,7 +22,7 @@ KEPT = 16
 recognised. The limit bounds the memory."""
 
 
-class Heard:
+class HeartbeatFilter:
     """Tells new heartbeats from repeats, by the numbers that each process gives to its own.
 
     Without this, somebody who appends the last heartbeat of a dead process again could speak for the living process of
@@ -60,7 +60,7 @@ class Namesake:
         self._name = (node, role)
         self._incarnation = incarnation
         self._live = live
-        self._heard = Heard()
+        self._heard = HeartbeatFilter()
         self._newest = 0  # incarnation of the newest process heard
 
     def hear(self, beat: Heartbeat) -> str:

@@ -13,7 +13,7 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.kafka_client import ELECTING, WAIT_LINE_S, client_options, make_client
-from tsunagi.runtime.kafka_errors import Cause, said
+from tsunagi.runtime.kafka_errors import ConnectionErrors, said
 from tsunagi.runtime.kafka_producer import DURABLE, SHORT, KafkaProducer
 from tsunagi.runtime.kafka_reader import READER, KafkaReader
 from tsunagi.runtime.log import LogError, Position
@@ -36,7 +36,7 @@ class KafkaLog:
         self._settings = settings
         self._client_id = client_id
         self._admin: AdminClient | None = None
-        self._cause = Cause()
+        self._errors = ConnectionErrors()
 
     def producer(self, *, durable: bool = True) -> KafkaProducer:
         return KafkaProducer(self._options(DURABLE if durable else SHORT), self._settings.prefix)
@@ -75,13 +75,13 @@ class KafkaLog:
     def admin(self) -> AdminClient:
         """Return the only AdminClient. A reference to it is kept, as its thread would crash if it were collected."""
         if self._admin is None:
-            self._admin = make_client(AdminClient, self._options({}) | {"error_cb": self._cause})
+            self._admin = make_client(AdminClient, self._options({}) | {"error_cb": self._errors})
         return self._admin
 
     def _said(self, error: KafkaException) -> str:
         """Return why the broker does not answer, and what to do."""
         self.admin().poll(0)  # this delivers the errors of the client's connections
-        return self._cause.said(error)
+        return self._errors.said(error)
 
     def ensure_topics(self, settings: Settings, needed: Collection[str] = topics.TOPICS) -> None:
         """Make the missing topics, or only check all topics, as `[kafka] topics` says.

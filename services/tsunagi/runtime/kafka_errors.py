@@ -89,7 +89,7 @@ def said(error: KafkaError | KafkaException) -> str:
     return f"{text} ({found.name()})" + (f"; {advice}" if advice else "")
 
 
-class Cause:
+class ConnectionErrors:
     """Keeps the last error of a client's connections (``error_cb``): a failed request does not say why it failed."""
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
 An offset has a meaning within one log only. A topic that was deleted and made anew, or that lost its end in a power
 cut and grew past it again, has other records under the same offsets. So whoever keeps an offset (a context, an
-acknowledgement, an edge's place in a topic, a checkpoint, a file of results) keeps a `Mark` with it, and compares the
-mark with the log before it uses the offset.
+acknowledgement, an edge's place in a topic, a checkpoint, a file of results) keeps a `LogMark` with it, and compares
+the mark with the log before it uses the offset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_S = 0.05
 """One read waits this long, in seconds, before the log is asked whether it still holds the record."""
 
 
-class Mark(NamedTuple):
+class LogMark(NamedTuple):
     """The identity of the log in front of one offset.
 
     Attributes:
@@ -38,7 +38,7 @@ class Mark(NamedTuple):
     topic_id: str
     digest: int
 
-    def contradicts(self, found: Mark) -> str:
+    def contradicts(self, found: LogMark) -> str:
         """Return "" if both marks may be of the same log, else the reason in words. Unknown parts are not compared."""
         if self.topic_id and found.topic_id and self.topic_id != found.topic_id:
             return f"the topic was made anew: its id is {found.topic_id}, expected {self.topic_id}"
@@ -51,7 +51,7 @@ BREAK_US = 250_000
 """Shortest time for which a log is away that loses its end, in microseconds: a broker starts again, or another becomes
 the leader. So a log has not lost its end between two records that it appended within this time."""
 
-NO_MARK = Mark("", 0)
+NO_MARK = LogMark("", 0)
 """The mark of a position that was kept without one, by an early release. It contradicts nothing."""
 
 

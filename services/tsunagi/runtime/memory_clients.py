@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from tsunagi.runtime.log import Delivered, LogError, OffsetLostError, Position, Record, Traffic
-from tsunagi.runtime.memory_cluster import Cluster, Connection, Item, Lane, Partition
+from tsunagi.runtime.memory_cluster import Cluster, Connection, Lane, Partition, PendingRecord
 
 Answer = tuple[float, int, Delivered, LogError | None, int]
 """A delivery callback that is due later: (when it is due, a running number, the callback, and its two arguments)."""
@@ -62,7 +62,7 @@ class MemoryProducer:
             self._expire(now_s)
             if sum(len(other.queue) for other in self._lanes.values()) >= self._log.network.queue_records:
                 raise BufferError("the producer's queue is full")
-            item = Item(key, value, delivered, now_s)
+            item = PendingRecord(key, value, delivered, now_s)
             lane.queue.append(item)
             if self.connection.up:
                 self._put_on_wire(lane, item)
@@ -126,7 +126,7 @@ class MemoryProducer:
 
     # ---- called by the log, under its lock ----
 
-    def appended(self, lane: Lane, item: Item, at_s: float, offset: int) -> None:
+    def appended(self, lane: Lane, item: PendingRecord, at_s: float, offset: int) -> None:
         """Note that the log has appended a record, whose answer is now on its way."""
         if item.delivered is None:
             return
@@ -177,7 +177,7 @@ class MemoryProducer:
                 self._put_on_wire(lane, item)
             self._log.schedule(lane)
 
-    def _put_on_wire(self, lane: Lane, item: Item) -> None:
+    def _put_on_wire(self, lane: Lane, item: PendingRecord) -> None:
         start_s = max(self._log.now_s(), self.connection.back_s)
         delay_s = self._log.network.produce_to_s.get(lane.place[0], self._log.network.produce_s)
         lane.last_due_s = item.due_s = max(lane.last_due_s, start_s + self._log.draw(delay_s))
@@ -198,7 +198,7 @@ class MemoryProducer:
             if not self.connection.up:
                 lane.queue = deque(item for item in lane.queue if item.sent_s + SHORT_TIMEOUT_S > now_s)
 
-    def _fail(self, item: Item) -> None:
+    def _fail(self, item: PendingRecord) -> None:
         if item.delivered is not None:
             entry = (item.sent_s + SHORT_TIMEOUT_S, self._log.count(), item.delivered, LogError("timed out"), -1)
             heapq.heappush(self._acks, entry)

@@ -107,15 +107,15 @@ class Client(Protocol):
         """Kill the process of the client."""
 
 
-class Sending(Client, Protocol):
+class ProducerClient(Client, Protocol):
     """A producer, as the broker knows it."""
 
-    def appended(self, lane: Lane, item: Item, at_s: float, offset: int) -> None:
+    def appended(self, lane: Lane, item: PendingRecord, at_s: float, offset: int) -> None:
         """Note that the log has appended the first record of a lane."""
 
 
 @dataclass(slots=True)
-class Item:
+class PendingRecord:
     """A record on its way to the log."""
 
     key: bytes | None
@@ -130,10 +130,10 @@ class Lane:
 
     __slots__ = ("last_ack_s", "last_due_s", "place", "producer", "queue", "ticket")
 
-    def __init__(self, producer: Sending, place: tuple[str, int]) -> None:
+    def __init__(self, producer: ProducerClient, place: tuple[str, int]) -> None:
         self.producer = producer
         self.place = place
-        self.queue: deque[Item] = deque()
+        self.queue: deque[PendingRecord] = deque()
         self.last_due_s = 0.0
         self.last_ack_s = 0.0
         self.ticket = 0  # entries of the heap with another ticket are out of date
@@ -172,7 +172,7 @@ class Cluster:
         self._clients: dict[str, list[Client]] = {}
         self._cut: set[str] = set()
         self.muted: set[tuple[str, str]] = set()
-        self._ghosts: dict[str, list[tuple[tuple[str, int], Item]]] = {}
+        self._ghosts: dict[str, list[tuple[tuple[str, int], PendingRecord]]] = {}
         self._running = True
         self._counter = 0
 
@@ -334,7 +334,7 @@ class Cluster:
         item = lane.queue.popleft()
         lane.producer.appended(lane, item, at_s, self._append(lane.place, item.key, item.value, at_s))
 
-    def haunt(self, client_id: str, place: tuple[str, int], item: Item) -> None:
+    def haunt(self, client_id: str, place: tuple[str, int], item: PendingRecord) -> None:
         """Append a record when its node is healed, although its producer has given it up."""
         self._ghosts.setdefault(client_id, []).append((place, item))
 

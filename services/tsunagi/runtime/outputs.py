@@ -15,7 +15,7 @@ from tsunagi.runtime.door import decode
 from tsunagi.runtime.log import RECOVERED, Log, Record
 from tsunagi.runtime.messages import Recovered
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
-from tsunagi.runtime.results import Block, Results
+from tsunagi.runtime.results import Block, ResultsReader
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 
@@ -23,8 +23,8 @@ QUERY = "tuples"
 """The name of the query in blocks that are made of such outputs."""
 
 
-class Outputs(Results):
-    """`Results` that are read from `recovered`. Each output gives a block for each group; q1 to q3 are not counted."""
+class Outputs(ResultsReader):
+    """A `ResultsReader` of `recovered`. Each output gives a block for each group; q1 to q3 are not counted."""
 
     topic = RECOVERED
 
@@ -78,7 +78,7 @@ class Outputs(Results):
             )
 
 
-def open_results(log: Log, settings: Settings, table: SensorTable, *, from_now: bool) -> Results:
+def open_results(log: Log, settings: Settings, table: SensorTable, *, from_now: bool) -> ResultsReader:
     """Return a reader of the system's results, for the mode of its query.
 
     Args:
@@ -93,4 +93,4 @@ def open_results(log: Log, settings: Settings, table: SensorTable, *, from_now: 
     start: Literal["beginning", "end"] = "end" if from_now else "beginning"
     if settings.query.mode == "tuples":
         return Outputs(log, settings, table, start=start)
-    return Results(log, settings, table, start=start)
+    return ResultsReader(log, settings, table, start=start)

@@ -73,13 +73,13 @@ class Column(NamedTuple):
     most: float | None = None
 
 
-class Part(NamedTuple):
+class AnyValue(NamedTuple):
     """A message, which has a row of its own in the table. A field of another type may have every value of its type."""
 
 
-Rule = Whole | Real | Text | Digest | Column | Part
+Rule = Whole | Real | Text | Digest | Column | AnyValue
 
-ANY = Part()
+ANY = AnyValue()
 """Every value of the field's type is allowed."""
 VERSION = NUMBER = SERIAL = MAC = FLAG = PART = ANY
 """Names of `ANY` that say what a field is. `PART` is a message with its own row."""

@@ -19,9 +19,9 @@ from tsunagi.runtime.ranges import (
     MAX_NAME,
     MAX_WORD,
     RANGES,
+    AnyValue,
     Column,
     Digest,
-    Part,
     Real,
     Rule,
     Text,
@@ -66,7 +66,7 @@ class _Check:
 
     def __init__(self, kind: Descriptor) -> None:
         self.conditions = _conditions(kind)
-        names = [name for name, rule in RANGES[kind.name].items() if not isinstance(rule, Part)]
+        names = [name for name, rule in RANGES[kind.name].items() if not isinstance(rule, AnyValue)]
         self.fields: Callable[[Message], Sequence[Any]] = attrgetter(*names) if len(names) > 1 else _none
         self._arguments = ", ".join(("m", *(names if len(names) > 1 else ())))
         self.holds = self._compiled(" and ".join(condition.holds for condition in self.conditions) or "True")
@@ -144,7 +144,7 @@ def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
         case Column(kind, most):
             holds = f"(not {each} or not len({each}) % {kind.itemsize} and sound({each}, {most!r}))"
             expected = f"{kind}, each from -{most:g} to {most:g} or NaN"
-        case Part():
+        case AnyValue():
             value = value if of_map else f"m.{name}"
             holds, expected = "not fault(x)" if several else f"not (m.HasField({name!r}) and fault({value}))", ""
     if several:
@@ -160,7 +160,7 @@ def _conditions(kind: Descriptor) -> list[Condition]:
     found = [
         _condition(kind.fields_by_name[name], rule)
         for name, rule in rows.items()
-        if name not in bodies and not (isinstance(rule, Part) and kind.fields_by_name[name].message_type is None)
+        if name not in bodies and not (isinstance(rule, AnyValue) and kind.fields_by_name[name].message_type is None)
     ]
     if bodies:
         # Only the message that is present in the oneof is checked.

@@ -31,9 +31,9 @@ from pyarrow import parquet
 from tsunagi.runtime import metrics
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.log import RESULTS, Log, LogError, Position
-from tsunagi.runtime.marks import NO_MARK, Mark, digest_of, record_before
+from tsunagi.runtime.marks import NO_MARK, LogMark, digest_of, record_before
 from tsunagi.runtime.messages import QUALITY_NAMES
-from tsunagi.runtime.results import Block, Last, Results, Run, WindowColumns, name_of
+from tsunagi.runtime.results import Block, LastResult, ResultsReader, Run, WindowColumns, name_of
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import ConfigError, Settings
 
@@ -83,8 +83,8 @@ class _End(NamedTuple):
     """
 
     next: int
-    mark: Mark
-    last: dict[Run, Last]
+    mark: LogMark
+    last: dict[Run, LastResult]
     begun: int
 
 
@@ -119,7 +119,7 @@ class ResultFiles:
 
     Raises:
         ConfigError: the directory cannot be written to, or has files that Tsunagi did not write.
-        LogError: as for `Results`. It is an OffsetLostError if the records for the next file were deleted.
+        LogError: as for `ResultsReader`. It is an OffsetLostError if the records for the next file were deleted.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class ResultFiles:
         except OSError as error:
             raise ConfigError(f"[results] files = {self.directory}: {error.strerror}") from error
         self._home: dict[Run, int] = {}
-        self._last: dict[int, dict[Run, Last]] = {}
+        self._last: dict[int, dict[Run, LastResult]] = {}
         self._asks = log.reader()
         at = {}
         for partition in range(log.partitions(RESULTS)):
@@ -164,7 +164,7 @@ class ResultFiles:
                     at[partition] = end.next
         last = {run: step for runs in self._last.values() for run, step in runs.items()}
         self._home = {run: partition for partition, runs in self._last.items() for run in runs}
-        self._results = Results(log, settings, at=at, last=last)
+        self._results = ResultsReader(log, settings, at=at, last=last)
 
     def close(self) -> None:
         """Close the connections. Rows that are in no file yet are read again after the next start."""
@@ -192,9 +192,9 @@ class ResultFiles:
             why = f"the log lost its end: it ends at {ends}, expected {end.next} or more"
         return why
 
-    def _mark(self, partition: int, offset: int) -> Mark:
+    def _mark(self, partition: int, offset: int) -> LogMark:
         record = record_before(self._asks, Position(RESULTS, partition, offset))
-        return Mark(self._log.topic_id(RESULTS), 0 if record is None else digest_of(record))
+        return LogMark(self._log.topic_id(RESULTS), 0 if record is None else digest_of(record))
 
     def _note(self, partition: int, offset: int, why: str) -> None:
         self.faults[partition] = why
@@ -229,7 +229,7 @@ class ResultFiles:
         last = self._last[partition]
         for block in blocks:
             newest = int(block.sensor[-1]) if self._results.by_rows and len(block) else -1
-            last[block.query, block.group, block.part, block.parts] = Last(block.step, newest)
+            last[block.query, block.group, block.part, block.parts] = LastResult(block.step, newest)
         try:
             mark = self._mark(partition, next_offset)
         except LogError:  # the file is written without a mark rather than late
@@ -321,5 +321,5 @@ def _resume(path: Path) -> _End:
         raise ConfigError(f"[results] files: {path}: not a file of Tsunagi's results: {error}") from None
     if footer["version"] > VERSION:
         raise ConfigError(f"[results] files: {path}: found version {footer['version']}, expected at most {VERSION}")
-    last = {(row[0], row[1], row[2], row[3]): Last(row[4], row[5]) for row in footer["last"]}
-    return _End(footer["next"], Mark(*footer.get("mark", NO_MARK)), last, footer.get("begun", 0))
+    last = {(row[0], row[1], row[2], row[3]): LastResult(row[4], row[5]) for row in footer["last"]}
+    return _End(footer["next"], LogMark(*footer.get("mark", NO_MARK)), last, footer.get("begun", 0))

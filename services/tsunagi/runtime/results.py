@@ -165,7 +165,7 @@ class Unreadable(NamedTuple):
     detail: str
 
 
-class Last(NamedTuple):
+class LastResult(NamedTuple):
     """The last result of a run that was read: its step and its sensor, or -1 if the whole block was read."""
 
     step: int
@@ -181,7 +181,7 @@ class _Partial:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Results:
+class ResultsReader:
     """Reads `results`. Iterate over `blocks()` or `rows()`.
 
     Args:
@@ -219,7 +219,7 @@ class Results:
         *,
         start: Literal["beginning", "end"] = "beginning",
         at: Mapping[int, int] | None = None,
-        last: Mapping[Run, Last] | None = None,
+        last: Mapping[Run, LastResult] | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.duplicates = 0
@@ -229,7 +229,7 @@ class Results:
         self._form = settings.results.format
         self._table = table
         self._now_us = now_us
-        self.last: dict[Run, Last] = dict(last or {})
+        self.last: dict[Run, LastResult] = dict(last or {})
         count = log.partitions(self.topic)
         if count == 0:
             raise LogError(f"topic {self.topic}: not there")
@@ -342,7 +342,7 @@ class Results:
         if last is not None and message.step <= last.step:
             self._repeat(message.group)
             return None
-        self.last[name] = Last(message.step, -1)
+        self.last[name] = LastResult(message.step, -1)
         return Block(
             query=message.query,
             group=message.group,
@@ -379,7 +379,7 @@ class Results:
             if last is not None and (row["step"], row["id"]) <= last:
                 self._repeat(row["group"])
                 continue
-            self.last[name] = Last(row["step"], row["id"])
+            self.last[name] = LastResult(row["step"], row["id"])
             gathered.setdefault((name, row["step"]), _Partial(row, record)).rows.append(row)
         return [_block_of(partial, read_us) for partial in gathered.values()]
 

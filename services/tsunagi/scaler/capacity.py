@@ -16,7 +16,7 @@ import math
 
 from tsunagi.runtime import metrics
 from tsunagi.runtime.settings import ScalerSettings
-from tsunagi.scaler.load import Latency
+from tsunagi.scaler.load import WorkerLatency
 
 WEIGHT = 0.2
 """Weight of one new measurement of throughput or latency in the corrected figure."""
@@ -50,7 +50,7 @@ def corrected(before: float | None, measured: float, told: float | None) -> floa
     return after if told is None else min(max(after, BOUNDS[0] * told), BOUNDS[1] * told)
 
 
-def within(before: float, latency: Latency) -> float:
+def within(before: float, latency: WorkerLatency) -> float:
     """Return the share of its rate with which a type keeps the promised delay, after a new measurement of its latency.
 
     Args:
@@ -96,7 +96,7 @@ class Capacities:
         after = self._rates[kind] = corrected(self._rates.get(kind), rate, self._told.get(kind))
         metrics.TYPE_RATE.labels(type=kind).set(after)
 
-    def on_latency(self, kind: str, latency: Latency) -> None:
+    def on_latency(self, kind: str, latency: WorkerLatency) -> None:
         """Correct the rate of a type by how long tuples have waited for its workers."""
         if math.isnan(latency.late_share):
             return

@@ -26,8 +26,8 @@ from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotVie
 from tsunagi.scaler.planner import Planner, owners_of
 from tsunagi.scaler.policy import HOUR_S, PolicySettings, WorkerType
 from tsunagi.scaler.policy_by_name import make_policy
-from tsunagi.scaler.policy_runner import Decision, PolicyRunner, Ponder, Seen, at_once, step_of
-from tsunagi.scaler.rescale import Rescale, Standing, Todo
+from tsunagi.scaler.policy_runner import PolicyDecision, PolicyRunner, Ponder, ScalerMeasurement, at_once, step_of
+from tsunagi.scaler.rescale import Rescale, Todo, WorkerSlots
 from tsunagi.scaler.trace import read_trace, resample
 
 LATENCY_S = 30.0
@@ -116,7 +116,7 @@ class Elastic:
         """
         if self.runner is None:
             return None
-        decision = self.runner.step(self._seen(alive), now_s)
+        decision = self.runner.step(self._measurement(alive), now_s)
         if decision is not None:
             self._tell(decision)
         self.rescale.prefer = frozenset(self.runner.due)
@@ -163,22 +163,22 @@ class Elastic:
     def _known(self, alive: Mapping[str, Heartbeat]) -> set[str]:
         return {*alive, *self._planner.heard(), *self._planner.named()}
 
-    def _standing(self, alive: Mapping[str, Heartbeat]) -> dict[str, Standing]:
+    def _standing(self, alive: Mapping[str, Heartbeat]) -> dict[str, WorkerSlots]:
         named = self._planner.named()
         return {
-            name: Standing(
+            name: WorkerSlots(
                 owns=sum(part.role in ("primary", "promoting") for part in beat.slots),
                 hosts=len(beat.slots) + (name in named),
             )
             for name, beat in alive.items()
         }
 
-    def _seen(self, alive: Mapping[str, Heartbeat]) -> Seen:
+    def _measurement(self, alive: Mapping[str, Heartbeat]) -> ScalerMeasurement:
         rescale, views = self.rescale, self.views.values()
         kinds = rescale.kinds(alive)
         local = [name for name in alive if kinds[name] == LOCAL]
         local_rate = self.capacities.of(LOCAL) if self.capacities.knows(LOCAL) else 0.0
-        return Seen(
+        return ScalerMeasurement(
             arrived=sum(view.arrived for view in views),
             late=self._late,
             backlog=sum(view.backlog for view in views),
@@ -197,7 +197,7 @@ class Elastic:
             found[""] = found.pop(LOCAL) * locals_count
         return found
 
-    def _tell(self, decision: Decision) -> None:
+    def _tell(self, decision: PolicyDecision) -> None:
         answer = decision.answer
         metrics.DECISIONS.labels(kind=decision.kind).inc()
         metrics.FALLBACKS.inc(bool(answer.fallback))

@@ -6,7 +6,7 @@ import math
 
 from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.forecast_record import ForecastRecord
-from tsunagi.scaler.policy import Answer, PolicySettings, View
+from tsunagi.scaler.policy import Answer, PolicySettings, PolicyView
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, solve, spread, task_sizes
 from tsunagi.scaler.threshold_policy import Threshold, capacity
 
@@ -26,7 +26,7 @@ class ElasticStream:
     def learn(self, rates: Floats, step_s: float) -> None:
         self._ahead.add(rates, step_s)
 
-    def decide(self, view: View) -> Answer:
+    def decide(self, view: PolicyView) -> Answer:
         stood_in = self._threshold.decide(view)
         self._ahead.add(view.rates, view.step_s)
         if self._ahead.failure:
@@ -48,7 +48,7 @@ class ElasticStream:
         wanted = {kind.name: found.get(kind.name, 0) for kind in self._settings.types}
         return Answer(wanted, rate, rate, capacity(wanted, self._settings.types) + view.local_rate, "program", fallback)
 
-    def guard(self, view: View) -> Answer | None:
+    def guard(self, view: PolicyView) -> Answer | None:
         return self._threshold.guard(view) if self._ahead.failure else None
 
 

@@ -10,7 +10,7 @@ from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Heartbeat
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.roster import Node, Roster, targets
-from tsunagi.scaler.watch import Watch
+from tsunagi.scaler.watch import SlotMonitor
 
 REFRESH_S = 1.0
 """Shortest time between two updates of metrics and targets, in seconds."""
@@ -27,7 +27,7 @@ class FleetMetrics:
         self.targets = targets([])
         self._clock = clock
         self._roster = Roster()
-        self._watches = [Watch(slot) for slot in range(settings.slots.count)]
+        self._monitors = [SlotMonitor(slot) for slot in range(settings.slots.count)]
         self._aged: set[tuple[str, str]] = set()
         self._next_at = clock.monotonic()
         metrics.STEP_S.set(settings.slide_us / 1e6)
@@ -40,8 +40,8 @@ class FleetMetrics:
     def on_ack(self, ack: Ack, record: Record, *, old: bool) -> None:
         """Take note of an acknowledgement; one of a slot that this configuration does not have is ignored."""
         body = ack.level1 if ack.WhichOneof("body") == "level1" else ack.level0
-        if ack.WhichOneof("body") is not None and body.slot < len(self._watches):
-            self._watches[body.slot].on_ack(ack, record.appended_us, self._at(record, old=old), old=old)
+        if ack.WhichOneof("body") is not None and body.slot < len(self._monitors):
+            self._monitors[body.slot].on_ack(ack, record.appended_us, self._at(record, old=old), old=old)
 
     def export(self, alive: Mapping[str, Heartbeat], now: float) -> None:
         """Update metrics and targets, at most once in `REFRESH_S`.
@@ -59,14 +59,14 @@ class FleetMetrics:
         for reason, count in self._roster.take_refused().items():
             metrics.HEARTBEATS_REFUSED.labels(reason=reason).inc(count)
         now_us = self._clock.now_us()
-        for slot, watch in enumerate(self._watches):
-            view = watch.view(alive, now, now_us)
-            metrics.SLOT_PROTECTED.labels(slot=str(slot)).set(float(view.protected))
-            if view.silence_s is not None:
-                metrics.SLOT_SILENCE_S.labels(slot=str(slot)).set(view.silence_s)
-            metrics.SPARK_LAG_S.labels(slot=str(slot)).set(view.spark_lag_s)
-            if view.resume_age_s is not None:
-                metrics.SLOT_RESUME_AGE_S.labels(slot=str(slot)).set(view.resume_age_s)
+        for slot, monitor in enumerate(self._monitors):
+            snapshot = monitor.snapshot(alive, now, now_us)
+            metrics.SLOT_PROTECTED.labels(slot=str(slot)).set(float(snapshot.protected))
+            if snapshot.silence_s is not None:
+                metrics.SLOT_SILENCE_S.labels(slot=str(slot)).set(snapshot.silence_s)
+            metrics.SPARK_LAG_S.labels(slot=str(slot)).set(snapshot.spark_lag_s)
+            if snapshot.resume_age_s is not None:
+                metrics.SLOT_RESUME_AGE_S.labels(slot=str(slot)).set(snapshot.resume_age_s)
 
     def _export_nodes(self, nodes: list[Node], now: float) -> None:
         for node in nodes:

@@ -180,7 +180,7 @@ class Saturation:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class WorkerLatency:
     """How long tuples have waited for the workers of a type (the paper's latency by instance type, section 5).
 
     Attributes:
@@ -221,10 +221,10 @@ class _Sums:
             self.late += came * sum(view.rate * view.late_share(slo_s) for view in views) / rate
             self.load += came * rate / full
 
-    def latency(self) -> Latency:
+    def latency(self) -> WorkerLatency:
         if not self.judged:
-            return Latency(self.delay_s / self.served, math.nan, math.nan)
-        return Latency(self.delay_s / self.served, self.late / self.judged, self.load / self.judged)
+            return WorkerLatency(self.delay_s / self.served, math.nan, math.nan)
+        return WorkerLatency(self.delay_s / self.served, self.late / self.judged, self.load / self.judged)
 
 
 @dataclass(slots=True)
@@ -294,7 +294,7 @@ class Delays:
                 self._sums.setdefault(kind, _Sums()).add(views, came, full, self._slo_s, owes=known.owes)
         self._workers = {name: worker for name, worker in self._workers.items() if name in alive}
 
-    def take(self) -> dict[str, Latency]:
+    def take(self) -> dict[str, WorkerLatency]:
         """Return the latency of each type since the last call.
 
         A type is missing if its workers have processed nothing, or if all of them are being given slots.

@@ -20,7 +20,7 @@ from tsunagi.scaler.forecast_record import ForecastRecord
 from tsunagi.scaler.guarding import Queue, expected_late
 from tsunagi.scaler.lookahead_program import Lookahead
 from tsunagi.scaler.marginal import Offer, Prices, plan
-from tsunagi.scaler.policy import NEVER, Answer, PolicySettings, View, actions
+from tsunagi.scaler.policy import NEVER, Answer, PolicySettings, PolicyView, actions
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, spread
 from tsunagi.scaler.risk import MULTIPLES
 from tsunagi.scaler.standing import standing
@@ -74,7 +74,7 @@ class LookaheadPolicy:
     def learn(self, rates: Floats, step_s: float) -> None:
         self._ahead.add(rates[-round(LEARN_S / step_s) :], step_s)
 
-    def decide(self, view: View) -> Answer:
+    def decide(self, view: PolicyView) -> Answer:
         self._correct(view)
         self._follow(view)
         stood_in = self._threshold.decide(view)
@@ -91,7 +91,7 @@ class LookaheadPolicy:
         rate = view.local_rate + self._capacity(wanted)
         return Answer(wanted, float(ahead.mean[0]), float(ahead.at(0.95)[0]), rate, "plan", fallback)
 
-    def _kept(self, view: View, wanted: dict[str, int]) -> dict[str, int]:
+    def _kept(self, view: PolicyView, wanted: dict[str, int]) -> dict[str, int]:
         """Return `wanted`, or one that stops nobody if the guard would launch again at once: booting takes time."""
         stops = actions(view, wanted, self._settings.billing, view.step_s).stops
         left = [worker for worker in view.workers if worker.name not in stops]
@@ -99,7 +99,7 @@ class LookaheadPolicy:
             return wanted
         return {kind: max(count, view.count(kind)) for kind, count in wanted.items()}
 
-    def guard(self, view: View) -> Answer | None:
+    def guard(self, view: PolicyView) -> Answer | None:
         self._follow(view)
         if self._ahead.failure:
             return self._threshold.decide(view) if self._ending(view) else self._threshold.guard(view)
@@ -107,21 +107,21 @@ class LookaheadPolicy:
             return None
         return self._help(view) or self._look_again(view)
 
-    def _follow(self, view: View) -> None:
+    def _follow(self, view: PolicyView) -> None:
         """Update the smoothed rate with the newest one."""
         if len(view.rates):
             newest = float(view.rates[-1])
             before = self._near if math.isfinite(self._near) else newest
             self._near = before + self._ahead.persistence.gain * (newest - before)
 
-    def _ending(self, view: View) -> list[str]:
+    def _ending(self, view: PolicyView) -> list[str]:
         """Return the types of the workers whose paid block ends before the guard is asked again."""
         if self._settings.billing != "hourly":
             return []
         last_s = view.now_s + view.step_s + view.drain_s
         return [worker.type for worker in view.workers if worker.stop_s == NEVER and worker.paid_s < last_s]
 
-    def _help(self, view: View) -> Answer | None:
+    def _help(self, view: PolicyView) -> Answer | None:
         """Launch at once if the queue will exceed the limit before a worker could boot, and if it is worth it."""
         if view.backlog <= 0:
             return None
@@ -160,7 +160,7 @@ class LookaheadPolicy:
                 wanted[kind.name] = min(wanted[kind.name], max(kind.limit, view.count(kind.name)))
         return Answer(wanted, self._near, rate=view.local_rate + self._capacity(wanted), reason="guard")
 
-    def _planned(self, view: View) -> dict[str, int]:
+    def _planned(self, view: PolicyView) -> dict[str, int]:
         """Return the number of workers of each type that the plan would launch now."""
         begun, ends, _ = self._plan(view, self._ahead.now(self._near))
         return {kind: max(0, count - ends[kind]) for kind, count in begun.items()}
@@ -173,7 +173,7 @@ class LookaheadPolicy:
         except ProgramError:
             return spread(need / told, self._sizes)
 
-    def _look_again(self, view: View) -> Answer | None:
+    def _look_again(self, view: PolicyView) -> Answer | None:
         """Decide again about blocks that end before the next look: the rate may have changed since the slot began."""
         ending = self._ending(view)
         if not ending:
@@ -189,7 +189,7 @@ class LookaheadPolicy:
     def _capacity(self, wanted: Mapping[str, int]) -> float:
         return sum(self._rates[kind] * count for kind, count in wanted.items())
 
-    def _plan(self, view: View, means: Floats) -> tuple[dict[str, int], dict[str, int], str]:
+    def _plan(self, view: PolicyView, means: Floats) -> tuple[dict[str, int], dict[str, int], str]:
         """Return by type the blocks that begin within a slot and those that end; and the simpler rule used, or "".
 
         Args:
@@ -211,7 +211,7 @@ class LookaheadPolicy:
         names = [kind.name for kind in kinds]
         return dict(zip(names, begun, strict=True)), dict(zip(names, ends[:, 0].astype(int), strict=True)), fallback
 
-    def _prices(self, view: View, means: Floats) -> Prices:
+    def _prices(self, view: PolicyView, means: Floats) -> Prices:
         means = np.maximum(means, 1e-3)
         tuples = means * self._settings.slot_s
         shift = np.zeros(HORIZON)
@@ -236,14 +236,14 @@ class LookaheadPolicy:
             )
         return offers
 
-    def _correct(self, view: View) -> None:
+    def _correct(self, view: PolicyView) -> None:
         """Correct the rates by the throughput of saturated workers, within bounds, and by the latency of the types."""
         for kind, rate in view.saturated.items():
             if kind in self._full and math.isfinite(rate) and rate > 0:
                 self._full[kind] = corrected(self._full[kind], rate, self._told[kind])
         self._rates = {kind: rate * view.within.get(kind, 1.0) for kind, rate in self._full.items()}
 
-    def _feedback(self, view: View) -> None:
+    def _feedback(self, view: PolicyView) -> None:
         """Move the price of a late tuple by the share of tuples that were late."""
         if not len(view.rates) or not math.isfinite(view.late):
             return

@@ -52,7 +52,7 @@ class WorkerType:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that runs or boots. Times are seconds on the clock of `View.now_s`.
+    """A worker that runs or boots. Times are seconds on the clock of `PolicyView.now_s`.
 
     Attributes:
         name: identifies the worker in `Actions.stops`.
@@ -71,7 +71,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PolicyView:
     """What is known when a policy is asked.
 
     Attributes:
@@ -142,10 +142,10 @@ class Policy(Protocol):
     def learn(self, rates: Floats, step_s: float) -> None:
         """Learn the rates of the time before the first decision: whole slots, oldest first."""
 
-    def decide(self, view: View) -> Answer:
+    def decide(self, view: PolicyView) -> Answer:
         """Answer at the start of a slot. A failed forecast or solution is no error: a simpler rule is used."""
 
-    def guard(self, view: View) -> Answer | None:
+    def guard(self, view: PolicyView) -> Answer | None:
         """Answer between two slots, if more workers are wanted at once; else return None."""
 
 
@@ -204,7 +204,7 @@ class Actions:
     stops: Mapping[str, float]
 
 
-def actions(view: View, wanted: Mapping[str, int], billing: Billing, again_s: float) -> Actions:
+def actions(view: PolicyView, wanted: Mapping[str, int], billing: Billing, again_s: float) -> Actions:
     """Return what carries out an answer: the paid-hour rule.
 
     What is paid is used: a worker that is too many stops at the end of its paid block. Only a worker whose block ends
@@ -231,7 +231,9 @@ def actions(view: View, wanted: Mapping[str, int], billing: Billing, again_s: fl
     return Actions(launches, stops)
 
 
-def follow(policy: Policy, settings: PolicySettings, view: View, wanted: Mapping[str, int], *, guard: bool) -> Actions:
+def follow(
+    policy: Policy, settings: PolicySettings, view: PolicyView, wanted: Mapping[str, int], *, guard: bool
+) -> Actions:
     """Return what carries out an answer of a policy, given when it is asked again about blocks that end.
 
     Args:

@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from tsunagi.scaler.policy import NEVER, Answer, Policy, PolicySettings, View, Worker, follow
+from tsunagi.scaler.policy import NEVER, Answer, Policy, PolicySettings, PolicyView, Worker, follow
 
 STEPS = 30
 """Most steps a slot in which a policy is given rates: with slots of five minutes, a rate stands for ten seconds."""
@@ -42,7 +42,7 @@ def step_of(slot_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ScalerMeasurement:
     """What is measured at one moment.
 
     Attributes:
@@ -69,7 +69,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PolicyDecision:
     """A decision, for logs and metrics.
 
     Attributes:
@@ -115,7 +115,7 @@ class PolicyRunner:
         self._arrived: float | None = None
         self._rates: list[float] = []
         self._rate = math.nan  # the newest rate
-        self._late = 0.0  # `Seen.late` at the end of the last slot
+        self._late = 0.0  # `ScalerMeasurement.late` at the end of the last slot
         self._delay_s = math.nan
         self._saturated: dict[str, float] = {}
         self._since: dict[str, float] = {}
@@ -126,44 +126,44 @@ class PolicyRunner:
         """Go on from what an earlier scaler had decided, which stands in `plan`."""
         self.target |= {kind: target.get(kind, 0) for kind in self.target}
 
-    def step(self, seen: Seen, now_s: float) -> Decision | None:
+    def step(self, measured: ScalerMeasurement, now_s: float) -> PolicyDecision | None:
         """Take note of what is measured; return a decision if one is due."""
-        self._follow(seen, now_s)
-        self._let_go(seen, now_s)
+        self._follow(measured, now_s)
+        self._let_go(measured, now_s)
         if now_s >= self._next_step_s:
-            self._measure(seen, now_s)
+            self._measure(measured, now_s)
             # The small tolerance is for rounding: the steps of a slot are summed up.
             if now_s >= self._next_slot_s - 1e-6:
-                self._end_slot(seen, now_s)
+                self._end_slot(measured, now_s)
             elif self._pondered is None:
-                answer = self._policy.guard(self._view(seen, now_s))
-                return None if answer is None else self._carry_out("guard", answer, seen, now_s)
+                answer = self._policy.guard(self._view(measured, now_s))
+                return None if answer is None else self._carry_out("guard", answer, measured, now_s)
         if self._pondered is None or not self._pondered.done():
             return None
         answer, self._pondered = self._pondered.result(), None
-        return self._carry_out("slot", answer, seen, now_s)
+        return self._carry_out("slot", answer, measured, now_s)
 
-    def _measure(self, seen: Seen, now_s: float) -> None:
+    def _measure(self, measured: ScalerMeasurement, now_s: float) -> None:
         missed = int((now_s - self._next_step_s) / self._step_s) + 1
         # A scaler that was held up knows only the sum of what came meanwhile; it is spread over the missed steps.
-        before = seen.arrived if self._arrived is None else self._arrived
-        self._rate = max(0.0, (seen.arrived - before) / (missed * self._step_s))
+        before = measured.arrived if self._arrived is None else self._arrived
+        self._rate = max(0.0, (measured.arrived - before) / (missed * self._step_s))
         self._rates += [self._rate] * missed
-        self._arrived = seen.arrived
+        self._arrived = measured.arrived
         self._next_step_s += missed * self._step_s
 
-    def _end_slot(self, seen: Seen, now_s: float) -> None:
+    def _end_slot(self, measured: ScalerMeasurement, now_s: float) -> None:
         """Let the policy decide. If it still thinks about the slot before, it is asked at the end of the next one."""
         self._next_slot_s += (int((now_s - self._next_slot_s) / self._settings.slot_s) + 1) * self._settings.slot_s
         if self._pondered is not None:
             return
-        self._pondered = self._ponder(partial(self._policy.decide, self._view(seen, now_s)))
+        self._pondered = self._ponder(partial(self._policy.decide, self._view(measured, now_s)))
         self._rates.clear()
-        self._late, self._delay_s = seen.late, math.nan
+        self._late, self._delay_s = measured.late, math.nan
         self._saturated.clear()
 
-    def _carry_out(self, kind: str, answer: Answer, seen: Seen, now_s: float) -> Decision:
-        view = self._view(seen, now_s)
+    def _carry_out(self, kind: str, answer: Answer, measured: ScalerMeasurement, now_s: float) -> PolicyDecision:
+        view = self._view(measured, now_s)
         known = {name: count for name, count in answer.wanted.items() if name in self.target}
         todo = follow(self._policy, self._settings, view, known, guard=kind == "guard")
         self._stops |= todo.stops
@@ -171,35 +171,35 @@ class PolicyRunner:
             # A worker that runs until its paid hour is over counts as wanted until then, or it would be stopped now.
             running = sum(1 for worker in view.workers if worker.type == name and worker.name not in self.due)
             self.target[name] = running + todo.launches.get(name, 0)
-        self._let_go(seen, now_s)
-        return Decision(now_s, kind, answer, todo.launches, todo.stops, self._rate, seen.backlog)
+        self._let_go(measured, now_s)
+        return PolicyDecision(now_s, kind, answer, todo.launches, todo.stops, self._rate, measured.backlog)
 
-    def _follow(self, seen: Seen, now_s: float) -> None:
+    def _follow(self, measured: ScalerMeasurement, now_s: float) -> None:
         if self._arrived is None:
-            self._arrived = seen.arrived
-        if not seen.delay_s <= self._delay_s:  # true also if nothing was measured yet
-            self._delay_s = seen.delay_s
-        self._saturated.update(seen.saturated)
-        for name in seen.workers:
+            self._arrived = measured.arrived
+        if not measured.delay_s <= self._delay_s:  # true also if nothing was measured yet
+            self._delay_s = measured.delay_s
+        self._saturated.update(measured.saturated)
+        for name in measured.workers:
             self._since.setdefault(name, now_s)
-        for name in seen.ready:
+        for name in measured.ready:
             self._ready.setdefault(name, now_s)
         for times in (self._since, self._ready):
-            for name in [name for name in times if name not in seen.workers]:
+            for name in [name for name in times if name not in measured.workers]:
                 del times[name]
 
-    def _let_go(self, seen: Seen, now_s: float) -> None:
+    def _let_go(self, measured: ScalerMeasurement, now_s: float) -> None:
         """Release the workers whose time has come; a worker that is gone already no longer counts either."""
         for name, at in list(self._stops.items()):
-            if at <= now_s or name not in seen.workers:
+            if at <= now_s or name not in measured.workers:
                 del self._stops[name]
                 self.due.add(name)
-                kind = seen.workers.get(name) or name.rpartition("-")[0]
+                kind = measured.workers.get(name) or name.rpartition("-")[0]
                 if kind in self.target:
                     self.target[kind] = max(0, self.target[kind] - 1)
-        self.due &= set(seen.workers)
+        self.due &= set(measured.workers)
 
-    def _view(self, seen: Seen, now_s: float) -> View:
+    def _view(self, measured: ScalerMeasurement, now_s: float) -> PolicyView:
         workers = [
             Worker(
                 name=name,
@@ -208,19 +208,19 @@ class PolicyRunner:
                 paid_s=self._paid(self._since[name], now_s),
                 stop_s=self._stops.get(name, now_s if name in self.due else NEVER),
             )
-            for name, kind in sorted(seen.workers.items())
+            for name, kind in sorted(measured.workers.items())
         ]
-        return View(
+        return PolicyView(
             now_s=now_s,
             rates=np.array(self._rates, dtype=np.float64),
             step_s=self._step_s,
-            backlog=seen.backlog,
+            backlog=measured.backlog,
             workers=workers,
-            local_rate=seen.local_rate,
+            local_rate=measured.local_rate,
             delay_s=self._delay_s,
-            late=seen.late - self._late,
+            late=measured.late - self._late,
             saturated=dict(self._saturated),
-            within=seen.within,
+            within=measured.within,
             drain_s=self._drain_s,
         )
 

@@ -32,7 +32,7 @@ do not move twice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WorkerSlots:
     """The slots of a living worker.
 
     Attributes:
@@ -123,7 +123,7 @@ class Rescale:
         self._wait(now)
 
     def step(
-        self, alive: Mapping[str, Standing], running: Mapping[str, str], known: Collection[str], now: float
+        self, alive: Mapping[str, WorkerSlots], running: Mapping[str, str], known: Collection[str], now: float
     ) -> Todo:
         """Return what to do now.
 
@@ -144,7 +144,7 @@ class Rescale:
         todo.placed = self._gather(todo.usable, now)
         return todo
 
-    def _follow(self, alive: Mapping[str, Standing], running: Mapping[str, str], todo: Todo, now: float) -> None:
+    def _follow(self, alive: Mapping[str, WorkerSlots], running: Mapping[str, str], todo: Todo, now: float) -> None:
         """Update who boots, who lives and who is gone."""
         for name in alive:
             if self._booting.pop(name, None) is not None:
@@ -175,7 +175,7 @@ class Rescale:
 
     def _size(
         self,
-        alive: Mapping[str, Standing],
+        alive: Mapping[str, WorkerSlots],
         running: Mapping[str, str],
         known: Collection[str],
         todo: Todo,
@@ -200,7 +200,7 @@ class Rescale:
                 todo.launch.append((name, kind))
         return not missing and not any(name not in self.retiring for name in self._booting)
 
-    def _retire(self, alive: Mapping[str, Standing], running: Mapping[str, str], todo: Todo) -> None:
+    def _retire(self, alive: Mapping[str, WorkerSlots], running: Mapping[str, str], todo: Todo) -> None:
         """Choose which workers stop if there are too many; none stops before its successors are ready."""
         have = self.count(alive)
         for kind in list(have):
@@ -211,13 +211,13 @@ class Rescale:
             # The first to stop are those that own least, then the newest ones: the others are warm, and few slots
             # move.
             going.sort(key=_order, reverse=True)
-            going.sort(key=lambda name: (name not in self.prefer, alive.get(name, Standing()).owns))
+            going.sort(key=lambda name: (name not in self.prefer, alive.get(name, WorkerSlots()).owns))
             self.retiring.update(going[:surplus])
         for name in sorted(self.retiring):
             if name in self._booting and name in running:
                 todo.stop.append(name)
 
-    def _idle(self, alive: Mapping[str, Standing], now: float) -> list[str]:
+    def _idle(self, alive: Mapping[str, WorkerSlots], now: float) -> list[str]:
         """Return the workers that are to stop and that no slot has had anything to do with for `QUIET_S`."""
         found = []
         for name in sorted(self.retiring):

@@ -12,7 +12,7 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns, metrics
 from tsunagi.runtime.clock import Clock, SteadyClock
-from tsunagi.runtime.heartbeat import Heard, Heartbeats
+from tsunagi.runtime.heartbeat import HeartbeatFilter, Heartbeats
 from tsunagi.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
@@ -61,7 +61,7 @@ class Scaler:
         self._words = Words()
         self._placement: Placement | None = None
         incarnation = clock.now_us() * 1000
-        self._heard = Heard()
+        self._heard = HeartbeatFilter()
         self.detector = Detector(NODE, incarnation, settings.standby.heartbeat_s)
         self.heartbeats = Heartbeats(
             log, NODE, "scaler", settings.standby.heartbeat_s, lambda _beat: None, incarnation=incarnation

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.policy import NEVER, Answer, Policy, PolicySettings, View, Worker, WorkerType, follow
+from tsunagi.scaler.policy import NEVER, Answer, Policy, PolicySettings, PolicyView, Worker, WorkerType, follow
 from tsunagi.scaler.queueing import late_tuples
 from tsunagi.scaler.trace import DAY_S, STEP_S
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SimulatedDecision:
     """An answer of the policy, for the CSV. `guard` says that it came between two slots."""
 
     time_s: float
@@ -25,7 +25,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulationResult:
     """The outcome of a policy.
 
     Attributes:
@@ -41,7 +41,7 @@ class Run:
     capacity: Floats
     late: Floats
     backlog: Floats
-    decisions: Sequence[Decision]
+    decisions: Sequence[SimulatedDecision]
     peak_workers: int
 
     @property
@@ -79,7 +79,7 @@ class Simulation:
         self._workers: tuple[Worker, ...] = ()
         self._capacity = np.zeros(len(rates))
         self._backlog = np.zeros(len(rates))
-        self._decisions: list[Decision] = []
+        self._decisions: list[SimulatedDecision] = []
         self._cost = 0.0
         self._used = dict.fromkeys(self._types, 0.0)
         self._launched = 0
@@ -94,7 +94,7 @@ class Simulation:
         self._ready_types: set[str] = set()
         self._born: dict[str, float] = {}
 
-    def run(self, tell: Callable[[float], None] = lambda _done: None) -> Run:
+    def run(self, tell: Callable[[float], None] = lambda _done: None) -> SimulationResult:
         """Run to the end; `tell` is called once a simulated day with the share that is done."""
         slot = max(1, round(self._settings.slot_s / STEP_S))
         for step in range(len(self._rates)):
@@ -117,7 +117,7 @@ class Simulation:
                 for worker in self._workers
             )
         late = late_tuples(self._rates, self._capacity, STEP_S, self._settings.slo_s)
-        return Run(
+        return SimulationResult(
             self._cost,
             self._launched,
             self._stopped,
@@ -148,7 +148,7 @@ class Simulation:
                 self._full.update(self._ready_types)
 
     def _ask(self, now_s: float, step: int, first: int, *, guard: bool) -> None:
-        view = View(
+        view = PolicyView(
             now_s,
             self._rates[first:step],
             STEP_S,
@@ -162,7 +162,7 @@ class Simulation:
         answer = self._policy.guard(view) if guard else self._policy.decide(view)
         if answer is None:
             return
-        self._decisions.append(Decision(now_s, answer, self._waiting, guard))
+        self._decisions.append(SimulatedDecision(now_s, answer, self._waiting, guard))
         doing = follow(self._policy, self._settings, view, answer.wanted, guard=guard)
         if not guard:
             self._late = self._worst_s = 0.0

@@ -17,7 +17,7 @@ from tsunagi.scaler.bound import cost_bound
 from tsunagi.scaler.policy import Policy, PolicySettings, WorkerType
 from tsunagi.scaler.policy_by_name import make_policy
 from tsunagi.scaler.program import data_sizes, solve
-from tsunagi.scaler.simulate import Run, Simulation
+from tsunagi.scaler.simulate import Simulation, SimulationResult
 from tsunagi.scaler.trace import (
     PEAK_RATE,
     STEP_S,
@@ -37,7 +37,7 @@ class SimulateError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SimulateOptions:
     """The options of the command line.
 
     Attributes:
@@ -58,7 +58,7 @@ class Options:
 
 
 def simulate(
-    options: Options, tell: Callable[[str], None], make: Callable[[PolicySettings], Policy] = make_policy
+    options: SimulateOptions, tell: Callable[[str], None], make: Callable[[PolicySettings], Policy] = make_policy
 ) -> dict[str, Any]:
     """Run a simulation, write the files that were asked for, and return the JSON object.
 
@@ -83,7 +83,7 @@ def simulate(
     return figures
 
 
-def _settings(options: Options) -> PolicySettings:
+def _settings(options: SimulateOptions) -> PolicySettings:
     settings = options.settings
     slot_steps = settings.slot_s / STEP_S
     if slot_steps < 1 or abs(slot_steps - round(slot_steps)) > 1e-9:
@@ -93,7 +93,7 @@ def _settings(options: Options) -> PolicySettings:
     return replace(settings, types=read_types(options.types, options.boot_s)) if options.types else settings
 
 
-def _rates(options: Options) -> tuple[Trace, Trace]:
+def _rates(options: SimulateOptions) -> tuple[Trace, Trace]:
     trace = read_trace(options.trace)
     days = default_score_days(trace) if options.score_days is None else options.score_days
     try:
@@ -110,7 +110,7 @@ def _run(
     local_rate: float,
     speed: float,
     tell: Callable[[str], None],
-) -> Run:
+) -> SimulationResult:
     policy.learn(history.rates, STEP_S)
     simulation = Simulation(settings, policy, scored.rates, local_rate, speed)
     return simulation.run(lambda done: tell(f"simulated {done:.0%}"))
@@ -124,7 +124,9 @@ def _always_on(settings: PolicySettings, local_rate: float, scored: Trace) -> fl
     return sum(kind.price_h * workers[kind.name] for kind in settings.types) * paid
 
 
-def _figures(options: Options, settings: PolicySettings, run: Run, bound: float, always: float) -> dict[str, Any]:
+def _figures(
+    options: SimulateOptions, settings: PolicySettings, run: SimulationResult, bound: float, always: float
+) -> dict[str, Any]:
     fallbacks = sum(bool(decision.answer.fallback) for decision in run.decisions)
     return {
         "trace": options.trace.name,
@@ -145,7 +147,7 @@ def _figures(options: Options, settings: PolicySettings, run: Run, bound: float,
     }
 
 
-def write_csv(path: Path, run: Run, types: Sequence[WorkerType]) -> None:
+def write_csv(path: Path, run: SimulationResult, types: Sequence[WorkerType]) -> None:
     """Write every decision, one row for each type."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -173,7 +175,7 @@ def _text(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else ""
 
 
-def draw(path: Path, run: Run, title: str) -> None:
+def draw(path: Path, run: SimulationResult, title: str) -> None:
     """Draw rate, capacity and late tuples over time.
 
     Raises:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.policy import NEVER, View, WorkerType
+from tsunagi.scaler.policy import NEVER, PolicyView, WorkerType
 
 
 def standing(
-    view: View, types: Sequence[WorkerType], rates: Mapping[str, float], slot_s: float, slots: int
+    view: PolicyView, types: Sequence[WorkerType], rates: Mapping[str, float], slot_s: float, slots: int
 ) -> tuple[Floats, Floats]:
     """Return (slots,) tuples/s that are paid already, and (types, slots) numbers of workers whose block ends then.
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.policy import Answer, PolicySettings, View, WorkerType
+from tsunagi.scaler.policy import Answer, PolicySettings, PolicyView, WorkerType
 
 CALM_S = 300.0
 """Fewer workers must have been enough for this many seconds before workers are stopped; Kubernetes' autoscaler has the
@@ -37,11 +37,11 @@ class OneType:
     def learn(self, rates: Floats, step_s: float) -> None:
         del rates, step_s
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """Return how many workers there should be by what is seen now."""
         raise NotImplementedError
 
-    def _recent(self, view: View) -> int:
+    def _recent(self, view: PolicyView) -> int:
         """Return the largest number of workers that was desired in the last `CALM_S`."""
         count = self.desired(view)
         if self.type.limit is not None:
@@ -50,14 +50,14 @@ class OneType:
         self._asked.append((view.now_s, count))
         return max(n for _at, n in self._asked)
 
-    def decide(self, view: View) -> Answer:
+    def decide(self, view: PolicyView) -> Answer:
         return self._answer(view, self._recent(view))
 
-    def guard(self, view: View) -> Answer | None:
+    def guard(self, view: PolicyView) -> Answer | None:
         count = self._recent(view)
         return self._answer(view, count) if count > view.count(self.type.name) else None
 
-    def _answer(self, view: View, count: int) -> Answer:
+    def _answer(self, view: PolicyView, count: int) -> Answer:
         wanted: Mapping[str, int] = {kind.name: 0 for kind in self.settings.types} | {self.type.name: count}
         return Answer(wanted, rate=count * self.type.rate + view.local_rate, reason="autoscaler")
 
@@ -69,7 +69,7 @@ class Threshold(OneType):
         super().__init__(settings)
         self._minute = np.zeros(0)
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         width = max(1, round(60.0 / view.step_s))
         minute = view.rates[-width:] if len(view.rates) else self._minute
         self._minute = minute

@@ -27,7 +27,7 @@ MAX_MARKS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SlotSnapshot:
     """The state of one slot at one moment.
 
     Attributes:
@@ -44,7 +44,7 @@ class View:
     resume_age_s: float | None
 
 
-class Watch:
+class SlotMonitor:
     """The observations of one slot. Times are monotonic seconds of the caller's clock."""
 
     def __init__(self, slot: int) -> None:
@@ -116,7 +116,7 @@ class Watch:
         """Return whether Spark has not yet read an output of this name."""
         return self._spark is None or self._spark_generation != self._generation or name > self._spark
 
-    def view(self, alive: Mapping[str, Heartbeat], now: float, now_us: int) -> View:
+    def snapshot(self, alive: Mapping[str, Heartbeat], now: float, now_us: int) -> SlotSnapshot:
         """Return the state of the slot.
 
         Args:
@@ -124,7 +124,7 @@ class Watch:
         """
         waiting = self._last > NO_NAME and self._behind(self._last)
         since = self._marks[0][0] if self._marks else self._last_at
-        return View(
+        return SlotSnapshot(
             protected=_protected(self._slot, alive),
             silence_s=max(0.0, now - self._last_at) if self._last > NO_NAME else None,
             spark_lag_s=max(0.0, now - since) if waiting else 0.0,

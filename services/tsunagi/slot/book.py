@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 from tsunagi.runtime.messages import EdgeState, TupleBatch
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.edges import NEVER, NOT_YET, ClosedStep, Edge, Taken
+from tsunagi.slot.edges import NEVER, NOT_YET, ClosedStep, SlotEdge, Taken
 from tsunagi.slot.operators import Chain
 from tsunagi.slot.steps import StepBook
 from tsunagi.slot.tuples import TupleBook
@@ -20,7 +20,7 @@ class Book(Protocol):
     in_steps: ClassVar[bool]
     together: ClassVar[int]
     cursor: int
-    edges: dict[str, Edge]
+    edges: dict[str, SlotEdge]
 
     @property
     def punctuated(self) -> int:

@@ -24,7 +24,7 @@ NOT_YET = -(1 << 62)
 
 
 @dataclass(slots=True)
-class Edge:
+class SlotEdge:
     """What the log has said of one edge.
 
     Attributes:
@@ -44,7 +44,7 @@ class Edge:
         return self.last_step < step < self.out_from
 
 
-def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
+def states_of(edges: Mapping[str, SlotEdge]) -> list[EdgeState]:
     """Return the state of the edges, for a context (the slot's whole state at one offset of its log)."""
     return [
         EdgeState(
@@ -58,11 +58,11 @@ def states_of(edges: Mapping[str, Edge]) -> list[EdgeState]:
     ]
 
 
-def restore_edges(edges: dict[str, Edge], states: Iterable[EdgeState]) -> None:
+def restore_edges(edges: dict[str, SlotEdge], states: Iterable[EdgeState]) -> None:
     """Take over the states that a context has of those edges that the slot still has."""
     for state in states:
         if state.edge in edges:
-            edges[state.edge] = Edge(state.incarnation, state.last_step, state.out_from, state.out_us)
+            edges[state.edge] = SlotEdge(state.incarnation, state.last_step, state.out_from, state.out_us)
 
 
 @dataclass(frozen=True, slots=True)

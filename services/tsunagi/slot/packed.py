@@ -12,7 +12,7 @@ from tsunagi.runtime.names import Name
 from tsunagi.slot.frames import Frame
 
 
-class Columns:
+class PackedColumns:
     """The columns of a frame as bytes. Each output is a slice of them.
 
     Attributes:
@@ -38,14 +38,14 @@ class Packed:
 
     step: int
     event_time_us: int
-    columns: Columns
+    columns: PackedColumns
     begin: int
     end: int
 
     @classmethod
     def of(cls, frame: Frame) -> Packed:
         """Return all rows of a frame."""
-        return cls(frame.step, frame.event_time_us, Columns(frame), 0, len(frame.mean))
+        return cls(frame.step, frame.event_time_us, PackedColumns(frame), 0, len(frame.mean))
 
     @property
     def mean(self) -> bytes:

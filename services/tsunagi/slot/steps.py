@@ -15,7 +15,7 @@ import numpy as np
 from tsunagi.runtime.columns import Floats, floats, sensors
 from tsunagi.runtime.messages import EdgeState, TupleBatch
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US, ClosedStep, Edge, Taken, restore_edges, states_of
+from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US, ClosedStep, SlotEdge, Taken, restore_edges, states_of
 from tsunagi.slot.operators import Chain
 
 
@@ -40,7 +40,7 @@ class StepBook:
     cursor: int
     punctuated: int = NOT_YET
     skipped: int = 0
-    edges: dict[str, Edge] = field(default_factory=dict)
+    edges: dict[str, SlotEdge] = field(default_factory=dict)
     open: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)
     helpers: Mapping[int, str] = field(default_factory=dict)
     helper_readings: list[int] = field(default_factory=lambda: [0, 0])
@@ -54,7 +54,7 @@ class StepBook:
         self._place = {sensor: place for place, sensor in enumerate(self.config.sensors)}
         self._edge_of = dict(zip(self.config.sensors, self.config.edges, strict=True))
         for edge in sorted(set(self.config.edges)):
-            self.edges.setdefault(edge, Edge())
+            self.edges.setdefault(edge, SlotEdge())
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
         """Take in batches; yield those that are refused. The others wait until their steps close."""

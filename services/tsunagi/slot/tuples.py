@@ -15,10 +15,10 @@ import numpy as np
 from tsunagi.runtime.columns import Sensors, floats, sensors
 from tsunagi.runtime.messages import EdgeState, TupleBatch
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.edges import NOT_YET, ClosedStep, Edge, Taken, restore_edges, states_of
+from tsunagi.slot.edges import NOT_YET, ClosedStep, SlotEdge, Taken, restore_edges, states_of
 from tsunagi.slot.frames import Integers, Run, measured_run
 from tsunagi.slot.operators import Chain
-from tsunagi.slot.packed import Columns, Packed
+from tsunagi.slot.packed import Packed, PackedColumns
 
 MAX_RECORDS = 128
 """The most records of a run: enough that the cost of a run by itself does not matter."""
@@ -60,7 +60,7 @@ class TupleBook:
 
     def __init__(self, config: SlotConfig, cursor: int = NOT_YET) -> None:
         self.cursor = cursor
-        self.edges = {edge: Edge() for edge in sorted(set(config.edges))}
+        self.edges = {edge: SlotEdge() for edge in sorted(set(config.edges))}
         self._config = config
         self._number = {edge: number for number, edge in enumerate(self.edges)}
         # The number of the edge of each sensor id; -1 = not of this slot. The last entry stands for all greater ids.
@@ -223,7 +223,7 @@ def split(run: Run, batches: Batches) -> Iterator[tuple[int, Packed]]:
     origin = run.origin
     if not len(origin):
         return
-    columns = Columns(run)
+    columns = PackedColumns(run)
     starts = np.flatnonzero(np.diff(origin, prepend=-1))
     begins = starts.tolist()
     ends = [*begins[1:], len(origin)]

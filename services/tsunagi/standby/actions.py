@@ -63,7 +63,7 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckRecord:
     """Read the record before this offset of the slot's log; answer with `on_checked`."""
 
     offset: int
@@ -139,7 +139,7 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class TakeoverComplete:
     """Report a complete takeover in the log and the metrics. Times are in seconds.
 
     Catching up ends when this is carried out, since the outputs are emitted before it.
@@ -175,7 +175,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndProcess:
     """End the process, since its state or its clients do not fit the log any more. A new process starts afresh."""
 
     detail: str
@@ -187,7 +187,7 @@ Action = (
     | ReadContext
     | ReadTail
     | Follow
-    | Check
+    | CheckRecord
     | Unfollow
     | Append
     | StoreModel
@@ -197,7 +197,7 @@ Action = (
     | NoContext
     | SendAck
     | Announce
-    | Takeover
+    | TakeoverComplete
     | Note
-    | End
+    | EndProcess
 )

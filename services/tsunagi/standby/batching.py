@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.runtime.settings import StandbySettings, Target
-from tsunagi.standby.costs import GRID, Costs, Estimate
+from tsunagi.standby.costs import GRID, Estimate, StandbyCosts
 
 STEP_TUPLES = 5
 """Tuples by which algorithm 3 changes B at a time."""
@@ -32,7 +32,7 @@ WORTH = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LimitVerdict:
     """Whether the costs at the present B are within the limits, by the cost models."""
 
     estimate: Estimate
@@ -57,9 +57,9 @@ class Batching:
         self._own = settings.target(slot)
         self._target = self._own
         self._decide_at = 0.0
-        self.costs = Costs(settings.cost_period_s)
+        self.costs = StandbyCosts(settings.cost_period_s)
         self.batch_tuples = self._own.batch_tuples
-        self.verdict: Verdict | None = None
+        self.verdict: LimitVerdict | None = None
 
     @property
     def target(self) -> Target:
@@ -83,13 +83,13 @@ class Batching:
         estimate = self.costs.estimate(self.batch_tuples)
         bandwidth_ok = estimate.bandwidth <= target.max_bandwidth
         recovery_ok = estimate.recovery_s <= target.max_recovery_s
-        self.verdict = Verdict(estimate, bandwidth_ok, recovery_ok)
+        self.verdict = LimitVerdict(estimate, bandwidth_ok, recovery_ok)
         if target.limited and target.policy != "fixed":
-            choose: Callable[[Verdict], float] = self._step if stepping else self._model
+            choose: Callable[[LimitVerdict], float] = self._step if stepping else self._model
             self.batch_tuples = choose(self.verdict)
         return self.batch_tuples
 
-    def _step(self, verdict: Verdict) -> float:
+    def _step(self, verdict: LimitVerdict) -> float:
         """Return the next B by the paper's algorithm 3."""
         target, step = self._target, STEP_TUPLES
         grow = not verdict.bandwidth_ok
@@ -104,7 +104,7 @@ class Batching:
             return max(batch - step, 1.0)
         return self.batch_tuples
 
-    def _model(self, verdict: Verdict) -> float:
+    def _model(self, verdict: LimitVerdict) -> float:
         """Return the best B within both limits; if there is none, the best B within the limit that has priority."""
         target, costs = self._target, self.costs
         if not math.isfinite(costs.most_held()) and not costs.process_s():

@@ -86,7 +86,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogExtent:
     """Where a slot's log ends, and from where on it is needed.
 
     Attributes:
@@ -170,17 +170,17 @@ class Shadows:
         self._bytes = np.zeros(len(GRID))
         self._history: deque[tuple[float, Floats]] = deque()
 
-    def on_place(self, now: float, place: Place) -> None:
+    def on_extent(self, now: float, extent: LogExtent) -> None:
         """Let each shadow look at the log once, and read if the log holds its B."""
         if self._next is None:
-            self._next = np.full(len(GRID), float(place.end))
-        skipped = np.maximum(min(place.resume, place.end) - self._next, 0.0)
-        jumps = skipped * place.record_bytes > place.context_bytes
+            self._next = np.full(len(GRID), float(extent.end))
+        skipped = np.maximum(min(extent.resume, extent.end) - self._next, 0.0)
+        jumps = skipped * extent.record_bytes > extent.context_bytes
         start = self._next + jumps * skipped
-        pulls = (place.end > start) & ((place.end - start) * place.record_tuples >= GRID)
-        read = (place.end - start) * place.record_bytes + jumps * place.context_bytes
+        pulls = (extent.end > start) & ((extent.end - start) * extent.record_tuples >= GRID)
+        read = (extent.end - start) * extent.record_bytes + jumps * extent.context_bytes
         self._bytes = self._bytes + pulls * read
-        self._next = np.where(pulls, float(place.end), self._next)
+        self._next = np.where(pulls, float(extent.end), self._next)
         self._history.append((now, self._bytes))
         while len(self._history) > 2 and self._history[1][0] <= now - self._period_s:
             self._history.popleft()
@@ -195,7 +195,7 @@ class Shadows:
         return rate
 
 
-class Costs:
+class StandbyCosts:
     """The measurements of one slot's secondary. Times are monotonic seconds of the caller's clock.
 
     Args:
@@ -223,15 +223,15 @@ class Costs:
 
     # ---- measurements
 
-    def on_place(self, now: float, place: Place) -> None:
+    def on_extent(self, now: float, extent: LogExtent) -> None:
         """Take in where the log ends and from where on it is needed."""
-        self._record_tuples, self._record_bytes = max(place.record_tuples, 1e-9), place.record_bytes
-        self.behind = place.behind
-        self._shadows.on_place(now, place)
-        held = max(0, place.end - place.resume) * place.record_tuples if place.resume else math.inf
-        grown = 0 if self._end is None else max(0, place.end - self._end)
-        self._looks.append(_Look(now, held, grown * place.record_tuples))
-        self._end = place.end
+        self._record_tuples, self._record_bytes = max(extent.record_tuples, 1e-9), extent.record_bytes
+        self.behind = extent.behind
+        self._shadows.on_extent(now, extent)
+        held = max(0, extent.end - extent.resume) * extent.record_tuples if extent.resume else math.inf
+        grown = 0 if self._end is None else max(0, extent.end - self._end)
+        self._looks.append(_Look(now, held, grown * extent.record_tuples))
+        self._end = extent.end
         self._forget(now)
 
     def on_asked(self, seconds: float) -> None:

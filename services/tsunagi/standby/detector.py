@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tsunagi.runtime.heartbeat import Heard
+from tsunagi.runtime.heartbeat import HeartbeatFilter
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 
 SETTLE_S = 1.0
@@ -75,7 +75,7 @@ class Detector:
         self._first_at: float | None = None  # of another node's: our own should come back soon after
         self._own_count = 0
         self._hold_until = 0.0
-        self._heard = Heard()
+        self._heard = HeartbeatFilter()
         self._nodes: dict[str, _Seen] = {}
         self._beats: dict[str, Heartbeat] = {}
         self._slots: dict[tuple[str, int], _Seen] = {}

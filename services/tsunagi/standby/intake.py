@@ -18,7 +18,7 @@ from tsunagi.runtime.marks import BREAK_US, digest_of
 from tsunagi.runtime.messages import Context, Level1Ack
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.parsing import Parsed, parse
-from tsunagi.standby.costs import Place
+from tsunagi.standby.costs import LogExtent
 
 RECORD_OVERHEAD_BYTES = 70
 """Bytes that a record takes on the network beside its value."""
@@ -257,10 +257,10 @@ class Intake:
         start = self.next if self.jump_place(first) is None or self.level1 is None else self.level1.offset
         return max(0, self.end - start) * self.tuples_per_record
 
-    def place(self) -> Place:
+    def extent(self) -> LogExtent:
         """Return what the cost models need to know of the log."""
         level1 = self.level1
-        return Place(
+        return LogExtent(
             end=self.end,
             resume=0 if level1 is None else level1.offset,
             context_bytes=0 if level1 is None else level1.context_bytes,

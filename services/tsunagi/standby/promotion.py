@@ -105,9 +105,9 @@ class Promotion:
             return max(1, -(-(hi - lo) // NARROW_PARTS))
         return backlog
 
-    def report(self, epoch: int) -> act.Takeover:
+    def report(self, epoch: int) -> act.TakeoverComplete:
         """Return the figures of a finished takeover."""
-        return act.Takeover(
+        return act.TakeoverComplete(
             epoch=epoch,
             reason=self.reason,
             old_owner=self.old_owner,

@@ -45,21 +45,21 @@ from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.shared import Shared
 from tsunagi.standby.speculation import Speculated
-from tsunagi.standby.stages.base import Handler, Stage, StageTurn
+from tsunagi.standby.stages.base import ReplicaStage, StageHandler, StageTurn
 from tsunagi.standby.stages.own import OwnStage
 from tsunagi.standby.stages.promote import BuryStage, ClaimStage, SurveyStage, TailStage
 from tsunagi.standby.stages.rebuild import RebuildStage
 from tsunagi.standby.stages.watch import WatchStage
 from tsunagi.standby.trust import Trust
 
-_ROLE = {Stage.START: "rebuilding", Stage.WATCH: "standby", Stage.OWN: "primary"}
+_ROLE = {ReplicaStage.START: "rebuilding", ReplicaStage.WATCH: "standby", ReplicaStage.OWN: "primary"}
 """The role that heartbeats name for a stage. In all other stages it is `promoting`."""
 
 _PROMOTING = {
-    Stage.SURVEY: SurveyStage,
-    Stage.CLAIM: ClaimStage,
-    Stage.TAIL: TailStage,
-    Stage.BURY: BuryStage,
+    ReplicaStage.SURVEY: SurveyStage,
+    ReplicaStage.CLAIM: ClaimStage,
+    ReplicaStage.TAIL: TailStage,
+    ReplicaStage.BURY: BuryStage,
 }
 """The stages of a promotion before this node owns the slot."""
 
@@ -140,14 +140,14 @@ class Replica:
             preparing=preparing,
             record_s=record_s,
         )
-        self._handler: Handler = RebuildStage(self._shared)
+        self._handler: StageHandler = RebuildStage(self._shared)
         self._published = self._publish(now)
         self._publish_at = now + PUBLISH_S
 
     # ---- what it says of itself --------------------------------------------------------------------------------
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ReplicaStage:
         """The stage that the replica is in."""
         return self._handler.kind
 
@@ -164,7 +164,7 @@ class Replica:
     @property
     def behind(self) -> bool:
         """Whether this node owns the slot and has read records that it could process at once."""
-        return self.stage is Stage.OWN and bool(self.intake.backlog) and self.processor.awaited is None
+        return self.stage is ReplicaStage.OWN and bool(self.intake.backlog) and self.processor.awaited is None
 
     @property
     def primary(self) -> Primary | None:
@@ -241,7 +241,7 @@ class Replica:
         shared = self._shared
         if shared.processor.fault.text:
             return shared.processor.fault.text
-        if self.stage is Stage.START:
+        if self.stage is ReplicaStage.START:
             return "building its state"
         if shared.processor.awaited is not None or (shared.preparing is not None and not shared.preparing.is_set()):
             return "its model is being read"
@@ -255,7 +255,7 @@ class Replica:
         It reads only what the loop has published, and what the loop works on.
         """
         said = self._published
-        since, due, records = self.processor.work.look(now)
+        since, due, records = self.processor.work.snapshot(now)
         return SlotBeat(
             slot=self.slot_id,
             role=said.role,
@@ -285,7 +285,7 @@ class Replica:
         the other node's claim, and that epoch belongs to the other node.
         """
         shared, intake, slot = self._shared, self._shared.intake, self._shared.slot
-        owns = self.stage is Stage.OWN
+        owns = self.stage is ReplicaStage.OWN
         batch = shared.batching.batch_tuples
         since = now - WAY_INTERVALS * shared.settings.standby.heartbeat_s
         return Published(
@@ -317,13 +317,13 @@ class Replica:
             self._published = self._publish(now)
         return todo
 
-    def _make(self, stage: Stage, promotion: Promotion | None, now: float) -> Handler:
-        if stage is Stage.START:
+    def _make(self, stage: ReplicaStage, promotion: Promotion | None, now: float) -> StageHandler:
+        if stage is ReplicaStage.START:
             return RebuildStage(self._shared)
-        if stage is Stage.WATCH:
+        if stage is ReplicaStage.WATCH:
             return WatchStage(self._shared)
         assert promotion is not None  # noqa: S101 - a turn that names such a stage has one
-        if stage is Stage.OWN:
+        if stage is ReplicaStage.OWN:
             return OwnStage(self._shared, promotion, now)
         return _PROMOTING[stage](self._shared, promotion)
 
@@ -370,7 +370,7 @@ class Replica:
         return self._go_on(self._handler.on_fetched(records, now), now)
 
     def on_checked(self, first: int, end: int, record: Record | None, now: float) -> list[act.Action]:
-        """Answer to `Check`: the log's first offset and end, and the record; None = the log does not hold it."""
+        """Answer to `CheckRecord`: the log's first offset and end, and the record; None = the log does not hold it."""
         return self._go_on(self._handler.on_checked(first, end, record, now), now)
 
     def on_tail(
@@ -446,7 +446,7 @@ class Replica:
     def on_worked(self, seconds: float, records: int, now: float) -> None:
         """Take in that the loop has spent this time, in seconds, on processing so many records of the slot."""
         self.processor.on_worked(seconds, records, now)
-        if self.stage is Stage.WATCH:
+        if self.stage is ReplicaStage.WATCH:
             self.batching.costs.on_processed(now, seconds, records)
 
     def on_wish(self, wish: Wish) -> None:

@@ -20,7 +20,7 @@ TURN_OPERATIONS = 1e9
 """Number of announced operations after which the loop looks at the clock, its readers and its other slots."""
 
 
-class Piece(NamedTuple):
+class WorkPiece(NamedTuple):
     """One piece of work, or the pause between two turns of the loop.
 
     Attributes:
@@ -48,7 +48,7 @@ class OnRecords(NamedTuple):
     since: float
 
 
-class Look(NamedTuple):
+class WorkloadSnapshot(NamedTuple):
     """What a heartbeat says of the loop. Times are monotonic seconds.
 
     Attributes:
@@ -74,7 +74,7 @@ class Workload:
         self.operations = 0.0
         self.on_records: OnRecords | None = None
         self._count = 0
-        self._piece = Piece(0, 0, MIN_STALL_S)
+        self._piece = WorkPiece(0, 0, MIN_STALL_S)
         self._turn_seen = self._piece_seen = -1  # what the last heartbeat saw
         self._turn_at = self._piece_at = 0.0
 
@@ -92,13 +92,15 @@ class Workload:
         """Begin a turn. Work that is not announced may last `usual_s` seconds, but at least `MIN_STALL_S`."""
         self._count += 1
         self.operations = 0.0
-        self._piece = Piece(self._count, self._count, max(MIN_STALL_S, usual_s))
+        self._piece = WorkPiece(self._count, self._count, max(MIN_STALL_S, usual_s))
 
     def announce(self, operations: float) -> None:
         """Begin a piece of work of so many multiplications."""
         self.operations += operations
         self._count += 1
-        self._piece = Piece(self._piece.turn, self._count, max(self._piece.limit_s, MIN_STALL_S + operations / SLOWEST))
+        self._piece = WorkPiece(
+            self._piece.turn, self._count, max(self._piece.limit_s, MIN_STALL_S + operations / SLOWEST)
+        )
 
     def take_up(self, first: int, until: int, now: float) -> None:
         """Begin with the records from the offset `first` on. Those below `until` are announced before."""
@@ -111,9 +113,9 @@ class Workload:
     def end(self) -> None:
         """End the turn: a pause follows."""
         self._count += 1
-        self._piece = Piece(0, self._count, MIN_STALL_S)
+        self._piece = WorkPiece(0, self._count, MIN_STALL_S)
 
-    def look(self, now: float) -> Look:
+    def snapshot(self, now: float) -> WorkloadSnapshot:
         """Return what the loop is on.
 
         Only the heartbeats' thread may call it, once for each heartbeat. A piece counts from the first heartbeat that
@@ -130,4 +132,4 @@ class Workload:
             if since is None:  # announced, but not begun: the pause may have been long
                 due = max(due, records.since + MIN_STALL_S)
             since = records.since
-        return Look(since, due, records)
+        return WorkloadSnapshot(since, due, records)

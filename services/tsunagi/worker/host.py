@@ -52,7 +52,7 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.costs import Wire
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.pace import Pace
 from tsunagi.worker.plan_book import PlanBook
@@ -224,7 +224,7 @@ class Host:
             replica = self.replicas.get(slot)
             if replica is not None:
                 self._carry_out(replica, replica.on_records(batch, now, self._clock.now_us()))
-        for replica in sorted(self.replicas.values(), key=lambda replica: replica.stage is not Stage.OWN):
+        for replica in sorted(self.replicas.values(), key=lambda replica: replica.stage is not ReplicaStage.OWN):
             self._turn(replica)
         self._release()
         if self._gauges.due(now):
@@ -249,7 +249,7 @@ class Host:
     def _turn(self, replica: Replica) -> None:
         """Let a replica act, and measure how long its records take."""
         began, before = self._clock.monotonic(), replica.processor.processed
-        stands_by = replica.stage is not Stage.OWN
+        stands_by = replica.stage is not ReplicaStage.OWN
         spare = began >= self._standby_at or not self._behind
         todo = replica.step(began, self._clock.now_us(), spare=spare)
         done = replica.processor.processed - before
@@ -350,7 +350,7 @@ class Host:
         """Release slots that the plan gives to other nodes, once another node watches their owner."""
         for slot, replica in list(self.replicas.items()):
             assignment = self._plan.given_away(slot)
-            if assignment is None or replica.stage is not Stage.WATCH:
+            if assignment is None or replica.stage is not ReplicaStage.WATCH:
                 continue
             if self._followed(assignment, replica):
                 self._logger.info("slot released", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
@@ -387,7 +387,7 @@ class Host:
                 return replica.on_end(first, end, self._clock.monotonic())
             case act.Fetch(offset, upto):
                 return replica.on_fetched(self._reader.inputs(slot, offset, upto), self._clock.monotonic())
-            case act.Check(offset):
+            case act.CheckRecord(offset):
                 first, end = self._reader.range(TUPLES, slot)
                 found = self._reader.inputs(slot, offset - 1, offset)[0] if first < offset <= end else None
                 return replica.on_checked(first, end, found, self._clock.monotonic())
@@ -424,11 +424,11 @@ class Host:
             case act.Announce():
                 if not self._announce():
                     replica.on_unannounced()
-            case act.Takeover():
+            case act.TakeoverComplete():
                 self._report(slot, action)
             case act.Note(event, detail, grave):
                 (self._logger.error if grave else self._logger.info)(event, slot=slot, detail=detail)
-            case act.End(detail):
+            case act.EndProcess(detail):
                 self._writer.end(f"slot {slot}: {detail}")
         return []
 
@@ -450,7 +450,7 @@ class Host:
             if not part.busy_limit_us and part.busy_offset < 0:
                 part.busy_us, part.busy_limit_us = longest.busy_us, longest.busy_limit_us
 
-    def _report(self, slot: int, takeover: act.Takeover) -> None:
+    def _report(self, slot: int, takeover: act.TakeoverComplete) -> None:
         catch_up_s = self._clock.monotonic() - takeover.owned_at
         self._gauges.takeover(slot, takeover.detect_s, takeover.promote_s, catch_up_s)
         pause_s = self._clock.monotonic() - takeover.claimed_at

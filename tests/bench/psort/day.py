@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tsunagi.runtime.columns import Floats, Sensors
-from tsunagi_spark.blocks import Rows
+from tsunagi_spark.blocks import RecoveredRows
 from tsunagi_spark.layout import Ints, Layout, Order, assigned
 
 MACHINES = (22, *[8] * 5, *[5] * 8, *[4] * 7)
@@ -117,12 +117,12 @@ def make_day(directory: Path, rows: int, exponent: float) -> Day:
     return day
 
 
-def read_rows(day: Day, first: int, last: int) -> Rows:
+def read_rows(day: Day, first: int, last: int) -> RecoveredRows:
     """Read what the steps first < step <= last hold, as copies."""
     bounds = np.searchsorted(day.column("step"), (first, last), side="right")
     sensor, step, mean = (np.array(day.column(name)[slice(*bounds)]) for name in COLUMNS)
     nothing = np.zeros(len(sensor))
-    return Rows(sensor, step, mean, nothing, np.zeros(len(sensor), np.uint8), nothing)
+    return RecoveredRows(sensor, step, mean, nothing, np.zeros(len(sensor), np.uint8), nothing)
 
 
 def shares(sensor: Sensors, place_of: Ints) -> tuple[Ints, Ints]:

@@ -26,12 +26,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tests.bench.psort.day import GROUP_OF, RANGE_US, Day, read_rows, shares
-from tsunagi_spark.blocks import Block, Counters, Rows, from_arrow, to_arrow
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.blocks import Counters, RecoveredRows, SlotBlock, from_arrow, to_arrow
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.layout import Ints, Layout
-from tsunagi_spark.merge import Advanced, Ordered, Task, advance, grown
+from tsunagi_spark.merge import Advanced, CoreTask, Ordered, advance, grown
 from tsunagi_spark.parts import dump_part, load_part, merge_parts
-from tsunagi_spark.queries import Readings
+from tsunagi_spark.queries import QueryReadings
 
 PART = pa.schema([("core", pa.int32()), ("number", pa.int32()), ("part", pa.binary())])
 PART_SQL = "core int, number int, part binary"
@@ -102,12 +102,12 @@ def splitting(plan: Plan) -> Stage:
             steps = _steps_of(part, plan.day, first, last)
             order, starts = shares(part.sensor, place_of)
             part = part.take(order)
-            mark = Mark(1, last, 0, last, 1, last)
+            mark = SlotMark(1, last, 0, last, 1, last)
             blocks = []
             for cell, (begin, end) in zip(cells.tolist(), pairwise(starts.tolist()), strict=True):
                 slot, core = divmod(cell, layout.cores)
                 mine = part.take(slice(begin, end))
-                blocks.append(Block(core, slot, mark, Counters(), steps[slot], steps[slot], mine))
+                blocks.append(SlotBlock(core, slot, mark, Counters(), steps[slot], steps[slot], mine))
             yield from to_arrow(blocks)
         account.close(rows=rows)
         _settle()
@@ -164,18 +164,18 @@ def merging(plan: Plan) -> Stage:
     return stage
 
 
-def _advanced(plan: Plan, core: int, blocks: list[Block]) -> Iterator[Advanced]:
+def _advanced(plan: Plan, core: int, blocks: list[SlotBlock]) -> Iterator[Advanced]:
     """Work through a core's rows, some chunks of steps at a time: each about as many rows as one of sixteen has."""
     layout = plan.layout
     state = grown(None, layout)
-    kept: dict[int, Readings] = {}
+    kept: dict[int, QueryReadings] = {}
     ends = sorted({block.mark.step for block in blocks})
     if not ends:
         return  # a sensor may have more rows than a core should, and leave others without any
     turns = np.array_split(ends, plan.pieces)
     span = max(1, -(-RANGE_US // plan.day.slide_us))
 
-    def read(batch: int, low: int, high: int) -> Readings:
+    def read(batch: int, low: int, high: int) -> QueryReadings:
         held = kept[batch]
         return held.take(slice(*np.searchsorted(held.step, (low, high), side="right").tolist()))
 
@@ -184,14 +184,14 @@ def _advanced(plan: Plan, core: int, blocks: list[Block]) -> Iterator[Advanced]:
         mine = [block for block in blocks if first <= block.mark.step <= last]
         there = {block.slot for block in mine}
         # A job's core gets a block of every slot; here those without rows for it are left out.
-        marks = {slot: Mark(1, last, 0, last, 1, last) for slot in range(layout.slots) if slot not in there}
-        task = Task(number, core, layout, marks, frozenset(), plan.day.slide_us, span)
+        marks = {slot: SlotMark(1, last, 0, last, 1, last) for slot in range(layout.slots) if slot not in there}
+        task = CoreTask(number, core, layout, marks, frozenset(), plan.day.slide_us, span)
         advanced = advance(state, task, mine, read)
         state, kept[number] = advanced.state, advanced.keep
         yield advanced
 
 
-def _steps_of(part: Rows, day: Day, first: int, last: int) -> list[Ints]:
+def _steps_of(part: RecoveredRows, day: Day, first: int, last: int) -> list[Ints]:
     """Return the steps at which each slot has given something, int64[steps]."""
     if day.even:
         return [np.arange(first + 1, last + 1)]

@@ -25,7 +25,7 @@ from tests.bench.psort.day import Day
 from tests.bench.psort.stages import PART_SQL, Plan, merging, ordering, splitting
 from tsunagi.runtime.settings import Settings, SparkSettings
 from tsunagi_spark.blocks import SQL
-from tsunagi_spark.law import Costs as Law
+from tsunagi_spark.law import RowCosts
 from tsunagi_spark.layout import Layout, Order
 from tsunagi_spark.session import start_session
 
@@ -89,7 +89,7 @@ def arrange(day: Day, method: Order, cores: int) -> Arrangement:
     if method == "full":
         return _arrangement(day, day.layout(cores - 1, method))
     found = [_arrangement(day, day.layout(cores, "basic")), _arrangement(day, day.layout(cores - 1, method))]
-    usual = Law()
+    usual = RowCosts()
     return min(found, key=lambda item: max(item.max_load * usual.process_s, item.merged_share * usual.merge_s))
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.policy import Answer, Policy, PolicySettings, View
+from tsunagi.scaler.policy import Answer, Policy, PolicySettings, PolicyView
 from tsunagi.scaler.policy_by_name import POLICIES, make_policy
 from tsunagi.scaler.program import Cover, ProgramError, data_sizes, spread
 from tsunagi.scaler.threshold_policy import CALM_S, OneType, capacity
@@ -41,7 +41,7 @@ class AlwaysOn:
             minutes = np.add.reduceat(rates, np.arange(0, len(rates), width)) / width
             self._peak = max(float(minutes.max()), self._peak if math.isfinite(self._peak) else 0.0)
 
-    def decide(self, view: View) -> Answer:
+    def decide(self, view: PolicyView) -> Answer:
         self.learn(view.rates, view.step_s)
         peak = self._peak if math.isfinite(self._peak) else 0.0
         need = max(0.0, peak - view.local_rate)
@@ -54,7 +54,7 @@ class AlwaysOn:
             wanted, rate=capacity(wanted, self._settings.types) + view.local_rate, reason="peak", fallback=fallback
         )
 
-    def guard(self, view: View) -> Answer | None:
+    def guard(self, view: PolicyView) -> Answer | None:
         del view
         return None
 
@@ -66,7 +66,7 @@ class Lag(OneType):
         super().__init__(settings)
         self._calm_since = 0.0
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         present = view.count(self.type.name)
         target = self.type.rate * self.settings.slo_s
         if view.backlog > 0:

@@ -17,7 +17,7 @@ from tests.bench.scaler.claims import Width
 from tsunagi.scaler.bound import cost_bound
 from tsunagi.scaler.policy import Billing, PolicySettings
 from tsunagi.scaler.policy_by_name import make_policy
-from tsunagi.scaler.simulate import Run, Simulation
+from tsunagi.scaler.simulate import Simulation, SimulationResult
 from tsunagi.scaler.trace import DAY_S, STEP_S, Trace, default_score_days, read_trace, resample, scale, split
 
 MINUTES = (1.0, 5.0, 15.0, 60.0)
@@ -58,13 +58,13 @@ def rates_of(path: Path, days: float | None) -> tuple[Trace, Trace]:
     return split(resample(scale(trace), STEP_S), default_score_days(trace) if days is None else days)
 
 
-def work(task: Task) -> tuple[Task, Run | float, float]:
+def work(task: Task) -> tuple[Task, SimulationResult | float, float]:
     """Return the bound, or what came of the policy, and the CPU seconds it took."""
     began = time.process_time()
     history, scored = rates_of(task.path, task.days)
     settings = settings_of(task)
     local_rate = float(np.median(scored.rates))
-    found: Run | float
+    found: SimulationResult | float
     if task.policy == BOUND:
         found = cost_bound(scored.rates, STEP_S, settings.types, local_rate, settings.slo_s)
     else:
@@ -74,7 +74,9 @@ def work(task: Task) -> tuple[Task, Run | float, float]:
     return task, found, time.process_time() - began
 
 
-def study(todo: Sequence[Task], jobs: int, progress: Callable[[str], None]) -> Iterator[tuple[Task, Run | float]]:
+def study(
+    todo: Sequence[Task], jobs: int, progress: Callable[[str], None]
+) -> Iterator[tuple[Task, SimulationResult | float]]:
     """Do all of it, in so many processes; yield as they end."""
     with ProcessPoolExecutor(jobs) as pool:
         futures = [pool.submit(work, task) for task in todo]
@@ -86,7 +88,7 @@ def study(todo: Sequence[Task], jobs: int, progress: Callable[[str], None]) -> I
             yield task, found
 
 
-def rows_of(found: Sequence[tuple[Task, Run | float]]) -> list[Width]:
+def rows_of(found: Sequence[tuple[Task, SimulationResult | float]]) -> list[Width]:
     """Return a row a policy, trace and width."""
     bounds = {task.path: value for task, value in found if isinstance(value, float)}
     rows = [
@@ -102,7 +104,7 @@ def rows_of(found: Sequence[tuple[Task, Run | float]]) -> list[Width]:
             run.peak_workers,
         )
         for task, run in found
-        if isinstance(run, Run)
+        if isinstance(run, SimulationResult)
     ]
     return sorted(rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsunagi.audit.ledger import Ledger
+from tsunagi.audit.ledger import AuditLedger
 from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.log import HEARTBEATS, LATE, RECOVERED, RESULTS, TUPLES, Record
 from tsunagi.runtime.messages import (
@@ -32,7 +32,7 @@ class Flow:
     """Writes steps; every record can be changed or left out on its way."""
 
     def __init__(self, kept: int = 2000) -> None:
-        self.ledger = Ledger(SLOTS, np.zeros(len(SENSORS), dtype=np.uint32), kept=kept)
+        self.ledger = AuditLedger(SLOTS, np.zeros(len(SENSORS), dtype=np.uint32), kept=kept)
         self.offset = 0
         self.ends: dict[str, int] = {}
         self.now_us = FIRST * STEP_US

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.unit.hashes import SHA
 from tsunagi.audit.evidence import Collected, Kill, Outage, Read
-from tsunagi.audit.truth import Readings, Truth, World, read_readings, windows
+from tsunagi.audit.truth import TrueReadings, Truth, World, read_readings, windows
 from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import (
@@ -50,7 +50,7 @@ class SmallWorld:
     """The run, in records that a test may change before `collected` packs them."""
 
     world: World
-    readings: Readings
+    readings: TrueReadings
     tuples: dict[int, list[Record]]
     recovered: dict[int, list[Record]]
     results: dict[int, list[Record]]

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from tests.unit.audit.flow import EDGES, STEP_US, Flow
-from tsunagi.audit.causes import AFTER_US, Cause, Judge
-from tsunagi.audit.evidence import Aside, Batch, Output
+from tsunagi.audit.causes import AFTER_US, Disturbance, Judge
+from tsunagi.audit.evidence import Aside, AuditedOutput, Batch
 from tsunagi.audit.late import Refused
 from tsunagi.audit.tally import Tally
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, PLAN, TUPLES
 from tsunagi.runtime.messages import BOUNDED, Assignment, DeadLetter, Late, Plan
 from tsunagi.runtime.names import Name
 
-NOBODY = Cause("spark", False, frozenset(), 0, 1 << 62)
+NOBODY = Disturbance("spark", False, frozenset(), 0, 1 << 62)
 """A disturbance, all the time, that explains nothing."""
 
 
-def found(flow: Flow, cause: Cause = NOBODY) -> dict[str, int]:
+def found(flow: Flow, cause: Disturbance = NOBODY) -> dict[str, int]:
     """Judge the round so far; return what is wrong."""
     flow.ledger.after(cause)
     return dict(flow.ledger.tally.wrong)
@@ -46,9 +46,9 @@ def refuse(flow: Flow, edge: str, *, topic: str = LATE, after_us: int = 100_000)
     flow.step = step + 1
 
 
-def cause(flow: Flow, node: str, *, broker: bool = False, owned: tuple[int, ...] = ()) -> Cause:
+def cause(flow: Flow, node: str, *, broker: bool = False, owned: tuple[int, ...] = ()) -> Disturbance:
     """Return a disturbance of the present time."""
-    return Cause(node, broker, frozenset(owned), flow.now_us - STEP_US, flow.now_us + STEP_US)
+    return Disturbance(node, broker, frozenset(owned), flow.now_us - STEP_US, flow.now_us + STEP_US)
 
 
 # ---- owners
@@ -155,7 +155,7 @@ def judged(outages: int, held: int, length: int, sensors: int = 1) -> dict[str, 
     """Let an edge have outages. In each of them bounds hold of `held` sensors; of one sensor, in the first `held`."""
     tally = Tally()
     judge = Judge(tally, 500_000, 0.9)
-    judge.cause(Cause("kafka", True, frozenset(), 0, 1 << 62))
+    judge.cause(Disturbance("kafka", True, frozenset(), 0, 1 << 62))
     items = []
     number, one = np.arange(sensors, dtype=np.uint32), np.ones(sensors)
     for outage in range(outages):
@@ -163,7 +163,7 @@ def judged(outages: int, held: int, length: int, sensors: int = 1) -> dict[str, 
         for step in range(outage * (length + 1), outage * (length + 1) + length):
             batch = Batch(0, step, step * STEP_US, "edge-1", 1, step, number, np.where(good, 0.5, 2.0))
             quality = np.full(sensors, BOUNDED, dtype=np.uint8)
-            output = Output(0, 7, Name(step, 0), 1, step, 0, number, 0 * one, one, quality, one)
+            output = AuditedOutput(0, 7, Name(step, 0), 1, step, 0, number, 0 * one, one, quality, one)
             items.append(Refused(batch, Aside(LATE, 0, step, "closed"), output))
     judge.refused(items, STEP_US, 1_000_000)
     judge.refused(items, STEP_US, 1_000_000)  # said again, it counts once

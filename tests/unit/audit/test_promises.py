@@ -13,7 +13,7 @@ from tests.unit.audit.small_world import IsLate, SmallWorld
 from tsunagi.audit.bounds import worth
 from tsunagi.audit.check import check
 from tsunagi.audit.delivery import Delivery
-from tsunagi.audit.evidence import Output, Owner, SlotLog
+from tsunagi.audit.evidence import AuditedOutput, OwnershipTerm, SlotLog
 from tsunagi.audit.promises import _check_terms, score
 from tsunagi.audit.tally import Findings
 from tsunagi.audit.truth import Truth, World
@@ -264,10 +264,10 @@ def test_without_estimates_no_bound_is_judged() -> None:
 
 @pytest.mark.parametrize(("epoch", "well"), [(9, True), (2, False)])
 def test_the_term_of_an_owner_that_began_its_slot_anew_is_the_one_it_claimed(epoch: int, *, well: bool) -> None:
-    owners = [Owner(0, 1, "gw-1", 0, 1), Owner(0, 9, "gw-2", 10, 2)]
+    owners = [OwnershipTerm(0, 1, "gw-1", 0, 1), OwnershipTerm(0, 9, "gw-2", 10, 2)]
     none = np.empty(0)
     ids, quality = np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.uint8)
-    output = Output(0, 1, Name(12, 0), epoch, 5, 3, ids, none, none, quality, none)
+    output = AuditedOutput(0, 1, Name(12, 0), epoch, 5, 3, ids, none, none, quality, none)
     findings = Findings()
     _check_terms({0: SlotLog(0, owners=owners)}, {0: [output]}, findings)
     assert findings.wrong["epoch"] == (0 if well else 1)

@@ -5,7 +5,7 @@ from collections import Counter
 
 from tsunagi.audit.tally import Tally
 from tsunagi.chaos.plan import Round
-from tsunagi.chaos.report import HEADER, Outcome, Takeover, summary
+from tsunagi.chaos.report import HEADER, Outcome, TakeoverTimes, summary
 
 
 def outcome(number: int = 1, **fields) -> Outcome:
@@ -14,7 +14,7 @@ def outcome(number: int = 1, **fields) -> Outcome:
 
 
 def test_a_line_says_what_happened():
-    takeover = Takeover(0, 2, "secondary-1", 0.75, 0.1)
+    takeover = TakeoverTimes(0, 2, "secondary-1", 0.75, 0.1)
     line = outcome(silence_s=0.8, others_s=0.0, takeovers=[takeover], ready_s=2.5, back_as="idle").line()
     for word in ("gateway-1", "kill", "0.800", "0->secondary-1: 0.750+0.100", "2.500", "ok", "back as idle"):
         assert word in line

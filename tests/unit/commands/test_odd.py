@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 
 from tests.fuzz import odd
 from tsunagi.cli import cli, main
-from tsunagi.commands.options import Output
+from tsunagi.commands.options import OutputFile
 from tsunagi.installation import import_path
 from tsunagi.runtime import settings
 from tsunagi.runtime.explain import FAILED, REFUSED, explain
@@ -107,7 +107,7 @@ def test_a_variable_that_is_no_json_is_named(monkeypatch: pytest.MonkeyPatch) ->
         load()
 
 
-def options(kind: type[Output]) -> list[tuple[tuple[str, ...], str]]:
+def options(kind: type[OutputFile]) -> list[tuple[tuple[str, ...], str]]:
     return [
         (path, param.opts[0])
         for path, command in odd.commands(cli)
@@ -122,7 +122,7 @@ def test_every_file_that_a_command_writes_is_tried_before_the_work(
 
     (tmp_path / "file").touch()
     (tmp_path / "x").touch()
-    outputs = options(Output)
+    outputs = options(OutputFile)
     assert {option for _, option in outputs} == {"--out", "--picture", "--csv", "--plot"}
     for path, option in outputs:
         assert ended(monkeypatch, *path, *odd.needed(path, option, {}), option, "file/out.bin") == 2

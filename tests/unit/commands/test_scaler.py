@@ -52,7 +52,9 @@ def test_it_writes_figures_decisions_and_a_picture(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_always_on_costs_what_is_said_of_it(tmp_path: Path) -> None:
     settings = PolicySettings(policy="always-on")
-    options = simulate_report.Options(trace(tmp_path / "t.csv"), settings, 100.0, tmp_path / "f.json", score_days=1.0)
+    options = simulate_report.SimulateOptions(
+        trace(tmp_path / "t.csv"), settings, 100.0, tmp_path / "f.json", score_days=1.0
+    )
     figures = simulate_report.simulate(options, lambda _: None, lambda told: make_rival(told, PEAK_RATE))
     assert figures["cost"] == pytest.approx(figures["cost_always_on"])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tsunagi.edge.decode import Decoder, Fault, Reading
+from tsunagi.edge.decode import Decoder, Reading, ReadingFault
 from tsunagi.edge.inbox import Message
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import SourceSettings
@@ -19,7 +19,7 @@ ARRIVED_US = NOON_US + 7
 
 def decode(
     payload: str | bytes, sensor: str | None = None, *, key_first: bool = True, stored: bool = False, **settings: Any
-) -> Reading | Fault:
+) -> Reading | ReadingFault:
     decoder = Decoder(TABLE, TABLE.of_edge("a"), SourceSettings(**settings), key_first=key_first)
     if isinstance(payload, str):
         payload = payload.encode()
@@ -57,7 +57,7 @@ def test_a_plain_number_has_the_time_of_its_arrival(text):
 
 def test_a_plain_number_is_refused_if_so_set_or_if_it_was_retained():
     for fault in (decode("3.5", "s0", plain_time="refuse"), decode("3.5", "s0", stored=True)):
-        assert isinstance(fault, Fault)
+        assert isinstance(fault, ReadingFault)
         assert (fault.reason, fault.sensor) == ("no-time", "s0")
 
 
@@ -104,7 +104,7 @@ def test_an_mqtt_topic_stands_above_the_payload_and_a_kafka_key_below_it():
 )
 def test_what_cannot_be_used_has_one_reason(payload, reason, says):
     found = decode(payload)
-    assert isinstance(found, Fault)
+    assert isinstance(found, ReadingFault)
     assert found.reason == reason
     assert says in found.detail
     assert len(found.detail) < 400
@@ -112,11 +112,11 @@ def test_what_cannot_be_used_has_one_reason(payload, reason, says):
 
 def test_a_plain_nan_is_not_a_number():
     found = decode("nan", "s0")
-    assert isinstance(found, Fault)
+    assert isinstance(found, ReadingFault)
     assert (found.reason, found.sensor) == ("not-a-number", "s0")
 
 
 def test_what_came_with_a_fault_keeps_it():
     decoder = Decoder(TABLE, TABLE.of_edge("a"), SourceSettings(), key_first=True)
     message = Message(b"3", "here", 1, sensor="s0", fault=("too-long", "found 9 bytes, expected 8 at most"))
-    assert decoder.decode(message) == Fault("too-long", "s0", "found 9 bytes, expected 8 at most")
+    assert decoder.decode(message) == ReadingFault("too-long", "s0", "found 9 bytes, expected 8 at most")

@@ -13,7 +13,7 @@ from tests.unit.edge.worlds import (
     live_steps,
 )
 from tsunagi.edge.live import LiveSource
-from tsunagi.edge.service import Edge
+from tsunagi.edge.service import EdgeService
 
 HOUR_US = 3_600_000_000
 
@@ -86,7 +86,7 @@ def test_a_wait_for_the_next_step_is_said_where_there_are_steps(tmp_path, mode):
 def test_readings_are_stamped_by_the_edges_clock_while_the_wall_clock_is_off(tmp_path):
     world = LiveWorld(tmp_path, kind="lines", lines={"listen": "127.0.0.1:0"})
     logger = structlog.stdlib.get_logger("test")
-    edge = Edge(world.settings, "a", world.log.client("a"), world.clock, logger)
+    edge = EdgeService(world.settings, "a", world.log.client("a"), world.clock, logger)
     world.run(edge, 3)
     world.clock.skew_us = -HOUR_US
     world.run(edge, 1)

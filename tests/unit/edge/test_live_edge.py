@@ -16,7 +16,7 @@ from tests.unit.edge.worlds import (
     live_steps,
 )
 from tsunagi.edge.inbox import Begun, CaughtUp, Message
-from tsunagi.edge.service import Edge
+from tsunagi.edge.service import EdgeService
 
 
 def test_an_edge_without_readings_publishes_empty_batches(tmp_path):
@@ -153,7 +153,7 @@ def test_an_edge_on_a_topic_goes_on_where_it_was(tmp_path):
     world = LiveWorld(tmp_path, when_behind="send")
     topic: list[tuple[int, float]] = []
 
-    def append(edge: Edge | None, seconds: float) -> None:
+    def append(edge: EdgeService | None, seconds: float) -> None:
         for _ in range(round(seconds / 0.05)):
             if edge is None:
                 world.clock.advance(0.05)

@@ -11,7 +11,7 @@ from tests.unit.edge.worlds import (
 )
 from tsunagi.edge.inbox import Begun, CaughtUp
 from tsunagi.edge.source import LiveProgress, Offsets
-from tsunagi.runtime.marks import Mark
+from tsunagi.runtime.marks import LogMark
 
 
 def resumed(**more: Any) -> Rig:
@@ -113,19 +113,19 @@ def test_a_topic_made_anew_begins_anew():
 
 
 def test_an_offset_is_kept_with_its_mark_and_a_contradiction_stays():
-    kept = Mark("one", 5)
-    rig = Rig("kafka/plant", LiveProgress({0: Offsets(50, 40, kept), 1: Offsets(7, 7, Mark("one", 6))}, START_US))
+    kept = LogMark("one", 5)
+    rig = Rig("kafka/plant", LiveProgress({0: Offsets(50, 40, kept), 1: Offsets(7, 7, LogMark("one", 6))}, START_US))
     rig.feed.inbox.put(Begun({0: 50, 1: 0}, frozenset(), "one", "partition 1: something"))
     rig.go(1)
     found = rig.source.progress(0).partitions
-    assert found == {0: Offsets(50, 50, kept), 1: Offsets(0, 0, Mark("one", 0))}
+    assert found == {0: Offsets(50, 50, kept), 1: Offsets(0, 0, LogMark("one", 0))}
     for offset in (48, 49):  # of open windows, read again
         rig.feed.say("s0", rig.now_us, offset=offset, digest=offset, again=True)
     rig.go(1)
-    assert rig.source.progress(0).partitions[0].mark == Mark("one", 49)
+    assert rig.source.progress(0).partitions[0].mark == LogMark("one", 49)
     rig.feed.say("s0", rig.now_us, offset=50, digest=123)
     rig.feed.inbox.put(Begun({0: 51, 1: 0}, frozenset(), "two"))
     rig.go(1)
     at = rig.source.progress(0).partitions[0]
-    assert (at.next, at.mark) == (51, Mark("two", 123))
+    assert (at.next, at.mark) == (51, LogMark("two", 123))
     assert rig.source.fault == "partition 1: something"

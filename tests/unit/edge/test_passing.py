@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.edge.worlds import INTERVAL_S, ROWS, FileWorld, made
 from tsunagi.edge.passing import Passing
-from tsunagi.edge.source import Row
+from tsunagi.edge.source import SourceRow
 from tsunagi.edge.window import NOT_A_NUMBER, OUT_OF_RANGE
 from tsunagi.runtime.columns import floats, sensors
 from tsunagi.runtime.sensors import Sensor
@@ -19,9 +19,9 @@ from tsunagi.runtime.settings import Settings
 OWN = (Sensor(3, "a", "e", minimum=0.0), Sensor(7, "b", "e"))
 
 
-def row(number: int, time_us: int, *readings: tuple[int, float]) -> Row:
+def row(number: int, time_us: int, *readings: tuple[int, float]) -> SourceRow:
     places, values = zip(*readings, strict=True)
-    return Row(number, time_us, np.array(places), np.array(values))
+    return SourceRow(number, time_us, np.array(places), np.array(values))
 
 
 def test_a_number_is_the_time_and_counts_up_where_that_does_not() -> None:

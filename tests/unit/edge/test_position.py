@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tsunagi.edge.position import PositionFile, shared_origin
-from tsunagi.edge.source import EdgePosition, LiveProgress, Offsets, Place, Progress, SourceError
-from tsunagi.runtime.marks import Mark
+from tsunagi.edge.source import EdgePosition, FilePosition, FileProgress, LiveProgress, Offsets, SourceError
+from tsunagi.runtime.marks import LogMark
 
 POSITION = EdgePosition(
     edge="e1",
@@ -20,7 +20,7 @@ POSITION = EdgePosition(
     origin_us=5,
     step=7,
     incarnation=99,
-    progress=Progress(Place(12, 14, 300), Place(9, 11, 200), -1),
+    progress=FileProgress(FilePosition(12, 14, 300), FilePosition(9, 11, 200), -1),
 )
 
 
@@ -38,7 +38,7 @@ def test_what_was_saved_is_loaded(tmp_path):
 
 def test_a_live_sources_position_is_loaded(tmp_path):
     file = PositionFile(tmp_path, "e1")
-    for partitions in ({}, {0: Offsets(7, 5, Mark("topic", 2**64 - 1)), 11: Offsets(0, 0)}):
+    for partitions in ({}, {0: Offsets(7, 5, LogMark("topic", 2**64 - 1)), 11: Offsets(0, 0)}):
         live = replace(POSITION, source="kafka/plant", header_sha256="", progress=LiveProgress(partitions, 3))
         file.save(live)
         assert file.load() == live

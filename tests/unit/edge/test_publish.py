@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import structlog
 
-from tsunagi.edge.publish import _SILENCE_S, Publisher
+from tsunagi.edge.publish import _SILENCE_S, EdgePublisher
 from tsunagi.edge.spool import Spool
-from tsunagi.edge.window import Closed
+from tsunagi.edge.window import ClosedWindow
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import floats, pack_sensors, sensors
 from tsunagi.runtime.messages import LogRecord, Placement, TupleBatch
@@ -62,7 +62,7 @@ class Edge:
         self.client = Client()
         self.spool = Spool(path, 1 << 24, logger, self.clock.monotonic())
         client: Any = self.client
-        self.publisher = Publisher(client, "e", OWN, self.spool, self.clock, logger)
+        self.publisher = EdgePublisher(client, "e", OWN, self.spool, self.clock, logger)
         self.publisher.place(PLACEMENT)
 
     def _note(self, _: Any, __: str, event: Any) -> Any:
@@ -72,7 +72,7 @@ class Edge:
     def publish(self, step: int, *, everywhere: bool = True, places: tuple[int, ...] = (0, 1, 2, 3)) -> None:
         at = np.array(places, dtype=np.int64)
         ids = np.array([OWN[place].id for place in places], dtype=np.uint32)
-        closed = Closed(step, ids, at, np.add(at, 0.5, dtype=np.float64), np.ones(len(at), dtype=np.uint32))
+        closed = ClosedWindow(step, ids, at, np.add(at, 0.5, dtype=np.float64), np.ones(len(at), dtype=np.uint32))
         self.publisher.publish(closed, step * 1000, 1, everywhere=everywhere)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.edge.worlds import ROWS, SLIDE, SLOTS, WINDOW
 from tsunagi.edge.source import SourceError
-from tsunagi.edge.spool import Item
+from tsunagi.edge.spool import SpooledRecord
 from tsunagi.runtime.columns import sensors
 from tsunagi.runtime.log import PLAN, LogError
 from tsunagi.runtime.messages import (
@@ -125,7 +125,7 @@ def test_a_delivery_that_fails_for_good_stops_the_edge(make):
     world.place()
     edge = world.edge("a")
     world.run(4)
-    edge.publisher._heard(Item(0, b"", 0.0), LogError("fenced"), -1)
+    edge.publisher._heard(SpooledRecord(0, b"", 0.0), LogError("fenced"), -1)
     with pytest.raises(LogError, match="fenced"):
         edge.step()
 

@@ -19,7 +19,7 @@ from tsunagi.edge.mqtt import MqttFeed
 from tsunagi.edge.source import LiveProgress, Offsets, Opener, SourceError
 from tsunagi.edge.sources import LiveOpener, make_opener
 from tsunagi.runtime.log import Record as LogRecord
-from tsunagi.runtime.marks import Mark, digest_of
+from tsunagi.runtime.marks import LogMark, digest_of
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
 
@@ -210,14 +210,14 @@ def test_with_a_position_a_topic_is_read_on_if_it_still_has_it(kafka):
     assert kafka._new_from == {0: 0}
 
 
-def judged(kafka: KafkaFeed, oldest: int, following: int, mark: Mark, low: int, high: int) -> tuple[int, int]:
+def judged(kafka: KafkaFeed, oldest: int, following: int, mark: LogMark, low: int, high: int) -> tuple[int, int]:
     """Where the partition is read from, and from where on records are new."""
     kafka._go_on(LiveProgress({0: Offsets(following, oldest, mark)}, 1))
     kafka._compare(0, low, high)
     return kafka._offset(0, low, high), kafka._new_from[0]
 
 
-MARK = Mark("topic", 77)
+MARK = LogMark("topic", 77)
 
 
 @pytest.mark.parametrize(

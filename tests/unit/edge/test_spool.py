@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import structlog
 
-from tsunagi.edge.owner import Owner
+from tsunagi.edge.owner import DirectoryLock
 from tsunagi.edge.source import SourceError
-from tsunagi.edge.spool import RETRY_S, SPILL_S, Item, Spool
+from tsunagi.edge.spool import RETRY_S, SPILL_S, Spool, SpooledRecord
 from tsunagi.runtime.heartbeat import ReplacedError
 
 LOGGER = structlog.stdlib.get_logger("test")
@@ -38,7 +38,7 @@ def make() -> Iterator[Make]:
 
     def make(path: Path, max_bytes: int = 10_000) -> Spool:
         for before in made:
-            before.owner.close()  # as the system does with a killed process's locks
+            before.lock.close()  # as the system does with a killed process's locks
         made.append(Spool(path, max_bytes, LOGGER, 0.0))
         return made[-1]
 
@@ -52,11 +52,11 @@ def fill(spool: Spool, numbers: range, now_s: float = 0.0) -> None:
         spool.put(number % 2, str(number).encode(), now_s)
 
 
-def taken(spool: Spool) -> list[Item]:
+def taken(spool: Spool) -> list[SpooledRecord]:
     return list(iter(spool.take, None))
 
 
-def numbers(items: list[Item]) -> list[int]:
+def numbers(items: list[SpooledRecord]) -> list[int]:
     assert all(item.slot == int(item.value) % 2 for item in items)
     return [int(item.value) for item in items]
 
@@ -334,7 +334,7 @@ def test_a_second_process_goes_on_with_all_that_the_first_held_and_the_first_end
 
 
 def raise_again(path: Path, spool: Spool) -> None:
-    third = Owner(path.parent, LOGGER, wait_s=0.0)
+    third = DirectoryLock(path.parent, LOGGER, wait_s=0.0)
     try:
         spool.tidy(9.0)
     finally:
@@ -344,7 +344,7 @@ def raise_again(path: Path, spool: Spool) -> None:
 def test_a_process_that_stood_still_and_was_given_up_writes_nothing_any_more(make: Make, path: Path) -> None:
     first = make(path)
     fill(first, range(3))
-    other = Owner(path.parent, LOGGER, wait_s=0.0)
+    other = DirectoryLock(path.parent, LOGGER, wait_s=0.0)
     assert first.keep(9.0) == 3
     assert not path.exists()
     path.write_bytes(b"")
@@ -353,7 +353,7 @@ def test_a_process_that_stood_still_and_was_given_up_writes_nothing_any_more(mak
     assert first.keep(9.0) == 0
     assert path.exists()
     with pytest.raises(ReplacedError):
-        first.owner.check()
+        first.lock.check()
     other.check()
     other.close()
 
@@ -367,7 +367,7 @@ def test_the_file_goes_at_the_end_if_all_is_delivered_and_nobody_newer_has_it(
     spool.spill(0.0)
     for item in taken(spool):
         spool.delivered(item)
-    newer = Owner(path.parent, LOGGER, wait_s=0.0) if given_up else None
+    newer = DirectoryLock(path.parent, LOGGER, wait_s=0.0) if given_up else None
     assert spool.keep(9.0) == 0
     assert path.exists() is given_up
     if newer is not None:

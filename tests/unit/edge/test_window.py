@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsunagi.edge.window import LATE, NOT_A_NUMBER, OUT_OF_RANGE, Closed, SlidingWindows
+from tsunagi.edge.window import LATE, NOT_A_NUMBER, OUT_OF_RANGE, ClosedWindow, SlidingWindows
 from tsunagi.runtime.sensors import Sensor
 from tsunagi.runtime.settings import StepsSettings
 
@@ -40,7 +40,7 @@ def add(windows: SlidingWindows, time_s: float, *values: float) -> list[str]:
     return [reading.reason for reading in rejected]
 
 
-def content(closed: Closed) -> dict[int, Any]:
+def content(closed: ClosedWindow) -> dict[int, Any]:
     return {
         int(sensor): (float(value), int(count))
         for sensor, value, count in zip(closed.sensors, closed.values, closed.counts, strict=True)

@@ -16,8 +16,8 @@ import structlog
 from tsunagi.edge.decode import Decoder
 from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.live import LiveRules, LiveSource
-from tsunagi.edge.service import Edge
-from tsunagi.edge.source import LiveProgress, Row
+from tsunagi.edge.service import EdgeService
+from tsunagi.edge.source import LiveProgress, SourceRow
 from tsunagi.edge.sources import LiveOpener
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import floats, pack_sensors, sensors
@@ -97,10 +97,10 @@ class Rig:
             run=77,
         )
 
-    def turn(self, most: int = 100) -> list[Row]:
+    def turn(self, most: int = 100) -> list[SourceRow]:
         return self.source.due(self.now_us, most)
 
-    def go(self, seconds: float) -> list[Row]:
+    def go(self, seconds: float) -> list[SourceRow]:
         rows = []
         end_us = self.now_us + round(seconds * 1e6)
         while self.now_us < end_us:
@@ -166,16 +166,18 @@ class LiveWorld(MemoryWorld):
         self.feed = FakeFeed()
         self.runs = 0
 
-    def edge(self, scheme: str = "mqtt") -> Edge:
+    def edge(self, scheme: str = "mqtt") -> EdgeService:
         self.runs += 1
         self.feed = FakeFeed(scheme)
         own = self.table.of_edge("a")
         opener = LiveOpener(self.feed, self.settings, self.table, own, key_first=True)
-        edge = Edge(self.settings, "a", self.log.client(f"a-{self.runs}"), self.clock, self.logger, opener=opener)
+        edge = EdgeService(
+            self.settings, "a", self.log.client(f"a-{self.runs}"), self.clock, self.logger, opener=opener
+        )
         edge.step()
         return edge
 
-    def run(self, edge: Edge, seconds: float, every_s: float = 0.05) -> None:
+    def run(self, edge: EdgeService, seconds: float, every_s: float = 0.05) -> None:
         for _ in range(round(seconds / every_s)):
             self.clock.advance(every_s)
             while edge.step() == 0.0:
@@ -207,7 +209,7 @@ class FileWorld(MemoryWorld):
         self.table_rows = [f"s{number},{'ab'[number % 2]}" for number in range(6)]
         self.columns = "sensor,edge"
         self.source = source
-        self.edges: list[Edge] = []
+        self.edges: list[EdgeService] = []
         self.nodes: dict[int, str] = {}
         self.number = 0
 
@@ -226,14 +228,16 @@ class FileWorld(MemoryWorld):
         (self.path / "sensors.csv").write_text("\n".join([self.columns, *self.table_rows]) + "\n")
         return self
 
-    def edge(self, name: str = "a", **options: Any) -> Edge:
+    def edge(self, name: str = "a", **options: Any) -> EdgeService:
         self.number += 1
-        edge = Edge(self.settings, name, self.log.client(f"{name}-{self.number}"), self.clock, self.logger, **options)
+        edge = EdgeService(
+            self.settings, name, self.log.client(f"{name}-{self.number}"), self.clock, self.logger, **options
+        )
         self.nodes[id(edge)] = f"{name}-{self.number}"
         self.edges.append(edge)
         return edge
 
-    def run(self, seconds: float, *edges: Edge) -> None:
+    def run(self, seconds: float, *edges: EdgeService) -> None:
         """Take turns until the time is over or all are done."""
         for _ in range(round(seconds / 0.05)):
             for edge in edges or self.edges:
@@ -241,7 +245,7 @@ class FileWorld(MemoryWorld):
                     pass
             self.clock.advance(0.05)
 
-    def kill(self, edge: Edge) -> None:
+    def kill(self, edge: EdgeService) -> None:
         self.log.client(self.nodes[id(edge)]).crash()
         self.edges.remove(edge)
         edge.publisher.spool.close()

@@ -15,7 +15,7 @@ from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.queue import PendingQueue
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 
 
 def announce(_operations: float) -> None:
@@ -46,7 +46,7 @@ def test_a_deposed_owner_measures_no_more() -> None:
     assert recover._watchers
     cluster.own(2, "n2")
     cluster.run(0.1)
-    assert n1.stage() is Stage.WATCH
+    assert n1.stage() is ReplicaStage.WATCH
     assert not recover._watchers
 
 

@@ -9,7 +9,7 @@ from tsunagi.recovery.estimation import _groups, estimate, thinned
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import Structure
-from tsunagi.recovery.search import MUCH_WORSE, Search
+from tsunagi.recovery.search import MUCH_WORSE, StructureSearch
 from tsunagi.recovery.trial import Trial, outages, run_trial
 from tsunagi.runtime.columns import Floats
 
@@ -160,7 +160,7 @@ def test_the_last_third_alone_does_not_decide():
     strange = coupled[-80:].mean(axis=0) + coupled.std(axis=0) * rng.normal(size=(80, 6))  # each on its own
     rows = np.concatenate([coupled[:160], strange])
     base = Model(tuple(names(6)), rows.mean(axis=0), rows.std(axis=0), np.zeros(6), np.eye(6), np.eye(6), np.zeros(6))
-    search = Search(rows, 160, base, [np.array([i]) for i in range(6)], 0)
+    search = StructureSearch(rows, 160, base, [np.array([i]) for i in range(6)], 0)
     search.run()
     found = search.decide()
     assert search.best.shrinkage > found[0].structure.shrinkage
@@ -173,7 +173,7 @@ def test_the_published_joint_stays_a_candidate():
     base = Model(
         tuple(names(12)), rows.mean(axis=0), rows.std(axis=0), np.zeros(12), np.eye(12), np.eye(12), np.zeros(12)
     )
-    search = Search(rows, 134, base, [np.arange(6), np.arange(6, 12)], 0)
+    search = StructureSearch(rows, 134, base, [np.arange(6), np.arange(6, 12)], 0)
     search.run()
     score_of = {each.structure: each.score for each in search.decide()}
     assert score_of[Structure("full", 0.0, 0.0, 1)] > min(score_of.values()) + MUCH_WORSE

@@ -11,7 +11,7 @@ from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.forms import choose_form
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import GivenMoments, Moments
-from tsunagi.recovery.search import Part
+from tsunagi.recovery.search import HistoryPart
 
 
 @pytest.mark.slow
@@ -49,13 +49,13 @@ def test_a_model_of_more_than_the_history_that_was_searched():
     history = factor_history(400, 5, np.random.default_rng(10))
     asked: list[tuple[int, ...]] = []
 
-    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> Part:
+    def whole(lags: tuple[int, ...], profile: tuple[int, ...]) -> HistoryPart:
         asked.append(lags)
         assert profile == ()
         base = base_of(tuple(names(5)), history[-100:], profile, 0)
         moments = Moments((history - history.mean(axis=0)) / base.scale)
         given = GivenMoments({lag: moments.joint(lag) if lag else moments.covariance() for lag in lags})
-        return Part(replace(base, mean=history.mean(axis=0)), given)
+        return HistoryPart(replace(base, mean=history.mean(axis=0)), given)
 
     model, report = estimate(history[-100:, :4], names(4), whole=whole)
     assert len(asked) == 1

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tsunagi.recovery import progress as module
-from tsunagi.recovery.progress import Progress, Stage
+from tsunagi.recovery.progress import FitStage, ProgressReporter
 
 
 class Clock:
@@ -20,9 +20,9 @@ class Clock:
 
 def test_stages_count_by_what_they_are_expected_to_take() -> None:
     clock = Clock()
-    progress = Progress(clock=clock)
+    progress = ProgressReporter(clock=clock)
     assert progress.line() == "starting"
-    progress.expect([Stage("reading", 10.0), Stage("searching", 70.0), Stage("making", 20.0)])
+    progress.expect([FitStage("reading", 10.0), FitStage("searching", 70.0), FitStage("making", 20.0)])
     progress.begin("reading")
     clock.now += 2.0
     progress.begin("searching")
@@ -33,8 +33,8 @@ def test_stages_count_by_what_they_are_expected_to_take() -> None:
 
 def test_a_stage_that_says_nothing_is_told_by_the_rate_of_those_before() -> None:
     clock = Clock()
-    progress = Progress(clock=clock)
-    progress.expect([Stage("searching", 80.0), Stage("making", 20.0)])
+    progress = ProgressReporter(clock=clock)
+    progress.expect([FitStage("searching", 80.0), FitStage("making", 20.0)])
     progress.begin("searching")
     clock.now += 8.0
     progress.begin("making")
@@ -47,8 +47,8 @@ def test_a_stage_that_says_nothing_is_told_by_the_rate_of_those_before() -> None
 def test_lines_come_while_it_is_entered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVERY_S", 0.001)
     lines: list[str] = []
-    with Progress(lines.append) as progress:
-        progress.expect([Stage("reading", 1.0)])
+    with ProgressReporter(lines.append) as progress:
+        progress.expect([FitStage("reading", 1.0)])
         progress.begin("reading")
         deadline = time.monotonic() + 60.0
         while not any(line.startswith("reading: 0% of it") for line in lines):  # the first may have come before

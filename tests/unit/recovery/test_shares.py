@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.fit import Columns
+from tsunagi.recovery.fit import HistoryColumns
 from tsunagi.recovery.history import list_history
 from tsunagi.recovery.moments import Moments
-from tsunagi.recovery.shares import Work, summed, whole_steps
-from tsunagi.recovery.sums import Sums, Units
+from tsunagi.recovery.shares import HistorySteps, summed, whole_steps
+from tsunagi.recovery.sums import HistorySums, Units
 from tsunagi.recovery.windows import history_steps
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor, SensorTable
@@ -46,7 +46,7 @@ def history(request, tmp_path, monkeypatch):
     return path, values, None if times is None else times * 10**6
 
 
-def expected(values: Floats, times, columns: Columns) -> tuple[Floats, int]:
+def expected(values: Floats, times, columns: HistoryColumns) -> tuple[Floats, int]:
     clean, _ = columns.plausible(values)
     steps, first, _ = history_steps(clean, times, STEPS, columns.max_age)
     return steps, first
@@ -57,13 +57,13 @@ def expected(values: Floats, times, columns: Columns) -> tuple[Floats, int]:
 def test_shares_have_every_step_and_pair_once(history, shares):
     path, values, times = history
     files = list_history(path)
-    columns = Columns.of(files, TABLE, STEPS)
-    work = Work.of(files, columns, STEPS)
+    columns = HistoryColumns.of(files, TABLE, STEPS)
+    work = HistorySteps.of(files, columns, STEPS)
     steps, first = expected(values, times, columns)
     assert (work.first, work.end) == (first, first + len(steps))
     units = Units(np.full(6, 20.0), np.ones(6))
     lags = (0, 1, 10)
-    total = {lag: Sums(6, lag, units) for lag in lags}
+    total = {lag: HistorySums(6, lag, units) for lag in lags}
     rows = outside = 0
     found = work.shares(shares, max(lags))
     assert len(found) == min(shares, len(files.pieces))
@@ -87,8 +87,8 @@ def test_shares_have_every_step_and_pair_once(history, shares):
 def test_the_last_steps_alone(history, most):
     path, values, times = history
     files = list_history(path)
-    columns = Columns.of(files, TABLE, STEPS)
-    work = Work.of(files, columns, STEPS)
+    columns = HistoryColumns.of(files, TABLE, STEPS)
+    work = HistorySteps.of(files, columns, STEPS)
     steps, first = expected(values, times, columns)
     share = work.last_steps(most)
     assert share.first == max(first, first + len(steps) - most)
@@ -99,6 +99,6 @@ def test_time_that_runs_backwards_between_files_is_found(tmp_path):
     (tmp_path / "a.csv").write_text("time,s0\n" + "".join(f"{at},1\n" for at in range(50)))
     (tmp_path / "b.csv").write_text("time,s0\n" + "".join(f"{at},1\n" for at in range(45, 99)))
     files = list_history(tmp_path)
-    work = Work.of(files, Columns.of(files, TABLE, STEPS), STEPS)
+    work = HistorySteps.of(files, HistoryColumns.of(files, TABLE, STEPS), STEPS)
     with pytest.raises(ModelError, match=r"b\.csv, byte 8: its time is not later"):
         whole_steps(work, work.last_steps(1000))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tsunagi.recovery.moments import Moments
-from tsunagi.recovery.sums import Sums, Units, tile_places
+from tsunagi.recovery.sums import HistorySums, Units, tile_places
 from tsunagi.runtime.columns import Floats
 
 
@@ -37,9 +37,9 @@ def test_sums_of_shares_are_the_moments_of_the_whole(gaps, lag, profiled):
     rng = np.random.default_rng(1)
     profile = rng.normal(size=(12, 7)) * 0.3 if profiled else None
     units = Units(rng.normal(size=7) * 3, rng.uniform(0.5, 4, size=7), profile)  # far off the true ones
-    total = Sums(7, lag, units)
+    total = HistorySums(7, lag, units)
     for first, end in ((0, 90), (90, 91), (91, 230), (230, 300)):
-        share = Sums(7, lag, units)
+        share = HistorySums(7, lag, units)
         for at in range(max(0, first - lag), end, 17):
             block = rows[at : min(at + 17, end)]
             share.add(7 + at, block, 7 + first)
@@ -56,7 +56,7 @@ def test_steps_left_out_are_steps_without_readings(lag):
     rows = history(120, 5, gaps=0.1)
     rows[40:47] = np.nan
     units = Units(np.zeros(5), np.ones(5))
-    whole, parts = Sums(5, lag, units), Sums(5, lag, units)
+    whole, parts = HistorySums(5, lag, units), HistorySums(5, lag, units)
     whole.add(0, rows)
     parts.add(0, rows[:40])
     parts.add(47, rows[47:])
@@ -69,7 +69,7 @@ def test_tiles_of_more_than_one_cover_a_matrix(monkeypatch):
     assert len(tile_places(7, triangle=False)) == 9
     rows = history(80, 7, gaps=0.1)
     units = Units(np.zeros(7), np.ones(7))
-    one, other = Sums(7, 1, units), Sums(7, 1, units)
+    one, other = HistorySums(7, 1, units), HistorySums(7, 1, units)
     one.add(0, rows)
     for tile in one.tiles():
         other.join(tile)
@@ -78,6 +78,6 @@ def test_tiles_of_more_than_one_cover_a_matrix(monkeypatch):
 
 
 def test_a_history_of_nothing_has_moments_of_independent_sensors():
-    sums = Sums(2, 0, Units(np.zeros(2), np.ones(2)))
+    sums = HistorySums(2, 0, Units(np.zeros(2), np.ones(2)))
     sums.add(0, np.full((5, 2), np.nan))
     np.testing.assert_array_equal(sums.moments(np.zeros(2), np.ones(2)), np.eye(2))

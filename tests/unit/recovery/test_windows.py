@@ -5,7 +5,7 @@ import pytest
 
 from tsunagi.edge.window import SlidingWindows
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.windows import Cut, Windows, history_steps
+from tsunagi.recovery.windows import Cut, WindowAggregator, history_steps
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor
 from tsunagi.runtime.settings import StepsSettings
@@ -71,7 +71,7 @@ def test_pieces_of_rows_make_the_same_steps(chunk):
     times, values = readings(60, 2, gap_us=3_600_000_000)
     steps, ages = StepsSettings(window=10, slide=3), np.array([NAN, 0.5, 7.0, 25.0])
     whole, first, cut = history_steps(values, times, steps, ages)
-    made = Windows(cut, steps.aggregate, ages * cut.interval)
+    made = WindowAggregator(cut, steps.aggregate, ages * cut.interval)
     result = np.full(whole.shape, NAN)
     blocks = [
         block for at in range(0, 60, chunk) for block in made.add(times[at : at + chunk], values[at : at + chunk])
@@ -85,7 +85,7 @@ def test_a_long_gap_is_leapt_over(monkeypatch):
     monkeypatch.setattr("tsunagi.recovery.windows.BLOCK_CELLS", 80)
     times, values = readings(60, 3, gap_us=365 * 86_400_000_000)
     steps, ages = StepsSettings(), np.full(4, NAN)
-    made = Windows(Cut.of(steps, times), steps.aggregate, ages)
+    made = WindowAggregator(Cut.of(steps, times), steps.aggregate, ages)
     assert sum(len(block.values) for block in made.add(times, values)) < 100
     with pytest.raises(ModelError, match=r"no gap as long as that of 3.15\d+e\+07 s after row 30"):
         history_steps(values, times, steps, ages, most_bytes=2**20)

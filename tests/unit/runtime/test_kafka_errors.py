@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.kafka_client import client_options
-from tsunagi.runtime.kafka_errors import ADVICE, Cause, said
+from tsunagi.runtime.kafka_errors import ADVICE, ConnectionErrors, said
 from tsunagi.runtime.log import TUPLES, LogError
 from tsunagi.runtime.settings import ConfigError, KafkaSettings
 
@@ -50,14 +50,14 @@ def test_a_code_without_advice_is_told_as_it_is() -> None:
 
 
 def test_the_cause_is_told_only_where_the_question_has_none() -> None:
-    cause = Cause()
+    errors = ConnectionErrors()
     failed = KafkaException(KafkaError(KafkaError._TRANSPORT, "Failed to get metadata"))
-    assert cause.said(failed).startswith("Failed to get metadata")
-    cause(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
-    cause(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
-    assert cause.said(failed).startswith("wrong password")
+    assert errors.said(failed).startswith("Failed to get metadata")
+    errors(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    errors(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert errors.said(failed).startswith("wrong password")
     denied = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied"))
-    assert cause.said(denied).startswith("denied")
+    assert errors.said(denied).startswith("denied")
 
 
 @pytest.fixture

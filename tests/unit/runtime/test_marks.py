@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import Position, Record
-from tsunagi.runtime.marks import NO_MARK, Mark, digest_of, record_before
+from tsunagi.runtime.marks import NO_MARK, LogMark, digest_of, record_before
 from tsunagi.runtime.testing import MemoryLog
 
 
@@ -27,12 +27,12 @@ def test_records_differ_by_offset_time_key_and_value_and_nothing_is_mistaken_for
 
 
 def test_what_is_not_known_contradicts_nothing() -> None:
-    kept = Mark("first", 17)
+    kept = LogMark("first", 17)
     assert not kept.contradicts(kept)
     assert not kept.contradicts(NO_MARK)
     assert not NO_MARK.contradicts(kept)
-    assert "made anew" in kept.contradicts(Mark("second", 0))
-    assert "lost its end" in kept.contradicts(Mark("first", 18))
+    assert "made anew" in kept.contradicts(LogMark("second", 0))
+    assert "lost its end" in kept.contradicts(LogMark("first", 18))
 
 
 def test_the_record_before_a_position_is_found_in_the_log_alone() -> None:

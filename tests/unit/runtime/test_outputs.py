@@ -12,7 +12,7 @@ from tsunagi.runtime.log import RECOVERED, RESULTS
 from tsunagi.runtime.messages import Recovered
 from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.outputs import Outputs, open_results
-from tsunagi.runtime.results import Results
+from tsunagi.runtime.results import ResultsReader
 from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
@@ -75,7 +75,7 @@ def test_the_mode_says_what_is_read(table: SensorTable) -> None:
     with open_results(log.client("test"), TUPLES, table, from_now=True) as tuples:
         assert (type(tuples), tuples.topic) == (Outputs, RECOVERED)
     with open_results(log.client("test"), Settings(), table, from_now=False) as steps:
-        assert (type(steps), steps.topic) == (Results, RESULTS)
+        assert (type(steps), steps.topic) == (ResultsReader, RESULTS)
 
 
 def test_outputs_of_one_moment_come_as_one_stream(table: SensorTable) -> None:

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from tsunagi.audit.evidence import read_placement as judged_placement
-from tsunagi.edge.publish import PlacementReader as EdgeReader
+from tsunagi.edge.publish import EdgePlacementReader
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.log import PLAN, LogError, Producer, Record
@@ -129,7 +129,7 @@ def test_edges_workers_spark_and_the_judge_take_the_same_placement(seed: int) ->
         placement = Placement(serial=draw.randint(1, 3), slots=2, slot=pack_sensors(slot), table_sha256=TABLE.digest())
         key = draw.choice((b"placement", b"anything"))
         log.append(PLAN, 0, key, Plan(version=VERSION, placement=placement).SerializeToString())
-    edge = EdgeReader(log, TABLE, ManualClock(), LOGGER)
+    edge = EdgePlacementReader(log, TABLE, ManualClock(), LOGGER)
     while edge.poll():
         pass
     book = PlanBook(Settings(), "gw-1", TABLE, LOGGER)

@@ -10,7 +10,7 @@ from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.log import RESULTS, LogError, OffsetLostError
 from tsunagi.runtime.messages import ResultBlock
-from tsunagi.runtime.results import Results, Row
+from tsunagi.runtime.results import ResultsReader, Row
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import ResultsSettings as ResultsSection
 from tsunagi.runtime.settings import Settings
@@ -68,7 +68,7 @@ def test_blocks_come_in_order_and_repeats_are_dropped(log: MemoryLog) -> None:
         write(log, 0, a_block("g", step))
     for step in (3, 4):
         write(log, 1, a_block("h", step))
-    with Results(log, settings("blocks")) as results:
+    with ResultsReader(log, settings("blocks")) as results:
         found = list(results.blocks())
         assert [block.step for block in found if block.group == "g"] == [1, 2, 3, 4]
         assert [block.step for block in found if block.group == "h"] == [3, 4]
@@ -83,7 +83,7 @@ def test_rows_are_named_by_the_table(log: MemoryLog, tmp_path: Path) -> None:
     path = tmp_path / "sensors.csv"
     path.write_text("sensor,edge,unit\nfirst,e,K\nsecond,e,V\n")
     write(log, 0, a_block("g", 10))
-    with Results(log, settings("blocks"), read_sensors(path)) as results:
+    with ResultsReader(log, settings("blocks"), read_sensors(path)) as results:
         rows = list(results.rows())
     assert [row.sensor for row in rows] == ["first", "second", "2"]
     assert [row.unit for row in rows] == ["K", "V", ""]
@@ -94,13 +94,13 @@ def test_rows_are_named_by_the_table(log: MemoryLog, tmp_path: Path) -> None:
 
 def test_latency_is_by_the_readers_clock(log: MemoryLog) -> None:
     write(log, 0, a_block("g", 10))
-    with Results(log, settings("blocks"), now_us=lambda: 10 * US + 5 + 750_000) as results:
+    with ResultsReader(log, settings("blocks"), now_us=lambda: 10 * US + 5 + 750_000) as results:
         assert [block.latency_s for block in results.blocks()] == [0.75]
 
 
 def test_from_the_end_and_following(log: MemoryLog) -> None:
     write(log, 0, a_block("g", 1))
-    with Results(log, settings("blocks"), start="end") as results:
+    with ResultsReader(log, settings("blocks"), start="end") as results:
         for step in (2, 3):
             write(log, 0, a_block("g", step))
         seen: list[int] = []
@@ -114,7 +114,7 @@ def test_from_the_end_and_following(log: MemoryLog) -> None:
 def test_json_rows_become_blocks_and_repeats_are_dropped_row_by_row(log: MemoryLog) -> None:
     write_rows(log, 0, "g", 1, [0, 1, 2])
     write_rows(log, 0, "g", 2, [0])
-    with Results(log, settings("json")) as results:
+    with ResultsReader(log, settings("json")) as results:
         assert [(block.step, block.sensor.tolist()) for block in results.blocks()] == [(1, [0, 1, 2]), (2, [0])]
         write_rows(log, 0, "g", 2, [0, 1, 2])  # sent again from the beginning of the step
         write_rows(log, 0, "g", 3, [5])
@@ -135,7 +135,7 @@ def test_unreadable_blocks_are_counted_and_passed(log: MemoryLog, value: bytes |
     broken = a_block("g", 2)
     broken.mean = broken.mean[:-1]
     write(log, 1, broken)
-    with Results(log, settings("blocks")) as results:
+    with ResultsReader(log, settings("blocks")) as results:
         assert [block.step for block in results.blocks()] == [1]
         assert results.unreadable_count == 2
         assert [(item.partition, item.offset) for item in results.unreadable] == [(1, 0), (1, 2)]
@@ -173,14 +173,14 @@ ROW = {"version": 1, "query": "q", "group": "g", "step": 1, "id": 0, "time_us": 
 def test_unreadable_rows_are_counted_and_passed(log: MemoryLog, value: bytes | None) -> None:
     log.append(RESULTS, 0, b"", value)
     write_rows(log, 0, "g", 1, [0])
-    with Results(log, settings("json")) as results:
+    with ResultsReader(log, settings("json")) as results:
         assert [len(block) for block in results.blocks()] == [1]
         assert results.unreadable_count == 1
 
 
 def test_an_empty_step_is_a_block_without_rows(log: MemoryLog) -> None:
     write(log, 0, a_block("g", 1, count=0))
-    with Results(log, settings("blocks")) as results:
+    with ResultsReader(log, settings("blocks")) as results:
         (block,) = results.blocks()
     assert len(block) == 0
     assert list(block.rows()) == []
@@ -188,10 +188,10 @@ def test_an_empty_step_is_a_block_without_rows(log: MemoryLog) -> None:
 
 def test_no_topic_and_lost_records_are_named(log: MemoryLog) -> None:
     with pytest.raises(LogError, match="results"):
-        Results(MemoryLog(ManualClock(), {}), settings("blocks"))
+        ResultsReader(MemoryLog(ManualClock(), {}), settings("blocks"))
     for step in range(4):
         write(log, 0, a_block("g", step))
-    with Results(log, settings("blocks")) as results:
+    with ResultsReader(log, settings("blocks")) as results:
         log.truncate(RESULTS, 0, 2)
         with pytest.raises(OffsetLostError):
             list(results.blocks())
@@ -208,7 +208,7 @@ def two_cores(log: MemoryLog, steps: int, behind: int = 0) -> None:
 def test_all_cores_as_one_stream(log: MemoryLog) -> None:
     two_cores(log, 30)
     two_cores(log, 10)
-    with Results(log, settings("blocks")) as results:
+    with ResultsReader(log, settings("blocks")) as results:
         found = [(block.step, block.group) for block in results.merged()]
     assert found == [(step, group) for step in range(30) for group in "abc"]
 
@@ -221,7 +221,7 @@ def test_one_stream_waits_for_a_core_that_lags_but_not_for_good(log: MemoryLog) 
         now.sleep(1)
         return False
 
-    with Results(log, settings("blocks")) as results:
+    with ResultsReader(log, settings("blocks")) as results:
         stream = results.merged(follow=True, wait_s=3, clock=now.monotonic, stopping=ticks)
         first = [next(stream) for _ in range(15)]
         assert [(block.step, block.group) for block in first] == [(step, group) for step in range(5) for group in "abc"]

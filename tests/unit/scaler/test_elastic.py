@@ -9,7 +9,7 @@ import pytest
 
 from tsunagi.runtime.settings import ScalerSettings, SizeSettings
 from tsunagi.scaler.elastic import make_policy_runner, read_history
-from tsunagi.scaler.policy_runner import Seen
+from tsunagi.scaler.policy_runner import ScalerMeasurement
 from tsunagi.scaler.trace import TraceError
 
 SLOT_S = 10.0
@@ -36,8 +36,8 @@ def test_a_policy_begins_with_its_history(history: Path) -> None:
         scaler = ScalerSettings(policy="elasticstream", forecast="ewma", slot_s=SLOT_S, sizes=sizes, history=told)
         runner = make_policy_runner(scaler, 0.0)
         assert runner is not None
-        runner.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 220.0), 0.0)
-        decision = runner.step(Seen(2500.0, 0.0, 0.0, 0.0, {}, (), 220.0), SLOT_S)
+        runner.step(ScalerMeasurement(0.0, 0.0, 0.0, 0.0, {}, (), 220.0), 0.0)
+        decision = runner.step(ScalerMeasurement(2500.0, 0.0, 0.0, 0.0, {}, (), 220.0), SLOT_S)
         assert decision is not None
         launched[told] = decision.launches.get("small", 0)
     assert launched[""] == 1  # 250 tuples/s, and 220 here

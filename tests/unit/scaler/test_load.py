@@ -9,7 +9,7 @@ import pytest
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 from tsunagi.runtime.settings import ScalerSettings, SizeSettings
 from tsunagi.scaler.capacity import BOUNDS, LEAST, SAFE, Capacities
-from tsunagi.scaler.load import KEEP_S, Delays, Latency, Saturation, SlotLoad, SlotView
+from tsunagi.scaler.load import KEEP_S, Delays, Saturation, SlotLoad, SlotView, WorkerLatency
 
 TUPLES = 10.0
 
@@ -200,25 +200,25 @@ def test_a_type_is_judged_by_workers_that_were_not_given_too_much() -> None:
 def test_a_type_that_stalls_is_asked_for_less_within_bounds_and_for_all_again_when_it_does_not() -> None:
     capacities = Capacities(ScalerSettings(sizes={"small": SizeSettings(rate=100.0), "big": SizeSettings(rate=200.0)}))
     for _ in range(3):
-        capacities.on_latency("big", Latency(0.1, 0.0, 0.9))
-        capacities.on_latency("big", Latency(9.0, math.nan, math.nan))
+        capacities.on_latency("big", WorkerLatency(0.1, 0.0, 0.9))
+        capacities.on_latency("big", WorkerLatency(9.0, math.nan, math.nan))
     assert capacities.within == {}
     for _ in range(50):
-        capacities.on_latency("small", Latency(3.0, 0.05, 0.8))
+        capacities.on_latency("small", WorkerLatency(3.0, 0.05, 0.8))
     assert capacities.of("small") == pytest.approx(0.8 * SAFE * 100.0, rel=0.01)
     assert capacities.throughput("small") == 100.0
     idle, busy = Capacities(ScalerSettings()), Capacities(ScalerSettings())
     for one in (idle, busy):
-        one.on_latency("small", Latency(3.0, 0.05, 0.0))
+        one.on_latency("small", WorkerLatency(3.0, 0.05, 0.0))
     for _ in range(10):  # on time with next to nothing to do says little
-        idle.on_latency("small", Latency(0.1, 0.0, 0.1))
-        busy.on_latency("small", Latency(0.1, 0.0, 0.9))
+        idle.on_latency("small", WorkerLatency(0.1, 0.0, 0.1))
+        busy.on_latency("small", WorkerLatency(0.1, 0.0, 0.9))
     assert 0.8 < idle.within["small"] < busy.within["small"]
     for _ in range(100):
-        capacities.on_latency("small", Latency(0.1, 0.0, 0.2))
+        capacities.on_latency("small", WorkerLatency(0.1, 0.0, 0.2))
     assert capacities.of("small") == pytest.approx(100.0, rel=0.01)
     for _ in range(100):  # late however little it is given: no promise is chased without end
-        capacities.on_latency("small", Latency(3.0, 0.9, 0.01))
+        capacities.on_latency("small", WorkerLatency(3.0, 0.9, 0.01))
     assert capacities.within["small"] == pytest.approx(LEAST)
 
 

@@ -12,9 +12,9 @@ from tests.bench.scaler.rivals import RIVALS, make_rival
 from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.bound import BoundError, cost_bound
 from tsunagi.scaler.lookahead_policy import LookaheadPolicy
-from tsunagi.scaler.policy import Answer, PolicySettings, View, Worker, WorkerType, actions
+from tsunagi.scaler.policy import Answer, PolicySettings, PolicyView, Worker, WorkerType, actions
 from tsunagi.scaler.policy_by_name import PolicyError, make_policy
-from tsunagi.scaler.simulate import Run, Simulation
+from tsunagi.scaler.simulate import Simulation, SimulationResult
 
 DAY = 8640
 SETTINGS = PolicySettings()
@@ -28,7 +28,7 @@ def load(days: int, seed: int = 1) -> Floats:
     return np.repeat(np.maximum(wave, 0.0), 30)
 
 
-def simulate(settings: PolicySettings, *, history: int = 3, days: float = 1.0, speed: float = 1.0) -> Run:
+def simulate(settings: PolicySettings, *, history: int = 3, days: float = 1.0, speed: float = 1.0) -> SimulationResult:
     rates = load(history + 1)[: round((history + days) * DAY)]
     policy = make_rival(settings)
     policy.learn(rates[: history * DAY], 10.0)
@@ -99,7 +99,7 @@ def test_slower_workers_are_found_out() -> None:
 def test_a_type_that_keeps_the_promise_with_less_than_its_rate_counts_for_less() -> None:
     policy = LookaheadPolicy(SETTINGS)
     policy.learn(load(1), 10.0)
-    view = View(0.0, np.full(30, 500.0), 10.0, 0.0, (), 400.0, within={"small": 0.6})
+    view = PolicyView(0.0, np.full(30, 500.0), 10.0, 0.0, (), 400.0, within={"small": 0.6})
     policy.decide(view)
     told = {kind.name: kind.rate for kind in SETTINGS.types}
     assert policy.rates == {"small": pytest.approx(0.6 * told["small"]), "medium": told["medium"]}
@@ -119,7 +119,7 @@ def test_a_program_that_fails_is_replaced_by_the_marginal_plan(solver: str, monk
     policy = make_policy(replace(SETTINGS, solver="program" if solver == "program" else "marginal", solve_s=1e-9))
     rates = load(3)
     policy.learn(rates[: 2 * DAY], 10.0)
-    view = View(0.0, rates[2 * DAY - 30 : 2 * DAY], 10.0, 5e5, (), 50.0)
+    view = PolicyView(0.0, rates[2 * DAY - 30 : 2 * DAY], 10.0, 5e5, (), 50.0)
     answer = policy.decide(view)
     assert bool(answer.fallback) == (solver == "program")
     assert sum(answer.wanted.values()) > 0
@@ -131,7 +131,7 @@ def test_a_paid_worker_stops_at_the_end_of_its_block_and_not_before() -> None:
         Worker("b", "small", 100.0, 3700.0),
         Worker("c", "small", 100.0, 4000.0),
     )
-    view = View(3500.0, np.zeros(30), 10.0, 0.0, workers)
+    view = PolicyView(3500.0, np.zeros(30), 10.0, 0.0, workers)
     assert actions(view, {"small": 0}, "hourly", 300.0).stops == {"a": 3600.0, "b": 3700.0}
     assert actions(view, {"small": 2}, "hourly", 300.0).stops == {"a": 3600.0}
     assert actions(replace(view, drain_s=50.0), {"small": 2}, "hourly", 300.0).stops == {"a": 3550.0}
@@ -141,7 +141,7 @@ def test_a_paid_worker_stops_at_the_end_of_its_block_and_not_before() -> None:
 
 def test_a_worker_that_is_to_stop_counts_no_more() -> None:
     worker = Worker("a", "small", 100.0, 3600.0, stop_s=3600.0)
-    view = View(3500.0, np.zeros(30), 10.0, 0.0, (worker,))
+    view = PolicyView(3500.0, np.zeros(30), 10.0, 0.0, (worker,))
     assert actions(view, {"small": 1}, "hourly", 300.0).launches == {"small": 1}
 
 
@@ -182,7 +182,7 @@ def test_tasks_go_to_workers_that_hold_whole_streams() -> None:
     policy = make_policy(settings)
     rates = load(1)
     policy.learn(rates[:600], 10.0)
-    answer = policy.decide(View(6000.0, rates[600:630], 10.0, 0.0, (), 1000.0))
+    answer = policy.decide(PolicyView(6000.0, rates[600:630], 10.0, 0.0, (), 1000.0))
     rate = answer.forecast
     # A task is one evaluation of the whole stream: workers hold whole ones, and the local machines the rest.
     held = sum(math.floor(kind.rate / rate) * answer.wanted[kind.name] for kind in settings.types)
@@ -230,7 +230,7 @@ def test_blocks_are_decided_by_what_the_rate_is_at_their_end(monkeypatch: pytest
     wave = 600 + 300 * np.sin(np.arange(48 * 5) / 48 * 2 * np.pi) + draw.normal(0, 60, 48 * 5)
     rates = np.repeat(np.maximum(wave, 0.0), 180)
 
-    def run() -> Run:
+    def run() -> SimulationResult:
         policy = make_policy(SETTINGS)
         policy.learn(rates[: 3 * DAY], 10.0)
         return Simulation(SETTINGS, policy, rates[3 * DAY :], 400.0).run()
@@ -256,14 +256,14 @@ def test_billed_by_the_second_nobody_is_stopped_whom_the_guard_would_launch_agai
         def learn(self, rates: Floats, step_s: float) -> None:
             policy.learn(rates, step_s)
 
-        def decide(self, view: View) -> Answer:
+        def decide(self, view: PolicyView) -> Answer:
             return self._note(view, policy.decide(view))
 
-        def guard(self, view: View) -> Answer | None:
+        def guard(self, view: PolicyView) -> Answer | None:
             found = policy.guard(view)
             return None if found is None else self._note(view, found)
 
-        def _note(self, view: View, answer: Answer) -> Answer:
+        def _note(self, view: PolicyView, answer: Answer) -> Answer:
             there = sum(view.count(kind) for kind in answer.wanted)
             answers.append((view.now_s, answer.reason, there, sum(answer.wanted.values())))
             return answer

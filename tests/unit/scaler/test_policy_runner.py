@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tsunagi.runtime.columns import Floats
-from tsunagi.scaler.policy import HOUR_S, NEVER, Answer, Billing, PolicySettings, View, WorkerType
-from tsunagi.scaler.policy_runner import STEPS, Decision, PolicyRunner, Seen
+from tsunagi.scaler.policy import HOUR_S, NEVER, Answer, Billing, PolicySettings, PolicyView, WorkerType
+from tsunagi.scaler.policy_runner import STEPS, PolicyDecision, PolicyRunner, ScalerMeasurement
 
 SLOT_S = 300.0
 STEP_S = SLOT_S / STEPS
@@ -26,17 +26,17 @@ class Policy:
     def __init__(self) -> None:
         self.wanted: Mapping[str, int] = {"small": 0}
         self.alarm: Mapping[str, int] | None = None
-        self.views: list[View] = []
-        self.guards: list[View] = []
+        self.views: list[PolicyView] = []
+        self.guards: list[PolicyView] = []
 
     def learn(self, rates: Floats, step_s: float) -> None:
         del rates, step_s
 
-    def decide(self, view: View) -> Answer:
+    def decide(self, view: PolicyView) -> Answer:
         self.views.append(view)
         return Answer(self.wanted, reason="told")
 
-    def guard(self, view: View) -> Answer | None:
+    def guard(self, view: PolicyView) -> Answer | None:
         self.guards.append(view)
         return None if self.alarm is None else Answer(self.alarm, reason="lag")
 
@@ -54,17 +54,17 @@ class World:
         self.rate = 100.0
         self.workers: dict[str, str] = {}
         self.ready: set[str] = set()
-        self.decisions: list[Decision] = []
+        self.decisions: list[PolicyDecision] = []
         self.delay_s = 0.5
         self.number = 0
-        self.runner.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 1600.0), 0.0)
+        self.runner.step(ScalerMeasurement(0.0, 0.0, 0.0, 0.0, {}, (), 1600.0), 0.0)
 
     def run(self, seconds: float, turn_s: float = 1.0) -> None:
         for _ in range(round(seconds / turn_s)):
             self.now += turn_s
             self.arrived += self.rate * turn_s
             self.late += 2.0 * turn_s
-            seen = Seen(
+            seen = ScalerMeasurement(
                 self.arrived, self.late, 7.0, self.delay_s, dict(self.workers), self.ready, 1600.0, {"small": 33.0}
             )
             found = self.runner.step(seen, self.now)
@@ -101,7 +101,7 @@ def test_a_step_is_not_shorter_than_what_is_measured(slot_s: float, steps: int) 
     for turn in range(2 * round(slot_s / 0.5) + 1):
         now = turn * 0.5
         # As it is measured: once a second.
-        runner.step(Seen(100.0 * int(now), 0.0, 0.0, 0.0, {}, (), 0.0), now)
+        runner.step(ScalerMeasurement(100.0 * int(now), 0.0, 0.0, 0.0, {}, (), 0.0), now)
     assert len(policy.views[0].rates) == steps
     assert policy.views[0].step_s * steps == pytest.approx(slot_s)
 
@@ -123,7 +123,7 @@ def test_a_policy_that_thinks_for_long_holds_nobody_up_and_is_asked_again_when_i
     world.runner = PolicyRunner(
         world.policy, PolicySettings(types=TYPES, slot_s=SLOT_S, billing="second"), 0.0, 0.0, ponder
     )
-    world.runner.step(Seen(0.0, 0.0, 0.0, 0.0, {}, (), 1600.0), 0.0)
+    world.runner.step(ScalerMeasurement(0.0, 0.0, 0.0, 0.0, {}, (), 1600.0), 0.0)
     world.policy.wanted = {"small": 2, "big": 1}
     world.run(1.5 * SLOT_S)
     asked = len(world.policy.guards)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tsunagi.runtime.settings import LOCAL
-from tsunagi.scaler.rescale import GATHER_S, HUNG_S, QUIET_S, RETRY_S, Rescale, Standing, Todo
+from tsunagi.scaler.rescale import GATHER_S, HUNG_S, QUIET_S, RETRY_S, Rescale, Todo, WorkerSlots
 
 BOOT_S = 20.0
 SETTLE_S = 8.0
@@ -31,9 +31,9 @@ class World:
     def new_scaler(self, least: int) -> Rescale:
         return Rescale(least, lambda _kind: BOOT_S, 0.0, self.now)
 
-    def alive(self) -> dict[str, Standing]:
+    def alive(self) -> dict[str, WorkerSlots]:
         ready = [name for name, (_, since) in self.running.items() if self.now - since >= self.boot_s]
-        return {name: Standing(self.hosts.get(name, 0), self.hosts.get(name, 0)) for name in ready}
+        return {name: WorkerSlots(self.hosts.get(name, 0), self.hosts.get(name, 0)) for name in ready}
 
     def turn(self) -> None:
         self.now += TURN_S
@@ -89,7 +89,7 @@ def test_a_worker_that_somebody_else_starts_is_counted_while_it_boots() -> None:
 
 def test_nobody_is_stopped_unless_somebody_says_how_many() -> None:
     scaler = Rescale(2, lambda _kind: BOOT_S, 0.0, 0.0)
-    alive = {name: Standing() for name in "abcde"}
+    alive = {name: WorkerSlots() for name in "abcde"}
     assert scaler.step(alive, dict.fromkeys("abcde", LOCAL), (), 1.0).stop == []
     assert scaler.retiring == set()
 
@@ -100,7 +100,7 @@ def test_a_dead_worker_is_replaced_under_a_fresh_name_and_counted() -> None:
     world.run(0.2)
     assert world.done("launch") == ["worker-3"]
     lost = Rescale(1, lambda _kind: BOOT_S, 0.0, 0.0)
-    lost.step({"a": Standing()}, {"a": LOCAL}, (), 1.0)
+    lost.step({"a": WorkerSlots()}, {"a": LOCAL}, (), 1.0)
     assert lost.step({}, {}, (), 2.0).lost == 1
 
 
@@ -269,9 +269,9 @@ def test_a_scaler_that_starts_anew_counts_what_the_one_before_it_has_launched() 
 def test_without_a_launcher_workers_are_drained_and_nobody_is_launched() -> None:
     scaler = Rescale(2, lambda _kind: BOOT_S, 0.0, 0.0, launches=False)
     scaler.wanted = {LOCAL: 1}
-    todo = scaler.step({"a": Standing(1, 1), "b": Standing()}, {}, (), 1.0)
+    todo = scaler.step({"a": WorkerSlots(1, 1), "b": WorkerSlots()}, {}, (), 1.0)
     assert todo.usable == {"a"}
     scaler.wanted = {LOCAL: 5}
-    todo = scaler.step({"a": Standing(1, 1), "b": Standing()}, {}, (), 2.0)
+    todo = scaler.step({"a": WorkerSlots(1, 1), "b": WorkerSlots()}, {}, (), 2.0)
     assert todo.launch == []
     assert todo.usable == {"a", "b"}

@@ -11,7 +11,7 @@ from tsunagi.runtime.columns import pack_floats, pack_octets, pack_sensors
 from tsunagi.runtime.messages import BOUNDED, VERSION, Recovered
 from tsunagi.runtime.names import Name
 from tsunagi.slot.frames import Frame
-from tsunagi.slot.packed import Columns, Packed
+from tsunagi.slot.packed import Packed, PackedColumns
 
 ROWS = 4
 
@@ -22,7 +22,7 @@ def test_any_part_of_a_frame_is_the_message_of_its_rows(begin: int, end: int, *,
     spread = np.zeros(ROWS) if exact else np.arange(1.0, ROWS + 1)
     quality = np.full(ROWS, 0 if exact else BOUNDED, dtype=np.uint8)
     frame = Frame(7, 1_400_000, np.arange(ROWS, dtype=np.uint32) + 3, spread + 10, spread, quality, spread + 20)
-    packed = Packed(frame.step, frame.event_time_us, Columns(frame), begin, end)
+    packed = Packed(frame.step, frame.event_time_us, PackedColumns(frame), begin, end)
     part = slice(begin, end)
     assert Recovered.FromString(packed.encode(5, 77, Name(9, 2), 4, 1_500_000)) == Recovered(
         version=VERSION,

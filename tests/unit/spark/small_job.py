@@ -11,17 +11,17 @@ import numpy as np
 from tests.spark.world import World
 from tsunagi.runtime.messages import Placement, Plan
 from tsunagi.runtime.settings import Settings
-from tsunagi_spark.blocks import Block, Counters, from_arrow, to_arrow
+from tsunagi_spark.blocks import Counters, SlotBlock, from_arrow, to_arrow
 from tsunagi_spark.decode import Arrived, Sidelined, decode
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.layout import Layout, Order, make_layout
-from tsunagi_spark.merge import Ordered, Task, advance, grown, result_blocks
+from tsunagi_spark.merge import CoreTask, Ordered, advance, grown, result_blocks
 from tsunagi_spark.moving import GATHERED, gather, settled, touched, within
 from tsunagi_spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
 from tsunagi_spark.publish import block_key
-from tsunagi_spark.queries import Readings, span_steps
+from tsunagi_spark.queries import QueryReadings, span_steps
 from tsunagi_spark.state import CoreState
-from tsunagi_spark.windows import Spec, Windows, window_blocks
+from tsunagi_spark.windows import CompleteWindows, Spec, window_blocks
 
 
 def layout_of(world: World, cores: int = 2, order: Order = "basic") -> Layout:
@@ -33,9 +33,9 @@ def layout_of(world: World, cores: int = 2, order: Order = "basic") -> Layout:
 class SmallJob:
     settings: Settings
     layout: Layout
-    marks: dict[int, Mark] = field(default_factory=dict)
+    marks: dict[int, SlotMark] = field(default_factory=dict)
     states: dict[int, CoreState] = field(default_factory=dict)
-    minute: dict[tuple[int, int], Readings] = field(default_factory=dict)
+    minute: dict[tuple[int, int], QueryReadings] = field(default_factory=dict)
     sent: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     sidelined: list[Sidelined] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
@@ -57,7 +57,7 @@ class SmallJob:
             for group, name in enumerate(self.layout.groups)
         }
 
-    def read(self, core: int, batch: int, low: int, high: int) -> Readings:
+    def read(self, core: int, batch: int, low: int, high: int) -> QueryReadings:
         rows = self.minute[core, batch]
         assert (np.diff(rows.step) >= 0).all(), "a file of rows is read by steps"
         return within(rows, low, high)
@@ -71,7 +71,7 @@ class SmallJob:
             mine = np.flatnonzero(before.holds[: len(state.delivered), core])
             delivered[mine] = state.delivered[mine]
         decoders = decode(records, self.marks, layout, delivered, settings.steps.slide_us)
-        blocks: list[Block] = []
+        blocks: list[SlotBlock] = []
         for decoder in decoders.values():
             made = decoder.blocks()
             self.counters.add(made[0].counters)
@@ -81,7 +81,7 @@ class SmallJob:
         states = {core: grown(self.states.get(core), layout) for core in range(layout.cores)}
         for core in range(layout.cores):
             mine_blocks = from_arrow(to_arrow([block for block in blocks if block.core == core]))
-            task = Task(
+            task = CoreTask(
                 self.batch,
                 core,
                 layout,
@@ -98,8 +98,8 @@ class SmallJob:
                 state, gathered = gather(list(states.values()), core, before, layout, self.span, self.batch, self.read)
 
             def read(
-                batch: int, low: int, high: int, core: int = core, gathered: Readings | None = gathered
-            ) -> Readings:
+                batch: int, low: int, high: int, core: int = core, gathered: QueryReadings | None = gathered
+            ) -> QueryReadings:
                 if batch == GATHERED:
                     assert gathered is not None
                     return within(gathered, low, high)
@@ -127,7 +127,7 @@ class SmallJob:
         self.before = layout
         return [key for _, key, _ in self.sent[already:]]
 
-    def _send(self, ordered: Ordered, windows: Windows, part: int) -> None:
+    def _send(self, ordered: Ordered, windows: CompleteWindows, part: int) -> None:
         slide_us = self.settings.steps.slide_us
         readings = zip(ordered.group.tolist(), result_blocks(ordered, self.layout, slide_us, part), strict=True)
         for group, block in chain(readings, window_blocks(windows, self.specs, self.layout, slide_us, part)):

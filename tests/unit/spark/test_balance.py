@@ -9,7 +9,7 @@ from tsunagi.runtime.columns import Floats, pack_sensors
 from tsunagi.runtime.messages import Placement
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi_spark.balance import Balancer, Setting, first_order, keep_in_place
-from tsunagi_spark.law import Costs, predict
+from tsunagi_spark.law import RowCosts, predict
 from tsunagi_spark.layout import Ints, Layout, LayoutError, Order, assigned, make_layout
 
 LARGEST = [22, *[8] * 5, *[5] * 8, *[4] * 7]
@@ -33,7 +33,7 @@ def rates(values: Floats) -> Callable[[], Floats]:
 
 def test_the_law_gives_the_papers_figures() -> None:
     layout = layout_of(LARGEST, 15, "optimised")
-    costs = Costs(process_s=6.0, merge_s=1.0)
+    costs = RowCosts(process_s=6.0, merge_s=1.0)
     alike = dict.fromkeys(range(130), 1.0)
     found = predict("optimised", layout.group_of, layout.sensor_core, 15, alike, costs)
     assert found.max_load == pytest.approx(9 / 130)
@@ -61,7 +61,7 @@ def test_the_law_gives_the_papers_figures() -> None:
 def test_auto_cuts_where_it_pays(sizes: list[int], cores: int, merge_s: float, order: Order) -> None:
     group_of: Ints = np.repeat(np.arange(len(sizes)), sizes)
     alike = dict.fromkeys(range(len(group_of)), 1.0)
-    costs = Costs(process_s=6e-6, merge_s=merge_s)
+    costs = RowCosts(process_s=6e-6, merge_s=merge_s)
     assert first_order("auto", group_of, cores, alike, costs) == order
     assert first_order("full", group_of, cores, alike, costs) == "full"
 

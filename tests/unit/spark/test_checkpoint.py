@@ -15,12 +15,12 @@ from tests.spark.world import World, write_table
 from tests.unit.spark.small_job import layout_of
 from tsunagi.runtime import metrics
 from tsunagi.runtime.settings import KafkaSettings, Settings, SlotsSettings, SparkSettings
-from tsunagi_spark.blocks import Rows
+from tsunagi_spark.blocks import RecoveredRows
 from tsunagi_spark.checkpoint import ASIDE, Checkpoint, query_id
-from tsunagi_spark.frontier import Mark
-from tsunagi_spark.queries import Readings
+from tsunagi_spark.frontier import SlotMark
+from tsunagi_spark.queries import QueryReadings
 from tsunagi_spark.service import begin
-from tsunagi_spark.standing import Standing
+from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import KEPT, CoreState, Minute, StateError, Store, dump_readings
 
 TOPIC = "t.recovered"
@@ -64,14 +64,16 @@ class Place:
         )
 
     def state(self, batch: int) -> None:
-        marks = {slot: Mark(1, end, 0, 100 + batch, 1, end) for slot, end in self.ends(batch).items()}
-        standing = Standing(batch=batch, marks=marks, delivered=[100 + batch] * 2, layout=1)
+        marks = {slot: SlotMark(1, end, 0, 100 + batch, 1, end) for slot, end in self.ends(batch).items()}
+        standing = JobStanding(batch=batch, marks=marks, delivered=[100 + batch] * 2, layout=1)
         self.store.write_json(f"driver/before-{batch}", {"layout": 1, "overdue": [], "dropped": [], "silent_s": {}})
         self.store.write_json(f"driver/after-{batch}", standing.as_json())
         minute = Minute(np.array([batch]), np.array([batch]), np.array([2]))
-        readings = Readings(np.arange(3, dtype=np.uint32), np.arange(batch, batch + 3), np.ones(3, dtype=np.bool_))
+        readings = QueryReadings(np.arange(3, dtype=np.uint32), np.arange(batch, batch + 3), np.ones(3, dtype=np.bool_))
         for core in range(CORES):
-            state = CoreState(np.zeros(2, np.int64), np.zeros(8, np.int64), np.zeros(8, np.int64), Rows.empty())
+            state = CoreState(
+                np.zeros(2, np.int64), np.zeros(8, np.int64), np.zeros(8, np.int64), RecoveredRows.empty()
+            )
             state.minute = minute
             self.store.write(f"core-{core}/rows-{batch}", dump_readings(readings))
             self.store.write(f"core-{core}/state-{batch}", state.dump())
@@ -82,7 +84,7 @@ class Place:
     def files(self) -> list[Path]:
         return sorted(path for path in self.root.rglob("*") if path.is_file() and ASIDE not in path.parts)
 
-    def check(self, standing: Standing) -> None:
+    def check(self, standing: JobStanding) -> None:
         """Read the checkpoint as Spark does at a start, and the state as the next batch does."""
         checkpoint = Checkpoint(self.root, TOPIC)
         offsets, commits = checkpoint.batches("offsets"), checkpoint.batches("commits")
@@ -94,7 +96,7 @@ class Place:
         for batch in range(offsets[-1] - 1, offsets[-1] + 1):
             checkpoint.positions(batch)
         assert checkpoint.positions(standing.batch) == self.ends(standing.batch)
-        assert standing == Standing.of(self.store.read_json(f"driver/after-{standing.batch}"))
+        assert standing == JobStanding.of(self.store.read_json(f"driver/after-{standing.batch}"))
         assert standing.marks[1].read_to == self.ends(standing.batch)[1]
         for core in range(CORES):
             name = f"core-{core}/state-{standing.batch}"
@@ -184,11 +186,11 @@ def test_nothing_whole_starts_anew_and_nothing_is_deleted(place: Place) -> None:
     for path in (place.root / "tsunagi" / "driver").glob("after-*"):
         path.write_bytes(b"")
     files = {path.name for path in place.files() if path.suffix != ".crc"}
-    assert begin(place.store, place.settings) == Standing()
-    place.check(Standing())
+    assert begin(place.store, place.settings) == JobStanding()
+    place.check(JobStanding())
     assert not place.files()
     assert {path.name for path in (place.root / ASIDE).rglob("*") if path.is_file()} == files
-    assert begin(place.store, place.settings) == Standing()
+    assert begin(place.store, place.settings) == JobStanding()
 
 
 @pytest.mark.parametrize("name", ["metadata", "tsunagi/query.json"])
@@ -210,8 +212,8 @@ def test_a_first_batch_that_was_only_planned_is_planned_anew(place: Place) -> No
     for path in [*place.root.glob("commits/*"), *place.root.glob("offsets/*"), *place.store.root.glob("*/[ars]*-*")]:
         path.unlink()
     place.offsets(0)
-    assert begin(place.store, place.settings) == Standing()
-    place.check(Standing())
+    assert begin(place.store, place.settings) == JobStanding()
+    place.check(JobStanding())
     assert (place.root / ASIDE / "1" / "offsets" / "0").exists()
     assert (place.root / ASIDE / "1" / "sources" / "0" / "0").exists(), "it may be of a topic that is no more"
 

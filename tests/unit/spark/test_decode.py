@@ -15,7 +15,7 @@ from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.settings import Settings, SlotsSettings
 from tsunagi_spark.blocks import from_arrow, to_arrow
 from tsunagi_spark.decode import Arrived, SlotDecoder
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.layout import Ints
 
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def decoder(world: World) -> SlotDecoder:
-    return SlotDecoder(0, Mark(), layout_of(world), NOBODY, world.settings.steps.slide_us)
+    return SlotDecoder(0, SlotMark(), layout_of(world), NOBODY, world.settings.steps.slide_us)
 
 
 def letters(decoder: SlotDecoder) -> list[tuple[str, int, str]]:

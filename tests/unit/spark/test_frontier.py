@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsunagi_spark.frontier import NEVER, Closed, Waiting, appended_at, frontiers
+from tsunagi_spark.frontier import NEVER, CompletedSteps, Waiting, appended_at, frontiers
 
 
 def brute_force(held, last_step, counted) -> list[int]:
@@ -77,8 +77,8 @@ def test_a_clock_that_steps_back_counts_as_no_time() -> None:
 
 def test_appended_at_finds_the_first_step_of_a_group_at_or_after_what_is_asked_for() -> None:
     closed = [
-        Closed(np.array([0, 2]), np.array([3, 5, 9]), np.array([30, 50, 90])),
-        Closed(np.array([1]), np.array([4]), np.array([41])),
+        CompletedSteps(np.array([0, 2]), np.array([3, 5, 9]), np.array([30, 50, 90])),
+        CompletedSteps(np.array([1]), np.array([4]), np.array([41])),
     ]
     group, step = np.array([2, 0, 1, 2, 3]), np.array([5, 4, 4, 9, 4])
     appended_us, exact = appended_at(closed, 4, group, step)

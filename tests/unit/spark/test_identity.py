@@ -27,11 +27,11 @@ from tsunagi_spark.acknowledge import Acknowledger
 from tsunagi_spark.action import named
 from tsunagi_spark.checkpoint import Checkpoint
 from tsunagi_spark.decode import Arrived, decode
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.identity import LogChangedError, reconcile
 from tsunagi_spark.job import Job
 from tsunagi_spark.service import resume
-from tsunagi_spark.standing import Standing
+from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import Store
 from tsunagi_spark.tasks import BatchContext, JobContext, decode_records
 
@@ -64,7 +64,7 @@ class Place:
             for number in range(READ):
                 self.log.append(RESULTS, slot, b"", str(number).encode())
         ids = {topic: self.log.topic_id(topic) for topic in (RECOVERED, RESULTS)}
-        self.standing = Standing(batch=4, topic_ids=ids, ends={0: READ, 1: READ})
+        self.standing = JobStanding(batch=4, topic_ids=ids, ends={0: READ, 1: READ})
         self.read()
         self.store.write_json("driver/after-4", self.standing.as_json())
 
@@ -75,7 +75,7 @@ class Place:
     def read(self) -> None:
         """Read what the log has from the marks on, as a batch does."""
         for slot in range(2):
-            at = self.standing.marks.get(slot, Mark()).read_to
+            at = self.standing.marks.get(slot, SlotMark()).read_to
             records = [record for record in self.log.records(RECOVERED, slot) if record.offset >= at]
             assert not records or records[0].offset == at, "Spark refuses a hole"
             arrived = [Arrived(slot, item.offset, item.key, item.value, item.appended_us) for item in records]
@@ -126,7 +126,7 @@ def test_another_log_is_found_and_read_from_its_first_record(
     faults = place.reconcile()
     assert any(fault.startswith(named) for fault in faults)
     assert place.standing.faults == faults, "it stays known"
-    assert place.standing == Standing.of(place.store.read_json("driver/after-4"))
+    assert place.standing == JobStanding.of(place.store.read_json("driver/after-4"))
     positions = place.checkpoint.positions(4)
     for slot in range(2):
         changed = any(fault.startswith(f"recovered/{slot}") for fault in faults)
@@ -160,7 +160,7 @@ def test_results_that_lost_something_are_computed_again(place: Place, event: str
     faults = place.reconcile()
     assert all(fault.startswith("results/") for fault in faults)
     assert faults
-    assert place.standing == Standing(topic_ids=place.standing.topic_ids, faults=faults)
+    assert place.standing == JobStanding(topic_ids=place.standing.topic_ids, faults=faults)
     assert place.checkpoint.batches("commits") == []
     assert place.store.find("driver/after-4") is None
 
@@ -170,7 +170,7 @@ def test_what_older_versions_kept_says_nothing_of_the_log(place: Place) -> None:
     for name in ("topic_ids", "ends", "faults"):
         del fields[name]
     fields["marks"] = {slot: list(mark)[:7] for slot, mark in fields["marks"].items()}
-    place.standing = Standing.of(json.loads(json.dumps(fields)))
+    place.standing = JobStanding.of(json.loads(json.dumps(fields)))
     place.log.make_anew(RECOVERED)
     for slot in range(2):
         place.append(slot, 0, READ)

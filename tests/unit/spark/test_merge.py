@@ -17,7 +17,7 @@ from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import Late, ResultBlock
 from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import QuerySettings, Settings, SlotsSettings, StepsSettings
-from tsunagi_spark.blocks import Rows
+from tsunagi_spark.blocks import RecoveredRows
 from tsunagi_spark.decode import Arrived
 from tsunagi_spark.layout import Order, reassigned
 from tsunagi_spark.merge import order_rows, starts
@@ -239,7 +239,9 @@ def test_rows_of_a_block_that_is_not_there_are_named(settings: Settings) -> None
     layout = layout_of(world)
     first, second = (int(np.flatnonzero(layout.group_of == group)[0]) for group in (0, 1))
     one = np.zeros(1)
-    rows = Rows(np.array([first], dtype=np.uint32), np.array([FIRST_STEP]), one, one, one.astype(np.uint8), one)
+    rows = RecoveredRows(
+        np.array([first], dtype=np.uint32), np.array([FIRST_STEP]), one, one, one.astype(np.uint8), one
+    )
     begin, step = np.zeros(1, dtype=np.int64), np.array([FIRST_STEP])
     assert starts(rows, begin, layout, layout.group_of[[first]], step).tolist() == [0, 1]
     for group, at in ((layout.group_of[[second]], step), (layout.group_of[[first]], step + 1)):
@@ -305,7 +307,7 @@ def test_rows_whose_steps_are_far_apart_are_ordered_like_others(settings: Settin
     step = np.array([1 << 60, 7, 0, 7, 7], dtype=np.int64)
     sensor = np.array([3, 9, 13, 2, 0], dtype=np.uint32)
     none = np.zeros(5)
-    order = order_rows(Rows(sensor, step, none, none, none.astype(np.uint8), none), layout).tolist()
+    order = order_rows(RecoveredRows(sensor, step, none, none, none.astype(np.uint8), none), layout).tolist()
     wanted = sorted(range(5), key=lambda row: (step[row], layout.group_of[sensor[row]], sensor[row]))
     assert order == wanted
 

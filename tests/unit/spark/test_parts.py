@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tsunagi.runtime.columns import Floats
-from tsunagi_spark.blocks import Block, Counters, Rows
-from tsunagi_spark.frontier import Mark
+from tsunagi_spark.blocks import Counters, RecoveredRows, SlotBlock
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.layout import Layout
-from tsunagi_spark.merge import Ordered, Task, advance, grown
+from tsunagi_spark.merge import CoreTask, Ordered, advance, grown
 from tsunagi_spark.parts import dump_part, load_part, merge_parts
-from tsunagi_spark.queries import Counted
+from tsunagi_spark.queries import QueryAnswers
 
 
 def layout_of(group_of: list[int]) -> Layout:
@@ -43,9 +43,9 @@ def part_of(layout: Layout, cells: list[tuple[int, int]], blocks: frozenset[tupl
     group = np.array([g for _, g in pairs], dtype=np.int64)
     starts = [sum((s, layout.group_of[n]) < pair for s, n in cells) for pair in pairs]
     value: Floats = (step * 100.0 + sensor).astype(np.float64)
-    rows = Rows(sensor, step, value, value / 3, (sensor % 4).astype(np.uint8), value / 7)
+    rows = RecoveredRows(sensor, step, value, value / 3, (sensor % 4).astype(np.uint8), value / 7)
     q1, q2 = 10 + sensor.astype(np.int64), 3 + sensor.astype(np.int64) % 5
-    counted = Counted(q1, q2, q2 / q1)
+    counted = QueryAnswers(q1, q2, q2 / q1)
     steps = np.array([s for s, _ in pairs], dtype=np.int64)
     return Ordered(group, steps, steps * 7, np.array([*starts, len(cells)]), rows, counted)
 
@@ -114,9 +114,9 @@ def test_of_a_cut_group_one_core_hands_on_every_block_and_the_others_theirs() ->
     def ordered(core: int, with_rows: list[int]) -> Ordered:
         step = np.array(with_rows, dtype=np.int64)
         value = step.astype(np.float64)
-        rows = Rows(np.full(len(step), core, np.uint32), step, value, value, step.astype(np.uint8), value)
-        block = Block(core, 0, Mark(1, 10, 0, 10, 1, 10), Counters(), steps, steps * 7, rows)
-        task = Task(0, core, layout, {}, frozenset(), 1_000_000, 60)
+        rows = RecoveredRows(np.full(len(step), core, np.uint32), step, value, value, step.astype(np.uint8), value)
+        block = SlotBlock(core, 0, SlotMark(1, 10, 0, 10, 1, 10), Counters(), steps, steps * 7, rows)
+        task = CoreTask(0, core, layout, {}, frozenset(), 1_000_000, 60)
         return advance(grown(None, layout), task, [block], lambda *_: pytest.fail("there is nothing to read")).ordered
 
     parts = [ordered(0, [3]), ordered(1, [2, 5])]

@@ -10,7 +10,7 @@ from tests.unit.spark.small_job import layout_of
 from tsunagi.runtime import metrics
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings, SlotsSettings
-from tsunagi_spark.frontier import NEVER, Mark
+from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.progress import Stages, describe, show
 
@@ -29,14 +29,14 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def test_it_says_where_the_frontier_is_and_what_holds_it(layout: Layout) -> None:
-    marks = {0: Mark(step=20), 1: Mark(step=17)}
+    marks = {0: SlotMark(step=20), 1: SlotMark(step=17)}
     beat = describe(layout, marks, [16, NEVER], frozenset({2}), REPORTS)
     assert (beat.frontier, beat.newest, beat.carried, beat.order) == (16, 20, 7, "basic")
     assert list(beat.held_by) == [1]
     assert list(beat.left_behind) == [2]
     assert beat.latency_us == 500_000
     assert list(describe(layout, marks, [16], frozenset(), REPORTS).held_by) == [2], "it has not given anything yet"
-    even = describe(layout, {slot: Mark(step=9) for slot in range(3)}, [9], frozenset(), [])
+    even = describe(layout, {slot: SlotMark(step=9) for slot in range(3)}, [9], frozenset(), [])
     assert not even.held_by
     show(beat, layout, marks, REPORTS)
     assert metrics.FRONTIER_HELD_BY.labels("1")._value.get() == 3

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tsunagi_spark.queries import Readings, above_threshold, count_minute, shift_counts, span_steps
+from tsunagi_spark.queries import QueryReadings, above_threshold, count_minute, shift_counts, span_steps
 
 SENSORS = 4
 GROUP_OF = np.array([0, 0, 1, 1])
 
 
-def readings(rows: list[tuple[int, int, bool]]) -> Readings:
-    return Readings(
+def readings(rows: list[tuple[int, int, bool]]) -> QueryReadings:
+    return QueryReadings(
         np.array([row[0] for row in rows], dtype=np.uint32),
         np.array([row[1] for row in rows], dtype=np.int64),
         np.array([row[2] for row in rows], dtype=np.bool_),
@@ -48,14 +48,14 @@ def test_counts_over_batches_are_the_plain_ones(rows, flags, cuts, span) -> None
         now = np.maximum(np.array(end), before)
         new = readings([row for row in all_rows if before[GROUP_OF[row[0]]] < row[1] <= now[GROUP_OF[row[0]]]])
         out = kept.step <= now[GROUP_OF[kept.sensor]] - span
-        expired = Readings(kept.sensor[out], kept.step[out], kept.above[out])
+        expired = QueryReadings(kept.sensor[out], kept.step[out], kept.above[out])
         counts, highs, shares = count_minute(new, expired, count, above, span)
         for sensor, step, q1, q2, q3 in zip(new.sensor, new.step, counts, highs, shares, strict=True):
             alive = [flag for s, k, flag in all_rows if s == sensor and step - span < k <= step]
             assert (q1, q2) == (len(alive), sum(alive))
             assert q3 == sum(alive) / len(alive)
         count, above, alive_new = shift_counts(count, above, new, expired, now[GROUP_OF], span)
-        kept = Readings(
+        kept = QueryReadings(
             np.concatenate((kept.sensor[~out], new.sensor[alive_new])),
             np.concatenate((kept.step[~out], new.step[alive_new])),
             np.concatenate((kept.above[~out], new.above[alive_new])),

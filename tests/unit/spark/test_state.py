@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi_spark.blocks import Rows
-from tsunagi_spark.queries import Readings
+from tsunagi_spark.blocks import RecoveredRows
+from tsunagi_spark.queries import QueryReadings
 from tsunagi_spark.state import (
     CoreState,
     Minute,
@@ -23,7 +23,7 @@ from tsunagi_spark.state import (
 
 
 def a_state() -> CoreState:
-    rows = Rows(
+    rows = RecoveredRows(
         sensor=np.array([1, 2], dtype=np.uint32),
         step=np.array([7, 8]),
         mean=np.array([0.5, np.nan]),
@@ -60,7 +60,7 @@ def test_missing_state_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_readings_are_read_by_steps(tmp_path: Path) -> None:
-    readings = Readings(
+    readings = QueryReadings(
         np.arange(6, dtype=np.uint32), np.array([1, 1, 2, 3, 3, 5]), np.array([True, False, True, False, True, False])
     )
     path = tmp_path / "rows-1"

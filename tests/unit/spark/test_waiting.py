@@ -15,7 +15,7 @@ from tsunagi.runtime.messages import Late, ResultBlock
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import QuerySettings, Settings, SlotsSettings, StepsSettings
 from tsunagi_spark.decode import Arrived
-from tsunagi_spark.frontier import NEVER, Mark, Waiting
+from tsunagi_spark.frontier import NEVER, SlotMark, Waiting
 from tsunagi_spark.windows import Spec
 
 LAG = 200
@@ -44,11 +44,11 @@ class Place:
         return Arrived(slot, offset, *self.world.record(slot, FIRST_STEP + step, missing=missing))
 
     def batch(self, records: list[Arrived], seconds: float = 1.0) -> list[bytes]:
-        steps = {slot: self.job.marks.get(slot, Mark()).step for slot in range(2)}
+        steps = {slot: self.job.marks.get(slot, SlotMark()).step for slot in range(2)}
         overdue = self.waiting.elapse(seconds, steps)
         keys = self.job.run(records, overdue)
         for slot in range(2):
-            if self.job.marks.get(slot, Mark()).step != steps[slot]:
+            if self.job.marks.get(slot, SlotMark()).step != steps[slot]:
                 self.waiting.delivered(slot)
         return keys
 

@@ -32,7 +32,7 @@ from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 
 HEARTBEAT_S = 0.1
 DETECT_S = 0.75
@@ -178,7 +178,7 @@ class Node:
         self.way_generations: list[int] = []
         self.saves: list[tuple[Context, int]] = []  # and its contexts here
         self.notes: list[str] = []
-        self.takeovers: list[act.Takeover] = []
+        self.takeovers: list[act.TakeoverComplete] = []
         self.announced: list[SlotBeat] = []
         self.fetched: list[tuple[int, int]] = []
         self.asked = 0  # for the log's end
@@ -188,7 +188,7 @@ class Node:
         for ack in cluster.acks:
             self.replica.on_ack(ack, cluster.now)
 
-    def stage(self) -> Stage:
+    def stage(self) -> ReplicaStage:
         return self.replica.stage
 
     def die(self) -> None:
@@ -244,7 +244,7 @@ class Node:
                     raise LogError("nothing came")
                 self.fetched.append((offset, upto))
                 return replica.on_fetched(cluster.read(offset, upto), now)
-            case act.Check(offset):
+            case act.CheckRecord(offset):
                 found_before = cluster.read(offset - 1, offset)[0] if cluster.first < offset <= cluster.end else None
                 return replica.on_checked(cluster.first, cluster.end, found_before, now)
             case act.ReadContext(offset, upto):
@@ -286,7 +286,7 @@ class Node:
                     self.announced.append(self._say())
                 else:
                     replica.on_unannounced()
-            case act.Takeover():
+            case act.TakeoverComplete():
                 self.takeovers.append(action)
             case act.Note(event, detail):
                 self.notes.append(f"{event}: {detail}")
@@ -315,7 +315,7 @@ def pair(cluster: Cluster, **options: object) -> tuple[Node, Node]:
     """A primary that runs and its secondary."""
     n1, n2 = Node(cluster, "n1", **options), Node(cluster, "n2", **options)  # type: ignore[arg-type]
     cluster.run(1.5)
-    assert (n1.stage(), n2.stage()) == (Stage.OWN, Stage.WATCH)
+    assert (n1.stage(), n2.stage()) == (ReplicaStage.OWN, ReplicaStage.WATCH)
     assert n2.replica.unready() == ""
     return n1, n2
 

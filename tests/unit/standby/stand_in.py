@@ -6,7 +6,7 @@ import math
 
 from tsunagi.runtime.settings import StandbySettings
 from tsunagi.standby.batching import Batching
-from tsunagi.standby.costs import Costs, Place
+from tsunagi.standby.costs import LogExtent, StandbyCosts
 
 POLL_S = 0.05
 TURNS = 10
@@ -42,7 +42,7 @@ class StandIn:
         self._acks_s, self._request_s, self._send_s = acks_s, request_s, send_s
         self._fixed = batch
         self.batching = Batching(standby or StandbySettings(), 0, stepwise=stepwise)
-        self.costs = self.batching.costs if standby else Costs(2.0, symmetric=symmetric)
+        self.costs = self.batching.costs if standby else StandbyCosts(2.0, symmetric=symmetric)
         self.now = 0.0
         self.batch = batch
         self._end = 0.0
@@ -63,7 +63,7 @@ class StandIn:
             self._resume, self._ack_at = int(before), self.now + self._acks_s
         end = int(self._end)
         self.costs.on_owner(self.owner_s)
-        self.costs.on_place(self.now, Place(end, self._resume, 20, 1.0, RECORD_BYTES))
+        self.costs.on_extent(self.now, LogExtent(end, self._resume, 20, 1.0, RECORD_BYTES))
         for part in range(TURNS):
             self.batch = self._fixed or self.batching.decide(self.now + part * POLL_S / TURNS)
         start = max(self._next, self._resume)

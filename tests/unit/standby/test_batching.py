@@ -11,7 +11,7 @@ from tests.unit.standby.stand_in import RECORD_BYTES, StandIn
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.settings import StandbySettings, Target
 from tsunagi.standby.batching import MARGIN, MODEL_INTERVAL_S, STEP_INTERVAL_S, WORTH, Batching
-from tsunagi.standby.costs import GRID, Costs, Estimate
+from tsunagi.standby.costs import GRID, Estimate, StandbyCosts
 
 OVERHEAD = RECORD_BYTES / 44.0
 """The paper's limits are for tuples of 44 bytes and nothing around them."""
@@ -119,7 +119,7 @@ def test_a_slot_can_have_targets_of_its_own_and_others_while_it_runs() -> None:
     assert own.decide(1.0) == 7.0
 
 
-class Known(Costs):
+class Known(StandbyCosts):
     """Costs that are known: bandwidth falls with B, and is 100,000 / B; recovery time rises, and is B / 1,000."""
 
     def __init__(self) -> None:

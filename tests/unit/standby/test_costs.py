@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.standby.stand_in import POLL_S, StandIn
-from tsunagi.standby.costs import GRID, OWNER_KEPT, TAKEOVER_ASKS, TAKEOVER_READS, Costs, Place, Wire
+from tsunagi.standby.costs import GRID, OWNER_KEPT, TAKEOVER_ASKS, TAKEOVER_READS, LogExtent, StandbyCosts, Wire
 
 
 def grid_place(batch: float) -> int:
@@ -59,8 +59,8 @@ def test_recovery_is_the_batch_times_the_costs_of_a_tuple() -> None:
 
 
 def test_pulls_of_several_sizes_tell_the_request_from_its_tuples() -> None:
-    costs = Costs(2.0)
-    costs.on_place(0.0, Place(10, 0, 0, 1.0, 114.0))
+    costs = StandbyCosts(2.0)
+    costs.on_extent(0.0, LogExtent(10, 0, 0, 1.0, 114.0))
     for tuples in (10, 100, 200, 400):
         costs.on_pull(0.1, 0.004 + tuples * 0.00005, tuples)
     assert costs.send_s(np.array([1.0, 1000.0])) == pytest.approx([0.004, 0.054], rel=0.1)
@@ -116,11 +116,11 @@ def test_one_heartbeat_of_an_owner_that_was_held_up_changes_nothing() -> None:
 
 
 def test_before_anything_is_measured_the_owner_is_believed() -> None:
-    costs = Costs(2.0)
+    costs = StandbyCosts(2.0)
     assert costs.process_s() == costs.takeover_s() == 0.0
     costs.on_asked(0.002)  # no read has been measured: as long as asking
     assert costs.takeover_s() == pytest.approx(0.002 * (TAKEOVER_ASKS + TAKEOVER_READS))
-    costs.on_place(0.0, Place(10, 0, 0, 10.0, 100.0))
+    costs.on_extent(0.0, LogExtent(10, 0, 0, 10.0, 100.0))
     costs.on_owner(0.01)
     assert costs.process_s() == pytest.approx(0.001)
     assert costs.estimate(100.0).bandwidth == 0.0
@@ -139,28 +139,28 @@ def test_symmetric_costs_are_the_owners_alone() -> None:
 
 
 def test_a_log_that_is_acknowledged_to_its_end_holds_nothing() -> None:
-    costs = Costs(2.0)
-    costs.on_place(0.0, Place(10, 10, 0, 5.0, 100.0))
+    costs = StandbyCosts(2.0)
+    costs.on_extent(0.0, LogExtent(10, 10, 0, 5.0, 100.0))
     assert costs.estimate(1.0).tuple_bytes == 20.0
     assert costs.most_held() == 0.0
     assert costs.estimate(math.inf).recovery_s == 0.0
 
 
 def test_what_is_older_than_the_period_is_forgotten_down_to_a_few() -> None:
-    costs = Costs(2.0)
-    costs.on_place(0.0, Place(1000, 10, 0, 1.0, 100.0))
+    costs = StandbyCosts(2.0)
+    costs.on_extent(0.0, LogExtent(1000, 10, 0, 1.0, 100.0))
     for at in range(10):
         costs.on_pull(float(at), 1.0 if at < 6 else 0.5, 1)
     assert costs.takeover_s() == 0.0  # nobody has asked yet
     assert costs.send_s(np.array([1.0]))[0] == pytest.approx(0.5)  # of the last four
-    costs.on_place(9.0, Place(20, 10, 0, 1.0, 100.0))
+    costs.on_extent(9.0, LogExtent(20, 10, 0, 1.0, 100.0))
     assert costs.most_held() == 10.0
 
 
 def test_a_jump_to_a_context_pays_where_the_context_is_smaller_than_what_it_spares() -> None:
     for context_bytes, read in ((400, 400.0), (500, 500.0), (600, 500.0)):
-        costs = Costs(1.0)
-        costs.on_place(0.0, Place(0, 0, context_bytes, 1.0, 100.0))
-        costs.on_place(1.0, Place(5, 5, context_bytes, 1.0, 100.0))
-        costs.on_place(1.5, Place(5 + 10**6, 5, context_bytes, 1.0, 100.0))
+        costs = StandbyCosts(1.0)
+        costs.on_extent(0.0, LogExtent(0, 0, context_bytes, 1.0, 100.0))
+        costs.on_extent(1.0, LogExtent(5, 5, context_bytes, 1.0, 100.0))
+        costs.on_extent(1.5, LogExtent(5 + 10**6, 5, context_bytes, 1.0, 100.0))
         assert costs.bandwidth()[-1] * 1.5 == pytest.approx(read + 1e8, abs=1.0)

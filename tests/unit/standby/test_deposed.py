@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.slot.small_slot import FIRST, SLOT
 from tests.unit.standby.shell import Cluster, feed, pair, steps
 from tsunagi.runtime.messages import Ack, Level0Ack, LogRecord
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 
 
 def test_a_deposed_primary_stands_by_and_can_come_back(cluster: Cluster) -> None:
@@ -13,17 +13,17 @@ def test_a_deposed_primary_stands_by_and_can_come_back(cluster: Cluster) -> None
     feed(cluster, 2)
     n1.frozen = True
     cluster.run(1.5)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     feed(cluster, 2)
     n1.frozen = False
     cluster.run(0.3)
-    assert n1.stage() is Stage.WATCH
+    assert n1.stage() is ReplicaStage.WATCH
     assert n1.follows is None
     assert n1.replica.owner == "n2"
     cluster.run(0.5)
     n2.die()
     cluster.run(1.2)
-    assert n1.stage() is Stage.OWN
+    assert n1.stage() is ReplicaStage.OWN
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 6))
 
@@ -44,7 +44,7 @@ def test_a_newer_process_of_the_same_name_deposes_the_older(cluster: Cluster) ->
     n1, _ = pair(cluster)
     cluster.own(2, "n1")
     cluster.run(0.1)
-    assert n1.stage() is Stage.WATCH
+    assert n1.stage() is ReplicaStage.WATCH
 
 
 def test_a_zombies_control_records_are_void(cluster: Cluster) -> None:
@@ -71,9 +71,9 @@ def test_outputs_on_their_way_since_an_earlier_term_are_not_acknowledged(cluster
     n2.die()
     cluster.own(2, "n9")  # somebody who dies before it writes anything
     cluster.run(0.1)
-    assert n1.stage() is Stage.WATCH
+    assert n1.stage() is ReplicaStage.WATCH
     cluster.run(2.0)
-    assert n1.stage() is Stage.OWN
+    assert n1.stage() is ReplicaStage.OWN
     assert n1.replica.epoch == 3
     cluster.run(1.0)
     floors = [ack.level0.offset or ack.level1.offset for ack in cluster.acks]
@@ -91,7 +91,7 @@ def test_a_context_on_its_way_since_an_earlier_term_is_not_taken_for_a_later_one
     n2.die()
     cluster.own(2, "n9")
     cluster.run(2.0)
-    assert (n1.stage(), n1.replica.epoch) == (Stage.OWN, 3)
+    assert (n1.stage(), n1.replica.epoch) == (ReplicaStage.OWN, 3)
     cluster.step(FIRST + 1)
     cluster.run(1.0)
     assert n1.saves[0] is old

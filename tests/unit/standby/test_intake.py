@@ -245,7 +245,7 @@ def test_the_number_of_tuples_a_record_is_learnt_with_the_control_records_betwee
         message = LogRecord(version=VERSION, batch=batch(EDGES[0], FIRST)) if offset % 2 else control
         intake.take_in([Record(TUPLES, SLOT, offset, 0, b"", message.SerializeToString())])
     assert intake.tuples_per_record == pytest.approx(tuples / 2, rel=0.1)
-    place = intake.place()
+    place = intake.extent()
     assert (place.record_tuples, place.resume) == (intake.tuples_per_record, 0)
 
 

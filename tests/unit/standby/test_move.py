@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.slot.small_slot import EDGES, FIRST
 from tests.unit.standby.shell import DETECT_S, Cluster, ask_to_move, feed, pair, steps
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.standby.stages.watch import MOVE_PATIENCE_S, WatchStage
 
 
@@ -15,7 +15,7 @@ def test_a_planned_move_needs_no_silence(cluster: Cluster) -> None:
     feed(cluster, 2)
     ask_to_move(n2)
     cluster.run(0.2)
-    assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
+    assert (n1.stage(), n2.stage()) == (ReplicaStage.WATCH, ReplicaStage.OWN)
     assert (n2.takeovers[0].reason, n2.takeovers[0].detect_s) == ("move", 0.0)
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 4))
@@ -29,7 +29,7 @@ def test_a_planned_move_catches_up_before_it_takes_over(cluster: Cluster) -> Non
     ask_to_move(n2)
     n1.replica.processor.record_s = n2.replica.processor.record_s = 0.05
     cluster.run(2.0)
-    assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
+    assert (n1.stage(), n2.stage()) == (ReplicaStage.WATCH, ReplicaStage.OWN)
     assert n2.takeovers[0].records <= 2 * len(EDGES)  # of 30 steps, one from each edge
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 32))
@@ -45,9 +45,9 @@ def test_a_planned_move_to_a_slower_machine_is_not_put_off_for_ever(
     cluster.run(0.2)
     ask_to_move(n2)
     cluster.run(MOVE_PATIENCE_S / 2)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     cluster.run(MOVE_PATIENCE_S)
-    assert (n1.stage(), n2.stage()) == (Stage.WATCH, Stage.OWN)
+    assert (n1.stage(), n2.stage()) == (ReplicaStage.WATCH, ReplicaStage.OWN)
     assert steps(cluster) == list(range(FIRST, FIRST + 8))
 
 
@@ -55,10 +55,10 @@ def test_the_owner_dies_while_a_planned_move_is_under_way(cluster: Cluster) -> N
     n1, n2 = pair(cluster)
     feed(cluster, 3)
     ask_to_move(n2)
-    while n2.stage() is Stage.WATCH:
+    while n2.stage() is ReplicaStage.WATCH:
         cluster.run(0.02)
     n1.die()
     cluster.run(DETECT_S + 1.0)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 5))

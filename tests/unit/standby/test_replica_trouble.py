@@ -17,7 +17,7 @@ from tsunagi.runtime.messages import LogRecord, ModelChange, SlotBeat, TupleBatc
 from tsunagi.slot.steps import StepBook
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import MIN_STALL_S
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.standby.stages.watch import DIFFERS_PATIENCE
 
 # ---- what may be missing -------------------------------------------------------------------------------------------
@@ -31,9 +31,9 @@ def test_a_log_that_lost_its_end_is_not_written_for_before_a_new_generation(clus
     cluster.run(0.3)
     assert "the log ends at 6" in n2.replica.unready()
     cluster.run(0.6)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     cluster.run(3.0)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert "the log ends at 6" in n2.replica.scan.declared
 
 
@@ -66,7 +66,7 @@ def test_a_start_whose_log_begins_too_late_waits_for_a_context(cluster: Cluster)
     assert n2.replica.unready() == ""
     n1.die()
     cluster.run(1.2)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 7))
 
@@ -78,7 +78,7 @@ def test_a_standby_whose_place_retention_has_passed_does_not_look_ready(cluster:
     cluster.forget(6)
     cluster.run(1.5)
     assert "retention has passed the resume point: the log begins at 6" in n2.replica.unready()
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
 
 
 def test_a_context_that_is_gone_is_done_without(cluster: Cluster) -> None:
@@ -88,7 +88,7 @@ def test_a_context_that_is_gone_is_done_without(cluster: Cluster) -> None:
     n1.die()
     cluster.contexts.clear()
     cluster.run(1.6)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.intake.jumps == 0
     feed(cluster, 1)
     assert steps(cluster) == list(range(FIRST, FIRST + 41))
@@ -110,7 +110,7 @@ def test_where_the_acknowledged_context_is_gone_an_older_one_does(cluster: Clust
     cluster.first = cluster.contexts[-1].offset
     n2 = Node(cluster, "n2")
     cluster.run(3.0)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.trust.foundings == 0
     feed(cluster, 1)
     assert steps(cluster) == list(range(FIRST, FIRST + 41))
@@ -124,7 +124,7 @@ def test_a_context_that_cannot_be_restored_is_asked_for_no_more(cluster: Cluster
         context.settings.text = "{}"
     n2 = Node(cluster, "n2")
     cluster.run(3.0)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert sum(note.startswith("unusable context") for note in n2.notes) == spoilt
     feed(cluster, 1)
     assert steps(cluster) == list(range(FIRST, FIRST + 41))
@@ -159,7 +159,7 @@ def test_a_secondary_without_the_model_is_not_ready_until_it_arrives(cluster: Cl
     assert "the store has no aa" in n2.replica.unready()
     n1.frozen = True
     cluster.run(1.5)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     n1.frozen = False
     cluster.run(0.5)
     store.models[SHA] = MODEL
@@ -167,7 +167,7 @@ def test_a_secondary_without_the_model_is_not_ready_until_it_arrives(cluster: Cl
     assert n2.replica.unready() == ""
     n1.die()
     cluster.run(1.2)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
 
 
 def test_a_primary_without_the_model_waits_acknowledges_nothing_and_is_not_held_to_be_stuck(cluster: Cluster) -> None:
@@ -217,7 +217,7 @@ def test_an_owner_whose_model_is_being_read_waits_for_it_and_is_not_held_to_be_s
     assert beat.reason == "its model is being read"
     assert 0 < beat.busy_us < beat.busy_limit_us
     assert not n1.replica.behind
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     assert steps(cluster) == [FIRST, FIRST + 1]
     slow.ready.set()
     cluster.run(0.5)
@@ -235,8 +235,8 @@ def test_an_owner_whose_model_is_read_for_longer_than_announced_is_replaced(clus
     cluster.append(LogRecord(model=ModelChange(epoch=1, sha256=SHA)))
     cluster.step(FIRST + 2)
     cluster.run(4.0)
-    assert n2.stage() is Stage.OWN
-    assert n1.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.OWN
+    assert n1.stage() is ReplicaStage.WATCH
     assert steps(cluster) == [FIRST, FIRST + 1, FIRST + 2]
 
 
@@ -261,12 +261,12 @@ def test_a_state_is_restored_once_its_model_is_there(cluster: Cluster) -> None:
     cluster.forget(cluster.end - 5)
     late = Node(cluster, "n2", config=config, model=SHA, load_model=slow)
     cluster.run(1.0)
-    assert late.stage() is Stage.START
+    assert late.stage() is ReplicaStage.START
     beat = late.replica.beat(cluster.now)
     assert 0 < beat.busy_us < beat.busy_limit_us
     slow.ready.set()
     cluster.run(0.5)
-    assert late.stage() is Stage.WATCH
+    assert late.stage() is ReplicaStage.WATCH
     assert late.replica.unready() == ""
 
 
@@ -284,9 +284,9 @@ def test_a_secondary_of_other_settings_comes_last_but_comes(cluster: Cluster) ->
     assert n3.replica.unready() == "its settings differ from those in the slot's log"
     n1.die()
     cluster.run(DETECT_S * DIFFERS_PATIENCE - 0.2)
-    assert n3.stage() is Stage.WATCH
+    assert n3.stage() is ReplicaStage.WATCH
     cluster.run(0.6)
-    assert n3.stage() is Stage.OWN
+    assert n3.stage() is ReplicaStage.OWN
     feed(cluster, 2)
     assert n3.replica.slot.settings.hash == other.hash
     assert n3.replica.unready() == ""
@@ -351,7 +351,7 @@ def test_after_two_announced_deaths_on_one_record_the_third_buries_it(cluster: C
     cluster.run(8.0)
     assert len(cluster.nodes) == 1
     (last,) = cluster.nodes
-    assert last.stage() is Stage.OWN
+    assert last.stage() is ReplicaStage.OWN
     assert last.replica.slot.register.quarantined == {bad}
     assert last.replica.epoch == 4
     assert [output.body.reason for output in cluster.side] == ["quarantined"]  # type: ignore[union-attr]
@@ -371,14 +371,14 @@ def test_what_decides_ownership_is_not_buried_whoever_dies_on_it(cluster: Cluste
     for name in ("n3", "n4"):
         doomed(Node(cluster, name), bad)
     for node in cluster.nodes[1::-1]:
-        node.die() if node.stage() is Stage.OWN else doomed(node, bad)
+        node.die() if node.stage() is ReplicaStage.OWN else doomed(node, bad)
     cluster.run(6.0)
     assert LogRecord.FromString(cluster.records[bad].value or b"").WhichOneof("body") == "ownership"
     assert cluster.nodes == []  # they died one after the other,
     last = Node(cluster, "n5")
     cluster.run(3.0)
     assert not last.replica.slot.register.quarantined
-    assert last.stage() is Stage.OWN
+    assert last.stage() is ReplicaStage.OWN
     assert last.replica.slot.register.epoch == last.replica.scan.epoch == 5
     feed(cluster, 3)
     assert steps(cluster) == list(range(FIRST, FIRST + 6))
@@ -387,7 +387,7 @@ def test_what_decides_ownership_is_not_buried_whoever_dies_on_it(cluster: Cluste
 def test_an_owner_whose_state_is_of_another_epoch_ends(cluster: Cluster) -> None:
     n1, _ = pair(cluster)
     n1.replica.slot.register.epoch = 0
-    ended = [action for action in n1.replica.step(cluster.now, cluster.now_us) if isinstance(action, act.End)]
+    ended = [action for action in n1.replica.step(cluster.now, cluster.now_us) if isinstance(action, act.EndProcess)]
     assert [action.detail for action in ended] == ["its state says epoch 0, but it owns it since 1"]
 
 
@@ -464,7 +464,7 @@ def test_records_that_are_announced_one_by_one_take_a_turn_each(cluster: Cluster
     suspects = SlotBeat(slot=SLOT, role="primary", epoch=2, position=first, busy_offset=first, busy_until=first + 64)
     hear(n2, "n3", suspects)
     began = cluster.now
-    while n2.stage() is not Stage.OWN:
+    while n2.stage() is not ReplicaStage.OWN:
         cluster.run(TICK_S)
         assert cluster.now < began + 20.0
     turns = 0
@@ -487,7 +487,7 @@ def test_what_is_announced_and_not_out_is_not_processed_before_it_is_announced_a
     hear(n2, "n1", SlotBeat(slot=SLOT, role="primary", epoch=1, position=first))
     n2.announces = False
     cluster.run(3.0)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.slot.position == first
     n2.announces = True
     cluster.run(0.5)

@@ -11,7 +11,7 @@ from tsunagi.runtime.names import Name
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.speculation import Speculated, Speculation
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 
 
 def names_go_up(cluster: Cluster) -> bool:
@@ -29,11 +29,11 @@ def test_a_dead_owners_steps_come_out_before_it_is_known_to_be_dead(cluster: Clu
     cluster.run(0.2)
     cluster.step(FIRST + 4)
     cluster.run(0.1)
-    assert (n2.stage(), n2.replica.epoch) == (Stage.WATCH, 1)
+    assert (n2.stage(), n2.replica.epoch) == (ReplicaStage.WATCH, 1)
     assert steps(cluster) == list(range(FIRST, FIRST + 5))
     assert n2.announced  # it may have been one of these records
     cluster.run(DETECT_S)
-    assert (n2.stage(), n2.replica.epoch) == (Stage.OWN, 2)
+    assert (n2.stage(), n2.replica.epoch) == (ReplicaStage.OWN, 2)
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 7))
     assert names_go_up(cluster)
@@ -48,7 +48,7 @@ def test_records_that_cost_more_than_a_turn_are_written_ahead_one_a_turn(cluster
     n1.die()
     cluster.step(FIRST + 3)
     cluster.run(0.6)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     assert steps(cluster) == list(range(FIRST, FIRST + 4))
 
 
@@ -60,7 +60,7 @@ def test_what_was_computed_silently_comes_first(cluster: Cluster) -> None:
     assert len(n2.replica.silent) == 3
     n1.die()
     cluster.run(0.45)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     assert steps(cluster) == list(range(FIRST, FIRST + 5))
     cluster.run(DETECT_S)
     assert names_go_up(cluster)
@@ -76,7 +76,7 @@ def test_an_owner_that_is_heard_again_stays_the_owner_and_repeats_are_counted(cl
     n1.silent = False
     feed(cluster, 2)
     cluster.run(1.0)
-    assert (n1.stage(), n2.stage()) == (Stage.OWN, Stage.WATCH)
+    assert (n1.stage(), n2.stage()) == (ReplicaStage.OWN, ReplicaStage.WATCH)
     assert (n1.replica.epoch, n2.replica.epoch) == (1, 1)
     assert steps(cluster) == list(range(FIRST, FIRST + 6))
     total = n2.replica.speculated
@@ -107,7 +107,7 @@ def test_without_the_switch_nothing_is_written_before_a_promotion(cluster: Clust
     n1.die()
     cluster.step(FIRST + 3)
     cluster.run(0.6)
-    assert (n2.stage(), steps(cluster)[-1]) == (Stage.WATCH, FIRST + 2)
+    assert (n2.stage(), steps(cluster)[-1]) == (ReplicaStage.WATCH, FIRST + 2)
 
 
 def test_whoever_does_not_hear_itself_suspects_nobody(cluster: Cluster) -> None:
@@ -126,7 +126,7 @@ def test_an_upstream_backup_reads_up_at_the_weak_suspicion(cluster: Cluster) -> 
     n1.die()
     cluster.step(FIRST + 4)
     cluster.run(0.5)
-    assert (n2.stage(), steps(cluster)) == (Stage.WATCH, list(range(FIRST, FIRST + 5)))
+    assert (n2.stage(), steps(cluster)) == (ReplicaStage.WATCH, list(range(FIRST, FIRST + 5)))
     assert names_go_up(cluster)  # it had read nothing of this log before
 
 
@@ -141,7 +141,7 @@ def test_what_the_owner_survived_but_did_not_get_out_is_not_passed_over(cluster:
     n1.die()
     cluster.step(FIRST + 5)
     cluster.run(0.5)
-    assert (n2.stage(), steps(cluster)) == (Stage.WATCH, list(range(FIRST, FIRST + 6)))
+    assert (n2.stage(), steps(cluster)) == (ReplicaStage.WATCH, list(range(FIRST, FIRST + 6)))
 
 
 def test_what_was_processed_before_a_record_that_cannot_be_is_written(cluster: Cluster) -> None:
@@ -170,7 +170,7 @@ def test_a_log_that_lost_its_end_ends_it(cluster: Cluster) -> None:
     assert n2.replica.waits
     cluster.run(4.0)
     assert "lost records" in n2.replica.scan.declared
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
 
 
 def test_side_records_are_written_too(cluster: Cluster) -> None:
@@ -179,7 +179,7 @@ def test_side_records_are_written_too(cluster: Cluster) -> None:
     n1.die()
     cluster.step(FIRST, "e1")
     cluster.run(0.5)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     assert [output.topic for output in cluster.side] == [LATE]
 
 
@@ -195,7 +195,7 @@ def test_another_node_that_takes_over_ends_it(cluster: Cluster) -> None:
     assert n2.replica.owner == "n3"
     assert n2.replica.waits
     cluster.run(0.5)
-    assert n2.stage() is Stage.WATCH  # it has all its time
+    assert n2.stage() is ReplicaStage.WATCH  # it has all its time
 
 
 def test_nobody_speculates_on_records_of_which_somebody_has_died(cluster: Cluster) -> None:
@@ -207,7 +207,7 @@ def test_nobody_speculates_on_records_of_which_somebody_has_died(cluster: Cluste
     hear(n2, "n1", SlotBeat(slot=SLOT, role="primary", epoch=1, position=first))
     hear(n2, "n3", SlotBeat(slot=SLOT, role="standby", epoch=1, busy_offset=first, busy_until=first + 5))
     cluster.run(2.0)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.speculated.begun == 0
 
 

@@ -11,7 +11,7 @@ from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear
 from tsunagi.runtime.messages import SlotBeat
 from tsunagi.standby import actions as act
 from tsunagi.standby.processor import COST_PERIOD_S, COST_WEIGHT
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 
 # ---- what it reads -------------------------------------------------------------------------------------------------
 
@@ -22,7 +22,7 @@ def test_an_upstream_backup_reads_nothing_before_it_takes_over(cluster: Cluster)
     assert n2.fetched == []
     n1.die()
     cluster.run(1.2)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 5))
 
@@ -45,7 +45,7 @@ def test_a_secondary_that_hears_the_owner_hardly_asks_for_the_end_of_the_log(clu
     assert n2.replica.intake.next == cluster.end
     n1.silent = True
     cluster.run(0.6)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     assert n2.asked >= 10
 
 
@@ -72,7 +72,7 @@ def test_a_node_with_no_time_to_spare_leaves_what_only_a_standby_does_and_takes_
     assert n2.replica.batching.costs.behind >= len(EDGES)
     n1.die()
     cluster.run(DETECT_S + 0.3)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert steps(cluster) == list(range(FIRST, FIRST + 10))
 
 
@@ -110,7 +110,7 @@ def test_a_context_is_taken_instead_of_a_long_read(cluster: Cluster) -> None:
     assert cluster.contexts
     n1.die()
     cluster.run(1.2)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.intake.jumps == 1
     assert min(first for first, _ in n2.fetched) > 0
     feed(cluster, 2)

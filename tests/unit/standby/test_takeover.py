@@ -9,7 +9,7 @@ from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
 from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import LogRecord, Ownership
 from tsunagi.standby import actions as act
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 
 # ---- the first owner -----------------------------------------------------------------------------------------------
 
@@ -65,9 +65,9 @@ def test_a_slot_without_a_record_begins_by_the_owners_clock(cluster: Cluster) ->
 def test_a_named_owner_that_never_comes_is_not_waited_for_for_ever(cluster: Cluster) -> None:
     n2 = Node(cluster, "n2", owner="n1")
     cluster.run(DETECT_S)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     cluster.run(0.7)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.takeovers[0].reason == "plan"
 
 
@@ -75,7 +75,7 @@ def test_nobody_begins_before_its_own_heartbeats_come_back(cluster: Cluster) -> 
     n1 = Node(cluster, "n1")
     n1.deaf = True
     cluster.run(3.0)
-    assert n1.stage() is Stage.WATCH
+    assert n1.stage() is ReplicaStage.WATCH
     assert cluster.records == []
 
 
@@ -91,7 +91,7 @@ def test_a_silent_primary_is_replaced_and_nothing_is_lost_or_doubled(cluster: Cl
     n1.die()
     cluster.step(FIRST + 4)
     cluster.run(DETECT_S + 0.2)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.epoch == 2
     assert steps(cluster) == list(range(FIRST, FIRST + 5))
     (takeover,) = n2.takeovers
@@ -115,7 +115,7 @@ def test_a_takeover_is_over_when_its_outputs_have_been_written(
 
     monkeypatch.setattr(n2, "do", note)
     cluster.run(DETECT_S + 0.2)
-    (place,) = [number for number, action in enumerate(carried_out) if isinstance(action, act.Takeover)]
+    (place,) = [number for number, action in enumerate(carried_out) if isinstance(action, act.TakeoverComplete)]
     written = [output for action in carried_out[:place] if isinstance(action, act.Emit) for output in action.outputs]
     assert [output.body.step for output in written] == [FIRST + 3]  # type: ignore[union-attr]
 
@@ -129,7 +129,7 @@ def test_late_batches_that_the_dead_did_not_report_are_reported(cluster: Cluster
     assert cluster.side == []
     n1.die()
     cluster.run(1.2)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert [(output.topic, output.body.reason) for output in cluster.side] == [(LATE, "closed")]  # type: ignore[union-attr]
 
 
@@ -144,7 +144,7 @@ def test_the_last_output_may_be_of_the_very_record_that_comes_next(cluster: Clus
     assert cluster.recovered[-1].name.offset == n2.replica.slot.position
     n1.die()
     cluster.run(DETECT_S + 0.5)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.trust.contradictions == 0
     assert steps(cluster) == list(range(FIRST, FIRST + 4))
 
@@ -155,7 +155,7 @@ def test_a_primary_that_leaves_in_good_order_is_replaced_at_once(cluster: Cluste
     cluster.run(0.3)
     n1.leave()
     cluster.run(0.2)  # far below DETECT_S
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.takeovers[0].reason == "left"
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 4))
@@ -166,7 +166,7 @@ def test_a_stalled_primary_is_replaced_although_it_beats(cluster: Cluster) -> No
     n1.replica.processor.work.take_up(5, 5, cluster.now - 2.0)
     n1.turn = lambda: None  # type: ignore[method-assign]
     cluster.run(0.5)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.takeovers[0].reason == "stalled"
 
 
@@ -177,9 +177,9 @@ def test_a_node_started_again_under_its_name_takes_its_slot_back_if_nobody_else_
     n1.die()
     again = Node(cluster, "n1", incarnation=2)
     cluster.run(DETECT_S)
-    assert again.stage() is Stage.WATCH
+    assert again.stage() is ReplicaStage.WATCH
     cluster.run(1.0)
-    assert again.stage() is Stage.OWN
+    assert again.stage() is ReplicaStage.OWN
     assert again.takeovers[0].reason == "restart"
     assert again.replica.epoch == 2
     feed(cluster, 2)
@@ -196,11 +196,11 @@ def test_of_two_claims_the_first_in_the_log_wins(cluster: Cluster) -> None:
     n1.die()
     cluster.run(1.5)
     assert sorted(node.stage().name for node in (n2, n3)) == ["OWN", "WATCH"]
-    winner, loser = (n2, n3) if n2.stage() is Stage.OWN else (n3, n2)
+    winner, loser = (n2, n3) if n2.stage() is ReplicaStage.OWN else (n3, n2)
     assert loser.replica.owner == winner.name
     assert winner.replica.epoch == 2
     cluster.run(2.0)
-    assert winner.stage() is Stage.OWN
+    assert winner.stage() is ReplicaStage.OWN
 
 
 def test_a_claim_that_gets_lost_is_given_up_and_made_again_at_once(cluster: Cluster) -> None:
@@ -218,10 +218,10 @@ def test_a_claim_that_gets_lost_is_given_up_and_made_again_at_once(cluster: Clus
 
     cluster.append = lose_the_first  # type: ignore[method-assign]
     cluster.run(DETECT_S + 0.2)
-    assert n2.stage() is Stage.CLAIM
+    assert n2.stage() is ReplicaStage.CLAIM
     cluster.run(1.1)
     assert any("did not come back" in note for note in n2.notes)
-    assert n2.stage() is Stage.OWN  # the old owner's silence counted on
+    assert n2.stage() is ReplicaStage.OWN  # the old owner's silence counted on
 
 
 def test_a_claim_that_arrives_long_after_it_was_given_up_does_no_harm(cluster: Cluster) -> None:
@@ -229,7 +229,7 @@ def test_a_claim_that_arrives_long_after_it_was_given_up_does_no_harm(cluster: C
     feed(cluster, 2)
     cluster.append(LogRecord(ownership=Ownership(epoch=2, node="n2", generation=GENERATION)))
     cluster.run(0.1)
-    assert n1.stage() is Stage.WATCH  # it has been deposed, by somebody who does not know
+    assert n1.stage() is ReplicaStage.WATCH  # it has been deposed, by somebody who does not know
     feed(cluster, 1)
     cluster.run(2.0)
     assert sorted(node.stage().name for node in (n1, n2)) == ["OWN", "WATCH"]
@@ -246,7 +246,7 @@ def test_a_suspicion_does_not_outlive_an_outage(cluster: Cluster) -> None:
     cluster.run(0.4)
     cluster.answers = True
     cluster.run(1.0)
-    assert (n1.stage(), n2.stage()) == (Stage.OWN, Stage.WATCH)
+    assert (n1.stage(), n2.stage()) == (ReplicaStage.OWN, ReplicaStage.WATCH)
     assert n1.replica.epoch == 1
 
 
@@ -260,7 +260,7 @@ def test_an_owner_whom_the_secondary_has_not_heard_of_gets_its_time(cluster: Clu
     assert any("n9 owns it since epoch 2" in note for note in n2.notes)
     assert n2.replica.epoch == 2
     cluster.run(0.4)
-    assert n2.stage() is Stage.WATCH
+    assert n2.stage() is ReplicaStage.WATCH
     cluster.run(0.6)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.epoch == 3

@@ -11,7 +11,7 @@ from tsunagi.replay.recompute import recompute
 from tsunagi.runtime.messages import EdgeOut, Founding, LogRecord, Ownership
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.ownership import Register
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.standby.trust import CHECK_S, FORGIVEN_S, PATIENCE_S, SHORT_S, Spell, Trust
 
 
@@ -70,7 +70,7 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
     settle(cluster, FIRST + 13)
     assert wrong(cluster) == []
     assert "another record stands before" in n1.replica.scan.declared
-    owners = [node for node in cluster.nodes if node.stage() is Stage.OWN]
+    owners = [node for node in cluster.nodes if node.stage() is ReplicaStage.OWN]
     assert len(owners) == 1
     assert owners[0].replica.scan.generation > GENERATION
     founding = owners[0].replica.scan.founding
@@ -97,7 +97,7 @@ def test_who_starts_on_a_log_that_lost_its_end_takes_no_context_and_no_name_beyo
     n3 = Node(cluster, "n3", owner="n3", context_s=contexts)
     Node(cluster, "n4", owner="n3", context_s=contexts)
     settle(cluster, FIRST + 8 + grown)
-    assert n3.stage() is Stage.OWN
+    assert n3.stage() is ReplicaStage.OWN
     assert wrong(cluster) == []
     if lost > 1 or grown == 0:
         assert n3.replica.scan.declared
@@ -116,7 +116,7 @@ def test_a_new_owner_that_dies_at_once_is_followed_by_one_that_knows_the_generat
             break
     n1.die()
     settle(cluster, FIRST + 13)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert wrong(cluster) == []
     assert n2.replica.scan.declared
 
@@ -136,7 +136,7 @@ def test_what_the_generation_before_has_written_is_not_written_again_by_who_buil
     cluster.acks.clear()
     n3 = Node(cluster, "n3", owner="n3", context_s=1000.0)
     settle(cluster, FIRST + 13)
-    assert n3.stage() is Stage.OWN
+    assert n3.stage() is ReplicaStage.OWN
     written = list(zip(cluster.generation_of, cluster.recovered, strict=True))
     names = [output.name for generation, output in written if generation == n3.replica.scan.generation]
     assert 0 < began <= min(name.offset for name in names)
@@ -157,7 +157,7 @@ def test_outputs_that_the_log_has_lost_are_written_again_in_a_new_generation(
         n1.die()
     settle(cluster, FIRST + 8)
     assert wrong(cluster) == []
-    (owner,) = [node for node in cluster.nodes if node.stage() is Stage.OWN]
+    (owner,) = [node for node in cluster.nodes if node.stage() is ReplicaStage.OWN]
     assert "`recovered` lost its end" in owner.replica.scan.declared
 
 
@@ -168,13 +168,13 @@ def test_outputs_that_are_seen_late_are_not_taken_for_lost(cluster: Cluster) -> 
     held = cluster.recovered[-3:]
     del cluster.recovered[-3:]
     n1.die()
-    while n2.stage() is not Stage.TAIL:
+    while n2.stage() is not ReplicaStage.TAIL:
         cluster.run(TICK_S)
     cluster.run(0.5)
-    assert n2.stage() is Stage.TAIL
+    assert n2.stage() is ReplicaStage.TAIL
     cluster.recovered += held
     cluster.run(0.5)
-    assert n2.stage() is Stage.OWN
+    assert n2.stage() is ReplicaStage.OWN
     assert n2.replica.scan.declared == ""
 
 
@@ -190,7 +190,7 @@ def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster
     n3 = Node(cluster, "n3", owner="n3", context_s=0.4)
     n3.replica.trust.topic_id = "another"
     settle(cluster, FIRST + 38)
-    assert n3.stage() is Stage.OWN
+    assert n3.stage() is ReplicaStage.OWN
     assert n3.replica.epoch > 1
     assert n3.replica.scan.founding is not None
     assert n3.replica.scan.founding.blank
@@ -212,8 +212,8 @@ def test_a_slot_of_which_retention_has_left_nothing_but_batches_is_begun_anew(cl
     cluster.run(PATIENCE_S - 2.0)
     assert "retention has passed" in n3.replica.unready()
     settle(cluster, FIRST + 14)
-    owner, other = (n3, n4) if n3.stage() is Stage.OWN else (n4, n3)
-    assert owner.stage() is Stage.OWN
+    owner, other = (n3, n4) if n3.stage() is ReplicaStage.OWN else (n4, n3)
+    assert owner.stage() is ReplicaStage.OWN
     assert other.replica.unready() == ""
     assert owner.replica.scan.declared == other.replica.scan.declared
     assert f"begins at offset {first}" in owner.replica.scan.declared
@@ -243,7 +243,7 @@ def test_an_answer_about_a_place_that_is_in_doubt_no_more_is_passed_over(cluster
     n1, _ = pair(cluster)
     feed(cluster, 2)
     assert n1.replica.on_checked(0, cluster.end, cluster.records[0], cluster.now) == []
-    assert n1.stage() is Stage.OWN
+    assert n1.stage() is ReplicaStage.OWN
 
 
 def test_a_slot_that_somebody_holds_is_not_begun_anew(cluster: Cluster) -> None:
@@ -254,7 +254,7 @@ def test_a_slot_that_somebody_holds_is_not_begun_anew(cluster: Cluster) -> None:
     cluster.run(3 * PATIENCE_S)
     assert "retention has passed" in n3.replica.unready()
     assert "retention has passed" in n4.replica.unready()
-    assert n1.stage() is Stage.OWN
+    assert n1.stage() is ReplicaStage.OWN
     assert n1.replica.scan.declared == ""
 
 

@@ -14,7 +14,7 @@ from tsunagi.runtime.messages import VERSION, Ack, Assignment, LogRecord, Placem
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import OperatorSettings, QuerySettings, Settings, SlotsSettings, StandbySettings
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.standby.stages.base import Stage
+from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.host import Host
 from tsunagi.worker.slot_reader import MAX_RECORDS
 
@@ -110,7 +110,7 @@ class Plant:
     def behind(self) -> list[int]:
         """Return how many records each slot's owner has not processed."""
         owners = [self.hosts["a"].replicas[0], self.hosts["b"].replicas[1]]
-        assert [replica.stage for replica in owners] == [Stage.OWN, Stage.OWN]
+        assert [replica.stage for replica in owners] == [ReplicaStage.OWN, ReplicaStage.OWN]
         return [self.log.stored(TUPLES, replica.slot_id).end - replica.slot.position for replica in owners]
 
     def resume_points(self) -> list[int]:

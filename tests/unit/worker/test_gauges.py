@@ -16,7 +16,7 @@ from tsunagi.recovery.factors import Traits
 from tsunagi.runtime.log import Traffic
 from tsunagi.runtime.settings import Target
 from tsunagi.slot.steps import StepBook
-from tsunagi.standby.batching import Verdict
+from tsunagi.standby.batching import LimitVerdict
 from tsunagi.standby.costs import Estimate
 from tsunagi.standby.speculation import Speculated
 from tsunagi.worker.gauges import REFRESH_S, Gauges
@@ -39,9 +39,9 @@ def replica(slot: int, role: str = "standby", primary: Any = None) -> Any:
     )
 
 
-def verdict() -> Verdict:
+def verdict() -> LimitVerdict:
     estimate = Estimate(100.0, 2.0, 50.0, 0.001, 0.002, 10_000.0, 0.008, 0.3)
-    return Verdict(estimate, bandwidth_ok=False, recovery_ok=True)
+    return LimitVerdict(estimate, bandwidth_ok=False, recovery_ok=True)
 
 
 def term(emitted: int, exact: int = 0, **side: int) -> Any:

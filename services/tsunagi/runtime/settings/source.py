@@ -32,7 +32,7 @@ class MqttSettings(Section):
     )
 
 
-class Lines(Section):
+class LinesSettings(Section):
     """JSON lines ([source] kind = "lines")."""
 
     listen: str = Field(
@@ -41,7 +41,7 @@ class Lines(Section):
     max_clients: Few = Field(64, description="connections at a time; more wait to be accepted")
 
 
-class Topic(Section):
+class TopicSettings(Section):
     """An existing Kafka topic ([source] kind = "kafka")."""
 
     topic: str = Field("", description="its full name; [kafka] prefix is not put before it")
@@ -95,5 +95,5 @@ class SourceSettings(Section):
         65536, description="live: a longer line or payload is unusable (too-long)"
     )
     mqtt: MqttSettings = Field(MqttSettings(), description="an MQTT broker")
-    lines: Lines = Field(Lines(), description="JSON lines")
-    kafka: Topic = Field(Topic(), description="an existing Kafka topic")
+    lines: LinesSettings = Field(LinesSettings(), description="JSON lines")
+    kafka: TopicSettings = Field(TopicSettings(), description="an existing Kafka topic")

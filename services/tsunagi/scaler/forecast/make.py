@@ -13,7 +13,7 @@ from tsunagi.scaler.forecast.calibrated import Calibrated
 from tsunagi.scaler.forecast.mixture import Mixture
 from tsunagi.scaler.forecast.sdar import Sdar
 from tsunagi.scaler.forecast.seasonal import Profile
-from tsunagi.scaler.forecast.simple import Ewma, Last
+from tsunagi.scaler.forecast.simple import Ewma, LastValue
 
 DAY_S = 86400.0
 """Seconds in a day."""
@@ -22,7 +22,7 @@ FORECASTERS: dict[str, Callable[[float], PointForecaster]] = {
     "sdar": lambda _slot_s: Sdar(),
     "seasonal": lambda slot_s: Profile(max(1, round(DAY_S / slot_s))),
     "ewma": lambda _slot_s: Ewma(),
-    "last": lambda _slot_s: Last(),
+    "last": lambda _slot_s: LastValue(),
 }
 """The forecasters that come with Tsunagi, by name; each function takes the length of a slot in seconds."""
 

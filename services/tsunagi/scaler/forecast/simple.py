@@ -7,7 +7,7 @@ import numpy as np
 from tsunagi.runtime.columns import Floats
 
 
-class Last:
+class LastValue:
     """Forecasts the last value for every slot."""
 
     def __init__(self) -> None:

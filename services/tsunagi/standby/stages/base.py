@@ -13,7 +13,7 @@ from enum import Enum
 from typing import ClassVar, NamedTuple
 
 from tsunagi.runtime.log import RECOVERED, Record
-from tsunagi.runtime.marks import NO_MARK, Mark, digest_of
+from tsunagi.runtime.marks import NO_MARK, LogMark, digest_of
 from tsunagi.runtime.messages import Context
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.standby import actions as act
@@ -25,7 +25,7 @@ PAUSE_S = 1.0
 """If the log lacks what a replica needs, the replica asks for it again after this time, seconds."""
 
 
-class Stage(Enum):
+class ReplicaStage(Enum):
     """How far a replica is on its way to own the slot (tsunagi.standby.replica says what each stage does)."""
 
     START = "rebuilding"
@@ -47,7 +47,7 @@ class StageTurn(NamedTuple):
     """
 
     actions: Sequence[act.Action] = ()
-    stage: Stage | None = None
+    stage: ReplicaStage | None = None
     promotion: Promotion | None = None
 
 
@@ -55,13 +55,13 @@ STAY = StageTurn()
 """The shell has nothing to do, and the replica stays in its stage."""
 
 
-class Handler:
+class StageHandler:
     """What a replica does in one stage. It is made when the stage is entered. Times are monotonic seconds.
 
     A handler changes only itself and `shared`, the data of all stages. The replica enters the stage that a turn names.
     """
 
-    kind: ClassVar[Stage]
+    kind: ClassVar[ReplicaStage]
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
@@ -145,7 +145,7 @@ class Handler:
         return self._at_fetched(len(records), asked, before, now)
 
     def on_checked(self, first: int, end: int, record: Record | None, now: float) -> StageTurn:
-        """Answer to `Check`: the log's first offset and end, and the record; None = the log does not hold it."""
+        """Answer to `CheckRecord`: the log's first offset and end, and the record; None = the log does not hold it."""
         shared, intake = self.shared, self.shared.intake
         shared.requests.answered()
         intake.first = first
@@ -257,7 +257,7 @@ class Handler:
 
     def _compare(self, record: Record, digest: int, now: float) -> StageTurn | None:
         """Compare a record with the digest of the one read there before; return what to do if they differ."""
-        why = Mark("", digest).contradicts(Mark("", digest_of(record)))
+        why = LogMark("", digest).contradicts(LogMark("", digest_of(record)))
         return self._contradicted(why, record.offset, now) if why else None
 
     def _fits(self, context: Context, now: float) -> bool:
@@ -265,7 +265,7 @@ class Handler:
         trust, level1 = self.shared.trust, self.shared.intake.level1
         if level1 is not None and level1.offset != context.offset:
             return False
-        mark = Mark(context.topic_id, 0)
+        mark = LogMark(context.topic_id, 0)
         if why := mark.contradicts(NO_MARK._replace(topic_id=trust.topic_id)):
             if not trust.contradiction:
                 trust.contradict(why, 0, context.offset, now)
@@ -338,10 +338,10 @@ class Handler:
             trust.place, intake.level1 = level1.context_offset, None
         trust.renew()
         shared.requests.pause(now, 0.0)
-        return StageTurn([*left, act.Note("the state is built anew", why, grave=True)], Stage.START)
+        return StageTurn([*left, act.Note("the state is built anew", why, grave=True)], ReplicaStage.START)
 
 
-class Reader(Handler):
+class ReadingStage(StageHandler):
     """A stage that reads the slot's log."""
 
     checks: ClassVar[bool] = False
@@ -421,4 +421,4 @@ class Reader(Handler):
         shared.forget(first)
         shared.succession.give_time(now)
         why = f"the log begins at {first}, there is no context, and nobody holds the slot"
-        return StageTurn([*left, act.Note("a new generation is to begin", why, grave=True)], Stage.WATCH)
+        return StageTurn([*left, act.Note("a new generation is to begin", why, grave=True)], ReplicaStage.WATCH)

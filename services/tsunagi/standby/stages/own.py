@@ -11,13 +11,13 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.promotion import DEATHS, Promotion
 from tsunagi.standby.shared import Shared
-from tsunagi.standby.stages.base import STAY, Handler, Stage, StageTurn
+from tsunagi.standby.stages.base import STAY, ReplicaStage, StageHandler, StageTurn
 
 DUE_INTERVALS = 2.0
 """An edge that lives sends another heartbeat within this many heartbeat intervals."""
 
 
-class OwnStage(Handler):
+class OwnStage(StageHandler):
     """One term of this node as the slot's owner. A term lasts from a promotion to the next owner's.
 
     Attributes:
@@ -25,7 +25,7 @@ class OwnStage(Handler):
         promotion: the promotion that began the term; None = the node has caught up with what the log held then.
     """
 
-    kind = Stage.OWN
+    kind = ReplicaStage.OWN
 
     def __init__(self, shared: Shared, promotion: Promotion, now: float) -> None:
         super().__init__(shared)
@@ -68,7 +68,11 @@ class OwnStage(Handler):
         if shared.succession.outdated and shared.detector.overdue(shared.succession.since, now):
             owner, epoch = shared.succession.owner, shared.succession.epoch
             return StageTurn(
-                [act.End(f"{owner} owns the slot since epoch {epoch}, but the slot's log does not bring its claim")]
+                [
+                    act.EndProcess(
+                        f"{owner} owns the slot since epoch {epoch}, but the slot's log does not bring its claim"
+                    )
+                ]
             )
         if promotion is not None and self._must_announce(promotion):
             return StageTurn(self._announce(promotion, now))
@@ -87,7 +91,7 @@ class OwnStage(Handler):
             if shared.slot.register.epoch != term:
                 # Control records with the wrong epoch are void. A new process builds its state from the log.
                 why = f"its state says epoch {shared.slot.register.epoch}, but it owns it since {term}"
-                return StageTurn([act.End(why)])
+                return StageTurn([act.EndProcess(why)])
             try:
                 todo += primary.decide(self._view(now))
             finally:
@@ -95,7 +99,7 @@ class OwnStage(Handler):
                     work.end()
         todo += primary.acknowledge(shared.slot, shared.scan, now)
         if intake.breaks and shared.trust.due(now):
-            todo.append(act.Check(intake.breaks[-1].offset + 1))
+            todo.append(act.CheckRecord(intake.breaks[-1].offset + 1))
         return StageTurn(todo)
 
     def on_records(self, records: list[Record], now: float) -> StageTurn:
@@ -111,7 +115,7 @@ class OwnStage(Handler):
         note = act.Note("deposed", f"{scan.owner} owns the slot since epoch {scan.epoch}")
         unfollow = self.leave(note.detail)
         shared.silent.clear()
-        return StageTurn([note, *unfollow], Stage.WATCH)
+        return StageTurn([note, *unfollow], ReplicaStage.WATCH)
 
     def on_unannounced(self) -> None:
         records = self.shared.processor.work.on_records

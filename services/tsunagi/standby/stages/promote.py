@@ -13,13 +13,13 @@ from tsunagi.slot.deciding import READ_BACK_S, control
 from tsunagi.standby import actions as act
 from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.shared import Shared
-from tsunagi.standby.stages.base import STAY, Reader, Stage, StageTurn
+from tsunagi.standby.stages.base import STAY, ReadingStage, ReplicaStage, StageTurn
 
 SEEN_S = 10.0
 """How long before the present a new slot's first step may lie, seconds, beside the skew that edges' clocks may have."""
 
 
-class Promoting(Reader):
+class Promoting(ReadingStage):
     """A stage of a promotion. It reads the log up to an end, and then goes on with `_read_up`."""
 
     def __init__(self, shared: Shared, promotion: Promotion) -> None:
@@ -48,23 +48,23 @@ class Promoting(Reader):
     def _give_up(self, now: float, why: str) -> StageTurn:
         if self.shared.scan.epoch > self.promotion.epoch:
             self.shared.succession.give_time(now)  # silence before now does not count against a new owner
-        return StageTurn([act.Note("promotion given up", why)], Stage.WATCH)
+        return StageTurn([act.Note("promotion given up", why)], ReplicaStage.WATCH)
 
-    def _go_on(self, stage: Stage) -> StageTurn:
+    def _go_on(self, stage: ReplicaStage) -> StageTurn:
         return StageTurn((), stage, self.promotion)
 
 
 class SurveyStage(Promoting):
     """Reads the log to its end without processing it, and looks whether the slot may still be claimed."""
 
-    kind = Stage.SURVEY
+    kind = ReplicaStage.SURVEY
 
     def enter(self, now: float) -> list[act.Action]:
         return self.shared.requests.ask(now, act.AskEnd())
 
     def on_failed(self, now: float) -> StageTurn:
         super().on_failed(now)
-        return StageTurn((), Stage.WATCH)  # when the log answers again, the owner may be heard again
+        return StageTurn((), ReplicaStage.WATCH)  # when the log answers again, the owner may be heard again
 
     def _read(self, first: int, now: float) -> StageTurn:
         if (turn := self._is_gone(first, now)) is not None:
@@ -85,14 +85,14 @@ class SurveyStage(Promoting):
         if shared.trust.blank and shared.held(now):
             return self._again("another node holds the slot after all", now)
         if intake.breaks:
-            return StageTurn(shared.requests.ask(now, act.Check(intake.breaks[-1].offset + 1)))
-        return self._go_on(Stage.CLAIM)
+            return StageTurn(shared.requests.ask(now, act.CheckRecord(intake.breaks[-1].offset + 1)))
+        return self._go_on(ReplicaStage.CLAIM)
 
 
 class ClaimStage(Promoting):
     """Appends this node's claim (an Ownership record), and reads until its own or another node's comes back."""
 
-    kind = Stage.CLAIM
+    kind = ReplicaStage.CLAIM
     checks = True
 
     def enter(self, now: float) -> list[act.Action]:
@@ -130,7 +130,7 @@ class ClaimStage(Promoting):
             return self._give_up(now, f"{scan.owner} was first")
         promotion.owned_at = now
         promotion.catch_up_to = shared.intake.next
-        return self._go_on(Stage.TAIL)
+        return self._go_on(ReplicaStage.TAIL)
 
     def _founding(self) -> Founding | None:
         """Return what the claim declares if it begins a new generation; None = the generation goes on."""
@@ -162,7 +162,7 @@ class ClaimStage(Promoting):
 class TailStage(Promoting):
     """Owns the slot according to the log, and asks which output is the last in `recovered`."""
 
-    kind = Stage.TAIL
+    kind = ReplicaStage.TAIL
 
     def enter(self, now: float) -> list[act.Action]:
         return self.shared.requests.ask(now, self.shared.read_tail())
@@ -182,8 +182,8 @@ class TailStage(Promoting):
             return self._contradicted(why, name.offset, now, known_to=name.offset + 1)
         suspects = promotion.suspects if promotion.proven else None
         if suspects is not None and tail.offset < suspects[0] and not shared.intake.claims(suspects[0]):
-            return self._go_on(Stage.BURY)
-        return self._go_on(Stage.OWN)
+            return self._go_on(ReplicaStage.BURY)
+        return self._go_on(ReplicaStage.OWN)
 
 
 class BuryStage(Promoting):
@@ -192,7 +192,7 @@ class BuryStage(Promoting):
     It appends a Quarantine and reads until that comes back.
     """
 
-    kind = Stage.BURY
+    kind = ReplicaStage.BURY
 
     def enter(self, now: float) -> list[act.Action]:
         promotion = self.promotion
@@ -205,7 +205,7 @@ class BuryStage(Promoting):
         ]
 
     def _due(self, now: float) -> StageTurn:
-        return self._go_on(Stage.BURY) if now > self.promotion.deadline else super()._due(now)
+        return self._go_on(ReplicaStage.BURY) if now > self.promotion.deadline else super()._due(now)
 
     def _at_end(self, first: int, end: int, now: float) -> StageTurn:
         del first
@@ -216,5 +216,5 @@ class BuryStage(Promoting):
         if scan.owner != self.shared.node:
             return self._give_up(now, f"{scan.owner} took over")
         if suspects is not None and suspects[0] in scan.quarantined:
-            return self._go_on(Stage.OWN)
+            return self._go_on(ReplicaStage.OWN)
         return STAY

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tsunagi.standby.stages.base import Reader, Stage, StageTurn
+from tsunagi.standby.stages.base import ReadingStage, ReplicaStage, StageTurn
 
 
-class RebuildStage(Reader):
+class RebuildStage(ReadingStage):
     """Reads the newest context that fits, or an older one if that is lost. Without any, the state begins with the log.
 
     The records behind the context are read in the next stage.
     """
 
-    kind = Stage.START
+    kind = ReplicaStage.START
 
     def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
         del count, asked, before
@@ -29,7 +29,7 @@ class RebuildStage(Reader):
 
     def _stand_by(self, now: float) -> StageTurn:
         self.shared.succession.give_time(now)
-        return StageTurn((), Stage.WATCH)
+        return StageTurn((), ReplicaStage.WATCH)
 
     def _may_search(self) -> bool:
         """Return whether to search for an older context: there is no state yet, and the newest context does not fit.

@@ -14,7 +14,7 @@ from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.shared import Shared
 from tsunagi.standby.speculation import POLL_S as SPECULATION_POLL_S
 from tsunagi.standby.speculation import Speculation
-from tsunagi.standby.stages.base import STAY, Reader, Stage, StageTurn
+from tsunagi.standby.stages.base import STAY, ReadingStage, ReplicaStage, StageTurn
 
 ASK_S = 1.0
 """A standby asks the broker for the log's end at this interval, seconds, although the owner's heartbeats tell it."""
@@ -38,10 +38,10 @@ An owner that is silent for longer may have died of a record, and a planned take
 """
 
 
-class WatchStage(Reader):
+class WatchStage(ReadingStage):
     """Reads the log when it holds B tuples, and processes only records that the owner has survived."""
 
-    kind = Stage.WATCH
+    kind = ReplicaStage.WATCH
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
@@ -92,7 +92,7 @@ class WatchStage(Reader):
         if not detector.connected(now):
             return STAY
         if shared.intake.breaks and trust.due(now):
-            return StageTurn(shared.requests.ask(now, act.Check(shared.intake.breaks[-1].offset + 1)))
+            return StageTurn(shared.requests.ask(now, act.CheckRecord(shared.intake.breaks[-1].offset + 1)))
         if beat is not None and beat is not self._told and now < self._ask_by and not fault.text:
             self._told = beat
             return self._hear_end(beat, now)
@@ -163,7 +163,7 @@ class WatchStage(Reader):
         Records before the resume point of a Level-1-Ack are neither counted nor read if its context is cheaper.
         """
         shared, intake = self.shared, self.shared.intake
-        shared.batching.costs.on_place(now, intake.place())
+        shared.batching.costs.on_extent(now, intake.extent())
         leap = intake.leap_place(shared.slot.position, shared.processor.record_s)
         if leap is not None and self._speculation is None and not shared.trust.contradiction:
             return self._read_context(now, leap)
@@ -209,7 +209,7 @@ class WatchStage(Reader):
             promotion.estimated_s = verdict.estimate.recovery_s
         promotion.gather_evidence(shared.detector, shared.slot_id, shared.slot.position)
         note = act.Note("promotion begins", f"{reason}: owner {promotion.old_owner!r}, epoch {promotion.epoch}")
-        return StageTurn([*self._end_speculation("promotion", in_vain=False), note], Stage.SURVEY, promotion)
+        return StageTurn([*self._end_speculation("promotion", in_vain=False), note], ReplicaStage.SURVEY, promotion)
 
     def _suspect(self, owner: str, now: float) -> tuple[str, float]:
         """Return why this node should own the slot now ("" = it should not), and the owner's silence in seconds."""
