@@ -38,8 +38,9 @@ SLOTS = click.option("--slot", "slots", type=int, multiple=True, help="Only this
 
 
 def seconds(option: str, default: float, text: str) -> Callable[[F], F]:
-    """Return an option that takes a duration in seconds."""
-    return click.option(option, default=default, type=DURATION, metavar="SECONDS", help=text)
+    """Return an option that takes a duration in seconds: `--patience` becomes the argument `patience_s`."""
+    name = f"{option.removeprefix('--')}_s"
+    return click.option(option, name, default=default, type=DURATION, metavar="SECONDS", help=text)
 
 
 def serve(name: str, module: str, *arguments: object, **options: object) -> None:

@@ -148,7 +148,7 @@ def results(follow: bool, form: str, groups: tuple[str, ...], from_now: bool, me
 
 @click.command()
 @seconds("--timeout", 120.0, "Give up after this time.")
-def wait(timeout: float) -> None:
+def wait(timeout_s: float) -> None:
     """Wait until a new ordered result comes out.
 
     The exit code is 1 if none does within the time.
@@ -158,4 +158,4 @@ def wait(timeout: float) -> None:
     from tsunagi.local.wait import wait_for_result
     from tsunagi.runtime.settings import load
 
-    wait_for_result(load(), timeout, click.echo)
+    wait_for_result(load(), timeout_s, click.echo)
