@@ -5,9 +5,9 @@ from __future__ import annotations
 from tsunagi.edge.source import SourceError
 
 SENSOR = "{sensor}"
-"""In a pattern, stands for the level of the topic that names the sensor."""
+"""This placeholder of a pattern stands for the level of the topic that names the sensor."""
 EDGE = "{edge}"
-"""In a pattern, stands for the name of the edge."""
+"""This placeholder of a pattern stands for the name of the edge."""
 _WHERE = "[source.mqtt] topic"
 """The setting that errors name."""
 

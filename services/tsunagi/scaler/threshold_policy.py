@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,7 +21,7 @@ TOLERANCE = 0.1
 Kubernetes' autoscaler."""
 
 
-class OneType:
+class OneType(ABC):
     """An autoscaler that knows one type: the cheapest for a tuple among those without a limit, else among all.
 
     `desired` says how many workers of it there should be.
@@ -37,9 +38,9 @@ class OneType:
     def learn(self, rates: Floats, step_s: float) -> None:
         del rates, step_s
 
+    @abstractmethod
     def desired(self, view: PolicyView) -> int:
         """Return how many workers there should be by what is seen now."""
-        raise NotImplementedError
 
     def _recent(self, view: PolicyView) -> int:
         """Return the largest number of workers that was desired in the last `CALM_S`."""

@@ -7,6 +7,7 @@ A decision takes effect for all replicas, the owner included, when its control r
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -49,27 +50,32 @@ class OwnerView:
         return self.slot.register.epoch
 
 
-class Decider:
+class Decider(ABC):
     """Takes one kind of decision for a slot's owner, as long as the node owns the slot."""
 
+    @abstractmethod
     def decide(self, view: OwnerView) -> Sequence[Decision]:
         """Return the decisions to write now."""
-        raise NotImplementedError
 
     def on_batch(self, batch: TupleBatch, now: float) -> None:
         """Take in that the owner has processed a new batch, which is not a repeat."""
+        del batch, now
 
     def on_late(self, batch: TupleBatch) -> None:
         """Take in that the owner has processed a batch whose step had closed before."""
+        del batch
 
     def on_leaving(self, edge: str, incarnation: int, step: int) -> None:
         """Take in that a process of an edge has stopped in good order after it had delivered this step."""
+        del edge, incarnation, step
 
     def on_stored(self, sha256: str, slot: Slot) -> None:
         """Take in that the store now has a model that this owner wanted to be stored."""
+        del sha256, slot
 
     def stop(self, slot: Slot) -> None:
         """End: this node does not own the slot any more."""
+        del slot
 
 
 MakeDeciders = Callable[[float, Announce], Sequence[Decider]]

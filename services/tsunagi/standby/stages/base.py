@@ -8,6 +8,7 @@ slot's log: a new one begins when the log has lost records (docs/explanation/sta
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar, NamedTuple
@@ -55,7 +56,7 @@ STAY = StageTurn()
 """The shell has nothing to do, and the replica stays in its stage."""
 
 
-class StageHandler:
+class StageHandler(ABC):
     """What a replica does in one stage. It is made when the stage is entered. Times are monotonic seconds.
 
     A handler changes only itself and `shared`, the data of all stages. The replica enters the stage that a turn names.
@@ -81,9 +82,9 @@ class StageHandler:
         del why
         return []
 
+    @abstractmethod
     def step(self, now: float) -> StageTurn:
         """Do what is due."""
-        raise NotImplementedError
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
@@ -188,7 +189,7 @@ class StageHandler:
         self.shared.requests.failed(now)
         return STAY
 
-    def on_unannounced(self) -> None:
+    def on_unannounced(self) -> None:  # noqa: B027 - most stages announce nothing
         """Take in that the last `Announce` failed. Its records must be announced again before they are processed."""
 
     # ---- what a stage does with an answer ----------------------------------------------------------------------
@@ -360,25 +361,6 @@ class ReadingStage(StageHandler):
     def _due(self, now: float) -> StageTurn:
         return StageTurn(self.shared.requests.ask(now, act.AskEnd()))
 
-    def _at_end(self, first: int, end: int, now: float) -> StageTurn:
-        """Read a context if that is cheaper than to read or process what stands before it, else read on."""
-        shared, intake = self.shared, self.shared.intake
-        self._target = end
-        place = intake.jump_place(first, blank=shared.slot.position == 0)
-        if place is None:
-            place = intake.leap_place(shared.slot.position, shared.processor.record_s)
-        return self._read(first, now) if place is None else self._read_context(now, place)
-
-    def _at_context(self, now: float) -> StageTurn:
-        return self._read(min(self.shared.intake.first, self.shared.intake.next), now)
-
-    def _without_context(self, first: int, now: float) -> StageTurn:
-        return self._read(first, now)
-
-    def _read(self, first: int, now: float) -> StageTurn:
-        """Read on. `first`, the first offset of the log, is beyond `next` if retention has deleted what comes next."""
-        raise NotImplementedError
-
     def _read_context(self, now: float, place: int | None, upto: int | None = None) -> StageTurn:
         return StageTurn(self.shared.requests.ask(now, act.ReadContext(place, upto)))
 
@@ -422,3 +404,26 @@ class ReadingStage(StageHandler):
         shared.succession.give_time(now)
         why = f"the log begins at {first}, there is no context, and nobody holds the slot"
         return StageTurn([*left, act.Note("a new generation is to begin", why, grave=True)], ReplicaStage.WATCH)
+
+
+class GatheringStage(ReadingStage):
+    """A stage that goes on from a context where that is cheaper than the log."""
+
+    def _at_end(self, first: int, end: int, now: float) -> StageTurn:
+        """Read a context if that is cheaper than to read or process what stands before it, else read on."""
+        shared, intake = self.shared, self.shared.intake
+        self._target = end
+        place = intake.jump_place(first, blank=shared.slot.position == 0)
+        if place is None:
+            place = intake.leap_place(shared.slot.position, shared.processor.record_s)
+        return self._read(first, now) if place is None else self._read_context(now, place)
+
+    def _at_context(self, now: float) -> StageTurn:
+        return self._read(min(self.shared.intake.first, self.shared.intake.next), now)
+
+    def _without_context(self, first: int, now: float) -> StageTurn:
+        return self._read(first, now)
+
+    @abstractmethod
+    def _read(self, first: int, now: float) -> StageTurn:
+        """Read on. `first`, the first offset of the log, is beyond `next` if retention has deleted what comes next."""

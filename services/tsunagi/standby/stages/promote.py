@@ -13,7 +13,7 @@ from tsunagi.slot.deciding import READ_BACK_S, control
 from tsunagi.standby import actions as act
 from tsunagi.standby.promotion import Promotion
 from tsunagi.standby.shared import Shared
-from tsunagi.standby.stages.base import STAY, ReadingStage, ReplicaStage, StageTurn
+from tsunagi.standby.stages.base import STAY, GatheringStage, ReadingStage, ReplicaStage, StageTurn
 
 SEEN_S = 10.0
 """How long before the present a new slot's first step may lie, seconds, beside the skew that edges' clocks may have."""
@@ -54,7 +54,7 @@ class Promoting(ReadingStage):
         return StageTurn((), stage, self.promotion)
 
 
-class SurveyStage(Promoting):
+class SurveyStage(Promoting, GatheringStage):
     """Reads the log to its end without processing it, and looks whether the slot may still be claimed."""
 
     kind = ReplicaStage.SURVEY

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tsunagi.standby.stages.base import ReadingStage, ReplicaStage, StageTurn
+from tsunagi.standby.stages.base import GatheringStage, ReplicaStage, StageTurn
 
 
-class RebuildStage(ReadingStage):
+class RebuildStage(GatheringStage):
     """Reads the newest context that fits, or an older one if that is lost. Without any, the state begins with the log.
 
     The records behind the context are read in the next stage.
