@@ -21,23 +21,18 @@ lost records. A *Level-0-Ack* says up to which input the outputs are in `recover
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import Ack, Context, SlotBeat
 from tsunagi.runtime.names import Name
-from tsunagi.runtime.settings import Settings
-from tsunagi.slot.deciding import MakeDeciders
-from tsunagi.slot.models import LoadModel
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.batching import Batching
-from tsunagi.standby.detector import Detector
 from tsunagi.standby.intake import Intake
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.processor import Processor
@@ -96,50 +91,14 @@ class Replica:
     """The state of one slot on one node. All times are monotonic seconds of the caller's clock.
 
     Args:
-        slot_id: the slot.
-        node: this node's name.
-        wish: what the plan wishes for the slot.
-        detector: tells which nodes live; all replicas of a node share it.
-        load_model: returns the model that has this SHA-256.
-        new_generation: draws the number of a new generation.
-        make_deciders: makes the objects that decide for the slot while this node owns it.
-        topic_id: the id of the topic `tuples`, as the cluster tells it; "" = not known.
-        preparing: set once the slot's model in the plan is ready; None = nobody prepares it.
-        record_s: seconds that processing a record takes, until it is measured.
+        shared: what all stages share; nobody else changes it from now on.
+        now: the time.
     """
 
-    def __init__(
-        self,
-        slot_id: int,
-        node: str,
-        wish: Wish,
-        settings: Settings,
-        detector: Detector,
-        load_model: LoadModel,
-        new_generation: Callable[[], int],
-        now: float,
-        make_deciders: MakeDeciders = lambda _now, _announce: (),
-        *,
-        topic_id: str = "",
-        preparing: threading.Event | None = None,
-        record_s: float = 0.0,
-    ) -> None:
-        self.slot_id = slot_id
-        self.node = node
-        self._shared = Shared(
-            slot_id,
-            node,
-            wish,
-            settings,
-            detector,
-            load_model,
-            new_generation,
-            now,
-            make_deciders,
-            topic_id=topic_id,
-            preparing=preparing,
-            record_s=record_s,
-        )
+    def __init__(self, shared: Shared, now: float) -> None:
+        self.slot_id = shared.slot_id
+        self.node = shared.node
+        self._shared = shared
         self._handler: StageHandler = RebuildStage(self._shared)
         self._published = self._publish(now)
         self._publish_at = now + PUBLISH_S

@@ -36,6 +36,11 @@ class Shared:
     """The slot's state on this node, what was read of its log, and what is known of the other nodes.
 
     Args:
+        slot_id: the slot.
+        node: this node's name.
+        wish: what the plan wishes for the slot.
+        detector: tells which nodes live; all replicas of a node share it.
+        load_model: returns the model that has this SHA-256.
         new_generation: draws the number of a new generation.
         make_deciders: makes the objects that decide for the slot while this node owns it.
         topic_id: the id of the topic `tuples`, as the cluster tells it; "" = not known.
@@ -58,7 +63,7 @@ class Shared:
         load_model: LoadModel,
         new_generation: Callable[[], int],
         now: float,
-        make_deciders: MakeDeciders,
+        make_deciders: MakeDeciders = lambda _now, _announce: (),
         *,
         topic_id: str = "",
         preparing: threading.Event | None = None,

@@ -52,6 +52,7 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.costs import Wire
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica
+from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.pace import Pace
@@ -325,7 +326,7 @@ class Host:
 
     def _take_up(self, assignment: Assignment, wish: Wish) -> None:
         slot, now = assignment.slot, self._clock.monotonic()
-        replica = Replica(
+        shared = Shared(
             slot,
             self.node,
             wish,
@@ -339,6 +340,7 @@ class Host:
             preparing=self._shelf.prepare(wish.model_sha256, wish.config.names) if wish.model_sha256 else None,
             record_s=0.0 if self._pace is None else self._pace.cost_s(wish.tuples_per_batch),
         )
+        replica = Replica(shared, now)
         for (of_slot, _), ack in self._acks.items():
             if of_slot == slot:
                 replica.on_ack(ack, now)

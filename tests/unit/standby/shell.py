@@ -32,6 +32,7 @@ from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica
+from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import ReplicaStage
 
 HEARTBEAT_S = 0.1
@@ -155,7 +156,7 @@ class Node:
         )
         self.detector = Detector(name, incarnation, HEARTBEAT_S)
         wish = Wish(self.config, model, owner, move)
-        self.replica = Replica(
+        shared = Shared(
             SLOT,
             name,
             wish,
@@ -167,6 +168,7 @@ class Node:
             partial(make_deciders, settings),
             preparing=preparing,
         )
+        self.replica = Replica(shared, cluster.now)
         self.follows: int | None = None
         self.silent = False  # sends no heartbeats
         self.spare = True  # has time for what only a standby does
