@@ -14,7 +14,7 @@ MESSAGES := services/tsunagi/runtime/messages
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
 LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e
-TOGETHER := -n 3 --dist loadscope  # what mostly waits beside what computes (tests/conftest.py)
+TOGETHER := -n 3 --dist loadscope --durations 20  # what mostly waits beside what computes (tests/conftest.py)
 
 .PHONY: help
 help:  ## list the targets
@@ -127,7 +127,7 @@ test-e2e: ready  ## the whole system: produce, disturb, validate
 
 .PHONY: test-containers
 test-containers: ready-containers  ## in containers: start, kill each kind, scrape, attack (needs root and a Docker engine)
-	@$(BIN)/pytest tests/containers
+	@$(BIN)/pytest --durations 20 tests/containers
 
 .PHONY: lint
 lint: ready  ## ruff: rules and format; import-linter: the order of the packages
@@ -159,7 +159,7 @@ proto-check: ready  ## fail if `make proto` would change anything
 	done
 
 .PHONY: wheel
-wheel: ready  ## the packages as a wheel, out/*.whl; `.ci/wheel` installs it elsewhere and uses it
+wheel: ready  ## the packages as a wheel, out/*.whl; `.ci/wheel-install` and `.ci/wheel` try it elsewhere
 	@$(BIN)/python -m pip --quiet wheel --no-deps --no-build-isolation --no-index --wheel-dir out .
 	@rm -rf build
 	@ls out/*.whl

@@ -5,6 +5,7 @@ Where several processes run the tests, each has its broker, and a line is said o
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -25,6 +26,9 @@ hypothesis.settings.register_profile(
     "tsunagi", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
 hypothesis.settings.load_profile("tsunagi")
+
+# A broker or a Spark driver lives half a minute in a test: code compiled for hours of work is not worth its time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 class Parts(LoadScopeScheduling):  # type: ignore[misc]  # without types there

@@ -57,6 +57,9 @@ EPS = 1.12
 """Tolerated error in a run with a model. With an edge down a slot cannot keep it by itself; with sensors of the other
 slot it can."""
 
+MEMORY = Path("/dev/shm")
+"""Models are stored here where it exists: a store syncs every file, and a schedule writes twenty."""
+
 PART_BYTES = 300
 """Size of a record of `contexts` at most in one run of nine: every context is larger, and is written in parts."""
 
@@ -141,7 +144,7 @@ def make_network(seed: int) -> Network:
 @cache
 def _recovery() -> RecoverySettings:
     """Write the model of a process's runs; return the settings that go by it. Refits come often."""
-    directory = Path(mkdtemp(prefix="tsunagi-simulation-"))
+    directory = Path(mkdtemp(prefix="tsunagi-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     n = EDGES * SENSORS
     prior = 0.4 * np.eye(n) + 0.6
