@@ -89,16 +89,12 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             epoch, serial = claim.epoch, message.serial
         elif body == "batch":
             batch = message.batch
-            if buried:  # the batch still says that its edge has delivered, but gives no values
-                batch = TupleBatch(
-                    edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
-                )
-            batches = [(batch, record.appended_us)]
+            batches = [(_bare(batch) if buried else batch, record.appended_us)]
         elif getattr(message, str(body)).epoch != epoch or (serial and message.serial <= serial):
             continue
         else:
             serial = message.serial
-        if buried and (config is None or body not in ("batch", "edge_out", "punctuation")):
+        if buried and body != "settings" and (config is None or body not in ("batch", "edge_out", "punctuation")):
             continue  # the record gives one dead letter and no output
         if body == "settings":
             before, config = config, SlotConfig.parse(message.settings.text)
@@ -117,6 +113,9 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             cursor = min(first_step, claimed_us // config.slide_us + 1) if before is None else cursor
             for name in config.edges:
                 edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER, "out_us": -math.inf})
+            if buried:  # what waited for the settings goes to dead-letters
+                index += sum(len(batch.sensor) > 0 for batch, _ in waiting)
+                waiting = [(_bare(batch), appended_us) for batch, appended_us in waiting]
             batches, waiting = waiting, []
         elif body == "model":
             change = message.model
@@ -196,6 +195,13 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 yield Recomputed(Name(record.offset, index), generation, frame)
                 index += 1
             cursor += 1
+
+
+def _bare(batch: TupleBatch) -> TupleBatch:
+    """Return a batch of a quarantined record: it still says that its edge has delivered, but gives no values."""
+    return TupleBatch(
+        edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
+    )
 
 
 def _refused(

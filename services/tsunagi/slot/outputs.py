@@ -93,7 +93,7 @@ class Letters:
         return Output(name, DEAD_LETTERS, epoch, record.appended_us, letter)
 
     def buried(self, name: Name, epoch: int, record: Record, batch: TupleBatch) -> Output:
-        """Return the dead letter of a batch that waited in a step when a quarantined record closed the step."""
+        """Return the dead letter of a batch that waited for a record which is quarantined now."""
         self.counts["quarantined"] += 1
         letter = DeadLetter(
             version=VERSION,
@@ -101,7 +101,7 @@ class Letters:
             partition=self._slot,
             offset=batch.offset,
             reason="quarantined",
-            detail=f"in a step that the record at offset {record.offset}, on which two owners died, has closed",
+            detail=f"it waited for the record at offset {record.offset}, on which two owners died",
             key=batch.edge.encode()[:MAX_LETTER_KEY_BYTES],
             value=LogRecord(version=VERSION, batch=batch).SerializeToString()[:MAX_LETTER_BYTES],
         )

@@ -235,7 +235,8 @@ class Slot:
         """Skip a record on which two owners died. The steps that it would have closed are closed without values.
 
         The value that kills need not stand in this record. It may have waited in an open step that this record closes,
-        and would otherwise kill the owner that closes the step with the next record.
+        or for the slot's settings, which this record brings. It would otherwise kill the owner that closes the step
+        with the next record, or each owner that brings the settings again.
         """
         epoch = self.register.epoch
         why = "two owners died on this record"
@@ -243,14 +244,19 @@ class Slot:
         message, _, kind = parsed
         # The serial number of a control record counts even so: the same record, appended again, must be void.
         counts = message is not None and self.register.read(record.offset, message)
+        if message is not None and counts and kind == "settings":
+            waiting, self._set_aside = self._set_aside, []
+            self._settings(record, message.settings, outputs)
+        else:
+            waiting = []
         if message is None or self.book is None or self.chain is None:
             return outputs
+        for batch, appended_us in waiting:
+            if batch.sensor:
+                outputs.append(self.letters.buried(Name(record.offset, len(outputs)), epoch, record, batch))
+            self.book.accept(_bare(batch), appended_us)
         if kind == "batch":
-            told = message.batch
-            bare = TupleBatch(
-                edge=told.edge, incarnation=told.incarnation, step=told.step, event_time_us=told.event_time_us
-            )
-            self.book.accept(bare, record.appended_us)
+            self.book.accept(_bare(message.batch), record.appended_us)
         elif counts and kind in ("edge_out", "punctuation"):
             _TAKE[kind](self, record, message, outputs)
         for closed in self.book.close():
@@ -429,6 +435,13 @@ class Slot:
         self.position = context.offset
         self.last_name = Name(context.last_offset, context.last_index)
         self._set_aside = []
+
+
+def _bare(batch: TupleBatch) -> TupleBatch:
+    """Return a batch without its values: it says how far its edge has come."""
+    return TupleBatch(
+        edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
+    )
 
 
 _TAKE: dict[str, Callable[[Slot, Record, LogRecord, list[Output]], None]] = {

@@ -91,13 +91,27 @@ class RandomLog:
         self.epoch += 1
         self.message(ownership=Ownership(epoch=self.epoch, node="n", generation=7, first_step=FIRST))
 
-    def write(self, turns: int) -> list[Record]:
+    def settings(self, config: SlotConfig, *, kills: bool) -> None:
+        """Write settings. If they kill, two owners die, and their successor sets the settings' record aside."""
+        self.message(settings=SlotSettings(epoch=self.epoch, hash=config.hash, text=config.text()))
+        if kills:
+            self.message(quarantine=Quarantine(epoch=self.epoch, offset=len(self.records) - 1))
+
+    def write(self, turns: int, *, kills: bool = False) -> list[Record]:
+        """Write a log. In the middle the slot gets other settings: steps of another length, with which open steps end.
+
+        Args:
+            kills: whether settings kill.
+        """
         self.batch("e1", FIRST, 1, [0, 2])  # before anybody owns the slot: set aside
         self.own()
         self.batch("e2", FIRST, 1, [3])
-        settings = SlotSettings(epoch=1, hash=CONFIG.hash, text=CONFIG.text())
-        self.message(settings=settings)
+        self.settings(CONFIG, kills=kills)
         for _ in range(turns):
+            self.turn()
+        self.settings(replace(CONFIG, slide_us=2 * SLIDE_US), kills=kills)
+        self.settings(CONFIG, kills=kills)
+        for _ in range(turns // 2):
             self.turn()
         return self.records
 
@@ -142,7 +156,7 @@ class RandomLog:
         elif kind == "model":
             self.message(model=ModelChange(epoch=epoch, sha256=self.random.choice(["", SHA])))
         else:
-            place = max(10, len(self.records) + self.random.choice([-3, -1]))  # not the settings
+            place = len(self.records) + self.random.choice([-3, -1])
             self.message(quarantine=Quarantine(epoch=epoch, offset=place))
 
 
@@ -161,9 +175,10 @@ def written(records: list[Record]) -> list[Record]:
     return out
 
 
+@pytest.mark.parametrize("kills", [False, True], ids=["", "settings-kill"])
 @pytest.mark.parametrize("seed", range(15))
-def test_the_loop_agrees_with_the_slot(seed: int) -> None:
-    log = RandomLog(seed).write(150)
+def test_the_loop_agrees_with_the_slot(seed: int, kills: bool) -> None:
+    log = RandomLog(seed).write(150, kills=kills)
     recovered = written(log)
     result = compare(recompute(log, load), recovered)
     assert result.differences == []

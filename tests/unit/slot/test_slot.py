@@ -52,6 +52,10 @@ def letters(found: list[tuple[str, Name, bytes]]) -> list[DeadLetter]:
     return [DeadLetter.FromString(value) for topic, _, value in found if topic == DEAD_LETTERS]
 
 
+def made(found: list[tuple[str, Name, bytes]]) -> list[Recovered]:
+    return [Recovered.FromString(value) for topic, _, value in found if topic == RECOVERED]
+
+
 def test_a_closed_step_is_one_record_named_by_the_batch_that_closed_it() -> None:
     writer = owned(make_config())
     for edge in EDGES:
@@ -169,6 +173,28 @@ def test_what_waited_in_a_step_that_a_quarantined_record_closes_is_set_aside_wit
     assert LogRecord.FromString(aside[1].value).batch.edge == EDGES[0]
     assert slot.cursor == FIRST + 1
     assert slot.letters.counts["quarantined"] == len(aside)
+
+
+def test_what_waited_for_settings_that_are_quarantined_is_set_aside_and_the_settings_count() -> None:
+    """A new owner would bring settings again, and die of what waits for them each time."""
+    writer = Writer()
+    writer.own(1, "n1")
+    waiting = [writer.batch(edge, FIRST) for edge in EDGES]
+    brings = writer.settings(make_config())
+    writer.quarantine(brings.offset)
+    slot = Slot(SLOT, load)
+    slot.register.quarantined = {brings.offset}
+    outputs = play(slot, writer.records)
+    aside = letters(outputs)
+    assert [letter.offset for letter in aside] == [brings.offset, *(record.offset for record in waiting)]
+    assert {letter.reason for letter in aside} == {"quarantined"}
+    assert slot.settings.hash == make_config().hash
+    assert slot.cursor == FIRST + 1
+    assert [recovered.sensor for recovered in made(outputs)] == [b""]
+    for edge in EDGES:
+        writer.batch(edge, FIRST + 1)
+    (step,) = made(play(slot, writer.records[-len(EDGES) :]))
+    assert sensors(step.sensor).tolist() == [0, 2, 3, 5, 8]
 
 
 @pytest.mark.parametrize("seed", range(20))
