@@ -47,6 +47,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "Each layer imports only what is below it",
         ),
         ("services/tsunagi/edge/window.py", "import tsunagi_spark.job", "Each layer imports only what is below it"),
+        ("services/tsunagi/audit/rows.py", "import tsunagi.edge.window", "The judge imports nothing that it judges"),
         ("services/tsunagi/standby/trust.py", "import tsunagi.standby.replica", "No file imports what imports it"),
     ],
 )

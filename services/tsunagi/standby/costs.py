@@ -10,10 +10,10 @@ The paper has neither T_0 nor h. T_0 is the time of a takeover that has nothing 
 log and is read back, and the last output is looked up. h is the number of tuples in one heartbeat interval. A secondary
 hears from heartbeats where the log ends and what the primary has survived, so a batch is up to h tuples larger than B.
 
-All is measured at the secondary, since that would do the work. The paper measures S_time and R_ptime at the primary
-(`symmetric`), and leaves unequal machines as an open problem. The bandwidth of each other B is measured as well, not
-extrapolated: for each B of `GRID` a shadow follows the same rule on the same log and only counts what it would have
-read. The rule: read when the log holds B tuples, and skip what stands before the resume point. That is the context (the
+All is measured at the secondary, since that would do the work. The paper measures S_time and R_ptime at the primary,
+and leaves unequal machines as an open problem. The bandwidth of each other B is measured as well, not extrapolated: for
+each B of `GRID` a shadow follows the same rule on the same log and only counts what it would have read.
+The rule: read when the log holds B tuples, and skip what stands before the resume point. That is the context (the
 slot's whole state at one offset) that the newest Level-1-Ack names: nobody needs the log before it.
 """
 
@@ -200,16 +200,14 @@ class StandbyCosts:
 
     Args:
         period_s: length of the sliding period, seconds.
-        symmetric: take S_time and R_ptime from the primary, as the paper does, instead of measuring them here.
 
     Attributes:
         behind: tuples that a takeover would have to process now. It is more than B if the node had no time for them.
     """
 
-    def __init__(self, period_s: float, *, symmetric: bool = False) -> None:
+    def __init__(self, period_s: float) -> None:
         self.behind = 0.0
         self._period_s = period_s
-        self._symmetric = symmetric
         self._shadows = Shadows(period_s)
         self._pulls: deque[_Pull] = deque()
         self._work: deque[_Work] = deque()
@@ -217,7 +215,7 @@ class StandbyCosts:
         self._asked: deque[float] = deque(maxlen=KEPT * 4)
         self._end: int | None = None
         self._owner_records: deque[float] = deque(maxlen=OWNER_KEPT)
-        self._owner_record_s = self._owner_send_s = 0.0
+        self._owner_record_s = 0.0
         self._record_tuples = 1.0
         self._record_bytes = 0.0
 
@@ -251,18 +249,11 @@ class StandbyCosts:
             self._work.append(_Work(now, seconds, records * self._record_tuples, self._owner_s()))
             self._forget(now)
 
-    def on_owner(self, record_s: float, send_s: float = 0.0) -> None:
-        """Take in the primary's measurements, once for each of its heartbeats; 0 = not known.
-
-        Args:
-            record_s: seconds that a record costs the primary.
-            send_s: S_time at the primary, seconds a tuple.
-        """
+    def on_owner(self, record_s: float) -> None:
+        """Take in how many seconds a record costs the primary, once for each of its heartbeats; 0 = not known."""
         if record_s > 0:
             self._owner_records.append(record_s)
             self._owner_record_s = median(self._owner_records)
-        if send_s > 0:
-            self._owner_send_s = send_s
 
     # ---- the models
 
@@ -274,7 +265,7 @@ class StandbyCosts:
         """
         owner_s = self._owner_s()
         tuples = sum(work.tuples for work in self._work)
-        if self._symmetric or not tuples:
+        if not tuples:
             return owner_s
         own_s = sum(work.seconds for work in self._work) / tuples
         then_s = sum(work.owner_s * work.tuples for work in self._work) / tuples
@@ -286,8 +277,6 @@ class StandbyCosts:
         A request has a cost of its own, whatever it brings. A regression over pulls of several sizes tells it from the
         cost of a tuple.
         """
-        if self._symmetric and self._owner_send_s > 0:
-            return batches * self._owner_send_s
         if not self._pulls:
             return np.zeros(len(batches))
         x = np.array([pull.tuples for pull in self._pulls])

@@ -35,14 +35,13 @@ class StandIn:
         owner_s: float = 0.0,
         request_s: float = 0.002,
         send_s: float = 0.000002,
-        symmetric: bool = False,
         stepwise: bool = False,
     ) -> None:
         self.rate, self.process_s, self.owner_s = rate, process_s, owner_s
         self._acks_s, self._request_s, self._send_s = acks_s, request_s, send_s
         self._fixed = batch
         self.batching = Batching(standby or StandbySettings(), 0, stepwise=stepwise)
-        self.costs = self.batching.costs if standby else StandbyCosts(2.0, symmetric=symmetric)
+        self.costs = self.batching.costs if standby else StandbyCosts(2.0)
         self.now = 0.0
         self.batch = batch
         self._end = 0.0

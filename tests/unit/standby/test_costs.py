@@ -98,8 +98,6 @@ def test_what_comes_over_the_network_is_measured_not_assumed() -> None:
 def test_a_secondary_of_half_the_speed_is_told_right() -> None:
     slow = StandIn(rate=500.0, batch=100.0, process_s=0.002, owner_s=0.001).run(5.0)
     assert slow.costs.process_s() == pytest.approx(0.002)
-    symmetric = StandIn(rate=500.0, batch=100.0, process_s=0.002, owner_s=0.001, symmetric=True).run(5.0)
-    assert symmetric.costs.process_s() == pytest.approx(0.001)
 
 
 def test_a_change_is_noticed_by_the_owners_cost_before_the_secondary_works_again() -> None:
@@ -124,18 +122,6 @@ def test_before_anything_is_measured_the_owner_is_believed() -> None:
     costs.on_owner(0.01)
     assert costs.process_s() == pytest.approx(0.001)
     assert costs.estimate(100.0).bandwidth == 0.0
-
-
-def test_symmetric_costs_are_the_owners_alone() -> None:
-    asked = StandIn(rate=500.0, batch=100.0, process_s=0.002, owner_s=0.001, symmetric=True).run(5.0)
-    own_s = asked.costs.estimate(100.0).send_s  # the owner has not said yet how long a tuple's way to it is
-    assert 0.0 < own_s < 0.0001
-    asked.costs.on_owner(0.001, 0.0004)
-    found = asked.costs.estimate(100.0)
-    assert (found.send_s, found.process_s) == pytest.approx((0.0004, 0.001))
-    measured = StandIn(rate=500.0, batch=100.0, process_s=0.002, owner_s=0.001).run(5.0)
-    measured.costs.on_owner(0.001, 0.0004)
-    assert measured.costs.estimate(100.0).send_s == pytest.approx(own_s)
 
 
 def test_a_log_that_is_acknowledged_to_its_end_holds_nothing() -> None:

@@ -108,7 +108,7 @@ class WatchStage(ReadingStage):
         shared.succession.learn(beat.epoch, owner, now)
         if beat is not self._costed:
             self._costed = beat
-            shared.batching.costs.on_owner(beat.record_us / 1e6, beat.send_us / 1e6)
+            shared.batching.costs.on_owner(beat.record_us / 1e6)
         shared.trust.forgive(now)
         # During a speculation outputs are written without a gap, so no record may be processed silently. If the log is
         # doubted, all outputs of the state that was found may have to be written again.
