@@ -121,7 +121,7 @@ def _spark(fleet: Fleet, settings: Settings) -> dict[str, Any]:
         "latency_s": beat.latency_us / 1e6,
         "frontier": beat.frontier,
         "newest": beat.newest,
-        "behind_s": max(0, beat.newest - beat.frontier) * settings.steps.slide_s,
+        "behind_s": max(0, beat.newest - beat.frontier) * settings.steps.slide_s if beat.frontier >= 0 else 0.0,
         "held_by": list(beat.held_by),
         "left_behind": list(beat.left_behind),
         "carried": beat.carried,
@@ -153,7 +153,7 @@ def spark_line(job: Mapping[str, Any]) -> str:
     """Say in one line where the job stands, and what holds the results up."""
     text = f"Spark: batch {job['batch']} took {job['batch_s']:.2f} s, results {job['latency_s']:.2f} s after their "
     text += f"input; order {job['order']}" + (f" ({job['cut']} groups cut)" if job["cut"] else "")
-    text += f"; frontier at step {job['frontier']}"
+    text += f"; frontier at step {job['frontier']}" if job["frontier"] >= 0 else "; no result yet"
     if job["behind_s"]:
         text += f", {job['behind_s']:g} s behind the newest slot ({job['carried']} rows wait)"
     if job["held_by"]:

@@ -22,12 +22,14 @@ class NoResultError(RuntimeError):
 
 
 def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], None]) -> None:
-    """Return once a block of results has been appended after this call.
+    """Return once a block of results that has rows has been appended after this call.
+
+    A block without rows says only that nobody had a value for its step, as when sources have not begun to deliver.
 
     A broker that is starting on a busy machine may fail to answer some of the questions; those are asked again.
 
     Raises:
-        NoResultError: no block was appended within `timeout_s` seconds.
+        NoResultError: no block with rows was appended within `timeout_s` seconds.
         LogError: the log never answers, or has no topic of results.
     """
     table = read_sensors(settings.sensors)
@@ -41,15 +43,15 @@ def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], N
     try:
         while True:
             try:
-                block = _next_block(source, settings, table, over)
+                found = _next_rows(source, settings, table, over)
             except LogError as error:
                 if source.partitions(topic) == 0 or over.wait(AGAIN_S):
                     raise
                 say(f"asking again: {error}")
                 continue
-            if block is None:
+            if found is None:
                 raise NoResultError(f"no ordered result within {timeout_s:g} s; `tsunagi status` shows who does what")
-            rows = sum(1 for _ in block.rows(table))
+            block, rows = found
             waited_s = time.monotonic() - started_s
             kind = "ordered results" if settings.query.mode == "steps" else "results"
             say(f"{kind}: step {block.step} of {block.group}, {rows} rows, after {waited_s:.1f} s")
@@ -58,6 +60,10 @@ def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], N
         timer.cancel()
 
 
-def _next_block(source: Log, settings: Settings, table: SensorTable, over: threading.Event) -> Block | None:
+def _next_rows(source: Log, settings: Settings, table: SensorTable, over: threading.Event) -> tuple[Block, int] | None:
+    """Return the next block that has rows, and how many; None = the time is over."""
     with open_results(source, settings, table, from_now=True) as results:
-        return next(iter(results.blocks(follow=True, stopping=over.is_set)), None)
+        for block in results.blocks(follow=True, stopping=over.is_set):
+            if rows := sum(1 for _ in block.rows(table)):
+                return block, rows
+    return None

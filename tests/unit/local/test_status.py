@@ -72,6 +72,7 @@ def test_the_status_table() -> None:
     assert "frontier at step 12, 10 s behind the newest slot (40 rows wait); waiting for slot 1" in words
     assert "left behind: slot 2; not the log that it knew: recovered/1: the topic was made anew" in words
     assert "Spark: batch" not in shown(status | {"spark": {}}, 160)
+    assert "; no result yet" in " ".join(shown(status | {"spark": SPARK | {"frontier": -1}}, 160).split())
 
 
 LARGE = whole(

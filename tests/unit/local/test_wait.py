@@ -37,7 +37,8 @@ class Results:
         """Nothing is held."""
 
     def blocks(self, **_: object) -> list[Any]:
-        return [SimpleNamespace(step=7, group="a", rows=lambda _table: [1, 2])]
+        empty = SimpleNamespace(step=6, group="a", rows=lambda _table: [])  # nobody had a value
+        return [empty, SimpleNamespace(step=7, group="a", rows=lambda _table: [1, 2])]
 
 
 @pytest.fixture
