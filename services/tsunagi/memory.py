@@ -1,8 +1,8 @@
 """Runs a pipeline in one process: edges, a worker and the ordering of results, on a log in memory, in virtual time.
 
 The code that computes is the same as on Kafka: `tsunagi.edge.service.EdgeService` reads, cuts windows and publishes,
-`tsunagi.worker.host.Host` runs the slots, and `tsunagi_spark` orders and counts as its job does, but without Spark. A
-run in memory has no takeovers, no acknowledgements by Spark and no scaler, since these need several processes.
+`tsunagi.worker.host.ReplicaHost` runs the slots, and `tsunagi_spark` orders and counts as its job does, but without
+Spark. A run in memory has no takeovers, no acknowledgements by Spark and no scaler, since these need several processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.placing import place_sensors
 from tsunagi.slot.operators import OperatorFailedError, build_chain
-from tsunagi.worker.host import Host
+from tsunagi.worker.host import ReplicaHost
 
 NODE = "gw-1"
 """The name of the only worker."""
@@ -73,7 +73,7 @@ def run_in_memory(settings: Settings, table: SensorTable) -> tuple[MemoryLog, Co
         assignment = Assignment(slot=slot, owner=NODE, serial=slot + 1)
         _wish(log, f"assignment/{slot}".encode(), Plan(version=VERSION, assignment=assignment))
     with ExitStack() as open_now:
-        host = Host(settings, NODE, table, log.client(NODE), clock, _silent, threads=False)
+        host = ReplicaHost(settings, NODE, table, log.client(NODE), clock, _silent, threads=False)
         open_now.callback(host.close)
         edges = []
         for name in table.edges:
@@ -94,7 +94,7 @@ def _wish(log: MemoryLog, key: bytes, plan: Plan) -> None:
     log.append(PLAN, 0, key, plan.SerializeToString())
 
 
-def _turns(settings: Settings, clock: ManualClock, log: MemoryLog, host: Host, edges: list[EdgeService]) -> None:
+def _turns(settings: Settings, clock: ManualClock, log: MemoryLog, host: ReplicaHost, edges: list[EdgeService]) -> None:
     """Let the edges and the worker act in turns until all edges are done.
 
     In each turn everybody acts until there is nothing left to do, so no turn begins with old work.
@@ -110,7 +110,7 @@ def _turns(settings: Settings, clock: ManualClock, log: MemoryLog, host: Host, e
         clock.advance(START_S if clock.monotonic() < LEAD_S else turn_s)
 
 
-def _settle(log: MemoryLog, host: Host) -> None:
+def _settle(log: MemoryLog, host: ReplicaHost) -> None:
     """Let the worker act until it has processed the whole log."""
     before: list[int] = []
     while (now := _progress(log, host)) != before:
@@ -118,12 +118,12 @@ def _settle(log: MemoryLog, host: Host) -> None:
         host.step()
 
 
-def _progress(log: MemoryLog, host: Host) -> list[int]:
+def _progress(log: MemoryLog, host: ReplicaHost) -> list[int]:
     ends = [log.stored(topic, slot).end for topic in (TUPLES, RECOVERED) for slot in range(log.layout[topic])]
     return [*ends, *(replica.slot.position for replica in host.replicas.values())]
 
 
-def _with_row(host: Host, error: OperatorFailedError) -> OperatorFailedError:
+def _with_row(host: ReplicaHost, error: OperatorFailedError) -> OperatorFailedError:
     """Return the error with the first row that alone makes a new operator fail in the same way, if there is one.
 
     There may be none: an operator may fail because of what it remembers, or because of several rows together.

@@ -41,7 +41,7 @@ from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
 from tsunagi.runtime.threads import one_thread
-from tsunagi.worker.host import Host
+from tsunagi.worker.host import ReplicaHost
 
 WARM_SHARE = 0.1
 READY_S = 60.0
@@ -93,7 +93,7 @@ def drop(*_: object) -> Any:
 def run(settings: Settings, log: KafkaLog, options: argparse.Namespace) -> dict[str, float]:
     """Let a worker process the log; return seconds of the middle part, by clock and by CPU."""
     silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[drop])
-    host = Host(settings, "gw-1", read_sensors(settings.sensors), log, SystemClock(), silent)
+    host = ReplicaHost(settings, "gw-1", read_sensors(settings.sensors), log, SystemClock(), silent)
     host.start()
     relax()
     deadline = time.monotonic() + READY_S

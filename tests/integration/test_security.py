@@ -68,7 +68,7 @@ from tsunagi.runtime.settings import (
 )
 from tsunagi.scaler.scaler import Scaler as ScalerService
 from tsunagi.system.topics import read_partition, tool_log
-from tsunagi.worker.host import Host
+from tsunagi.worker.host import ReplicaHost
 
 EDGES = ("edge-1", "edge-2")
 SENSORS = {"edge-1": [0, 1], "edge-2": [2, 3]}
@@ -186,7 +186,7 @@ class Rig:
         )
         self.scaler.start()
         self.host = _patiently(
-            lambda: Host(gateway, "gw-1", table, authenticated(logs[0], gateway), self.clock, _logger)
+            lambda: ReplicaHost(gateway, "gw-1", table, authenticated(logs[0], gateway), self.clock, _logger)
         )
         self.host.start()
         self.edges = {}

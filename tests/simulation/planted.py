@@ -47,7 +47,7 @@ from tsunagi.standby.stages.own import OwnStage
 from tsunagi.standby.stages.promote import ClaimStage
 from tsunagi.standby.stages.watch import WatchStage
 from tsunagi.standby.trust import Trust
-from tsunagi.worker.host import Host
+from tsunagi.worker.host import ReplicaHost
 from tsunagi.worker.slot_reader import SlotReader
 from tsunagi.worker.writer import Writer
 
@@ -61,10 +61,10 @@ _accept = StepBook.accept
 _settings = Slot._settings
 _decide = Closer.decide
 _jump = Intake.jump
-_do = Host._do
+_do = ReplicaHost._do
 _save_context = Primary._save_context
 _primary_decide = Primary.decide
-_take_in = Intake.take_in
+_on_records = Intake.on_records
 _send = MemoryProducer.send
 
 
@@ -147,7 +147,7 @@ def _set_aside_lost(self: Slot, record: Record, settings: SlotSettings, outputs:
 
 def _goes_on(self: OwnStage, records: list[Record], now: float) -> StageTurn:
     """An owner takes in what it has read, whoever owns the slot by it."""
-    self.shared.intake.take_in(records)
+    self.shared.intake.on_records(records)
     return STAY
 
 
@@ -164,7 +164,7 @@ def _jump_without_replay(self: Intake, position: int, register: Register, digest
     self.next = max(position, self.end)
 
 
-def _follow_one_late(self: Host, replica: Replica, action: act.Action) -> list[act.Action]:
+def _follow_one_late(self: ReplicaHost, replica: Replica, action: act.Action) -> list[act.Action]:
     if isinstance(action, act.Follow):
         action = replace(action, offset=action.offset + 1)
     return _do(self, replica, action)
@@ -175,7 +175,7 @@ def _passes_one_over(self: Intake, records: Iterable[Record]) -> None:
     kept = list(records)
     if kept and 0 < kept[0].offset == self.next:
         self.next += 1
-    _take_in(self, kept)
+    _on_records(self, kept)
 
 
 def _last_claim_wins(self: Register, offset: int, record: LogRecord) -> bool:
@@ -364,10 +364,10 @@ PLANTED: dict[str, Plant] = {
     "silence counts while one's own heartbeats stay away": _plant(Detector, "_count", _count_alone),
     "an outage of the broker is held against the edges": _plant(Closer, "decide", _always_connected),
     "a jump to a context without replay": _plant(Intake, "jump", _jump_without_replay),
-    "a primary follows its log from one record late": _plant(Host, "_do", _follow_one_late),
+    "a primary follows its log from one record late": _plant(ReplicaHost, "_do", _follow_one_late),
     "a speculation passes over what the owner survived": _plant(WatchStage, "_due", _survived_in_silence),
     "a speculation begins behind what was computed": _plant(Speculation, "begin", _behind_its_own),
-    "a reader passes a record over": _plant(Intake, "take_in", _passes_one_over),
+    "a reader passes a record over": _plant(Intake, "on_records", _passes_one_over),
     "a context lacks the helpers": _plant(Slot, "context", _without_helpers),
     "a context lacks the helpers' readings": _plant(StepBook, "lent_batches", _no_open_batches),
     "an owner goes by helpers that are not in the log": _plant(HelperDecider, "decide", _not_read_back),

@@ -43,7 +43,7 @@ from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.scaler import Scaler
 from tsunagi.slot.parsing import parse
 from tsunagi.standby import actions as act
-from tsunagi.worker.host import ANNOUNCE_S, Host
+from tsunagi.worker.host import ANNOUNCE_S, ReplicaHost
 
 TICK_S = 0.02
 """As long as an idle worker waits for records in each of its turns."""
@@ -231,7 +231,7 @@ class World:
             if node.name == "scaler":
                 node.made = Scaler(settings, self.table, node.client, node.clock, _silent)
             else:
-                host = Host(settings, node.name, self.table, node.client, node.clock, _silent, threads=False)
+                host = ReplicaHost(settings, node.name, self.table, node.client, node.clock, _silent, threads=False)
                 self._arm(node, host)
                 node.made = host
         except LogError:
@@ -240,7 +240,7 @@ class World:
         node.beat_at = 0.0
         self.note(f"{node.name} started")
 
-    def _arm(self, node: Node, host: Host) -> None:
+    def _arm(self, node: Node, host: ReplicaHost) -> None:
         carried_out = host._do
 
         def do(replica: Any, action: act.Action) -> list[act.Action]:

@@ -6,7 +6,7 @@ sends the file's records first, in the same order. Some of them may have been de
 such repeats by (edge, step).
 
 A disk that takes nothing does not end the edge: the records are kept in memory, within the same bound, and the disk is
-tried again every `RETRY_S`. The directory belongs to one process at a time (tsunagi.edge.owner).
+tried again every `RETRY_S`. The directory belongs to one process at a time (tsunagi.edge.directory_lock).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import structlog
 
-from tsunagi.edge.owner import DirectoryLock
+from tsunagi.edge.directory_lock import DirectoryLock
 from tsunagi.edge.source import SourceError
 
 SPILL_S = 1.0

@@ -99,7 +99,7 @@ class Calibrator:
         self._steps = 0
         self._estimates: OrderedDict[int, _Estimates] = OrderedDict()
 
-    def aim(self, delta: float) -> None:
+    def set_delta(self, delta: float) -> None:
         """Measure for bounds of this probability from now on; earlier measurements are kept."""
         if delta != self._delta:
             self._delta, self._multiple = delta, half_width(delta)

@@ -126,7 +126,7 @@ class CalibrationDecider(Decider):
         if calibrator is None or calibrator.recovery is not found[1]:
             calibrator = self.calibrator = Calibrator(*found, config, view.wish.groups, suspects=self._suspects)
             found[0].watch(self, calibrator.observe)
-        calibrator.aim(config.delta)
+        calibrator.set_delta(config.delta)
         decided: list[Decision] = []
         for verdict in calibrator.judged():
             if self._repeats.due(f"sensor {verdict.sensor}", view.now):

@@ -217,7 +217,7 @@ class Recovery:
         shift = (other.model.mean_at(step) - self.model.mean_at(step)) / self.model.scale
         self._state = State(state.missing, spread, state.x + shift, state.variance)
 
-    def aim(self, *, eps: float, delta: float) -> None:
+    def set_bounds(self, *, eps: float, delta: float) -> None:
         """Give bounds of another probability, and tag them by another tolerance, from the next step on."""
         self._eps, self._delta = eps, delta
         self._half_width, self._inflation = half_width(delta), self.model.inflation(delta)

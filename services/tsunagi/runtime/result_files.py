@@ -33,7 +33,7 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.log import RESULTS, Log, LogError, Position
 from tsunagi.runtime.marks import NO_MARK, LogMark, digest_of, record_before
 from tsunagi.runtime.messages import QUALITY_NAMES
-from tsunagi.runtime.results import Block, LastResult, ResultsReader, Run, WindowColumns, name_of
+from tsunagi.runtime.results import Block, LastResult, ResultsReader, RunKey, WindowColumns, name_of
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import ConfigError, Settings
 
@@ -84,7 +84,7 @@ class _End(NamedTuple):
 
     next: int
     mark: LogMark
-    last: dict[Run, LastResult]
+    last: dict[RunKey, LastResult]
     begun: int
 
 
@@ -148,8 +148,8 @@ class ResultFiles:
                     leftover.unlink()
         except OSError as error:
             raise ConfigError(f"[results] files = {self.directory}: {error.strerror}") from error
-        self._home: dict[Run, int] = {}
-        self._last: dict[int, dict[Run, LastResult]] = {}
+        self._home: dict[RunKey, int] = {}
+        self._last: dict[int, dict[RunKey, LastResult]] = {}
         self._asks = log.reader()
         at = {}
         for partition in range(log.partitions(RESULTS)):

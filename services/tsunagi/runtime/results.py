@@ -37,7 +37,7 @@ _READ_S = 0.1
 """Longest wait of a read, in seconds. It is short, so that a reader that is asked to stop does so soon."""
 _KEPT_UNREADABLE = 100
 """How many unreadable records are kept, the first ones. All of them are counted."""
-Run = tuple[str, str, int, int]
+RunKey = tuple[str, str, int, int]
 """(query, group, part, parts): the blocks of a run come in the order of steps."""
 
 _COLUMNS = ("sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
@@ -219,7 +219,7 @@ class ResultsReader:
         *,
         start: Literal["beginning", "end"] = "beginning",
         at: Mapping[int, int] | None = None,
-        last: Mapping[Run, LastResult] | None = None,
+        last: Mapping[RunKey, LastResult] | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.duplicates = 0
@@ -229,7 +229,7 @@ class ResultsReader:
         self._form = settings.results.format
         self._table = table
         self._now_us = now_us
-        self.last: dict[Run, LastResult] = dict(last or {})
+        self.last: dict[RunKey, LastResult] = dict(last or {})
         count = log.partitions(self.topic)
         if count == 0:
             raise LogError(f"topic {self.topic}: not there")
@@ -367,7 +367,7 @@ class ResultsReader:
 
     def _from_rows(self, records: Sequence[Record], read_us: int) -> list[Block]:
         """Gather the rows of one (query, group, step) that came in one read."""
-        gathered: dict[tuple[Run, int], _Partial] = {}
+        gathered: dict[tuple[RunKey, int], _Partial] = {}
         for record in records:
             try:
                 row = _parse_row(record.value)

@@ -70,7 +70,7 @@ class Recover:
         """Obey a control record of the slot's log: settings, a model, calibration, or helpers."""
         match control:
             case BoundsControl(config):
-                self._aim(config)
+                self._set_bounds(config)
             case RefitControl(model, step):
                 self._follow(model, step)
             case FactorsControl(factors):
@@ -80,11 +80,11 @@ class Recover:
             case HelpersControl(sensors, names, step):
                 self._set_helpers(sensors, names, step)
 
-    def _aim(self, config: SlotConfig) -> None:
+    def _set_bounds(self, config: SlotConfig) -> None:
         """Use another eps and delta from the next step on."""
         self._withhold = config.unbounded == "withhold"
         for filter_ in self._filters():
-            filter_.aim(eps=config.eps, delta=config.delta)
+            filter_.set_bounds(eps=config.eps, delta=config.delta)
 
     def _follow(self, model: Model, step: int) -> None:
         """Go on with a refit of the filter's model. The filter with helpers keeps its model.

@@ -66,7 +66,7 @@ class Batching:
         """The policy and limits in force: those of the settings, or those asked for since."""
         return self._target
 
-    def aim(self, target: Target | None) -> None:
+    def set_target(self, target: Target | None) -> None:
         """Use this policy and these limits from now on; None = those of the settings."""
         wanted = target if target is not None else self._own
         if wanted != self._target:

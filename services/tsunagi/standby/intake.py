@@ -83,7 +83,7 @@ class Intake:
         self.tuples_per_record = tuples_per_record
         self.bytes_per_record = 16.0 * tuples_per_record + RECORD_OVERHEAD_BYTES
 
-    def take_in(self, records: Iterable[Record]) -> None:
+    def on_records(self, records: Iterable[Record]) -> None:
         """Keep records that were read, in log order; those that were read before are skipped."""
         tuples = size = count = 0
         following, backlog = self.next, self.backlog

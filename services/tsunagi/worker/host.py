@@ -79,7 +79,7 @@ RENEW_S = 60.0
 """Seconds between two notes to the store which models are in force here, so that it keeps them."""
 
 
-class Host:
+class ReplicaHost:
     """One worker process: its loop, its readers and its replicas.
 
     Args:
@@ -307,12 +307,12 @@ class Host:
             replica.on_ack(ack, now)
 
     def _on_plan(self, plan: Plan, offset: int) -> None:
-        if not self._plan.take_in(plan, offset):
+        if not self._plan.on_plan(plan, offset):
             return
         if plan.WhichOneof("body") == "target":
             replica = self.replicas.get(plan.target.slot)
             if replica is not None:
-                replica.batching.aim(self._plan.target(plan.target.slot))
+                replica.batching.set_target(self._plan.target(plan.target.slot))
             return
         for assignment, wish in self._plan.wishes():
             if assignment.slot in self.replicas:
@@ -344,7 +344,7 @@ class Host:
         for (of_slot, _), ack in self._acks.items():
             if of_slot == slot:
                 replica.on_ack(ack, now)
-        replica.batching.aim(self._plan.target(slot))
+        replica.batching.set_target(self._plan.target(slot))
         self.replicas[slot] = replica
         self._logger.info("slot taken up", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
 

@@ -54,7 +54,7 @@ class PlanBook:
         self._requests: dict[int, HelperRequest] = {}
         self._recovery: RecoveryTarget | None = None
 
-    def take_in(self, plan: Plan, offset: int) -> bool:
+    def on_plan(self, plan: Plan, offset: int) -> bool:
         """Take in the record at this offset of `plan`; return whether it changes anything.
 
         Raises:

@@ -16,7 +16,7 @@ from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import LOCAL, ConfigError, Settings
 from tsunagi.system.identity import belong
 from tsunagi.system.processes import enrol
-from tsunagi.worker.host import Host
+from tsunagi.worker.host import ReplicaHost
 
 
 def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = "") -> int:
@@ -44,7 +44,7 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
         return 0
     settings = found
     belong(settings, signed)
-    host = Host(settings, node, table, signed, SystemClock(), logger, limit=limit_of(settings, kind))
+    host = ReplicaHost(settings, node, table, signed, SystemClock(), logger, limit=limit_of(settings, kind))
     health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
     host.heartbeats.metrics_host, host.heartbeats.metrics_port = settings.metrics.advertised, health.port
     host.start()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import structlog
 
-from tsunagi.edge.owner import DirectoryLock
+from tsunagi.edge.directory_lock import DirectoryLock
 from tsunagi.edge.source import SourceError
 from tsunagi.edge.spool import RETRY_S, SPILL_S, Spool, SpooledRecord
 from tsunagi.runtime.heartbeat import ReplacedError

@@ -410,7 +410,7 @@ def test_another_tolerance_holds_from_the_next_step_on() -> None:
     recovery, other = Recovery(model, eps=1e-6, delta=0.9), Recovery(model, eps=100.0, delta=0.99)
     values = np.array([NAN, 1.0, 2.0, 3.0])
     assert recovery.step(values).quality[0] == UNBOUNDED
-    recovery.aim(eps=100.0, delta=0.99)
+    recovery.set_bounds(eps=100.0, delta=0.99)
     other.step(values)
     assert_same(recovery.step(values), other.step(values))
 

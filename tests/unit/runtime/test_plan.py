@@ -134,7 +134,7 @@ def test_edges_workers_spark_and_the_judge_take_the_same_placement(seed: int) ->
         pass
     book = PlanBook(Settings(), "gw-1", TABLE, LOGGER)
     for record in log.records(PLAN):
-        book.take_in(Plan.FromString(record.value or b""), record.offset)
+        book.on_plan(Plan.FromString(record.value or b""), record.offset)
     found = [edge.current, book.placement, read_placement(log)]
     assert found[0] is not None
     assert found == [found[0]] * 3

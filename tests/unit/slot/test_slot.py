@@ -221,7 +221,7 @@ def test_ownership_is_the_same_whatever_is_quarantined_and_repeated(seed: int) -
             continue
         writer.add(serial=serial, **body)
     intake = Intake(1.0)
-    intake.take_in(writer.records)
+    intake.on_records(writer.records)
     slot = Slot(SLOT, load)
     slot.register.quarantined |= intake.scan.quarantined  # as a replica tells it
     buried = [letter.offset for letter in letters(play(slot, writer.records)) if letter.reason == "quarantined"]

@@ -113,9 +113,9 @@ def test_a_slot_can_have_targets_of_its_own_and_others_while_it_runs() -> None:
     assert Batching(standby, 0).batch_tuples == 100.0
     own = Batching(standby, 1)
     assert (own.batch_tuples, own.target.policy, own.target.max_recovery_s) == (7.0, "fixed", 1.0)
-    own.aim(Target(batch_size="inf"))
+    own.set_target(Target(batch_size="inf"))
     assert own.decide(0.0) == math.inf
-    own.aim(None)
+    own.set_target(None)
     assert own.decide(1.0) == 7.0
 
 

@@ -26,7 +26,7 @@ def writer() -> Writer:
 
 def test_ownership_and_quarantine_are_known_as_soon_as_they_are_read(writer: Writer) -> None:
     intake = Intake(2.0)
-    intake.take_in(writer.records)
+    intake.on_records(writer.records)
     assert (intake.scan.epoch, intake.scan.owner, intake.scan.quarantined) == (1, "n1", {1})
     assert intake.next == 6
     assert [record.offset for record, _ in intake.backlog] == list(range(6))
@@ -35,14 +35,14 @@ def test_ownership_and_quarantine_are_known_as_soon_as_they_are_read(writer: Wri
 
 def test_the_oldest_step_is_that_of_the_time_before_any_owner(writer: Writer) -> None:
     intake = Intake(2.0)
-    intake.take_in(writer.records)
+    intake.on_records(writer.records)
     assert intake.oldest_step == FIRST
 
 
 def test_what_was_read_before_is_passed_over(writer: Writer) -> None:
     intake = Intake(2.0)
-    intake.take_in(writer.records[:4])
-    intake.take_in(writer.records)
+    intake.on_records(writer.records[:4])
+    intake.on_records(writer.records)
     assert len(intake.backlog) == 6
     assert intake.read_bytes == sum(len(record.value or b"") for record in writer.records)
 
@@ -53,13 +53,13 @@ def test_of_claims_the_greatest_epoch_is_known_though_the_claim_was_void(writer:
     writer.own(3, "n4")
     intake = Intake(2.0)
     assert intake.seen_epoch == 0
-    intake.take_in(writer.records)
+    intake.on_records(writer.records)
     assert intake.seen_epoch == 7
 
 
 def test_an_output_follows_only_from_a_record_that_stands_at_its_place(writer: Writer) -> None:
     intake = Intake(2.0)
-    intake.take_in(writer.records)
+    intake.on_records(writer.records)
     at_us = writer.records[0].appended_us
     assert [intake.caused(offset, at_us) for offset in (0, 5, 6, 7)] == [True, True, False, False]
     assert not Intake(2.0).caused(0, at_us)
@@ -75,7 +75,7 @@ def test_an_output_follows_only_from_a_record_that_stands_at_its_place(writer: W
 def test_the_record_before_the_next_one_is_known_by_its_digest(writer: Writer) -> None:
     intake = Intake(2.0)
     assert intake.digest == 0
-    intake.take_in(writer.records)
+    intake.on_records(writer.records)
     last = digest_of(writer.records[-1])
     assert intake.digest == last != 0
     intake.jump(3, Register(), 17)
@@ -93,10 +93,10 @@ def test_where_the_logs_times_leap_between_two_reads_it_may_have_lost_its_end(si
         writer.now_us += sign * leap_us
         writer.batch("e1", FIRST)
     first, second, third, fourth = writer.records
-    intake.take_in([first])
-    intake.take_in([second])
+    intake.on_records([first])
+    intake.on_records([second])
     assert not intake.breaks
-    intake.take_in([third, fourth])  # the log was there from one to the other
+    intake.on_records([third, fourth])  # the log was there from one to the other
     assert list(intake.breaks) == [second]
     intake.begin_at(0)
     assert not intake.breaks
@@ -105,7 +105,7 @@ def test_where_the_logs_times_leap_between_two_reads_it_may_have_lost_its_end(si
 def test_what_stands_before_a_context_needs_no_comparison() -> None:
     writer, intake = Writer(), Intake(2.0)
     for _ in range(2):
-        intake.take_in([writer.batch("e1", FIRST)])
+        intake.on_records([writer.batch("e1", FIRST)])
         writer.now_us += BREAK_US
     assert len(intake.breaks) == 1
     intake.jump(50, Register())
@@ -114,13 +114,13 @@ def test_what_stands_before_a_context_needs_no_comparison() -> None:
 
 def test_the_first_batch_tells_when_a_slot_began(writer: Writer) -> None:
     intake = Intake(2.0)
-    intake.take_in(writer.records[2:3])
+    intake.on_records(writer.records[2:3])
     assert intake.first_us == 0
     writer.now_us += 5
     writer.batch("e1", FIRST + 3)
     writer.now_us += 5
     writer.batch("e1", FIRST + 4)
-    intake.take_in(writer.records[6:])
+    intake.on_records(writer.records[6:])
     assert intake.first_us == FIRST * SLIDE_US + 5
     intake.begin_at(0)
     assert (intake.first_us, intake.oldest_step) == (0, None)
@@ -150,7 +150,7 @@ def test_the_longest_way_of_a_record_is_told_for_a_while() -> None:
 
 def test_a_jump_goes_on_from_the_context_alone(writer: Writer) -> None:
     intake = Intake(2.0)
-    intake.take_in(writer.records[:2])
+    intake.on_records(writer.records[:2])
     register = Register(epoch=4, owner="n9", quarantined={7})
     intake.jump(50, register)
     register.quarantined.add(8)
@@ -164,7 +164,7 @@ def test_a_jump_within_what_was_read_keeps_the_record_at_the_contexts_place(
 ) -> None:
     """A context is of the state before the record at its offset, so that record is the next to be processed."""
     intake = Intake(2.0)
-    intake.take_in(writer.records[:4])
+    intake.on_records(writer.records[:4])
     intake.jump(position, Register(epoch=4))
     assert [record.offset for record, _ in intake.backlog] == left
     assert (intake.next, intake.trimmed, intake.scan.epoch) == (4, 0, 1)
@@ -221,7 +221,7 @@ def test_a_standby_far_behind_leaps_if_the_context_is_smaller_than_what_it_would
 
 def test_a_context_behind_what_was_read_is_of_no_use(writer: Writer) -> None:
     intake = Intake(2.0)
-    intake.take_in(writer.records)
+    intake.on_records(writer.records)
     intake.end = 6
     intake.on_level1(level1(1, 6, size=0))
     assert intake.jump_place(0, blank=True) is None
@@ -243,7 +243,7 @@ def test_the_number_of_tuples_a_record_is_learnt_with_the_control_records_betwee
     for offset in range(400):
         control = LogRecord(version=VERSION, punctuation={"epoch": 1, "step": FIRST})
         message = LogRecord(version=VERSION, batch=batch(EDGES[0], FIRST)) if offset % 2 else control
-        intake.take_in([Record(TUPLES, SLOT, offset, 0, b"", message.SerializeToString())])
+        intake.on_records([Record(TUPLES, SLOT, offset, 0, b"", message.SerializeToString())])
     assert intake.tuples_per_record == pytest.approx(tuples / 2, rel=0.1)
     place = intake.extent()
     assert (place.record_tuples, place.resume) == (intake.tuples_per_record, 0)

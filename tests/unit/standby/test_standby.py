@@ -176,7 +176,7 @@ def test_a_quarantine_that_was_read_before_a_context_came_holds(cluster: Cluster
     cluster.step(FIRST + 5)
     cluster.quarantine(1, killer)
     replica = Node(cluster, "n3").replica
-    replica.intake.take_in(cluster.records)
+    replica.intake.on_records(cluster.records)
     replica.on_context(context, 0, cluster.now)
     assert replica.slot.position == context.offset
     assert replica.slot.register.quarantined == {killer}

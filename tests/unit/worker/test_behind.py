@@ -15,7 +15,7 @@ from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import OperatorSettings, QuerySettings, Settings, SlotsSettings, StandbySettings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.standby.stages.base import ReplicaStage
-from tsunagi.worker.host import Host
+from tsunagi.worker.host import ReplicaHost
 from tsunagi.worker.slot_reader import MAX_RECORDS
 
 LIMIT = 100.0
@@ -67,7 +67,7 @@ class Plant:
         self._producer.flush(1.0)
         clocks = {name: OwnTime(self.clock) for name in ("a", "b")}
         self.hosts = {
-            name: Host(settings, name, TABLE, self.log.client(name), clock, _silent, limit=LIMIT, threads=False)
+            name: ReplicaHost(settings, name, TABLE, self.log.client(name), clock, _silent, limit=LIMIT, threads=False)
             for name, clock in clocks.items()
         }
         self._clocks = clocks

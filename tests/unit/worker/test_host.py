@@ -25,7 +25,7 @@ from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.worker.host import RENEW_S, Host
+from tsunagi.worker.host import RENEW_S, ReplicaHost
 from tsunagi.worker.writer import ContextReceipt
 
 _silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[lambda *_: ((), {})])
@@ -37,8 +37,8 @@ class World:
         self.log = MemoryLog(self.clock, dict.fromkeys(topics.TOPICS, 1))
         self.table = SensorTable((Sensor(0, "a", "edge"),))
 
-    def host(self) -> Host:
-        return Host(Settings(), "gw-1", self.table, self.log.client("gw-1"), self.clock, _silent)
+    def host(self) -> ReplicaHost:
+        return ReplicaHost(Settings(), "gw-1", self.table, self.log.client("gw-1"), self.clock, _silent)
 
     def assign(self) -> None:
         """The plan gives the worker its slot."""

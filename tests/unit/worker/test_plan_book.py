@@ -43,12 +43,12 @@ def test_operators_are_tried_once_and_not_at_every_assignment(tmp_path):
     table = read_sensors(tmp_path / "sensors.csv")
     settings = Settings(query={"operators": [{"use": f"{__name__}:Heavy"}]})
     book = PlanBook(settings, "gw-1", table, structlog.get_logger())
-    book.take_in(*plan(placement=Placement(serial=1, slots=2, slot=pack_sensors([0, 1]), table_sha256=table.digest(2))))
+    book.on_plan(*plan(placement=Placement(serial=1, slots=2, slot=pack_sensors([0, 1]), table_sha256=table.digest(2))))
     MADE.clear()
     for serial in range(1, 6):
         for slot in (0, 1):
             assigned = Assignment(slot=slot, owner="gw-1", secondary=f"sec-{serial}", serial=serial)
-            assert book.take_in(*plan(assignment=assigned))
+            assert book.on_plan(*plan(assignment=assigned))
         wishes = {assignment.slot: wish for assignment, wish in book.wishes()}
     assert MADE == [0, 1]
     assert wishes[1].groups == ("right",)
@@ -59,7 +59,7 @@ def one_slot(tmp_path) -> PlanBook:
     (tmp_path / "sensors.csv").write_text("sensor,edge\na,e\n", encoding="utf-8")
     table = read_sensors(tmp_path / "sensors.csv")
     book = PlanBook(Settings(), "gw-1", table, structlog.get_logger())
-    book.take_in(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=table.digest(1))))
+    book.on_plan(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=table.digest(1))))
     return book
 
 
@@ -71,7 +71,7 @@ def test_a_slot_is_given_away_when_others_alone_are_named(tmp_path, owner: str, 
     book = one_slot(tmp_path)
     assert book.given_away(0) is None
     assigned = Assignment(slot=0, owner=owner, secondary=secondary, serial=1)
-    assert book.take_in(*plan(assignment=assigned))
+    assert book.on_plan(*plan(assignment=assigned))
     assert book.given_away(0) == (assigned if given else None)
     assert book.given_away(1) is None
 
@@ -80,7 +80,7 @@ def test_a_slot_moves_only_where_the_plan_says_so(tmp_path):
     book = one_slot(tmp_path)
     moves = []
     for serial, reason in enumerate(("protect", MOVE, "prepare"), 1):
-        book.take_in(*plan(assignment=Assignment(slot=0, owner="gw-1", secondary="b", serial=serial, reason=reason)))
+        book.on_plan(*plan(assignment=Assignment(slot=0, owner="gw-1", secondary="b", serial=serial, reason=reason)))
         moves.append(wish_of(book).move)
     assert moves == [False, True, False]
 
@@ -89,14 +89,14 @@ def test_a_placement_of_another_sensors_table_is_refused(tmp_path):
     book = one_slot(tmp_path)
     known = book.placement
     with pytest.raises(SensorsError):
-        book.take_in(*plan(placement=Placement(serial=2, slots=1, slot=pack_sensors([0]), table_sha256="another")))
+        book.on_plan(*plan(placement=Placement(serial=2, slots=1, slot=pack_sensors([0]), table_sha256="another")))
     assert book.placement == known
 
 
 def test_what_is_asked_of_a_secondary_is_its_slots_target(tmp_path):
     book = one_slot(tmp_path)
     assert book.target(0) is None
-    assert book.take_in(*plan(target=StandbyTarget(slot=0, batch_size=7)))
+    assert book.on_plan(*plan(target=StandbyTarget(slot=0, batch_size=7)))
     target = book.target(0)
     assert target is not None
     assert target.batch_size == 7
@@ -111,20 +111,20 @@ def test_what_is_asked_of_the_recovery_and_of_helpers_is_in_the_wish(tmp_path):
     (tmp_path / "sensors.csv").write_text("sensor,edge\na,e\nb,e\n", encoding="utf-8")
     table = read_sensors(tmp_path / "sensors.csv")
     book = PlanBook(Settings(recovery={"eps": 0.5}), "gw-1", table, structlog.get_logger())
-    book.take_in(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0, 0]), table_sha256=table.digest(2))))
-    book.take_in(*plan(assignment=Assignment(slot=0, owner="gw-1", serial=1)))
+    book.on_plan(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0, 0]), table_sha256=table.digest(2))))
+    book.on_plan(*plan(assignment=Assignment(slot=0, owner="gw-1", serial=1)))
     first = wish_of(book)
     assert (first.config.eps, first.config.delta, first.helpers, first.requested) == (0.5, 0.9, 100, ())
-    assert book.take_in(*plan(recovery=RecoveryTarget(delta=0.95, helpers=7, unbounded="withhold")))
+    assert book.on_plan(*plan(recovery=RecoveryTarget(delta=0.95, helpers=7, unbounded="withhold")))
     asked = wish_of(book)
     assert (asked.config.eps, asked.config.delta, asked.helpers) == (0.5, 0.95, 7)
     assert asked.config.unbounded == "withhold"
     assert asked.config.same_but_bounds(first.config)
     for impossible in ({"delta": 1.5}, {"eps": -1.0}, {"unbounded": "maybe"}):
-        book.take_in(*plan(recovery=RecoveryTarget(**impossible)))
+        book.on_plan(*plan(recovery=RecoveryTarget(**impossible)))
         assert wish_of(book).config == first.config
-    book.take_in(*plan(recovery=RecoveryTarget(as_configured=True)))
+    book.on_plan(*plan(recovery=RecoveryTarget(as_configured=True)))
     assert wish_of(book).config == first.config
-    assert book.take_in(*plan(helpers=HelperRequest(slot=0, epoch=4, sensor=pack_sensors([3, 9]))))
-    assert not book.take_in(*plan(helpers=HelperRequest(slot=0, epoch=3)))
+    assert book.on_plan(*plan(helpers=HelperRequest(slot=0, epoch=4, sensor=pack_sensors([3, 9]))))
+    assert not book.on_plan(*plan(helpers=HelperRequest(slot=0, epoch=3)))
     assert wish_of(book).requested == (3, 9)

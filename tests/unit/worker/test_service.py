@@ -62,7 +62,7 @@ def test_only_what_may_be_a_record_s_fault_is_a_death(
     settings = Settings()
     Dying.error = error
     for name, value in {
-        "Host": Dying,
+        "ReplicaHost": Dying,
         "KafkaLog": Anything,
         "HealthServer": Anything,
         "authenticated": lambda log, _: log,

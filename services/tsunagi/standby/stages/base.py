@@ -141,7 +141,7 @@ class StageHandler(ABC):
                 return turn
             shared.trust.restored = False
         intake.on_pulled(records)
-        if (turn := self._take_in(records, now)) is not None:
+        if (turn := self._receive(records, now)) is not None:
             return turn
         return self._at_fetched(len(records), asked, before, now)
 
@@ -273,11 +273,11 @@ class StageHandler(ABC):
             return False
         return trust.usable(context.offset, context.generation)
 
-    def _take_in(self, records: list[Record], now: float) -> StageTurn | None:
+    def _receive(self, records: list[Record], now: float) -> StageTurn | None:
         """Take in records that were read; return what to do if a new generation makes the state useless, else None."""
         shared = self.shared
         founding = shared.scan.founding
-        shared.intake.take_in(records)
+        shared.intake.on_records(records)
         shared.slot.register.quarantined |= shared.scan.quarantined
         return None if shared.scan.founding is founding else self._on_founded(now)
 

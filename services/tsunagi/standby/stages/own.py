@@ -104,7 +104,7 @@ class OwnStage(StageHandler):
 
     def on_records(self, records: list[Record], now: float) -> StageTurn:
         shared = self.shared
-        if (turn := self._take_in(records, now)) is not None:
+        if (turn := self._receive(records, now)) is not None:
             return turn
         shared.intake.on_followed(records, now, shared.wall_us)
         scan = shared.scan
