@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.run import BATCH, make_pool, run_seed, submit
 
 SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "600"))
-"""A twentieth of what `make simulation` runs by itself: a schedule costs most of a second on a core."""
+"""`make simulation` runs 10,000. A schedule costs most of a second of a core."""
 
 FIRST = int(os.environ.get("TSUNAGI_SIMULATION_SEED", "1"))
 SEEDS = range(FIRST, FIRST + SCHEDULES)

@@ -244,11 +244,10 @@ class Slot:
         message, _, kind = parsed
         # The serial number of a control record counts even so: the same record, appended again, must be void.
         counts = message is not None and self.register.read(record.offset, message)
+        waiting: list[tuple[TupleBatch, int]] = []
         if message is not None and counts and kind == "settings":
             waiting, self._set_aside = self._set_aside, []
             self._settings(record, message.settings, outputs)
-        else:
-            waiting = []
         if message is None or self.book is None or self.chain is None:
             return outputs
         for batch, appended_us in waiting:
