@@ -63,6 +63,7 @@ class SimEdge:
         was_right: the machine's clock was, when this process began.
         sent: (slot, incarnation, event time) -> when it was handed over.
         died: incarnation -> when.
+        anew: incarnations that began anew at a lower step, since their clock had been too fast.
         poison: a reading of its next step will be this value; None = what the sensor reads.
     """
 
@@ -86,6 +87,7 @@ class SimEdge:
     poison: float | None = None
     sent: dict[tuple[int, int, int], float] = field(default_factory=dict)
     died: dict[int, float] = field(default_factory=dict)
+    anew: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.steady = SteadyClock(self.clock)
@@ -153,7 +155,8 @@ class SimEdge:
             self.steady.hear(self.clock.base.now_us(), self.now)
         moved_us = self.steady.look()
         if moved_us < -self.settings.steps.max_ahead_s * 1e6:
-            self.next_step = self.step_over + 1  # the slots took nothing of what it sent: it begins anew
+            self.next_step = self.step_over + 1  # the slots refused what it sent: it begins anew
+            self.anew.add(self.incarnation)
         elif moved_us > self.settings.steps.max_ahead_s * 1e6:
             self.next_step = self.step_over  # there is no reading of the time between
 

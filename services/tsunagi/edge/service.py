@@ -238,7 +238,11 @@ class EdgeService:
             self._begin_anew(source)
 
     def _begin_anew(self, source: Source) -> None:
-        """Go on as after a start: the edge's time was so far ahead of the log's that the slots took no batch."""
+        """Go on as after a start: the edge's time was so far ahead of the log's that the slots refused its batches.
+
+        Batches that were ahead by less than `[steps] max_ahead_s` did count. The steps up to theirs are refused now, as
+        duplicates, and are counted in `late`: at most `max_ahead_s` of readings.
+        """
         source.close()
         self._opener = self._make_opener()
         self._position = self._load_position()
