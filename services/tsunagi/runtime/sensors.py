@@ -1,13 +1,16 @@
 """Reads the sensors table, a CSV that all services read.
 
 Its columns are ``sensor,edge,group,unit,interval_s,max_age_s,threshold,min,max,rate``, of which only the first two are
-required. The id of a sensor is the number of its row, so rows may only be added at the end of the table.
+required. Every other column is an attribute, which queries can read: a site, a role, a place. The id of a sensor is the
+number of its row, so rows may only be added at the end of the table.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,10 @@ REQUIRED = ("sensor", "edge")
 """The columns that the table must have."""
 OPTIONAL = ("group", "unit", "interval_s", "max_age_s", "threshold", "min", "max", "rate")
 """The columns that the table may have. From the third one on they have numbers."""
+_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+"""Matches the names of attributes."""
+_TAKEN = frozenset({"value", "time", "quality", "sd", "bound"})
+"""Names of columns that readings have in queries."""
 
 
 class SensorsError(ValueError):
@@ -39,6 +46,7 @@ class Sensor:
         threshold: the threshold of q2; NaN for none.
         minimum, maximum: the range of plausible readings; NaN for no limit.
         rate: rows a second, for the placement; NaN if it is like that of the other sensors.
+        attributes: the cells of the table's further columns, in their order; "" where a sensor has none.
     """
 
     id: int
@@ -52,13 +60,19 @@ class Sensor:
     minimum: float = math.nan
     maximum: float = math.nan
     rate: float = math.nan
+    attributes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SensorTable:
-    """All sensors, by id."""
+    """All sensors, by id.
+
+    Attributes:
+        attributes: the names of the further columns.
+    """
 
     sensors: tuple[Sensor, ...]
+    attributes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.sensors)
@@ -137,9 +151,10 @@ def read_sensors(path: Path) -> SensorTable:
             raise SensorsError(f"{path}, line {top}: column {name!r} is missing (found {','.join(header)})")
     for name in header:
         if name not in REQUIRED + OPTIONAL:
-            raise SensorsError(f"{path}, line {top}: unknown column {name!r}; expected {','.join(REQUIRED + OPTIONAL)}")
+            _check_attribute(f"{path}, line {top}", name)
     if len(set(header)) != len(header):
         raise SensorsError(f"{path}, line {top}: a column stands twice")
+    attributes = tuple(name for name in header if name not in REQUIRED + OPTIONAL)
     sensors: list[Sensor] = []
     lines: dict[str, int] = {}
     for line, row in rows[1:]:
@@ -170,11 +185,25 @@ def read_sensors(path: Path) -> SensorTable:
                 minimum=numbers["min"],
                 maximum=numbers["max"],
                 rate=numbers["rate"],
+                attributes=tuple(fields[name] for name in attributes),
             )
         )
     if not sensors:
         raise SensorsError(f"{path}: no sensors below the header")
-    return SensorTable(tuple(sensors))
+    return SensorTable(tuple(sensors), attributes)
+
+
+def _check_attribute(where: str, name: str) -> None:
+    """Refuse names that queries cannot use, and those that are likely to be mistyped names of columns."""
+    known = REQUIRED + OPTIONAL
+    like = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.8)
+    if like:
+        raise SensorsError(f"{where}: unknown column {name!r}; did you mean {like[0]}?")
+    if not _ATTRIBUTE.fullmatch(name) or name.lower() in _TAKEN:
+        raise SensorsError(
+            f"{where}: column {name!r}: expected {','.join(known)} or an attribute, whose name has letters (a-z), "
+            f"digits and '_', and is none of {', '.join(sorted(_TAKEN))}"
+        )
 
 
 def _check_names(where: str, fields: dict[str, str]) -> None:

@@ -37,13 +37,23 @@ def test_two_columns_are_enough_in_any_order_and_with_a_byte_order_mark(tmp_path
     assert len(sensors) == 2
 
 
+def test_further_columns_are_attributes(tmp_path: Path) -> None:
+    path = tmp_path / "sensors.csv"
+    path.write_text("sensor,site,edge,line\na,north,e1,1\nb,,e2,2\n")
+    table = read_sensors(path)
+    assert table.attributes == ("site", "line")
+    assert [sensor.attributes for sensor in table.sensors] == [("north", "1"), ("", "2")]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "empty; expected a header"),
         ("sensor,edge\n", "no sensors below the header"),
         ("sensor,group\na,g\n", "line 1: column 'edge' is missing (found sensor,group)"),
-        ("sensor,edge,colour\na,e,red\n", "line 1: unknown column 'colour'"),
+        ("sensor,edge,treshold\na,e,3\n", "line 1: unknown column 'treshold'; did you mean threshold?"),
+        ("sensor,edge,value\na,e,3\n", "line 1: column 'value': expected"),
+        ("sensor,edge,heat flow\na,e,3\n", "line 1: column 'heat flow': expected"),
         ("sensor,edge,unit,unit\na,e,m,m\n", "line 1: a column stands twice"),
         ("sensor,edge\na,e\nb\n", "line 3: found 1 fields, expected 2"),
         ("sensor,edge\na,\n", "line 2: edge is empty"),

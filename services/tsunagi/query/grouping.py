@@ -1,0 +1,357 @@
+"""GROUP BY: over a sliding window of a stream, over all of it, or over a relation at each instant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tsunagi.query.aggregates import Aggregate, State, pick, spread_out
+from tsunagi.query.aggregates import Rows as CellRows
+from tsunagi.query.expressions import TRUE, Expression, Inputs
+from tsunagi.query.functions import Function
+from tsunagi.query.plan import Measure
+from tsunagi.query.relations import Keys, Rows, joined_rows
+from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
+from tsunagi.query.values import Array, Column, Flags, Ints, Kind
+from tsunagi.query.windows import SlidingWindow, accumulate, grown
+
+PRESENT = Aggregate("present", "COUNT", None)
+"""Counts the rows of a group: a group without rows is not there."""
+_PLACES = 1 << 24
+"""More than the rows of a step can be: a row's place in time is its step times this, and its number in the step."""
+
+
+class Prepared(NamedTuple):
+    """Rows on which a grouping works.
+
+    Attributes:
+        key: int64[n], the number of each row's group.
+        arguments: of each measure: (its argument, the rows it takes, those it certainly takes).
+        shares: the rows that count for the group itself, and those that certainly do.
+    """
+
+    step: Ints
+    place: Ints
+    key: Ints
+    arguments: list[tuple[Column | None, Flags | None, Flags | None]]
+    shares: tuple[Flags | None, Flags | None]
+
+
+@dataclass(slots=True)
+class Grouping:
+    """The groups of a query and their measures; subclasses say over which rows.
+
+    Args:
+        groups: the expressions by which rows are grouped; none = all rows are one group, which is there without rows.
+    """
+
+    groups: tuple[Expression, ...]
+    measures: tuple[Measure, ...]
+    functions: Mapping[str, Function]
+    keys: Keys = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = Keys(tuple(item.kind for item in self.groups))
+        if not self.groups:
+            self.keys.numbers([], 1)
+
+    def prepare(self, rows: Rows) -> Prepared:
+        """Return the rows with their groups and arguments."""
+        inputs = Inputs(rows.columns, len(rows), self.functions)
+        key = self.keys.numbers([inputs.evaluate(item).full(len(rows)) for item in self.groups], len(rows))
+        arguments = []
+        for measure in self.measures:
+            taken, certain = rows.taken, rows.certain
+            if measure.where != TRUE:
+                holds, sure, possible = inputs.condition(measure.where)
+                if possible is not None:  # rows that possibly count are not among those taken, but not left out either
+                    certain = _and(_and(taken, certain), sure)
+                    outside = ~possible
+                    taken = _and(taken, holds)
+                    arguments.append((self._argument(inputs, measure, outside), taken, certain))
+                    continue
+                arguments.append((self._argument(inputs, measure, ~holds), taken, certain))
+                continue
+            arguments.append((self._argument(inputs, measure, None), taken, certain))
+        within = np.arange(len(rows)) - np.searchsorted(rows.step, rows.step)
+        return Prepared(rows.step, rows.step * _PLACES + within, key, arguments, (rows.taken, rows.certain))
+
+    def _argument(self, inputs: Inputs, measure: Measure, outside: Flags | None) -> Column | None:
+        """Return a measure's argument, NULL in the rows that its FILTER leaves out."""
+        if measure.argument is None and outside is None:
+            return None
+        if measure.argument is None:
+            found = Column(Kind.BOOLEAN, np.ones(inputs.rows, dtype=np.bool_))
+        else:
+            found = inputs.evaluate(measure.argument).full(inputs.rows)
+        if outside is None or not outside.any():
+            return found
+        return Column(found.kind, found.values, found.present() & ~outside, found.pool, found.spread)
+
+    def state_of(self, prepared: Prepared, cell: Ints, cells: int) -> State:
+        """Return the states of cells, of all measures together."""
+        state = PRESENT.of_rows(CellRows(cell, cells, prepared.place, *prepared.shares), None)
+        for measure, (argument, taken, certain) in zip(self.measures, prepared.arguments, strict=True):
+            if not measure.distinct:
+                rows = CellRows(cell, cells, prepared.place, taken, certain)
+                state |= measure.aggregate.of_rows(rows, argument)
+        return state
+
+    def results(self, step: Ints, key: Ints, state: Mapping[str, Array], distinct: Mapping[str, Ints]) -> Rows:
+        """Return the groups with their measures as rows; the columns are `group.N` and the names of the aggregates."""
+        shape = (len(step),)
+        columns = {f"group.{place}": column for place, column in enumerate(self.keys.columns(key))}
+        for measure in self.measures:
+            name = measure.aggregate.name
+            if measure.distinct:
+                columns[name] = Column(Kind.BIGINT, distinct[name])
+            else:
+                columns[name] = measure.aggregate.result(state, shape)
+        return Rows(step, columns)
+
+    def dump(self) -> Tree:
+        """Return what is kept between two steps."""
+        return None
+
+    def load(self, tree: Tree) -> None:
+        """Go on from what `dump` has returned."""
+
+
+def _and(one: Flags | None, other: Flags | None) -> Flags | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def cells_of(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return (cell of each row, and of each cell the two numbers), in the order of (first, second)."""
+    if not len(first):
+        return first, first, second
+    low, width = int(first.min()), int(second.max()) + 1
+    code = (first - low) * width + second
+    if (code[1:] > code[:-1]).all():
+        return np.arange(len(code)), first, second
+    found, cell = np.unique(code, return_inverse=True)
+    return cell, found // width + low, found % width
+
+
+@dataclass(slots=True)
+class SlidingGrouping(Grouping):
+    """GROUP BY over [RANGE length SLIDE slide].
+
+    Args:
+        length, slide: in steps.
+    """
+
+    length: int
+    slide: int
+    window: SlidingWindow = field(init=False)
+    distinct: dict[str, tuple[Keys, SlidingWindow]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        Grouping.__post_init__(self)
+        self.window = SlidingWindow(self.length, self.slide)
+        self.distinct = {
+            measure.aggregate.name: (Keys((Kind.BIGINT, measure.argument.kind)), SlidingWindow(self.length, self.slide))
+            for measure in self.measures
+            if measure.distinct and measure.argument is not None
+        }
+
+    def advance(self, rows: Rows, low: int, high: int) -> Iterator[Rows]:
+        """Yield the groups at the ends of the windows that end at low < step <= high."""
+        prepared = self.prepare(rows)
+        pane = (prepared.step - 1) // self.window.pane
+        cell, panes, keys = cells_of(pane, prepared.key)
+        self.window.add(panes, keys, self.state_of(prepared, cell, len(panes)), len(self.keys))
+        counts = [
+            self._distinct(measure, number, prepared, pane, low, high) for number, measure in enumerate(self.measures)
+        ]
+        for ends, state in self.window.advance(low, high):
+            there = self._there(state, len(ends))
+            end, key = np.nonzero(there)
+            found = {name: part(ends)[there] for name, part in (item for item in counts if item is not None)}
+            yield self.results(ends[end], key, {name: array[there] for name, array in state.items()}, found)
+
+    def dump(self) -> Tree:
+        distinct = {name: [of_keys(keys), of_window(window)] for name, (keys, window) in self.distinct.items()}
+        return {"keys": of_keys(self.keys), "window": of_window(self.window), "distinct": distinct}
+
+    def load(self, tree: Tree) -> None:
+        self.keys = to_keys(tree["keys"]) or self.keys
+        to_window(self.window, tree["window"])
+        for name, (keys, window) in tree["distinct"].items():
+            self.distinct[name] = (to_keys(keys) or self.distinct[name][0], self.distinct[name][1])
+            to_window(self.distinct[name][1], window)
+
+    def _there(self, state: Mapping[str, Array], ends: int) -> Flags:
+        """Return which groups are there, bool[ends, keys]: those with rows, and the one of a query without GROUP BY."""
+        if not self.groups:
+            return np.ones((ends, len(self.keys)), dtype=np.bool_)
+        count = state.get("+present.n")
+        return np.zeros((ends, len(self.keys)), dtype=np.bool_) if count is None else np.asarray(count > 0)
+
+    def _distinct(
+        self, measure: Measure, number: int, prepared: Prepared, pane: Ints, low: int, high: int
+    ) -> tuple[str, Callable[[Ints], Ints]] | None:
+        """Return (name, function from ends to counts [ends, keys]) of COUNT(DISTINCT ...); None for others."""
+        if not measure.distinct:
+            return None
+        name = measure.aggregate.name
+        keys, window = self.distinct[name]
+        argument, taken, _ = prepared.arguments[number]
+        assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
+        chosen = argument.present() if taken is None else argument.present() & taken
+        group = Column(Kind.BIGINT, prepared.key[chosen])
+        key = keys.numbers([group, argument.take(chosen)], int(chosen.sum()))
+        cell, panes, cell_keys = cells_of(pane[chosen], key)
+        rows = CellRows(cell, len(panes), prepared.place[chosen])
+        window.add(panes, cell_keys, PRESENT.of_rows(rows, None), len(keys))
+        whose = np.array([values[0] for values in keys.values], dtype=np.int64)
+        size = len(self.keys)
+        found: list[tuple[Ints, Ints]] = []
+        for ends, state in window.advance(low, high):
+            counts = np.zeros((len(ends), size), dtype=np.int64)
+            present = state.get("+present.n")
+            if present is not None and len(whose):
+                np.add.at(counts.T, whose, (present > 0).astype(np.int64).T)
+            found.append((ends, counts))
+        ends = np.concatenate([item[0] for item in found]) if found else np.zeros(0, np.int64)
+        counts = np.concatenate([item[1] for item in found]) if found else np.zeros((0, size), np.int64)
+        return name, lambda wanted: counts[np.searchsorted(ends, wanted)]
+
+
+@dataclass(slots=True)
+class RunningGrouping(Grouping):
+    """GROUP BY over [RANGE UNBOUNDED]: all rows so far.
+
+    Args:
+        period: steps between two instants.
+    """
+
+    period: int
+    total: State = field(default_factory=dict)
+    seen: dict[str, Keys] = field(default_factory=dict)
+
+    def advance(self, rows: Rows, low: int, high: int) -> Iterator[Rows]:
+        """Yield the groups at the instants low < step <= high."""
+        prepared = self.prepare(rows)
+        instants = np.arange(low // self.period + 1, high // self.period + 1) * self.period
+        size = len(self.keys)
+        which = np.searchsorted(instants, prepared.step)
+        cell, at, keys = cells_of(which, prepared.key)
+        state = spread_out(self.state_of(prepared, cell, len(at)), (at, keys), (len(instants) + 1, size))
+        found = accumulate(grown(self.total, size), state, len(instants) + 1, size)
+        self.total = pick(found, -1)
+        states = pick(found, slice(0, len(instants)))
+        count = states.get("+present.n", np.zeros((len(instants), size), dtype=np.int64))
+        there = np.asarray(count > 0) if self.groups else np.ones((len(instants), size), dtype=np.bool_)
+        end, key = np.nonzero(there)
+        distinct = {
+            measure.aggregate.name: self._distinct(measure, number, prepared, which, len(instants))[there]
+            for number, measure in enumerate(self.measures)
+            if measure.distinct
+        }
+        yield self.results(instants[end], key, {name: array[there] for name, array in states.items()}, distinct)
+
+    def dump(self) -> Tree:
+        seen = {name: of_keys(keys) for name, keys in self.seen.items()}
+        return {"keys": of_keys(self.keys), "total": self.total, "seen": seen}
+
+    def load(self, tree: Tree) -> None:
+        self.keys = to_keys(tree["keys"]) or self.keys
+        self.total = tree["total"]
+        self.seen = {name: to_keys(keys) or Keys(()) for name, keys in tree["seen"].items()}
+
+    def _distinct(self, measure: Measure, number: int, prepared: Prepared, which: Ints, instants: int) -> Ints:
+        """Return how many different arguments each group has had at each instant, int64[instants, keys]."""
+        name = measure.aggregate.name
+        argument, taken, _ = prepared.arguments[number]
+        assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
+        keys = self.seen.setdefault(name, Keys((Kind.BIGINT, argument.kind)))
+        chosen = argument.present() if taken is None else argument.present() & taken
+        known = len(keys)
+        found = keys.numbers([Column(Kind.BIGINT, prepared.key[chosen]), argument.take(chosen)], int(chosen.sum()))
+        fresh, first = np.unique(found, return_index=True)
+        first = first[fresh >= known]
+        counts = np.zeros((instants + 1, len(self.keys)), dtype=np.int64)
+        old = [values[0] for values in keys.values[:known]]
+        np.add.at(counts[0], np.array(old, dtype=np.int64), 1)
+        np.add.at(counts, (which[chosen][first], prepared.key[chosen][first]), 1)
+        return np.cumsum(counts, axis=0)[:instants]
+
+
+@dataclass(slots=True)
+class InstantGrouping(Grouping):
+    """GROUP BY over a relation that is given at each instant."""
+
+    def at(self, rows: Rows, instants: Ints) -> Rows:
+        """Return the groups at each instant."""
+        self.keys = Keys(self.keys.kinds)
+        if not self.groups:
+            self.keys.numbers([], 1)
+        prepared = self.prepare(rows)
+        which = np.searchsorted(instants, prepared.step)
+        if not self.groups:
+            cell, at, key, count = which, np.arange(len(instants)), np.zeros(len(instants), np.int64), len(instants)
+        else:
+            cell, at, key = cells_of(which, prepared.key)
+            count = len(at)
+        state = self.state_of(prepared, cell, count)
+        distinct = {
+            measure.aggregate.name: self._distinct(prepared, number, cell, count)
+            for number, measure in enumerate(self.measures)
+            if measure.distinct
+        }
+        found = self.results(instants[at], key, state, distinct)
+        if not self.groups:
+            return found
+        present = state["+present.n"] > 0
+        return found if present.all() else found.take(present)
+
+    @staticmethod
+    def _distinct(prepared: Prepared, number: int, cell: Ints, cells: int) -> Ints:
+        argument, taken, _ = prepared.arguments[number]
+        assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
+        chosen = argument.present() if taken is None else argument.present() & taken
+        keys = Keys((Kind.BIGINT, argument.kind))
+        found = keys.numbers([Column(Kind.BIGINT, cell[chosen]), argument.take(chosen)], int(chosen.sum()))
+        whose = np.array([keys.values[value][0] for value in np.unique(found).tolist()], dtype=np.int64)
+        return np.bincount(whose, minlength=cells).astype(np.int64)
+
+
+def last_rows(
+    rows: Rows, keys: Sequence[Column], known: Keys, kept: Rows | None, length: int, slide: int, instants: Ints
+) -> tuple[Rows, Rows]:
+    """Return [PARTITION BY keys ROWS length SLIDE slide] at each instant, and the rows that it needs from now on.
+
+    Args:
+        kept: what the call before returned: rows with the columns `#key` and `#number` beside their own.
+    """
+    key = known.numbers(keys, len(rows))
+    number = np.zeros(len(rows), dtype=np.int64)
+    order = np.argsort(key, kind="stable")
+    first = np.searchsorted(key[order], key[order])
+    number[order] = np.arange(len(rows)) - first
+    if kept is not None and len(kept):
+        last = np.full(len(known), -1, dtype=np.int64)
+        np.maximum.at(last, kept.columns["#key"].values, kept.columns["#number"].values)
+        number += last[key] + 1
+    own = {"#key": Column(Kind.BIGINT, key), "#number": Column(Kind.BIGINT, number)}
+    rows = rows.named({**rows.columns, **own})
+    if kept is not None and len(kept):
+        rows = joined_rows([kept, rows])
+    key, number = rows.columns["#key"].values, rows.columns["#number"].values
+    # At each instant: how many rows each key has had, cut to whole slides.
+    count = np.zeros((len(instants) + 1, len(known)), dtype=np.int64)
+    np.maximum.at(count, (np.searchsorted(instants, rows.step), key), number + 1)
+    count = np.maximum.accumulate(count, axis=0)
+    upto = count[: len(instants)] // slide * slide
+    there = (number[None, :] < upto[:, key]) & (number[None, :] >= upto[:, key] - length)
+    at, which = np.nonzero(there)
+    found = rows.take(which)
+    columns = {name: column for name, column in found.columns.items() if not name.startswith("#")}
+    needed = number >= (count[-1] // slide * slide)[key] - length
+    return Rows(instants[at], columns, found.taken, found.certain), rows.take(needed)

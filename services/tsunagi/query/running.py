@@ -1,0 +1,258 @@
+"""Runs queries on rows that come in lock-step: what each plan gives for the steps that are complete now.
+
+What is given does not depend on how steps are cut into calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tsunagi.query.expressions import TRUE, Inputs
+from tsunagi.query.functions import Function
+from tsunagi.query.grouping import InstantGrouping, RunningGrouping, SlidingGrouping, last_rows
+from tsunagi.query.plan import Join, QueryPlan, Source, Window
+from tsunagi.query.planning import Program
+from tsunagi.query.relations import (
+    Keys,
+    Rows,
+    changes,
+    common_codes,
+    empty,
+    in_order,
+    joined_rows,
+    paired,
+    pairs,
+    unique,
+    with_nothing,
+)
+from tsunagi.query.snapshots import Tree, of_keys, of_rows, pack, to_keys, to_rows, unpack
+from tsunagi.query.values import Column, Ints, Kind
+
+
+@dataclass(slots=True)
+class SourceState:
+    """What is kept of a source between two calls.
+
+    Attributes:
+        rows: of a window: the rows that it still needs; of a relation: its rows at the last instant.
+        keys: of [ROWS n]: the numbers of its keys.
+    """
+
+    rows: Rows | None = None
+    keys: Keys | None = None
+
+
+@dataclass(slots=True)
+class QueryRun:
+    """A query that runs.
+
+    Attributes:
+        before: the rows of the query's relation at its last instant, for ISTREAM and DSTREAM.
+    """
+
+    plan: QueryPlan
+    functions: Mapping[str, Function]
+    sources: list[SourceState] = field(default_factory=list)
+    grouping: SlidingGrouping | RunningGrouping | InstantGrouping | None = None
+    before: Rows | None = None
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.sources = [SourceState() for _ in plan.sources]
+        if not plan.grouped:
+            return
+        window = plan.sources[0].window if len(plan.sources) == 1 else None
+        if window is not None and window.kind == "range":
+            self.grouping = SlidingGrouping(plan.groups, plan.measures, self.functions, window.length, window.slide)
+        elif window is not None and window.kind == "unbounded":
+            self.grouping = RunningGrouping(plan.groups, plan.measures, self.functions, plan.period)
+        else:
+            self.grouping = InstantGrouping(plan.groups, plan.measures, self.functions)
+
+    def advance(self, inputs: Mapping[str, Rows], low: int, high: int) -> Rows:
+        """Return the rows of the query for the instants low < step <= high.
+
+        Args:
+            inputs: the rows of these steps of every stream, and of every query that is read.
+        """
+        plan = self.plan
+        instants = np.arange(low // plan.period + 1, high // plan.period + 1) * plan.period
+        if isinstance(self.grouping, SlidingGrouping | RunningGrouping):
+            rows = self._filtered(plan.sources[0], inputs[plan.sources[0].name].between(low, high))
+            found = joined_rows(
+                [self._projected(part) for part in self.grouping.advance(rows, low, high)] or [self._nothing()]
+            )
+        else:
+            rows = self._joined(inputs, instants, low, high)
+            if plan.where != TRUE:
+                rows = rows.kept(*Inputs(rows.columns, len(rows), self.functions).condition(plan.where))
+            if self.grouping is not None:
+                rows = self.grouping.at(rows, instants)
+            found = self._projected(rows)
+        if plan.distinct:
+            found = unique(found)
+        if plan.streaming in ("istream", "dstream"):
+            now = found.only_taken()
+            found = changes(self.before, now, instants, gone=plan.streaming == "dstream")
+            if len(instants):
+                self.before = now.between(int(instants[-1]) - 1, int(instants[-1]))
+        return in_order(found)
+
+    # ---- state
+
+    def dump(self) -> Tree:
+        """Return what the query keeps between two steps."""
+        sources = [[of_rows(state.rows), of_keys(state.keys)] for state in self.sources]
+        grouping = None if self.grouping is None else self.grouping.dump()
+        return {"sources": sources, "grouping": grouping, "before": of_rows(self.before)}
+
+    def load(self, tree: Tree) -> None:
+        """Go on from what `dump` has returned."""
+        self.sources = [SourceState(to_rows(rows), to_keys(keys)) for rows, keys in tree["sources"]]
+        self.before = to_rows(tree["before"])
+        if self.grouping is not None and tree["grouping"] is not None:
+            self.grouping.load(tree["grouping"])
+
+    # ---- FROM
+
+    def _filtered(self, source: Source, rows: Rows) -> Rows:
+        """Return the rows of a source with its columns qualified, and only those that its condition keeps."""
+        return self._kept(source, _qualified(source, rows))
+
+    def _kept(self, source: Source, rows: Rows) -> Rows:
+        if source.where == TRUE:
+            return rows
+        return rows.kept(*Inputs(rows.columns, len(rows), self.functions).condition(source.where))
+
+    def _relation(self, source: Source, state: SourceState, rows: Rows, instants: Ints, low: int, high: int) -> Rows:
+        """Return the rows of a source at each instant of the query."""
+        rows, window = rows.between(low, high), source.window
+        if window is not None and window.kind == "rows":
+            return self._kept(source, self._last(source, window, state, _qualified(source, rows), instants))
+        rows = self._filtered(source, rows)
+        if window is None:
+            return self._held(source, state, rows, instants)
+        if window.kind == "now":
+            if self.plan.period == 1 or not len(rows):
+                return rows
+            return rows.take(rows.step % self.plan.period == 0)
+        kept = rows if state.rows is None else joined_rows([state.rows, rows])
+        ends = instants // window.slide * window.slide
+        first = np.searchsorted(kept.step, ends - window.length, side="right")
+        count = np.searchsorted(kept.step, ends, side="right") - first
+        at = np.repeat(np.arange(len(instants)), count)
+        which = np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+        oldest = high // window.slide * window.slide - window.length
+        state.rows = kept.take(slice(int(np.searchsorted(kept.step, oldest, side="right")), None))
+        return replace(kept.take(which), step=instants[at])
+
+    def _last(self, source: Source, window: Window, state: SourceState, rows: Rows, instants: Ints) -> Rows:
+        """Return [ROWS n] at each instant; a condition of WHERE does not change which rows are the last ones."""
+        if state.keys is None:
+            state.keys = Keys(tuple(key.kind for key in window.keys))
+        keys = [rows.columns[key.name] for key in window.keys]
+        found, state.rows = last_rows(rows, keys, state.keys, state.rows, window.length, window.slide, instants)
+        return found
+
+    def _held(self, source: Source, state: SourceState, rows: Rows, instants: Ints) -> Rows:
+        """Return a relation at each instant: between two of its own, it is as at the one before."""
+        own = instants // source.period * source.period
+        if state.rows is not None:
+            rows = joined_rows([state.rows, rows])
+        if len(instants):
+            state.rows = rows.between(int(own[-1]) - 1, int(own[-1]))
+        if source.period == self.plan.period:
+            return rows.between(int(instants[0]) - 1, int(instants[-1])) if len(instants) else rows.take(slice(0, 0))
+        first = np.searchsorted(rows.step, own)
+        count = np.searchsorted(rows.step, own, side="right") - first
+        at = np.repeat(np.arange(len(instants)), count)
+        which = np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+        return replace(rows.take(which), step=instants[at])
+
+    def _joined(self, inputs: Mapping[str, Rows], instants: Ints, low: int, high: int) -> Rows:
+        plan = self.plan
+        relations = [
+            self._relation(source, state, inputs[source.name], instants, low, high)
+            for source, state in zip(plan.sources, self.sources, strict=True)
+        ]
+        found = relations[0]
+        for join, other in zip(plan.joins, relations[1:], strict=True):
+            found = self._pair(join, found, other)
+        return found
+
+    def _pair(self, join: Join, left: Rows, right: Rows) -> Rows:
+        one, other = (Inputs(side.columns, len(side), self.functions) for side in (left, right))
+        steps = (Column(Kind.BIGINT, left.step), Column(Kind.BIGINT, right.step))
+        codes = common_codes(
+            [steps[0], *(one.evaluate(item) for item in join.left)],
+            [steps[1], *(other.evaluate(item) for item in join.right)],
+            (len(left), len(right)),
+        )
+        whose, partner = pairs(*codes)
+        found = paired(left, right, whose, partner)
+        if join.where != TRUE:
+            holds, certain, possible = Inputs(found.columns, len(found), self.functions).condition(join.where)
+            kept = holds if possible is None else possible
+            found, whose = (
+                found.kept(holds, certain, possible),
+                whose[kept & (np.ones(len(kept), bool) if found.taken is None else True)],
+            )
+        if join.kind == "inner":
+            return found
+        alone = np.ones(len(left), dtype=np.bool_)
+        alone[whose] = False
+        found = joined_rows([found, with_nothing(left.take(alone), right.columns)])
+        order = np.argsort(np.concatenate((whose, np.flatnonzero(alone))), kind="stable")
+        return found.take(order)
+
+    # ---- SELECT
+
+    def _projected(self, rows: Rows) -> Rows:
+        """Return the rows that HAVING keeps, with the columns of SELECT."""
+        inputs = Inputs(rows.columns, len(rows), self.functions)
+        if self.plan.having != TRUE:
+            rows = rows.kept(*inputs.condition(self.plan.having))
+            inputs = Inputs(rows.columns, len(rows), self.functions)
+        return rows.named({name: inputs.evaluate(item).full(len(rows)) for name, item in self.plan.outputs.items()})
+
+    def _nothing(self) -> Rows:
+        return empty(self.plan.columns)
+
+
+def _qualified(source: Source, rows: Rows) -> Rows:
+    """Return the rows with the columns of a source, called `alias.column`."""
+    return rows.named({f"{source.alias}.{name}": rows.columns[name] for name in source.columns})
+
+
+class Queries:
+    """All queries of a program, run together."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.runs = {name: QueryRun(plan, program.catalog.functions) for name, plan in program.queries.items()}
+
+    def context(self) -> bytes:
+        """Return what all queries keep between two steps."""
+        return pack({name: run.dump() for name, run in self.runs.items()})
+
+    def restore(self, context: bytes) -> None:
+        """Go on from what `context` has returned."""
+        for name, tree in unpack(context).items():
+            self.runs[name].load(tree)
+
+    def advance(self, streams: Mapping[str, Rows], low: int, high: int) -> dict[str, Rows]:
+        """Return the rows of every query for the steps low < step <= high, all of which are complete.
+
+        Args:
+            streams: the rows of these steps by stream, in the order of (step, key).
+        """
+        inputs = dict(streams)
+        found: dict[str, Rows] = {}
+        for name, run in self.runs.items():
+            found[name] = run.advance(inputs, low, high)
+            if name not in streams:
+                inputs[name] = found[name]
+        return found

@@ -1,0 +1,84 @@
+"""Windows cost per row, not per window, and keep what they need and no more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tsunagi.query.aggregates import Aggregate, Rows
+from tsunagi.query.values import Column, Kind
+from tsunagi.query.windows import SlidingWindow
+
+KEYS = 4
+
+
+def feed(window: SlidingWindow, measure: Aggregate, steps: range, chance: np.random.Generator) -> np.ndarray:
+    """Add a value of each key at each step; return the values, [steps, keys]."""
+    values = chance.normal(size=(len(steps), KEYS)).round(3)
+    count = values.size
+    rows = Rows(np.arange(count), count, steps[0] * KEYS + np.arange(count))
+    state = measure.of_rows(rows, Column(Kind.DOUBLE, values.ravel()))
+    pane = (np.repeat(np.array(steps), KEYS) - 1) // window.pane
+    assert window.pane == 1
+    window.add(pane, np.tile(np.arange(KEYS), len(steps)), state, KEYS)
+    return values
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 60, 3600])
+@pytest.mark.parametrize("function", ["SUM", "MIN", "MAX", "FIRST", "LAST", "AVG", "STDDEV"])
+def test_a_window_gives_what_its_rows_give(length: int, function: str) -> None:
+    chance = np.random.default_rng(length)
+    window, measure = SlidingWindow(length, 1), Aggregate("m", function, Kind.DOUBLE)
+    values, low = np.zeros((0, KEYS)), 0
+    for size in (1, 3, 50, 400, 2, 1000):
+        values = np.concatenate((values, feed(window, measure, range(low + 1, low + size + 1), chance)))
+        for ends, state in window.advance(low, low + size):
+            found = measure.result(state, (len(ends), KEYS)).values
+            for row, end in zip(found, ends.tolist(), strict=True):
+                part = values[max(0, end - length) : end]
+                expected = {
+                    "SUM": part.sum(axis=0),
+                    "MIN": part.min(axis=0),
+                    "MAX": part.max(axis=0),
+                    "FIRST": part[0],
+                    "LAST": part[-1],
+                    "AVG": part.mean(axis=0),
+                    "STDDEV": part.std(axis=0, ddof=1) if len(part) > 1 else np.zeros(KEYS),
+                }[function]
+                np.testing.assert_allclose(row, expected, rtol=1e-9, atol=1e-12)
+        low += size
+
+
+def test_what_is_kept_does_not_grow_with_time() -> None:
+    window, measure, kept = SlidingWindow(60, 1), Aggregate("m", "SUM", Kind.DOUBLE), []
+    chance = np.random.default_rng(1)
+    for low in range(0, 2000, 10):
+        feed(window, measure, range(low + 1, low + 11), chance)
+        for _ in window.advance(low, low + 10):
+            pass
+        kept.append((sum(len(piece.pane) for piece in window.history), len(window.blocks)))
+    assert max(kept[100:]) <= max(kept[20:100])
+    assert kept[-1][0] <= 3 * 60 * KEYS
+
+
+def test_a_longer_window_takes_no_more_joins_for_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements that are joined, per row: the work that could grow with the window."""
+    from tsunagi.query import windows
+
+    counts: dict[int, int] = {}
+    plain = windows.join
+    for length in (60, 3600):
+        counts[length] = 0
+
+        def counted(earlier, later, length=length):
+            counts[length] += sum(array.size for array in later.values())
+            return plain(earlier, later)
+
+        monkeypatch.setattr(windows, "join", counted)
+        window, measure = SlidingWindow(length, 1), Aggregate("m", "MAX", Kind.DOUBLE)
+        chance = np.random.default_rng(1)
+        for low in range(0, 7200, 10):
+            feed(window, measure, range(low + 1, low + 11), chance)
+            for _ in window.advance(low, low + 10):
+                pass
+    assert counts[3600] < 2 * counts[60]
