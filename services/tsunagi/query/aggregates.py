@@ -1,4 +1,4 @@
-"""Aggregate functions: states of cells, which can be put together in any order, and the results that they give.
+"""AggregateFunction functions: states of cells, which can be put together in any order, and the results that they give.
 
 A state is a mapping of names to arrays, whose last axis are the cells. What is missing in it is what no row gives, so
 parts that few queries need (how far estimates may be off, infinities) cost nothing where they do not occur. Of a filter
@@ -21,8 +21,8 @@ State = dict[str, Array]
 and the greater one, and f and l take what came first and last (pairs: place, and value at the place)."""
 
 
-class Rows(NamedTuple):
-    """Rows that are put into cells.
+class CellRows(NamedTuple):
+    """CellRows that are put into cells.
 
     Attributes:
         cell: int64[n], the cell of each row.
@@ -100,13 +100,13 @@ def _bins(state: Mapping[str, Array], name: str) -> dict[int, Ints]:
     return {int(key[len(start) :]): array for key, array in state.items() if key.startswith(start)}
 
 
-def _count(rows: Rows, which: Flags | None) -> Ints:
+def _count(rows: CellRows, which: Flags | None) -> Ints:
     cell = rows.cell if which is None else rows.cell[which]
     return np.bincount(cell, minlength=rows.cells).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AggregateFunction:
     """An aggregate function of one query.
 
     Attributes:
@@ -128,7 +128,7 @@ class Aggregate:
             return Kind.DOUBLE
         return self.kind
 
-    def of_rows(self, rows: Rows, argument: Column | None) -> State:
+    def of_rows(self, rows: CellRows, argument: Column | None) -> State:
         """Return the state of each cell; rows in which the argument is NULL are left out."""
         size = len(rows.cell)
         present = None if argument is None or argument.valid is None else argument.full(size).valid
@@ -151,7 +151,7 @@ class Aggregate:
             self._add_spread(state, full, rows, present)
         return state
 
-    def _shares(self, rows: Rows, present: Flags | None) -> State:
+    def _shares(self, rows: CellRows, present: Flags | None) -> State:
         """Return how many rows are certain, and how many are possible, where that differs from those taken."""
         if rows.certain is None:
             return {}
@@ -171,7 +171,7 @@ class Aggregate:
         if self.function in ("STDDEV", "VARIANCE"):
             state |= _sums(f"{self.name}.square", squares(floats, cell, cells))
 
-    def _closed(self, full: Column, rows: Rows, present: Flags | None) -> Flags:
+    def _closed(self, full: Column, rows: CellRows, present: Flags | None) -> Flags:
         """Return the rows that are there whatever the truth is, and whose values are measured: bool[n]."""
         here = np.ones(len(full), dtype=np.bool_) if present is None else present
         here = here if rows.certain is None else here & rows.certain
@@ -180,7 +180,7 @@ class Aggregate:
     def _extreme(self, part: str) -> str:
         return f"{'<' if self.function == 'MIN' else '>'}{self.name}.{part}"
 
-    def _extremes(self, rows: Rows, values: Array, which: Flags) -> Array:
+    def _extremes(self, rows: CellRows, values: Array, which: Flags) -> Array:
         """Return the least or the greatest value of each cell, of some rows."""
         found = blank(self._extreme("x"), values.dtype, (rows.cells,))
         (np.minimum if self.function == "MIN" else np.maximum).at(found, rows.cell[which], values[which])
@@ -201,7 +201,7 @@ class Aggregate:
             {f"{sign}{self.name}.place": place[chosen], f"{sign}{self.name}.value": values[chosen]}, at, (cells,)
         )
 
-    def _add_spread(self, state: State, full: Column, rows: Rows, present: Flags | None) -> None:
+    def _add_spread(self, state: State, full: Column, rows: CellRows, present: Flags | None) -> None:
         """Add how far the result may be from the truth (see `_spread`): only rows that are not closed count here."""
         closed = self._closed(full, rows, present)
         here = np.ones(len(full), dtype=np.bool_) if present is None else present
@@ -365,4 +365,4 @@ FUNCTIONS: dict[str, str] = {
     "FIRST": "FIRST",
     "LAST": "LAST",
 }
-"""Aggregate functions by the names that a query may use."""
+"""AggregateFunction functions by the names that a query may use."""

@@ -9,12 +9,12 @@ from typing import ClassVar, NoReturn
 from sqlglot import exp
 
 from tsunagi.query.aggregates import FUNCTIONS as AGGREGATES
-from tsunagi.query.aggregates import Aggregate
+from tsunagi.query.aggregates import AggregateFunction
 from tsunagi.query.catalog import KINDS, Catalog
 from tsunagi.query.errors import QueryError, listed, near
 from tsunagi.query.expressions import TRUE, Call, Constant, Expression, Reference
 from tsunagi.query.functions import Function, find, function, function_names
-from tsunagi.query.plan import Measure, Source
+from tsunagi.query.plan import Measure, SourcePlan
 from tsunagi.query.syntax import MICROSECONDS, place_of
 from tsunagi.query.text_functions import TIME_UNITS, read_time
 from tsunagi.query.values import Kind
@@ -40,6 +40,7 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 }
 """Operators of two operands, as functions."""
 _EXPECTED = {"and": "two conditions", "or": "two conditions", "not": "a condition"}
+"""What operators expect, for messages, where their function does not say it in the words of a query."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Scope:
 
     catalog: Catalog
     source: str
-    sources: dict[str, Source] = field(default_factory=dict)
+    sources: dict[str, SourcePlan] = field(default_factory=dict)
     groups: tuple[Expression, ...] | None = None
     measures: list[Measure] = field(default_factory=list)
 
@@ -262,7 +263,9 @@ class Scope:
             argument = Scope(self.catalog, self.source, self.sources).bind(arguments[0])
             self._check(node, name, argument, distinct=distinct)
         measure = Measure(
-            Aggregate(f"agg.{len(self.measures)}", AGGREGATES[name], None if argument is None else argument.kind),
+            AggregateFunction(
+                f"agg.{len(self.measures)}", AGGREGATES[name], None if argument is None else argument.kind
+            ),
             argument,
             where,
             distinct,

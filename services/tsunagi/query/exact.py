@@ -24,7 +24,9 @@ _WIDTH = 32
 _SHIFT = 1152
 """Exponent that is added before a value is cut, so that the number of no bin is negative."""
 _HALF = np.int64(2**31)
+"""Half of a bin's range: digits are from minus this to less than this."""
 _MASK = np.uint64(0xFFFF_FFFF)
+"""The bits of a bin."""
 _GREAT, _FAR = 64, 128
 """Sums with this bin or a greater one are made smaller by 2^128 while they are put together, or parts of them would be
 infinite although the sum is not."""

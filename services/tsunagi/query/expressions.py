@@ -61,7 +61,7 @@ TRUE = Constant(Kind.BOOLEAN, value=True)
 
 
 @dataclass(slots=True)
-class Inputs:
+class Evaluation:
     """The columns on which expressions are evaluated, and what has been computed from them already.
 
     Args:

@@ -36,6 +36,7 @@ class Function:
 
 
 _FUNCTIONS: dict[str, Function] = {}
+"""All functions, by name."""
 
 
 def function(name: str) -> Function:
@@ -287,8 +288,7 @@ _plain("SIN", np.sin)
 _plain("COS", np.cos)
 _plain("TAN", np.tan)
 _plain("ATAN2", np.arctan2, 2)
-_FUNCTIONS["POW"], _FUNCTIONS["CEILING"] = _FUNCTIONS["POWER"], _FUNCTIONS["CEIL"]
-_FUNCTIONS["MOD"] = _FUNCTIONS["%"]
+_FUNCTIONS.update({"POW": _FUNCTIONS["POWER"], "CEILING": _FUNCTIONS["CEIL"], "MOD": _FUNCTIONS["%"]})
 
 
 # ---- comparisons

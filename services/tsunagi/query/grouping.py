@@ -8,17 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsunagi.query.aggregates import Aggregate, State, pick, spread_out
-from tsunagi.query.aggregates import Rows as CellRows
-from tsunagi.query.expressions import TRUE, Expression, Inputs
+from tsunagi.query.aggregates import AggregateFunction, CellRows, State, pick, spread_out
+from tsunagi.query.expressions import TRUE, Evaluation, Expression
 from tsunagi.query.functions import Function
 from tsunagi.query.plan import Measure
-from tsunagi.query.relations import Keys, Rows, joined_rows
+from tsunagi.query.relations import KeyNumbers, Rows, joined_rows
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
 
-PRESENT = Aggregate("present", "COUNT", None)
+PRESENT = AggregateFunction("present", "COUNT", None)
 """Counts the rows of a group: a group without rows is not there."""
 _PLACES = 1 << 24
 """More than the rows of a step can be: a row's place in time is its step times this, and its number in the step."""
@@ -51,16 +50,16 @@ class Grouping:
     groups: tuple[Expression, ...]
     measures: tuple[Measure, ...]
     functions: Mapping[str, Function]
-    keys: Keys = field(init=False)
+    keys: KeyNumbers = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keys = Keys(tuple(item.kind for item in self.groups))
+        self.keys = KeyNumbers(tuple(item.kind for item in self.groups))
         if not self.groups:
             self.keys.numbers([], 1)
 
     def prepare(self, rows: Rows) -> Prepared:
         """Return the rows with their groups and arguments."""
-        inputs = Inputs(rows.columns, len(rows), self.functions)
+        inputs = Evaluation(rows.columns, len(rows), self.functions)
         key = self.keys.numbers([inputs.evaluate(item).full(len(rows)) for item in self.groups], len(rows))
         arguments = []
         for measure in self.measures:
@@ -79,7 +78,7 @@ class Grouping:
         within = np.arange(len(rows)) - np.searchsorted(rows.step, rows.step)
         return Prepared(rows.step, rows.step * _PLACES + within, key, arguments, (rows.taken, rows.certain))
 
-    def _argument(self, inputs: Inputs, measure: Measure, outside: Flags | None) -> Column | None:
+    def _argument(self, inputs: Evaluation, measure: Measure, outside: Flags | None) -> Column | None:
         """Return a measure's argument, NULL in the rows that its FILTER leaves out."""
         if measure.argument is None and outside is None:
             return None
@@ -149,16 +148,16 @@ class SlidingGrouping(Grouping):
     length: int
     slide: int
     window: SlidingWindow = field(init=False)
-    distinct: dict[str, tuple[Keys, SlidingWindow]] = field(init=False)
+    distinct: dict[str, tuple[KeyNumbers, SlidingWindow]] = field(init=False)
 
     def __post_init__(self) -> None:
         Grouping.__post_init__(self)
         self.window = SlidingWindow(self.length, self.slide)
-        self.distinct = {
-            measure.aggregate.name: (Keys((Kind.BIGINT, measure.argument.kind)), SlidingWindow(self.length, self.slide))
-            for measure in self.measures
-            if measure.distinct and measure.argument is not None
-        }
+        self.distinct = {}
+        for measure in self.measures:
+            if measure.distinct and measure.argument is not None:
+                keys = KeyNumbers((Kind.BIGINT, measure.argument.kind))
+                self.distinct[measure.aggregate.name] = keys, SlidingWindow(self.length, self.slide)
 
     def advance(self, rows: Rows, low: int, high: int) -> Iterator[Rows]:
         """Yield the groups at the ends of the windows that end at low < step <= high."""
@@ -233,7 +232,7 @@ class RunningGrouping(Grouping):
 
     period: int
     total: State = field(default_factory=dict)
-    seen: dict[str, Keys] = field(default_factory=dict)
+    seen: dict[str, KeyNumbers] = field(default_factory=dict)
 
     def advance(self, rows: Rows, low: int, high: int) -> Iterator[Rows]:
         """Yield the groups at the instants low < step <= high."""
@@ -263,14 +262,14 @@ class RunningGrouping(Grouping):
     def load(self, tree: Tree) -> None:
         self.keys = to_keys(tree["keys"]) or self.keys
         self.total = tree["total"]
-        self.seen = {name: to_keys(keys) or Keys(()) for name, keys in tree["seen"].items()}
+        self.seen = {name: to_keys(keys) or KeyNumbers(()) for name, keys in tree["seen"].items()}
 
     def _distinct(self, measure: Measure, number: int, prepared: Prepared, which: Ints, instants: int) -> Ints:
         """Return how many different arguments each group has had at each instant, int64[instants, keys]."""
         name = measure.aggregate.name
         argument, taken, _ = prepared.arguments[number]
         assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
-        keys = self.seen.setdefault(name, Keys((Kind.BIGINT, argument.kind)))
+        keys = self.seen.setdefault(name, KeyNumbers((Kind.BIGINT, argument.kind)))
         chosen = argument.present() if taken is None else argument.present() & taken
         known = len(keys)
         found = keys.numbers([Column(Kind.BIGINT, prepared.key[chosen]), argument.take(chosen)], int(chosen.sum()))
@@ -289,7 +288,7 @@ class InstantGrouping(Grouping):
 
     def at(self, rows: Rows, instants: Ints) -> Rows:
         """Return the groups at each instant."""
-        self.keys = Keys(self.keys.kinds)
+        self.keys = KeyNumbers(self.keys.kinds)
         if not self.groups:
             self.keys.numbers([], 1)
         prepared = self.prepare(rows)
@@ -316,14 +315,14 @@ class InstantGrouping(Grouping):
         argument, taken, _ = prepared.arguments[number]
         assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
         chosen = argument.present() if taken is None else argument.present() & taken
-        keys = Keys((Kind.BIGINT, argument.kind))
+        keys = KeyNumbers((Kind.BIGINT, argument.kind))
         found = keys.numbers([Column(Kind.BIGINT, cell[chosen]), argument.take(chosen)], int(chosen.sum()))
         whose = np.array([keys.values[value][0] for value in np.unique(found).tolist()], dtype=np.int64)
         return np.bincount(whose, minlength=cells).astype(np.int64)
 
 
 def last_rows(
-    rows: Rows, keys: Sequence[Column], known: Keys, kept: Rows | None, length: int, slide: int, instants: Ints
+    rows: Rows, keys: Sequence[Column], known: KeyNumbers, kept: Rows | None, length: int, slide: int, instants: Ints
 ) -> tuple[Rows, Rows]:
     """Return [PARTITION BY keys ROWS length SLIDE slide] at each instant, and the rows that it needs from now on.
 

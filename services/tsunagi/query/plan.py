@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tsunagi.query.aggregates import Aggregate
+from tsunagi.query.aggregates import AggregateFunction
 from tsunagi.query.expressions import TRUE, Expression, Reference
 from tsunagi.query.syntax import Streaming
 from tsunagi.query.values import Kind
@@ -30,7 +30,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourcePlan:
     """A stream or query in FROM.
 
     Attributes:
@@ -80,7 +80,7 @@ class Measure:
         distinct: whether equal arguments count once.
     """
 
-    aggregate: Aggregate
+    aggregate: AggregateFunction
     argument: Expression | None
     where: Expression = TRUE
     distinct: bool = False
@@ -108,7 +108,7 @@ class QueryPlan:
     published: bool
     streaming: Streaming
     text: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourcePlan, ...]
     joins: tuple[Join, ...]
     where: Expression
     grouped: bool

@@ -20,7 +20,7 @@ from tsunagi.query.expressions import (
     conjuncts,
     references,
 )
-from tsunagi.query.plan import Join, QueryPlan, Source, Window
+from tsunagi.query.plan import Join, QueryPlan, SourcePlan, Window
 from tsunagi.query.syntax import (
     CreateFunction,
     CreateQuery,
@@ -172,7 +172,7 @@ class _Planner:
 
     # ---- FROM
 
-    def _source(self, table: exp.Expr) -> Source:
+    def _source(self, table: exp.Expr) -> SourcePlan:
         scope = self._scope
         name, alias = str(table.name), alias_of(table) or str(table.name)
         spec = table.args.get("when")
@@ -184,15 +184,15 @@ class _Planner:
             if not query.is_stream:
                 if spec is not None:
                     scope.fail(table, f"{name} is a relation, which has no window; expected no brackets behind it")
-                return Source(alias, name, None, MappingProxyType(query.columns), period=query.period)
+                return SourcePlan(alias, name, None, MappingProxyType(query.columns), period=query.period)
             columns = MappingProxyType(query.columns)
-            return self._windowed(table, Source(alias, name, Window(), columns, period=query.period), spec, None)
+            return self._windowed(table, SourcePlan(alias, name, Window(), columns, period=query.period), spec, None)
         if stream is None:
             known = [*self._program.catalog.streams, *self._program.queries]
             scope.fail(table, f"stream or query {name} is unknown{near(name, known)}; there are {listed(known)}")
-        return self._windowed(table, Source(alias, name, Window(), stream.columns), spec, stream.key)
+        return self._windowed(table, SourcePlan(alias, name, Window(), stream.columns), spec, stream.key)
 
-    def _windowed(self, table: exp.Expr, source: Source, spec: WindowSpec | None, key: str | None) -> Source:
+    def _windowed(self, table: exp.Expr, source: SourcePlan, spec: WindowSpec | None, key: str | None) -> SourcePlan:
         if spec is None or spec.args["kind"] == "now":
             return source
         kind, length, slide = spec.args["kind"], spec.args.get("length"), spec.args.get("slide")
@@ -217,7 +217,7 @@ class _Planner:
         period = math.lcm(source.period, slid) if lengths[1] else source.period
         return replace(source, window=Window("range", int(lengths[0] or 1), slid), period=period)
 
-    def _has(self, node: exp.Expr, source: Source) -> bool:
+    def _has(self, node: exp.Expr, source: SourcePlan) -> bool:
         if str(node.name) not in source.columns:
             self._scope.fail(
                 node,
@@ -226,7 +226,7 @@ class _Planner:
             )
         return True
 
-    def _join(self, node: exp.Join, source: Source) -> Join:
+    def _join(self, node: exp.Join, source: SourcePlan) -> Join:
         side, kind = (node.side or "").upper(), (node.kind or "").upper()
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER", "CROSS"):
             self._scope.fail(node, f"found {side} {kind} JOIN, expected JOIN or LEFT JOIN".replace("  ", " "))
@@ -335,7 +335,7 @@ class _Planner:
         return name
 
 
-def _split(source: Source, conditions: Sequence[Expression], kind: str) -> Join:
+def _split(source: SourcePlan, conditions: Sequence[Expression], kind: str) -> Join:
     """Return a join with its equalities apart from its other conditions."""
     left: list[Expression] = []
     right: list[Expression] = []

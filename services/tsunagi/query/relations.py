@@ -266,7 +266,7 @@ def unique(rows: Rows) -> Rows:
 
 
 @dataclass(slots=True)
-class Keys:
+class KeyNumbers:
     """Numbers for combinations of values, which stay the same while rows come and go.
 
     Attributes:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tsunagi.query.expressions import TRUE, Inputs
+from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.functions import Function
 from tsunagi.query.grouping import InstantGrouping, RunningGrouping, SlidingGrouping, last_rows
-from tsunagi.query.plan import Join, QueryPlan, Source, Window
+from tsunagi.query.plan import Join, QueryPlan, SourcePlan, Window
 from tsunagi.query.planning import Program
 from tsunagi.query.relations import (
-    Keys,
+    KeyNumbers,
     Rows,
     changes,
     common_codes,
@@ -42,7 +42,7 @@ class SourceState:
     """
 
     rows: Rows | None = None
-    keys: Keys | None = None
+    keys: KeyNumbers | None = None
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class QueryRun:
         else:
             rows = self._joined(inputs, instants, low, high)
             if plan.where != TRUE:
-                rows = rows.kept(*Inputs(rows.columns, len(rows), self.functions).condition(plan.where))
+                rows = rows.kept(*Evaluation(rows.columns, len(rows), self.functions).condition(plan.where))
             if self.grouping is not None:
                 rows = self.grouping.at(rows, instants)
             found = self._projected(rows)
@@ -118,16 +118,18 @@ class QueryRun:
 
     # ---- FROM
 
-    def _filtered(self, source: Source, rows: Rows) -> Rows:
+    def _filtered(self, source: SourcePlan, rows: Rows) -> Rows:
         """Return the rows of a source with its columns qualified, and only those that its condition keeps."""
         return self._kept(source, _qualified(source, rows))
 
-    def _kept(self, source: Source, rows: Rows) -> Rows:
+    def _kept(self, source: SourcePlan, rows: Rows) -> Rows:
         if source.where == TRUE:
             return rows
-        return rows.kept(*Inputs(rows.columns, len(rows), self.functions).condition(source.where))
+        return rows.kept(*Evaluation(rows.columns, len(rows), self.functions).condition(source.where))
 
-    def _relation(self, source: Source, state: SourceState, rows: Rows, instants: Ints, low: int, high: int) -> Rows:
+    def _relation(
+        self, source: SourcePlan, state: SourceState, rows: Rows, instants: Ints, low: int, high: int
+    ) -> Rows:
         """Return the rows of a source at each instant of the query."""
         rows, window = rows.between(low, high), source.window
         if window is not None and window.kind == "rows":
@@ -149,15 +151,15 @@ class QueryRun:
         state.rows = kept.take(slice(int(np.searchsorted(kept.step, oldest, side="right")), None))
         return replace(kept.take(which), step=instants[at])
 
-    def _last(self, source: Source, window: Window, state: SourceState, rows: Rows, instants: Ints) -> Rows:
+    def _last(self, source: SourcePlan, window: Window, state: SourceState, rows: Rows, instants: Ints) -> Rows:
         """Return [ROWS n] at each instant; a condition of WHERE does not change which rows are the last ones."""
         if state.keys is None:
-            state.keys = Keys(tuple(key.kind for key in window.keys))
+            state.keys = KeyNumbers(tuple(key.kind for key in window.keys))
         keys = [rows.columns[key.name] for key in window.keys]
         found, state.rows = last_rows(rows, keys, state.keys, state.rows, window.length, window.slide, instants)
         return found
 
-    def _held(self, source: Source, state: SourceState, rows: Rows, instants: Ints) -> Rows:
+    def _held(self, source: SourcePlan, state: SourceState, rows: Rows, instants: Ints) -> Rows:
         """Return a relation at each instant: between two of its own, it is as at the one before."""
         own = instants // source.period * source.period
         if state.rows is not None:
@@ -184,7 +186,7 @@ class QueryRun:
         return found
 
     def _pair(self, join: Join, left: Rows, right: Rows) -> Rows:
-        one, other = (Inputs(side.columns, len(side), self.functions) for side in (left, right))
+        one, other = (Evaluation(side.columns, len(side), self.functions) for side in (left, right))
         steps = (Column(Kind.BIGINT, left.step), Column(Kind.BIGINT, right.step))
         codes = common_codes(
             [steps[0], *(one.evaluate(item) for item in join.left)],
@@ -194,7 +196,7 @@ class QueryRun:
         whose, partner = pairs(*codes)
         found = paired(left, right, whose, partner)
         if join.where != TRUE:
-            holds, certain, possible = Inputs(found.columns, len(found), self.functions).condition(join.where)
+            holds, certain, possible = Evaluation(found.columns, len(found), self.functions).condition(join.where)
             kept = holds if possible is None else possible
             found, whose = (
                 found.kept(holds, certain, possible),
@@ -212,17 +214,17 @@ class QueryRun:
 
     def _projected(self, rows: Rows) -> Rows:
         """Return the rows that HAVING keeps, with the columns of SELECT."""
-        inputs = Inputs(rows.columns, len(rows), self.functions)
+        inputs = Evaluation(rows.columns, len(rows), self.functions)
         if self.plan.having != TRUE:
             rows = rows.kept(*inputs.condition(self.plan.having))
-            inputs = Inputs(rows.columns, len(rows), self.functions)
+            inputs = Evaluation(rows.columns, len(rows), self.functions)
         return rows.named({name: inputs.evaluate(item).full(len(rows)) for name, item in self.plan.outputs.items()})
 
     def _nothing(self) -> Rows:
         return empty(self.plan.columns)
 
 
-def _qualified(source: Source, rows: Rows) -> Rows:
+def _qualified(source: SourcePlan, rows: Rows) -> Rows:
     """Return the rows with the columns of a source, called `alias.column`."""
     return rows.named({f"{source.alias}.{name}": rows.columns[name] for name in source.columns})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tsunagi.query.relations import Keys, Rows
+from tsunagi.query.relations import KeyNumbers, Rows
 from tsunagi.query.values import Array, Column, Kind, Spread
 from tsunagi.query.windows import Piece, SlidingWindow
 from tsunagi.runtime.columns import pack_arrays, unpack_arrays
@@ -86,16 +86,16 @@ def to_rows(tree: Tree) -> Rows | None:
     return Rows(tree["step"], columns, tree["taken"], tree["certain"])
 
 
-def of_keys(keys: Keys | None) -> Tree:
+def of_keys(keys: KeyNumbers | None) -> Tree:
     """Return keys as a tree."""
     return None if keys is None else {"kinds": [kind.value for kind in keys.kinds], "values": keys.values}
 
 
-def to_keys(tree: Tree) -> Keys | None:
+def to_keys(tree: Tree) -> KeyNumbers | None:
     """Return the keys of a tree."""
     if tree is None:
         return None
-    keys = Keys(tuple(Kind(kind) for kind in tree["kinds"]))
+    keys = KeyNumbers(tuple(Kind(kind) for kind in tree["kinds"]))
     keys.add(tuple(value) for value in tree["values"])
     return keys
 

@@ -84,7 +84,10 @@ def _substring(text: str, start: int, length: int) -> str:
     return text[max(begin, 0) : max(end, 0)]
 
 
-_T, _I = Kind.TEXT, Kind.BIGINT
+_T = Kind.TEXT
+"""Short for texts in the signatures below."""
+_I = Kind.BIGINT
+"""Short for whole numbers in the signatures below."""
 for _name in ("SUBSTRING", "SUBSTR"):
     _of_rows(_name, (_T, _I, _I), _T, "a text, where it begins (from 1), and a length", _substring)
 _of_rows(

@@ -51,6 +51,7 @@ _DTYPES: dict[Kind, np.dtype[Any]] = {
     Kind.TIMESTAMP: np.dtype("<i8"),
     Kind.INTERVAL: np.dtype("<i8"),
 }
+"""The types of the arrays that hold each kind of values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Digest(NamedTuple):
     """A SHA-256 in hexadecimal digits, or nothing. It becomes the name of a file, so no other text is allowed."""
 
 
-class Column(NamedTuple):
+class Elements(NamedTuple):
     """A column of numbers, without a broken one at its end.
 
     Attributes:
@@ -77,7 +77,7 @@ class AnyValue(NamedTuple):
     """A message, which has a row of its own in the table. A field of another type may have every value of its type."""
 
 
-Rule = Whole | Real | Text | Digest | Column | AnyValue
+Rule = Whole | Real | Text | Digest | Elements | AnyValue
 
 ANY = AnyValue()
 """Every value of the field's type is allowed."""
@@ -99,12 +99,12 @@ SHA256 = Digest()
 """The digest of a model or of settings."""
 F64, U32, U8 = np.dtype("<f8"), np.dtype("<u4"), np.dtype("u1")
 """The types of numbers in columns: float64, uint32 and uint8, little-endian."""
-SENSORS, COUNTS, QUALITIES = Column(U32), Column(U32), Column(U8)
+SENSORS, COUNTS, QUALITIES = Elements(U32), Elements(U32), Elements(U8)
 """Columns of sensor ids, counts and qualities."""
 # Every float is allowed in readings: one odd reading must not make the readings of all other sensors of its edge
 # unusable. The operators look at the values.
-READINGS = Column(F64)
-FACTORS = Column(F64, MAX_FLOAT)
+READINGS = Elements(F64)
+FACTORS = Elements(F64, MAX_FLOAT)
 """A column of factors, with which a slot computes directly."""
 AMOUNT = Real(0.0, 1e15)
 """A measured time in microseconds, or another measured amount, as a float."""

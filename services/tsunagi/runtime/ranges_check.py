@@ -20,8 +20,8 @@ from tsunagi.runtime.ranges import (
     MAX_WORD,
     RANGES,
     AnyValue,
-    Column,
     Digest,
+    Elements,
     Real,
     Rule,
     Text,
@@ -139,9 +139,9 @@ def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
         case Digest():
             holds = f"(not {each} or is_sha256({each}))"
             expected = "64 lower-case hexadecimal digits, or none"
-        case Column(kind, None):
+        case Elements(kind, None):
             holds, expected = f"not len({each}) % {kind.itemsize}", f"a whole number of {kind}"
-        case Column(kind, most):
+        case Elements(kind, most):
             holds = f"(not {each} or not len({each}) % {kind.itemsize} and sound({each}, {most!r}))"
             expected = f"{kind}, each from -{most:g} to {most:g} or NaN"
         case AnyValue():
@@ -166,7 +166,7 @@ def _conditions(kind: Descriptor) -> list[Condition]:
         # Only the message that is present in the oneof is checked.
         found.append(Condition(BODY, "not body_fault(m)", "within its ranges"))
     for names in ALIKE.get(kind.name, ()):
-        widths = {name: rule.kind.itemsize if isinstance(rule := rows[name], Column) else 1 for name in names}
+        widths = {name: rule.kind.itemsize if isinstance(rule := rows[name], Elements) else 1 for name in names}
         first, *others = (f"len({name}) // {width}" for name, width in widths.items())
         holds = " and ".join(f"{first} == {other}" for other in others)
         found.append(Condition(names[0], holds, f"as many elements as {', '.join(names[1:])}"))

@@ -47,6 +47,10 @@ class Side:
     period: int = 1
 
 
+Drawn = tuple[str, str, dict[str, str], int]
+"""A query in CQL, in SQL, its columns by what they hold, and its period."""
+
+
 class Generator:
     """Draws queries over `readings`.
 
@@ -85,7 +89,7 @@ class Generator:
 
     # ---- parts
 
-    def _query(self, *, view: bool) -> tuple[str, str, dict[str, str], int]:
+    def _query(self, *, view: bool) -> Drawn:
         sides = [self._side("a")]
         if self.chance.random() < 0.35:
             sides.append(self._side("b"))
@@ -114,9 +118,10 @@ class Generator:
             return self._plain(sides, from_cql, tail, instants, join_sql, period)
         return self._grouped(sides, from_cql, where, instants, join_sql, period)
 
-    def _plain(self, sides, from_cql, tail, instants, join_sql, period):
+    def _plain(self, sides: list[Side], from_cql: str, tail: str, instants: str, join_sql: str, period: int) -> Drawn:
         distinct = "DISTINCT " if self.chance.random() < 0.2 else ""
-        outputs, columns = [], {}
+        outputs: list[str] = []
+        columns: dict[str, str] = {}
         for number in range(self.chance.randint(1, 3)):
             kind = self.chance.choice(("number", "text", "whole", "number"))
             outputs.append(f"{self._expression(sides, kind)} AS c{number}")
@@ -126,11 +131,15 @@ class Generator:
         sql = f"SELECT {distinct}i.step, {text} FROM {instants} JOIN {sides[0].sql} ON {sides[0].when}{join_sql}{tail}"
         return cql, sql, columns, period
 
-    def _grouped(self, sides, from_cql, where, instants, join_sql, period):
+    def _grouped(
+        self, sides: list[Side], from_cql: str, where: str, instants: str, join_sql: str, period: int
+    ) -> Drawn:
         keys = (
             [] if self.chance.random() < 0.15 else self.chance.sample(self._keys(sides), self.chance.choice((1, 1, 2)))
         )
-        outputs, sql_outputs, columns = [], [], {}
+        outputs: list[str] = []
+        sql_outputs: list[str] = []
+        columns: dict[str, str] = {}
         for number, (key, kind) in enumerate(keys):
             outputs.append(f"{key} AS k{number}")
             sql_outputs.append(f"{key} AS k{number}")
@@ -166,7 +175,7 @@ class Generator:
             )
         return cql, sql, columns, period
 
-    def _all_columns(self, sides):
+    def _all_columns(self, sides: list[Side]) -> str:
         names = [(side.alias, name) for side in sides for name in [*side.columns, "step", "rn"]]
         return ", ".join(f"{alias}.{name} AS {alias}_{name}" for alias, name in names)
 
@@ -205,7 +214,7 @@ class Generator:
             text = f"[RANGE {length} SECONDS]"
         return Side(alias, columns, f"readings {text} {alias}", f"readings {alias}", when, period)
 
-    def _last_rows(self, alias, columns):
+    def _last_rows(self, alias: str, columns: dict[str, str]) -> Side:
         key = self.chance.choice(("sensor", "site"))
         length = self.chance.choice((1, 2, 4))
         slide = self.chance.choice((1, 1, 2)) if length > 1 else 1
@@ -220,10 +229,10 @@ class Generator:
         when = f"{alias}.istep = i.step AND {alias}.o <= {alias}.c AND {alias}.o > {alias}.c - {length}"
         return Side(alias, columns, f"readings [{partition}ROWS {length}{sliding}] {alias}", counted, when)
 
-    def _of_kind(self, sides, kind):
+    def _of_kind(self, sides: list[Side], kind: str) -> list[str]:
         return [f"{side.alias}.{name}" for side in sides for name, holds in side.columns.items() if holds == kind]
 
-    def _keys(self, sides):
+    def _keys(self, sides: list[Side]) -> list[tuple[str, str]]:
         found = [(name, kind) for kind in ("text", "whole") for name in self._of_kind(sides, kind)]
         plain = [(f"{name} % 2", "whole") for name in self._of_kind(sides, "whole")[:1]]
         return found + plain or [
@@ -231,7 +240,7 @@ class Generator:
             ("1 = 1", "condition"),
         ]
 
-    def _equality(self, sides):
+    def _equality(self, sides: list[Side]) -> str:
         for kind in self.chance.sample(("text", "whole"), 2):
             left = self._of_kind(sides[:1], kind)
             right = self._of_kind(sides[1:], kind)
@@ -241,7 +250,7 @@ class Generator:
                 return f"{one} = {self.chance.choice(same or right)}"
         return "1 = 1"
 
-    def _expression(self, sides, kind, depth=0):
+    def _expression(self, sides: list[Side], kind: str, depth: int = 0) -> str:
         columns = self._of_kind(sides, kind)
         choose = self.chance.random()
         if kind == "text":
@@ -292,7 +301,7 @@ class Generator:
             )
         )
 
-    def _condition(self, sides, depth=0):
+    def _condition(self, sides: list[Side], depth: int = 0) -> str:
         choose = self.chance.random()
         if depth < 2 and choose < 0.15:
             return f"({self._condition(sides, depth + 1)} OR {self._condition(sides, depth + 1)})"
@@ -315,7 +324,7 @@ class Generator:
         other = self._expression(sides, "number", 2) if self.chance.random() < 0.5 else str(self.chance.randint(-5, 9))
         return f"{one} {self.chance.choice(('<', '<=', '>', '>=', '<>', '='))} {other}"
 
-    def _measure(self, sides, keyed, *, exact=False):
+    def _measure(self, sides: list[Side], keyed: bool, *, exact: bool = False) -> tuple[str, str, str]:
         """Return (in CQL, in SQL, what it holds)."""
         here = "here IS NOT NULL"
         condition = self._condition(sides, 1) if self.chance.random() < 0.25 else ""

@@ -25,7 +25,8 @@ def complaint(seed: int) -> str:
     with fleet.database() as database:
         expected = database.execute(draw.sql).fetchall()
     chance = random.Random(seed)
-    queries, low, found = Queries(make_program([("q", draw.cql)], 1_000_000, CATALOG)), 0, []
+    queries, low = Queries(make_program([("q", draw.cql)], 1_000_000, CATALOG)), 0
+    found: list[tuple[object, ...]] = []
     while low < LAST:
         high = min(LAST, low + chance.choice((1, 1, 2, 3, 5, 11, LAST)))
         if chance.random() < 0.3:  # a process that dies between two steps, and another one that goes on

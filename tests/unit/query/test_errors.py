@@ -95,4 +95,4 @@ def test_the_examples_of_the_reference_are_understood() -> None:
     assert [plan.name for plan in program.published] == ["high", "high_rate", "losses", "vwap", "alarms"]
     assert program.queries["alarms"].period == 60
     assert list(program.queries["alarms"].columns) == ["site", "mean", "max"]
-    assert program.queries["losses"].joins[0].left[0].name == "out.site"
+    assert str(program.queries["losses"].joins[0].left[0]) == "out.site"

@@ -7,10 +7,10 @@ import pytest
 
 from tests.unit.query.oracle import CATALOG, rounded
 from tsunagi.query.binding import Scope
-from tsunagi.query.expressions import Inputs
-from tsunagi.query.plan import Source
+from tsunagi.query.expressions import Evaluation
+from tsunagi.query.plan import SourcePlan
 from tsunagi.query.planning import make_program
-from tsunagi.query.syntax import parse
+from tsunagi.query.syntax import CreateQuery, parse
 from tsunagi.query.values import Kind, column, texts
 
 NUMBERS = [-2.5, -1.0, -0.5, 0.0, 0.5, 1.5, 2.5, 100.25, None]
@@ -54,10 +54,11 @@ def test_a_function_gives_what_the_database_gives(text: str, database: duckdb.Du
     ]
     (statement,) = parse(f"CREATE QUERY q AS SELECT {text} AS y FROM rows")
     kinds = {"x": Kind.DOUBLE, "t": Kind.TEXT, "m": Kind.TIMESTAMP}
-    scope = Scope(CATALOG, "q", {"rows": Source("rows", "rows", None, kinds)})
+    assert isinstance(statement, CreateQuery)
+    scope = Scope(CATALOG, "q", {"rows": SourcePlan("rows", "rows", None, kinds)})
     expression = scope.bind(statement.select.expressions[0].this)
     columns = {"rows.x": column(Kind.DOUBLE, NUMBERS), "rows.t": texts(TEXTS), "rows.m": column(Kind.TIMESTAMP, TIMES)}
-    found = Inputs(columns, len(NUMBERS)).evaluate(expression).full(len(NUMBERS)).to_list()
+    found = Evaluation(columns, len(NUMBERS)).evaluate(expression).full(len(NUMBERS)).to_list()
     assert [rounded(value) for value in found] == [rounded(value) for value in expected]
 
 

@@ -43,7 +43,7 @@ class Estimates:
     def truth(self) -> np.ndarray:
         """Return values within the bounds, often at their ends."""
         part = self.chance.choice((-1.0, 1.0, 0.3, -0.6, 0.0), len(self.step))
-        return self.value + part * self.bound
+        return np.asarray(self.value + part * self.bound)
 
 
 def answers(text: str, rows: dict[str, Rows]) -> Rows:

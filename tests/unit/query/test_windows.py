@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsunagi.query.aggregates import Aggregate, Rows
+from tsunagi.query import aggregates, windows
+from tsunagi.query.aggregates import AggregateFunction, CellRows
 from tsunagi.query.values import Column, Kind
 from tsunagi.query.windows import SlidingWindow
 
 KEYS = 4
 
 
-def feed(window: SlidingWindow, measure: Aggregate, steps: range, chance: np.random.Generator) -> np.ndarray:
+def feed(window: SlidingWindow, measure: AggregateFunction, steps: range, chance: np.random.Generator) -> np.ndarray:
     """Add a value of each key at each step; return the values, [steps, keys]."""
     values = chance.normal(size=(len(steps), KEYS)).round(3)
     count = values.size
-    rows = Rows(np.arange(count), count, steps[0] * KEYS + np.arange(count))
+    rows = CellRows(np.arange(count), count, steps[0] * KEYS + np.arange(count))
     state = measure.of_rows(rows, Column(Kind.DOUBLE, values.ravel()))
     pane = (np.repeat(np.array(steps), KEYS) - 1) // window.pane
     assert window.pane == 1
@@ -28,7 +29,7 @@ def feed(window: SlidingWindow, measure: Aggregate, steps: range, chance: np.ran
 @pytest.mark.parametrize("function", ["SUM", "MIN", "MAX", "FIRST", "LAST", "AVG", "STDDEV"])
 def test_a_window_gives_what_its_rows_give(length: int, function: str) -> None:
     chance = np.random.default_rng(length)
-    window, measure = SlidingWindow(length, 1), Aggregate("m", function, Kind.DOUBLE)
+    window, measure = SlidingWindow(length, 1), AggregateFunction("m", function, Kind.DOUBLE)
     values, low = np.zeros((0, KEYS)), 0
     for size in (1, 3, 50, 400, 2, 1000):
         values = np.concatenate((values, feed(window, measure, range(low + 1, low + size + 1), chance)))
@@ -50,7 +51,7 @@ def test_a_window_gives_what_its_rows_give(length: int, function: str) -> None:
 
 
 def test_what_is_kept_does_not_grow_with_time() -> None:
-    window, measure, kept = SlidingWindow(60, 1), Aggregate("m", "SUM", Kind.DOUBLE), []
+    window, measure, kept = SlidingWindow(60, 1), AggregateFunction("m", "SUM", Kind.DOUBLE), []
     chance = np.random.default_rng(1)
     for low in range(0, 2000, 10):
         feed(window, measure, range(low + 1, low + 11), chance)
@@ -63,10 +64,8 @@ def test_what_is_kept_does_not_grow_with_time() -> None:
 
 def test_a_longer_window_takes_no_more_joins_for_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Elements that are joined, per row: the work that could grow with the window."""
-    from tsunagi.query import windows
-
     counts: dict[int, int] = {}
-    plain = windows.join
+    plain = aggregates.join
     for length in (60, 3600):
         counts[length] = 0
 
@@ -75,7 +74,7 @@ def test_a_longer_window_takes_no_more_joins_for_a_row(monkeypatch: pytest.Monke
             return plain(earlier, later)
 
         monkeypatch.setattr(windows, "join", counted)
-        window, measure = SlidingWindow(length, 1), Aggregate("m", "MAX", Kind.DOUBLE)
+        window, measure = SlidingWindow(length, 1), AggregateFunction("m", "MAX", Kind.DOUBLE)
         chance = np.random.default_rng(1)
         for low in range(0, 7200, 10):
             feed(window, measure, range(low + 1, low + 11), chance)
