@@ -169,10 +169,9 @@ class SlidingGrouping(Grouping):
             self._distinct(measure, number, prepared, pane, low, high) for number, measure in enumerate(self.measures)
         ]
         for ends, state in self.window.advance(low, high):
-            there = self._there(state, len(ends))
-            end, key = np.nonzero(there)
-            found = {name: part(ends)[there] for name, part in (item for item in counts if item is not None)}
-            yield self.results(ends[end], key, {name: array[there] for name, array in state.items()}, found)
+            end, key = self._there(state, len(ends))
+            found = {name: part(ends)[end, key] for name, part in (item for item in counts if item is not None)}
+            yield self.results(ends[end], key, {name: array[end, key] for name, array in state.items()}, found)
 
     def dump(self) -> Tree:
         distinct = {name: [of_keys(keys), of_window(window)] for name, (keys, window) in self.distinct.items()}
@@ -185,12 +184,19 @@ class SlidingGrouping(Grouping):
             self.distinct[name] = (to_keys(keys) or self.distinct[name][0], self.distinct[name][1])
             to_window(self.distinct[name][1], window)
 
-    def _there(self, state: Mapping[str, Array], ends: int) -> Flags:
-        """Return which groups are there, bool[ends, keys]: those with rows, and the one of a query without GROUP BY."""
-        if not self.groups:
-            return np.ones((ends, len(self.keys)), dtype=np.bool_)
+    def _there(self, state: Mapping[str, Array], ends: int) -> tuple[Ints, Ints]:
+        """Return which groups are there, as (place of the end, key), in the order in which rows go out.
+
+        Those with rows are there, and always the one group of a query without GROUP BY.
+        """
         count = state.get("+present.n")
-        return np.zeros((ends, len(self.keys)), dtype=np.bool_) if count is None else np.asarray(count > 0)
+        if not self.groups:
+            return np.arange(ends), np.zeros(ends, dtype=np.int64)
+        if count is None:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        order = self.keys.order()
+        end, place = np.nonzero(count[:, order] > 0)
+        return end, order[place]
 
     def _distinct(
         self, measure: Measure, number: int, prepared: Prepared, pane: Ints, low: int, high: int

@@ -228,15 +228,23 @@ def changes(before: Rows | None, rows: Rows, instants: Ints, *, gone: bool) -> R
 
 def in_order(rows: Rows) -> Rows:
     """Return the rows in the order of (instant, columns): NULL comes first, texts are in the order of code points."""
+    keys = _sort_keys(rows)
+    return rows if len(rows) < 2 or _sorted(keys) else rows.take(np.lexsort(keys[::-1]))
+
+
+def lexicographic(rows: Rows) -> Ints:
+    """Return the places that put rows in the order of `in_order`."""
+    return np.lexsort(_sort_keys(rows)[::-1])
+
+
+def _sort_keys(rows: Rows) -> list[Array]:
     keys: list[Array] = [rows.step]
     for column in rows.columns.values():
         values = ranks(column.pool)[column.values] if column.kind is Kind.TEXT else column.values
         if column.valid is not None:
             keys.append(column.valid)
         keys.append(values)
-    if len(rows) < 2 or _sorted(keys):
-        return rows
-    return rows.take(np.lexsort(keys[::-1]))
+    return keys
 
 
 def _sorted(keys: Sequence[Array]) -> bool:
@@ -279,6 +287,7 @@ class KeyNumbers:
     _number: dict[tuple[object, ...], int] = field(default_factory=dict)
     _of_code: tuple[tuple[str, ...], Ints] | None = None
     _columns: tuple[int, list[Column]] | None = None
+    _order: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -320,6 +329,14 @@ class KeyNumbers:
             table[codes] = self._of([(column.pool[code],) for code in codes.tolist()])
             found = table[column.values]
         return found
+
+    def order(self) -> Ints:
+        """Return the numbers in the order of their values, as `in_order` puts rows: int64[keys]."""
+        if self._order is None or len(self._order) != len(self.values):
+            here = np.arange(len(self.values))
+            rows = Rows(np.zeros(len(here), np.int64), dict(zip(map(str, here), self.columns(here), strict=False)))
+            self._order = lexicographic(rows)
+        return self._order
 
     def columns(self, numbers: Ints) -> list[Column]:
         """Return the values of combinations as columns."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -204,7 +205,8 @@ def aligned(one: Column, other: Column) -> tuple[Column, Column]:
     return replace(one, pool=pool), replace(other, pool=pool, values=moved[other.values])
 
 
-def ranks(pool: Sequence[str]) -> Ints:
+@lru_cache(maxsize=64)
+def ranks(pool: tuple[str, ...]) -> Ints:
     """Return the place of each text in the order of their code points."""
     order = sorted(range(len(pool)), key=pool.__getitem__)
     found = np.empty(len(pool), dtype=np.int64)

@@ -134,9 +134,9 @@ class Generator:
     def _grouped(
         self, sides: list[Side], from_cql: str, where: str, instants: str, join_sql: str, period: int
     ) -> Drawn:
-        keys = (
-            [] if self.chance.random() < 0.15 else self.chance.sample(self._keys(sides), self.chance.choice((1, 1, 2)))
-        )
+        known = self._keys(sides)
+        wanted = 0 if self.chance.random() < 0.15 else min(self.chance.choice((1, 1, 2)), len(known))
+        keys = self.chance.sample(known, wanted)
         outputs: list[str] = []
         sql_outputs: list[str] = []
         columns: dict[str, str] = {}
