@@ -89,6 +89,10 @@ test-simulation: ready  ## the protocols under seeded faults, in virtual time
 simulation: ready  ## so many fault schedules in virtual time, on all cores (N=10000 SEED=1; a failing one prints its seed)
 	@$(BIN)/python -m tests.simulation.run --count $(or $(N),10000) --seed $(or $(SEED),1)
 
+.PHONY: test-queries
+test-queries: ready  ## so many generated queries against DuckDB's answers (N=2000 SEED=1000)
+	@$(BIN)/python -m tests.unit.query.many --count $(or $(N),2000) --seed $(or $(SEED),1000)
+
 .PHONY: fuzz
 fuzz: ready  ## records as nobody would write them, against whoever reads, for an hour (SECONDS=3600 SEED=1)
 	@$(BIN)/python -m tests.fuzz.run --seconds $(or $(SECONDS),3600) --seed $(or $(SEED),1)

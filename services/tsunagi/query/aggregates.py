@@ -21,6 +21,11 @@ State = dict[str, Array]
 and the greater one, and f and l take what came first and last (pairs: place, and value at the place)."""
 
 
+_NO_VARIANCE = 2.0**-100
+"""A sum of squared deviations that is less than this share of the sum of squares counts as 0: it is rounding alone. So
+equal values have the standard deviation 0."""
+
+
 class CellRows(NamedTuple):
     """CellRows that are put into cells.
 
@@ -284,7 +289,8 @@ class AggregateFunction:
             back, back_tail = head * n, (quotient - head) * n  # exact: n has fewer than 26 digits
             quotient_rest = ((product - back) - back_tail + error) / n
             found = (square - quotient) + (square_rest - quotient_rest)
-            return np.asarray(np.maximum(found, 0.0) / (count - 1))
+            found = np.where(found > square * _NO_VARIANCE, found, 0.0)
+            return np.asarray(found / (count - 1))
 
     def _count_spread(self, state: Mapping[str, Array], count: Ints) -> Spread | None:
         doubtful, more = state.get(f"+{self.name}.doubtful"), state.get(f"+{self.name}.more")

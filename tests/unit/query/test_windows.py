@@ -50,6 +50,13 @@ def test_a_window_gives_what_its_rows_give(length: int, function: str) -> None:
         low += size
 
 
+def test_equal_values_have_no_deviation() -> None:
+    measure = AggregateFunction("m", "STDDEV", Kind.DOUBLE)
+    for value in (0.1, 8.5 / 2.5 / 7.5, -1e-300, 1e150):
+        rows = CellRows(np.zeros(7, np.int64), 1, np.arange(7))
+        assert measure.result(measure.of_rows(rows, Column(Kind.DOUBLE, np.full(7, value))), (1,)).values[0] == 0.0
+
+
 def test_what_is_kept_does_not_grow_with_time() -> None:
     window, measure, kept = SlidingWindow(60, 1), AggregateFunction("m", "SUM", Kind.DOUBLE), []
     chance = np.random.default_rng(1)
