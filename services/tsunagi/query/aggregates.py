@@ -96,11 +96,13 @@ def pick(state: Mapping[str, Array], which: Any) -> State:  # noqa: ANN401 - any
     return {name: array[which] for name, array in state.items()}
 
 
-def _sums(name: str, bins: Mapping[int, Ints]) -> State:
+def sums_of(name: str, bins: Mapping[int, Ints]) -> State:
+    """Return exact sums as part of a state."""
     return {f"+{name}:{bin_}": sums for bin_, sums in bins.items()}
 
 
-def _bins(state: Mapping[str, Array], name: str) -> dict[int, Ints]:
+def bins_of(state: Mapping[str, Array], name: str) -> dict[int, Ints]:
+    """Return the exact sums of this name that a state has."""
     start = f"+{name}:"
     return {int(key[len(start) :]): array for key, array in state.items() if key.startswith(start)}
 
@@ -172,9 +174,9 @@ class AggregateFunction:
                 state[f"+{self.name}.{name}"] = np.rint(total).astype(np.int64)
             return
         floats = values.astype(np.float64)
-        state |= _sums(f"{self.name}.sum", add_up(floats, cell, cells))
+        state |= sums_of(f"{self.name}.sum", add_up(floats, cell, cells))
         if self.function in ("STDDEV", "VARIANCE"):
-            state |= _sums(f"{self.name}.square", squares(floats, cell, cells))
+            state |= sums_of(f"{self.name}.square", squares(floats, cell, cells))
 
     def _closed(self, full: Column, rows: CellRows, present: Flags | None) -> Flags:
         """Return the rows that are there whatever the truth is, and whose values are measured: bool[n]."""
@@ -232,7 +234,7 @@ class AggregateFunction:
             upper = np.where(certain, high - values, np.maximum(high, 0.0) - np.where(taken, values, 0.0))
             sd = np.where(certain, np.float64(0) if full.spread is None else full.spread.sd, np.nan)
             for name, parts in (("below", -lower), ("above", upper), ("sd", sd)):
-                state |= _sums(f"{self.name}.{name}", add_up(parts[open_], rows.cell[open_], rows.cells))
+                state |= sums_of(f"{self.name}.{name}", add_up(parts[open_], rows.cell[open_], rows.cells))
 
     # ---- results
 
@@ -249,7 +251,7 @@ class AggregateFunction:
             values = np.sqrt(values) if self.function == "STDDEV" else values
         elif self.function == "AVG":
             with np.errstate(all="ignore"):
-                values = to_doubles(_bins(state, f"{self.name}.sum"), shape)[0] / count
+                values = to_doubles(bins_of(state, f"{self.name}.sum"), shape)[0] / count
         elif self.function == "SUM":
             values, fits = self._sum(state, shape)
             valid = valid & fits
@@ -265,7 +267,7 @@ class AggregateFunction:
 
     def _sum(self, state: Mapping[str, Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
         if self.kind is not Kind.BIGINT:
-            return to_doubles(_bins(state, f"{self.name}.sum"), shape)[0], np.ones(shape, dtype=np.bool_)
+            return to_doubles(bins_of(state, f"{self.name}.sum"), shape)[0], np.ones(shape, dtype=np.bool_)
         zero = np.zeros(shape, dtype=np.int64)
         high, low = state.get(f"+{self.name}.high", zero), state.get(f"+{self.name}.low", zero)
         high = high + (low >> 32)
@@ -274,8 +276,8 @@ class AggregateFunction:
 
     def _variance(self, state: Mapping[str, Array], count: Ints, shape: tuple[int, ...]) -> Floats:
         """Return the sample variance; both sums have twice the digits of a double, so their difference has digits."""
-        total, rest = to_doubles(_bins(state, f"{self.name}.sum"), shape)
-        square, square_rest = to_doubles(_bins(state, f"{self.name}.square"), shape)
+        total, rest = to_doubles(bins_of(state, f"{self.name}.sum"), shape)
+        square, square_rest = to_doubles(bins_of(state, f"{self.name}.square"), shape)
         with np.errstate(all="ignore"):
             split = 134217729.0 * total
             head = split - (split - total)
@@ -328,9 +330,9 @@ class AggregateFunction:
                 low, high = (outer, inner) if self.function == "MIN" else (inner, outer)
             elif self.function in ("SUM", "AVG"):
                 below, above, sd = (
-                    to_doubles(_bins(state, f"{self.name}.{name}"), shape)[0] for name in ("below", "above", "sd")
+                    to_doubles(bins_of(state, f"{self.name}.{name}"), shape)[0] for name in ("below", "above", "sd")
                 )
-                total = to_doubles(_bins(state, f"{self.name}.sum"), shape)[0] if self.function == "AVG" else floats
+                total = to_doubles(bins_of(state, f"{self.name}.sum"), shape)[0] if self.function == "AVG" else floats
                 low, high = total - below, total + above
                 if self.function == "AVG":
                     low, high, sd = self._divided(state, low, high, sd, count)

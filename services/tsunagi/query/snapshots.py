@@ -102,11 +102,11 @@ def to_keys(tree: Tree) -> KeyNumbers | None:
 
 def of_window(window: SlidingWindow) -> Tree:
     """Return a window as a tree. The states of blocks are made anew from the panes."""
-    pieces = [{"pane": piece.pane, "key": piece.key, "state": piece.state} for piece in window.history]
+    pieces = [[piece.pane, piece.key, piece.state, piece.base] for piece in window.history]
     return {"done": window.done, "keys": window.keys, "history": pieces}
 
 
 def to_window(window: SlidingWindow, tree: Tree) -> None:
     """Let a window go on from a tree."""
-    pieces = [Piece(piece["pane"], piece["key"], piece["state"]) for piece in tree["history"]]
+    pieces = [Piece(*piece) for piece in tree["history"]]
     window.restore(tree["done"], tree["keys"], pieces)

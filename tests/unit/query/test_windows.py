@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tsunagi.query import aggregates, windows
-from tsunagi.query.aggregates import AggregateFunction, CellRows
+from tsunagi.query.aggregates import AggregateFunction, CellRows, State
 from tsunagi.query.values import Column, Kind
-from tsunagi.query.windows import SlidingWindow
+from tsunagi.query.windows import Piece, SlidingWindow
 
 KEYS = 4
 
@@ -67,6 +67,31 @@ def test_what_is_kept_does_not_grow_with_time() -> None:
         kept.append((sum(len(piece.pane) for piece in window.history), len(window.blocks)))
     assert max(kept[100:]) <= max(kept[20:100])
     assert kept[-1][0] <= 3 * 60 * KEYS
+
+
+def test_a_piece_that_is_put_away_gives_the_same_cells() -> None:
+    chance = np.random.default_rng(5)
+    count = 500
+    values = np.where(chance.random(count) < 0.02, np.inf, chance.normal(size=count))
+    rows = CellRows(np.arange(count), count, np.arange(count))
+    state: State = {}
+    for number, function in enumerate(("COUNT", "SUM", "AVG", "MIN", "STDDEV", "LAST")):
+        for finite in (True, False):
+            given = Column(Kind.DOUBLE, np.where(np.isinf(values), 0.0, values) if finite else values)
+            state |= AggregateFunction(f"m{number}{finite}", function, Kind.DOUBLE).of_rows(rows, given)
+    piece = Piece(8_500_000_000 + np.arange(count) // 10, np.arange(count) % 10, state)
+    compact = piece.compact()
+    assert sum(array.nbytes for array in compact.state.values()) < sum(array.nbytes for array in state.values())
+    assert (compact.first, compact.last) == (piece.first, piece.last)
+    one, other = (item.between(8_500_000_005, 8_500_000_020) for item in (piece, compact))
+    assert one.pane.tolist() == other.pane.tolist()
+    assert one.key.tolist() == other.key.tolist()
+    shape = (len(one.pane),)
+    for number, function in enumerate(("COUNT", "SUM", "AVG", "MIN", "STDDEV", "LAST")):
+        for finite in (True, False):
+            measure = AggregateFunction(f"m{number}{finite}", function, Kind.DOUBLE)
+            found = [measure.result(item.state, shape) for item in (one, other)]
+            assert found[0].values.tobytes() == found[1].values.tobytes()
 
 
 def test_a_longer_window_takes_no_more_joins_for_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
