@@ -196,6 +196,18 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "part": NUMBER,
         "parts": NUMBER,
         "window": PART,
+        "column": PART,
+        "rows": NUMBER,
+    },
+    "TypedColumn": {
+        "name": NAME,
+        "kind": WORD,
+        "value": BYTES,
+        "valid": QUALITIES,
+        "text": TEXT,
+        "low": READINGS,
+        "high": READINGS,
+        "sd": READINGS,
     },
     "Window": {
         "length_us": LENGTH,
@@ -377,6 +389,7 @@ ALIKE: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "Helpers": (("sensor", "name", "edge"),),
     "Recovered": (("quality", "sensor", "mean", "sd", "bound"),),
     "ResultBlock": (("quality", "sensor", "mean", "sd", "bound", "q1", "q2", "q3"),),
+    "TypedColumn": (("low", "high", "sd"),),
     "Window": (("sum", "minimum", "maximum", "sum_sd", "extreme_sd"),),
 }
 """Groups of fields that must have the same number of elements, by message."""

@@ -39,6 +39,7 @@ from tsunagi.runtime.messages.tsunagi_pb2 import (
     StandbyTarget,
     System,
     TupleBatch,
+    TypedColumn,
     Window,
     Workers,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "StandbyTarget",
     "System",
     "TupleBatch",
+    "TypedColumn",
     "Window",
     "Workers",
 ]

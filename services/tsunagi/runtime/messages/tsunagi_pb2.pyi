@@ -227,7 +227,7 @@ class Recovered(_message.Message):
     def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ...) -> None: ...
 
 class ResultBlock(_message.Message):
-    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window")
+    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window", "column", "rows")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +245,8 @@ class ResultBlock(_message.Message):
     PART_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     version: int
     query: str
     group: str
@@ -262,7 +264,29 @@ class ResultBlock(_message.Message):
     part: int
     parts: int
     window: Window
-    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., window: _Optional[_Union[Window, _Mapping]] = ...) -> None: ...
+    column: _containers.RepeatedCompositeFieldContainer[TypedColumn]
+    rows: int
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., window: _Optional[_Union[Window, _Mapping]] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class TypedColumn(_message.Message):
+    __slots__ = ("name", "kind", "value", "valid", "text", "low", "high", "sd")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    VALID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    SD_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    value: bytes
+    valid: bytes
+    text: _containers.RepeatedScalarFieldContainer[str]
+    low: bytes
+    high: bytes
+    sd: bytes
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., value: _Optional[bytes] = ..., valid: _Optional[bytes] = ..., text: _Optional[_Iterable[str]] = ..., low: _Optional[bytes] = ..., high: _Optional[bytes] = ..., sd: _Optional[bytes] = ...) -> None: ...
 
 class Window(_message.Message):
     __slots__ = ("length_us", "sum", "minimum", "maximum", "sum_sd", "extreme_sd")
