@@ -1,7 +1,7 @@
 """Writes typed columns as messages, and reads them: what a query gives goes to `results` in this form.
 
-The bytes depend on the values alone: texts stand in the order in which they come first, and a column whose values are all
-measured says nothing of ends.
+The bytes depend on the values alone: texts stand in the order in which they come first, and a column whose values are
+all measured says nothing of ends.
 """
 
 from __future__ import annotations

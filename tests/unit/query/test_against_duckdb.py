@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
+import duckdb
 import pytest
 
 from tests.unit.query.generator import Generator
@@ -18,12 +20,18 @@ LAST = 30
 """Steps."""
 
 
+@cache
+def world(number: int) -> tuple[Fleet, duckdb.DuckDBPyConnection]:
+    """Return one of several fleets, and a database with its readings."""
+    fleet = Fleet(number, sensors=6, last=LAST)
+    return fleet, fleet.database()
+
+
 def complaint(seed: int) -> str:
     """Run one generated query; return "" if it gives what the database gives, else both."""
-    fleet = Fleet(seed % 7, sensors=6, last=LAST)
+    fleet, database = world(seed % 7)
     draw = Generator(seed, LAST).draw()
-    with fleet.database() as database:
-        expected = database.execute(draw.sql).fetchall()
+    expected = database.execute(draw.sql).fetchall()
     chance = random.Random(seed)
     queries, low = Queries(make_program([("q", draw.cql)], 1_000_000, CATALOG)), 0
     found: list[tuple[object, ...]] = []
