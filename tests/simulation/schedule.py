@@ -58,6 +58,7 @@ SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean",
 """Strikes that find bugs of their own kind alone. `test_planted` looks for all other bugs without them."""
 
 SETTLE_S = 7.0
+"""A schedule runs for at least so long after everything was mended, seconds."""
 PROOF_S = 6.0
 """Workers die one after the other until it is known of which record, each after its detection."""
 MORE_S = 16.0
@@ -65,7 +66,7 @@ MORE_S = 16.0
 owner before it begins anew (`standby.trust.PATIENCE_S`). Of `NARROW_PARTS` records that are announced alone each takes
 three turns of the owner's loop."""
 REST_S = 3.0
-"""After the last takeover a schedule runs for so long, seconds: outputs are written, and somebody stands by again."""
+"""A slot must stay settled for so long, seconds: outputs are written, and somebody stands by again."""
 
 
 def kinds_of(world: World, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -102,15 +103,13 @@ def run_schedule(world: World, faults: int | None = None, without: frozenset[str
         _strike(world, rng.choice(kinds))
         world.run(rng.uniform(0.05, 2.0))
     world.heal_all()
-    world.run(SETTLE_S)
-    if world.poisonings:
-        world.run(PROOF_S)
-    if world.settled():
-        return
-    until = world.now + MORE_S
-    while not world.settled() and world.now < until:
+    world.run(SETTLE_S - REST_S + PROOF_S * bool(world.poisonings))
+    until = world.now + REST_S + MORE_S
+    calm = False
+    while not calm and world.now < until:
+        calm = world.settled()
         world.run(REST_S)
-    world.run(REST_S)
+        calm = calm and world.settled()
 
 
 def _die_of_reading(world: World) -> None:
