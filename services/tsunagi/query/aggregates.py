@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsunagi.query.exact import add_up, squares, to_doubles
-from tsunagi.query.values import Array, Column, Flags, Floats, Ints, Kind, Spread
+from tsunagi.query.values import Array, Column, Flags, Floats, Ints, Kind, Spread, both
 
 State = dict[str, Array]
 """Arrays by name. The first character of a name says how two states are put together: + adds, < and > take the lesser
@@ -139,7 +139,7 @@ class AggregateFunction:
         """Return the state of each cell; rows in which the argument is NULL are left out."""
         size = len(rows.cell)
         present = None if argument is None or argument.valid is None else argument.full(size).valid
-        taken = _both(rows.taken, present)
+        taken = both(rows.taken, present)
         state = self._shares(rows, present)
         state[f"+{self.name}.n"] = _count(rows, taken)
         if argument is None or self.function == "COUNT":
@@ -162,8 +162,8 @@ class AggregateFunction:
         """Return how many rows are certain, and how many are possible, where that differs from those taken."""
         if rows.certain is None:
             return {}
-        possible, certain = _count(rows, present), _count(rows, _both(rows.certain, present))
-        taken = _count(rows, _both(rows.taken, present))
+        possible, certain = _count(rows, present), _count(rows, both(rows.certain, present))
+        taken = _count(rows, both(rows.taken, present))
         return {f"+{self.name}.doubtful": taken - certain, f"+{self.name}.more": possible - taken}
 
     def _add_sums(self, state: State, values: Array, cell: Ints, cells: int) -> None:
@@ -352,12 +352,6 @@ class AggregateFunction:
             np.where(known, np.maximum(high / least, high / most), np.inf),
             np.where(least == most, sd / count, np.nan),
         )
-
-
-def _both(one: Flags | None, other: Flags | None) -> Flags | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
 
 
 FUNCTIONS: dict[str, str] = {

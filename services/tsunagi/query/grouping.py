@@ -14,7 +14,7 @@ from tsunagi.query.functions import Function
 from tsunagi.query.plan import Measure
 from tsunagi.query.relations import KeyNumbers, Rows, joined_rows
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
-from tsunagi.query.values import Array, Column, Flags, Ints, Kind
+from tsunagi.query.values import Array, Column, Flags, Ints, Kind, both
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
 
 PRESENT = AggregateFunction("present", "COUNT", None)
@@ -61,22 +61,22 @@ class Grouping:
         """Return the rows with their groups and arguments."""
         inputs = Evaluation(rows.columns, len(rows), self.functions)
         key = self.keys.numbers([inputs.evaluate(item).full(len(rows)) for item in self.groups], len(rows))
-        arguments = []
-        for measure in self.measures:
-            taken, certain = rows.taken, rows.certain
-            if measure.where != TRUE:
-                holds, sure, possible = inputs.condition(measure.where)
-                if possible is not None:  # rows that possibly count are not among those taken, but not left out either
-                    certain = _and(_and(taken, certain), sure)
-                    outside = ~possible
-                    taken = _and(taken, holds)
-                    arguments.append((self._argument(inputs, measure, outside), taken, certain))
-                    continue
-                arguments.append((self._argument(inputs, measure, ~holds), taken, certain))
-                continue
-            arguments.append((self._argument(inputs, measure, None), taken, certain))
+        arguments = [self._shared(inputs, rows, measure) for measure in self.measures]
         within = np.arange(len(rows)) - np.searchsorted(rows.step, rows.step)
         return Prepared(rows.step, rows.step * _PLACES + within, key, arguments, (rows.taken, rows.certain))
+
+    def _shared(
+        self, inputs: Evaluation, rows: Rows, measure: Measure
+    ) -> tuple[Column | None, Flags | None, Flags | None]:
+        """Return a measure's (argument, the rows it takes, those it certainly takes)."""
+        if measure.where == TRUE:
+            return self._argument(inputs, measure, None), rows.taken, rows.certain
+        holds, certain, possible = inputs.condition(measure.where)
+        if possible is None or certain is None:
+            return self._argument(inputs, measure, ~holds), rows.taken, rows.certain
+        # A row that only possibly counts is not taken, but it has an argument: it is among what is possible.
+        sure = both(both(rows.taken, rows.certain), certain)
+        return self._argument(inputs, measure, ~possible), both(rows.taken, holds), sure
 
     def _argument(self, inputs: Evaluation, measure: Measure, outside: Flags | None) -> Column | None:
         """Return a measure's argument, NULL in the rows that its FILTER leaves out."""
@@ -117,12 +117,6 @@ class Grouping:
 
     def load(self, tree: Tree) -> None:
         """Go on from what `dump` has returned."""
-
-
-def _and(one: Flags | None, other: Flags | None) -> Flags | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
 
 
 def cells_of(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:

@@ -104,42 +104,22 @@ class _Planner:
     def plan(self, statement: CreateQuery) -> QueryPlan:
         """Return the plan of one query."""
         select, scope = statement.select, self._scope
-        for key, what in _REFUSED.items():
-            part = select.args.get(key)
-            if part:
-                node = part[0] if isinstance(part, list) else part
-                scope.fail(node if isinstance(node, exp.Expr) else select, f"CQL has no {what}")
-        from_ = select.args.get("from_")
-        if from_ is None:
-            raise QueryError(statement.place, f"query {statement.name}: expected FROM")
-        joined = [(from_.this, None), *((join.this, join) for join in select.args.get("joins") or [])]
-        joins: list[Join] = []
-        for place, (table, join) in enumerate(joined):
-            source = self._source(table)
-            if source.alias in scope.sources:
-                scope.fail(table, f"{source.alias} stands twice in FROM; expected an alias for each")
-            scope.sources[source.alias] = source
-            if place:
-                joins.append(self._join(join, source))
+        self._refuse(select)
+        joined = self._from(statement)
+        joins = [self._added(table, join) for table, join in joined][1:]
         where = select.args.get("where")
         conditions = [] if where is None else conjuncts(scope.condition(where.this, "WHERE"))
-        joins, conditions = self._with_equalities(joins, conditions)
-        conditions = self._pushed(joins, conditions)
+        found_joins, conditions = self._with_equalities([join for join in joins if join is not None], conditions)
+        conditions = self._pushed(found_joins, conditions)
         grouping = self._grouping(select)
         groups = tuple(scope.bind(node) for node in grouping)
         selected = self._projections(select)
-        having_node = select.args.get("having")
-        grouped = bool(grouping) or having_node is not None or any(has_aggregate(node) for node, _ in selected)
-        self._check_bounded(joined, grouped=grouped)
+        having = select.args.get("having")
+        grouped = bool(grouping) or having is not None or any(has_aggregate(node) for node, _ in selected)
+        self._check_bounded([table for table, _ in joined], grouped=grouped)
         if grouped:
             scope.groups = groups
-        outputs: dict[str, Expression] = {}
-        for node, name in selected:
-            if name in outputs:
-                scope.fail(node, f"column {name} stands twice in SELECT; expected an alias by AS")
-            outputs[name] = scope.bind(node)
-        having = TRUE if having_node is None else scope.condition(having_node.this, "HAVING")
-        within = tuple(self._within(node, outputs) for node in statement.within)
+        outputs = self._outputs(selected)
         sources = tuple(scope.sources.values())
         return QueryPlan(
             name=statement.name,
@@ -147,22 +127,53 @@ class _Planner:
             streaming=statement.streaming,
             text=statement.text,
             sources=sources,
-            joins=tuple(joins),
+            joins=tuple(found_joins),
             where=conjunction(conditions),
             grouped=grouped,
             groups=groups,
-            measures=tuple(scope.measures),
-            having=having,
+            having=TRUE if having is None else scope.condition(having.this, "HAVING"),
+            measures=tuple(scope.measures),  # behind HAVING, which may have added some
             outputs=MappingProxyType(outputs),
             distinct=select.args.get("distinct") is not None,
-            within=within,
+            within=tuple(self._within(node, outputs) for node in statement.within),
             period=math.gcd(*(source.period for source in sources)),
         )
 
-    def _check_bounded(self, joined: Sequence[tuple[exp.Expr, object]], *, grouped: bool) -> None:
+    def _refuse(self, select: exp.Select) -> None:
+        """Refuse parts of SQL that CQL does not have."""
+        for key, what in _REFUSED.items():
+            part = select.args.get(key)
+            if part:
+                node = part[0] if isinstance(part, list) else part
+                self._scope.fail(node if isinstance(node, exp.Expr) else select, f"CQL has no {what}")
+
+    def _from(self, statement: CreateQuery) -> list[tuple[exp.Expr, exp.Join | None]]:
+        """Return what stands in FROM: (stream or query, how it is joined)."""
+        from_ = statement.select.args.get("from_")
+        if from_ is None:
+            raise QueryError(statement.place, f"query {statement.name}: expected FROM")
+        return [(from_.this, None), *((join.this, join) for join in statement.select.args.get("joins") or [])]
+
+    def _added(self, table: exp.Expr, join: exp.Join | None) -> Join | None:
+        """Add a source to the scope, and return how it is joined to those before it."""
+        source = self._source(table)
+        if source.alias in self._scope.sources:
+            self._scope.fail(table, f"{source.alias} stands twice in FROM; expected an alias for each")
+        self._scope.sources[source.alias] = source
+        return None if join is None else self._join(join, source)
+
+    def _outputs(self, selected: Sequence[tuple[exp.Expr, str]]) -> dict[str, Expression]:
+        outputs: dict[str, Expression] = {}
+        for node, name in selected:
+            if name in outputs:
+                self._scope.fail(node, f"column {name} stands twice in SELECT; expected an alias by AS")
+            outputs[name] = self._scope.bind(node)
+        return outputs
+
+    def _check_bounded(self, tables: Sequence[exp.Expr], *, grouped: bool) -> None:
         """Refuse a query that would keep all rows of a stream."""
-        for (table, _), source in zip(joined, self._scope.sources.values(), strict=True):
-            alone = grouped and len(joined) == 1
+        for table, source in zip(tables, self._scope.sources.values(), strict=True):
+            alone = grouped and len(tables) == 1
             if source.window is not None and source.window.kind == "unbounded" and not alone:
                 self._scope.fail(
                     table,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tsunagi.query.values import Array, Column, Flags, Ints, Kind, concatenate, ranks
+from tsunagi.query.values import Array, Column, Flags, Ints, Kind, both, concatenate, ranks
 from tsunagi.query.values import column as column_of
 
 
@@ -165,14 +165,8 @@ def pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
 def paired(left: Rows, right: Rows, whose: Ints, partner: Ints) -> Rows:
     """Return pairs of rows as rows with the columns of both."""
     one, other = left.take(whose), right.take(partner)
-    taken, certain = _and(one.taken, other.taken), _and(one.certain, other.certain)
+    taken, certain = both(one.taken, other.taken), both(one.certain, other.certain)
     return Rows(one.step, {**one.columns, **other.columns}, taken, certain)
-
-
-def _and(one: Flags | None, other: Flags | None) -> Flags | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
 
 
 def with_nothing(left: Rows, columns: Mapping[str, Column]) -> Rows:

@@ -205,6 +205,13 @@ def aligned(one: Column, other: Column) -> tuple[Column, Column]:
     return replace(one, pool=pool), replace(other, pool=pool, values=moved[other.values])
 
 
+def both(one: Flags | None, other: Flags | None) -> Flags | None:
+    """Return where both hold; None holds everywhere."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
 @lru_cache(maxsize=64)
 def ranks(pool: tuple[str, ...]) -> Ints:
     """Return the place of each text in the order of their code points."""
