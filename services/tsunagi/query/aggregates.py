@@ -261,6 +261,8 @@ class AggregateFunction:
             name = f"{self.function[0].lower()}{self.name}.value"
             values = state.get(name, np.zeros(shape, dtype=self.result_kind.dtype))
         kind = self.result_kind
+        if kind is Kind.DOUBLE:
+            valid = valid & ~np.isnan(values)  # of infinities that contradict each other
         values = np.where(valid, values, kind.dtype.type(0)).astype(kind.dtype)
         spread = self._spread(state, values, count, shape)
         return Column(kind, values, None if valid.all() else valid, pool, spread)

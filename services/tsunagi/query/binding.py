@@ -16,7 +16,7 @@ from tsunagi.query.expressions import TRUE, Call, Constant, Expression, Referenc
 from tsunagi.query.functions import Function, find, function, function_names
 from tsunagi.query.plan import Measure, SourcePlan
 from tsunagi.query.syntax import MICROSECONDS, place_of
-from tsunagi.query.text_functions import TIME_UNITS, read_time
+from tsunagi.query.text_functions import TIME_UNITS, TRUNCATED_UNITS, read_time, regular
 from tsunagi.query.values import Kind
 
 _OPERATORS: dict[type[exp.Expr], str] = {
@@ -146,7 +146,17 @@ class Scope:
         if kind is None:
             kinds = listed(argument.kind.value for argument in arguments)
             self.fail(node, f"{name}: found {kinds or 'nothing'}, expected {_EXPECTED.get(name, called.expected)}")
+        self._check_constants(node, name, arguments)
         return Call(kind, name, tuple(arguments))
+
+    def _check_constants(self, node: exp.Expr, name: str, arguments: Sequence[Expression]) -> None:
+        """Refuse constants that a function could do nothing with."""
+        texts = [item.value if isinstance(item, Constant) else None for item in arguments]
+        if name.startswith("REGEXP_") and isinstance(texts[1], str) and regular(texts[1]) is None:
+            self.fail(node, f"{name}: found {texts[1]!r}, expected a regular expression")
+        if name == "DATE_TRUNC" and str(texts[0]).lower() not in TRUNCATED_UNITS:
+            found = "no constant" if texts[0] is None else repr(texts[0])
+            self.fail(node, f"DATE_TRUNC: found {found}, expected one of {listed(TRUNCATED_UNITS)}")
 
     def _not(self, node: exp.Expr) -> Expression:
         return self.call(node, "not", (self.bind(node.this),))

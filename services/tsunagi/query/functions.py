@@ -178,7 +178,7 @@ def _arithmetic(name: str, compute: Callable[[Array, Array], Array]) -> None:
                 return made(Kind.BIGINT, values, arguments, None if bool(np.all(fits)) else fits)
             values = compute(_floats(one), _floats(other))
             spread = _ends_of(compute, one, other) if _uncertain(arguments) else None
-        return made(Kind.DOUBLE, values, arguments, None, spread)
+        return made(Kind.DOUBLE, values, arguments, ~np.isnan(values), spread)
 
 
 def _ends_of(compute: Callable[[Array, Array], Array], one: Column, other: Column) -> Spread:
@@ -213,7 +213,7 @@ def _divide(arguments: Sequence[Column]) -> Column:
             spread = _ends_of(np.multiply, one, inverse)
             zero = (low <= 0) & (high >= 0)
             spread = Spread(np.where(zero, -_UNKNOWN, spread.low), np.where(zero, _UNKNOWN, spread.high), spread.sd)
-    return made(Kind.DOUBLE, values, arguments, other.values != 0, spread)
+    return made(Kind.DOUBLE, values, arguments, (other.values != 0) & ~np.isnan(values), spread)
 
 
 @register("%", numbers(2), "two numbers")
@@ -223,7 +223,8 @@ def _modulo(arguments: Sequence[Column]) -> Column:
     with np.errstate(all="ignore"):
         values = np.fmod(one.values, other.values) if whole else np.fmod(_floats(one), _floats(other))
     spread = unknown(values) if _uncertain(arguments) else None
-    return made(Kind.BIGINT if whole else Kind.DOUBLE, values, arguments, other.values != 0, spread)
+    valid = (other.values != 0) & (np.True_ if whole else ~np.isnan(values))
+    return made(Kind.BIGINT if whole else Kind.DOUBLE, values, arguments, valid, spread)
 
 
 @register("negate", numbers(1), "a number")
@@ -250,14 +251,14 @@ def _rounded(values: Floats) -> Floats:
 
 @register("ROUND", numbers(1, 2, kind=Kind.DOUBLE), "a number, and a number of digits")
 def _round(arguments: Sequence[Column]) -> Column:
-    scale = 10.0 ** _floats(arguments[1]) if len(arguments) == 2 else np.float64(1)
     with np.errstate(all="ignore"):
+        scale = 10.0 ** _floats(arguments[1]) if len(arguments) == 2 else np.float64(1)
         values = _rounded(_floats(arguments[0]) * scale) / scale
         spread = None
         if arguments[0].spread is not None:
             low, high = arguments[0].ends()
             spread = Spread(_rounded(low * scale) / scale, _rounded(high * scale) / scale, _no_sd(low))
-    return made(Kind.DOUBLE, values, arguments, None, spread)
+    return made(Kind.DOUBLE, values, arguments, ~np.isnan(values), spread)
 
 
 @register("POWER", numbers(2, kind=Kind.DOUBLE), "two numbers")

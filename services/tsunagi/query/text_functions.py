@@ -131,7 +131,7 @@ def _joined(arguments: Sequence[Column]) -> Column:
     return _from_rows(arguments, rowwise(arguments, lambda one, other: one + other), Kind.TEXT)
 
 
-def _matching(name: str, expected: str, compile_: Callable[[str], Callable[[str], bool]]) -> None:
+def _matching(name: str, expected: str, compile_: Callable[[str], Callable[[str], bool | None]]) -> None:
     """Register a condition on a text and a pattern."""
 
     @register(name, exactly(Kind.BOOLEAN, Kind.TEXT, Kind.TEXT), expected)
@@ -154,8 +154,17 @@ def like_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=256)
-def _regular(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+def regular(pattern: str) -> re.Pattern[str] | None:
+    """Return a regular expression; None = the text is none."""
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return None
+
+
+def _searching(pattern: str) -> Callable[[str], bool | None]:
+    found = regular(pattern)
+    return lambda text: None if found is None else found.search(text) is not None
 
 
 _matching("like", "a text and a pattern", lambda pattern: lambda text: bool(like_pattern(pattern).fullmatch(text)))
@@ -167,7 +176,7 @@ _matching(
 _matching(
     "REGEXP_MATCHES",
     "a text and a regular expression",
-    lambda pattern: lambda text: bool(_regular(pattern).search(text)),
+    _searching,
 )
 _matching("STARTS_WITH", "two texts", lambda pattern: lambda text: text.startswith(pattern))
 _matching("CONTAINS", "two texts", lambda pattern: lambda text: pattern in text)
@@ -181,8 +190,11 @@ _matching("CONTAINS", "two texts", lambda pattern: lambda text: pattern in text)
 def _extract(arguments: Sequence[Column]) -> Column:
     """Return what the pattern, or one group of it, has matched; an empty text if it does not match."""
 
-    def first(text: str, pattern: str, group: int = 0) -> str:
-        match = _regular(pattern).search(text)
+    def first(text: str, pattern: str, group: int = 0) -> str | None:
+        found = regular(pattern)
+        if found is None or not 0 <= group <= found.groups:
+            return None
+        match = found.search(text)
         return (match.group(group) or "") if match else ""
 
     return _from_rows(arguments, rowwise(arguments, first), Kind.TEXT)
@@ -202,6 +214,8 @@ _UNITS = {
 """Units of time of a fixed length, in microseconds."""
 _CALENDAR = ("year", "month", "week")
 """Units of time whose lengths differ."""
+TRUNCATED_UNITS = (*_UNITS, *_CALENDAR)
+"""What DATE_TRUNC cuts a time to."""
 TIME_UNITS = (*_UNITS, *_CALENDAR, "dow", "epoch")
 """What EXTRACT takes from a time."""
 

@@ -62,6 +62,8 @@ QUERY = "CREATE QUERY q AS "
             "CREATE VIEW v AS SELECT value FROM readings; CREATE QUERY q AS SELECT value FROM v [NOW]",
             "v is a relation, which has no window",
         ),
+        (QUERY + "SELECT REGEXP_MATCHES(sensor, '(') AS x FROM readings", "found '(', expected a regular expression"),
+        (QUERY + "SELECT DATE_TRUNC('era', time) AS x FROM readings", "DATE_TRUNC: found 'era', expected one of"),
         ("CREATE STREAM s (a TEXT)", "expected one TEXT column with KEY, found 0"),
         ("CREATE STREAM s (a TEXT KEY, b TEXTS)", "column b: found type TEXTS, expected"),
         ("CREATE FUNCTION f AS 'nowhere:f'", "nowhere:f: No module named 'nowhere'"),

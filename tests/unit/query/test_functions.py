@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import duckdb
+import numpy as np
 import pytest
 
 from tests.unit.query.oracle import CATALOG, rounded
@@ -60,6 +63,18 @@ def test_a_function_gives_what_the_database_gives(text: str, database: duckdb.Du
     columns = {"rows.x": column(Kind.DOUBLE, NUMBERS), "rows.t": texts(TEXTS), "rows.m": column(Kind.TIMESTAMP, TIMES)}
     found = Evaluation(columns, len(NUMBERS)).evaluate(expression).full(len(NUMBERS)).to_list()
     assert [rounded(value) for value in found] == [rounded(value) for value in expected]
+
+
+def test_what_is_no_number_is_null() -> None:
+    numbers = column(Kind.DOUBLE, [math.inf, -math.inf, 1.0])
+    for text in ("x - x", "x + -x", "x / x", "x % 2", "ROUND(x, 400)", "SQRT(-ABS(x))", "LN(-ABS(x))", "x * 0"):
+        (statement,) = parse(f"CREATE QUERY q AS SELECT {text} AS y FROM rows")
+        assert isinstance(statement, CreateQuery)
+        scope = Scope(CATALOG, "q", {"rows": SourcePlan("rows", "rows", None, {"x": Kind.DOUBLE})})
+        expression = scope.bind(statement.select.expressions[0].this)
+        found = Evaluation({"rows.x": numbers}, 3).evaluate(expression)
+        assert not np.isnan(found.values).any(), text
+        assert found.to_list()[0] is None, text
 
 
 def test_a_function_of_ones_own_is_called_with_whole_columns() -> None:
