@@ -383,8 +383,9 @@ def _edges(world: World, slot: int) -> list[str]:
         arrived.add((batch.edge, batch.incarnation, batch.event_time_us))
         if batch.event_time_us > record.appended_us + ahead_us:
             continue  # by a clock that is fast: no slot took it, and the edge begins anew when the clock is set right
-        anew = any(edge.name == batch.edge and batch.incarnation in edge.anew for edge in world.edges)
-        if batch.step <= last.get((batch.edge, batch.incarnation), -1) and not anew:
+        if batch.step <= last.get((batch.edge, batch.incarnation), -1) and not any(
+            edge.name == batch.edge and batch.incarnation in edge.anew for edge in world.edges
+        ):
             wrong.append(f"slot {slot}: {batch.edge} out of order in the log (the simulated log is at fault)")
         last[batch.edge, batch.incarnation] = batch.step
     for edge in world.edges:

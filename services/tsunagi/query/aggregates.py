@@ -1,4 +1,4 @@
-"""AggregateFunction functions: states of cells, which can be put together in any order, and the results that they give.
+"""Aggregate functions: states of cells, which can be put together in any order, and the results that they give.
 
 A state is a mapping of names to arrays, whose last axis are the cells. What is missing in it is what no row gives, so
 parts that few queries need (how far estimates may be off, infinities) cost nothing where they do not occur. Of a filter
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsunagi.query.exact import add_up, squares, to_doubles
+from tsunagi.query.exact import add_up, halves, squares, to_doubles, two_square
 from tsunagi.query.values import Array, Column, Flags, Floats, Ints, Kind, Spread, both
 
 State = dict[str, Array]
@@ -27,7 +27,7 @@ equal values have the standard deviation 0."""
 
 
 class CellRows(NamedTuple):
-    """CellRows that are put into cells.
+    """Rows that are put into cells.
 
     Attributes:
         cell: int64[n], the cell of each row.
@@ -238,7 +238,7 @@ class AggregateFunction:
 
     # ---- results
 
-    def result(self, state: Mapping[str, Array], shape: tuple[int, ...], pool: tuple[str, ...] = ()) -> Column:
+    def result(self, state: Mapping[str, Array], shape: tuple[int, ...]) -> Column:
         """Return the results of cells; a cell without a value gives NULL, and COUNT gives 0."""
         count = state.get(f"+{self.name}.n")
         count = np.zeros(shape, dtype=np.int64) if count is None else count
@@ -265,7 +265,7 @@ class AggregateFunction:
             valid = valid & ~np.isnan(values)  # of infinities that contradict each other
         values = np.where(valid, values, kind.dtype.type(0)).astype(kind.dtype)
         spread = self._spread(state, values, count, shape)
-        return Column(kind, values, None if valid.all() else valid, pool, spread)
+        return Column(kind, values, None if valid.all() else valid, (), spread)
 
     def _sum(self, state: Mapping[str, Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
         if self.kind is not Kind.BIGINT:
@@ -281,16 +281,12 @@ class AggregateFunction:
         total, rest = to_doubles(bins_of(state, f"{self.name}.sum"), shape)
         square, square_rest = to_doubles(bins_of(state, f"{self.name}.square"), shape)
         with np.errstate(all="ignore"):
-            split = 134217729.0 * total
-            head = split - (split - total)
-            tail = total - head
-            product = total * total
-            error = ((head * head - product) + 2 * head * tail) + tail * tail + 2 * total * rest
+            product, error = two_square(total)
+            error = error + 2 * total * rest
             quotient = product / count
-            split = 134217729.0 * quotient
-            head = split - (split - quotient)
+            head, tail = halves(quotient)
             n = count.astype(np.float64)
-            back, back_tail = head * n, (quotient - head) * n  # exact: n has fewer than 26 digits
+            back, back_tail = head * n, tail * n  # exact: n has fewer than 26 digits
             quotient_rest = ((product - back) - back_tail + error) / n
             found = (square - quotient) + (square_rest - quotient_rest)
             found = np.where(found > square * _NO_VARIANCE, found, 0.0)
@@ -369,4 +365,4 @@ FUNCTIONS: dict[str, str] = {
     "FIRST": "FIRST",
     "LAST": "LAST",
 }
-"""AggregateFunction functions by the names that a query may use."""
+"""Aggregate functions by the names that a query may use."""

@@ -91,12 +91,15 @@ class Scope:
             self.fail(node, f"{what}: found {node.sql()[:60]!r} of type {found.kind.value}, expected a condition")
         return found
 
+    def _of_rows(self) -> Scope:
+        """Return the scope of rows, before grouping."""
+        return Scope(self.catalog, self.source, self.sources)
+
     def _as_group(self, node: exp.Expr) -> Expression | None:
         """Return the reference to the expression of GROUP BY that this is; None if it is none of them."""
         if has_aggregate(node):
             return None
-        rows = Scope(self.catalog, self.source, self.sources)
-        found = rows.bind(node)
+        found = self._of_rows().bind(node)
         if isinstance(found, Constant):
             return found
         if self.groups is not None and found in self.groups:
@@ -250,7 +253,7 @@ class Scope:
     # ---- aggregates
 
     def _filtered(self, node: exp.Filter) -> Expression:
-        where = Scope(self.catalog, self.source, self.sources).condition(node.expression.this, "FILTER")
+        where = self._of_rows().condition(node.expression.this, "FILTER")
         if not isinstance(node.this, exp.Anonymous) or str(node.this.name).upper() not in AGGREGATES:
             self.fail(node, "FILTER belongs behind an aggregate such as COUNT(*)")
         return self._measure(node.this, where)
@@ -270,7 +273,7 @@ class Scope:
                 self.fail(node, f"{name}: found *, expected a column")
             argument = None
         else:
-            argument = Scope(self.catalog, self.source, self.sources).bind(arguments[0])
+            argument = self._of_rows().bind(arguments[0])
             self._check(node, name, argument, distinct=distinct)
         measure = Measure(
             AggregateFunction(

@@ -77,7 +77,7 @@ class Catalog:
             QueryError: the name is taken, or a column cannot be used.
         """
         if statement.name in self.streams:
-            raise QueryError(statement.place, f"stream {statement.name} exists already")
+            raise taken(statement.place, f"stream {statement.name}")
         columns: dict[str, Kind] = {"time": Kind.TIMESTAMP}
         keys = [column for column in statement.columns if column.key]
         for column in statement.columns:
@@ -107,7 +107,7 @@ class Catalog:
         """
         name = statement.name.upper()
         if name in self.functions or find_builtin(name) is not None:
-            raise QueryError(statement.place, f"function {statement.name} exists already")
+            raise taken(statement.place, f"function {statement.name}")
         module, colon, attribute = statement.target.partition(":")
         if not colon:
             raise QueryError(

@@ -140,12 +140,22 @@ def _two_sum(one: Floats, other: Floats) -> tuple[Floats, Floats]:
     return total, (one - (total - part)) + (other - part)
 
 
+def halves(values: Floats) -> tuple[Floats, Floats]:
+    """Return values as sums of two doubles that have half of the digits each (Veltkamp)."""
+    split = 134217729.0 * values  # 2^27 + 1
+    head = split - (split - values)
+    return head, values - head
+
+
+def two_square(values: Floats) -> tuple[Floats, Floats]:
+    """Return squares rounded, and exactly what they lack (Dekker 1971)."""
+    head, tail = halves(values)
+    square = values * values
+    return square, ((head * head - square) + 2 * head * tail) + tail * tail
+
+
 def squares(values: Floats, cells: Ints, size: int) -> Bins:
-    """Return the exact sums of squares by cell, each int64[size]; a square is two doubles (Dekker 1971)."""
+    """Return the exact sums of squares by cell, each int64[size]; a square is two doubles."""
     with np.errstate(all="ignore"):
-        square = values * values
-        split = 134217729.0 * values  # 2^27 + 1
-        head = split - (split - values)
-        tail = values - head
-        rest = ((head * head - square) + 2 * head * tail) + tail * tail
+        square, rest = two_square(values)
     return joined(add_up(square, cells, size), add_up(np.where(np.isfinite(rest), rest, 0.0), cells, size))

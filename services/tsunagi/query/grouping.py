@@ -12,7 +12,7 @@ from tsunagi.query.aggregates import AggregateFunction, CellRows, State, pick, s
 from tsunagi.query.expressions import TRUE, Evaluation, Expression
 from tsunagi.query.functions import Function
 from tsunagi.query.plan import Measure
-from tsunagi.query.relations import KeyNumbers, Rows, joined_rows
+from tsunagi.query.relations import KeyNumbers, Rows, joined_rows, stretches
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind, both
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
@@ -147,11 +147,11 @@ class SlidingGrouping(Grouping):
     def __post_init__(self) -> None:
         Grouping.__post_init__(self)
         self.window = SlidingWindow(self.length, self.slide)
-        self.distinct = {}
-        for measure in self.measures:
-            if measure.distinct and measure.argument is not None:
-                keys = KeyNumbers((Kind.BIGINT, measure.argument.kind))
-                self.distinct[measure.aggregate.name] = keys, SlidingWindow(self.length, self.slide)
+        self.distinct = {
+            measure.aggregate.name: (_pair_keys(measure), SlidingWindow(self.length, self.slide))
+            for measure in self.measures
+            if measure.distinct
+        }
 
     def advance(self, rows: Rows, low: int, high: int) -> Iterator[Rows]:
         """Yield the groups at the ends of the windows that end at low < step <= high."""
@@ -200,11 +200,7 @@ class SlidingGrouping(Grouping):
             return None
         name = measure.aggregate.name
         keys, window = self.distinct[name]
-        argument, taken, _ = prepared.arguments[number]
-        assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
-        chosen = argument.present() if taken is None else argument.present() & taken
-        group = Column(Kind.BIGINT, prepared.key[chosen])
-        key = keys.numbers([group, argument.take(chosen)], int(chosen.sum()))
+        chosen, key = _numbers_of_pairs(keys, prepared, number, prepared.key)
         cell, panes, cell_keys = cells_of(pane[chosen], key)
         rows = CellRows(cell, len(panes), prepared.place[chosen])
         window.add(panes, cell_keys, PRESENT.of_rows(rows, None), len(keys))
@@ -266,13 +262,9 @@ class RunningGrouping(Grouping):
 
     def _distinct(self, measure: Measure, number: int, prepared: Prepared, which: Ints, instants: int) -> Ints:
         """Return how many different arguments each group has had at each instant, int64[instants, keys]."""
-        name = measure.aggregate.name
-        argument, taken, _ = prepared.arguments[number]
-        assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
-        keys = self.seen.setdefault(name, KeyNumbers((Kind.BIGINT, argument.kind)))
-        chosen = argument.present() if taken is None else argument.present() & taken
+        keys = self.seen.setdefault(measure.aggregate.name, _pair_keys(measure))
         known = len(keys)
-        found = keys.numbers([Column(Kind.BIGINT, prepared.key[chosen]), argument.take(chosen)], int(chosen.sum()))
+        chosen, found = _numbers_of_pairs(keys, prepared, number, prepared.key)
         fresh, first = np.unique(found, return_index=True)
         first = first[fresh >= known]
         counts = np.zeros((instants + 1, len(self.keys)), dtype=np.int64)
@@ -300,7 +292,7 @@ class InstantGrouping(Grouping):
             count = len(at)
         state = self.state_of(prepared, cell, count)
         distinct = {
-            measure.aggregate.name: self._distinct(prepared, number, cell, count)
+            measure.aggregate.name: self._distinct(measure, number, prepared, cell, count)
             for number, measure in enumerate(self.measures)
             if measure.distinct
         }
@@ -311,14 +303,32 @@ class InstantGrouping(Grouping):
         return found if present.all() else found.take(present)
 
     @staticmethod
-    def _distinct(prepared: Prepared, number: int, cell: Ints, cells: int) -> Ints:
-        argument, taken, _ = prepared.arguments[number]
-        assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
-        chosen = argument.present() if taken is None else argument.present() & taken
-        keys = KeyNumbers((Kind.BIGINT, argument.kind))
-        found = keys.numbers([Column(Kind.BIGINT, cell[chosen]), argument.take(chosen)], int(chosen.sum()))
+    def _distinct(measure: Measure, number: int, prepared: Prepared, cell: Ints, cells: int) -> Ints:
+        """Return how many different arguments each cell has, int64[cells]."""
+        keys = _pair_keys(measure)
+        _, found = _numbers_of_pairs(keys, prepared, number, cell)
         whose = np.array([keys.values[value][0] for value in np.unique(found).tolist()], dtype=np.int64)
         return np.bincount(whose, minlength=cells).astype(np.int64)
+
+
+def _pair_keys(measure: Measure) -> KeyNumbers:
+    """Return numbers for pairs of a group and an argument of COUNT(DISTINCT ...)."""
+    assert measure.argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
+    return KeyNumbers((Kind.BIGINT, measure.argument.kind))
+
+
+def _numbers_of_pairs(keys: KeyNumbers, prepared: Prepared, number: int, group: Ints) -> tuple[Flags, Ints]:
+    """Return (the rows that COUNT(DISTINCT ...) counts, the numbers of their pairs of group and argument).
+
+    Args:
+        number: the place of the measure.
+        group: int64[n], the group of each row.
+    """
+    argument, taken, _ = prepared.arguments[number]
+    assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
+    chosen = argument.present() if taken is None else argument.present() & taken
+    pairs = [Column(Kind.BIGINT, group[chosen]), argument.take(chosen)]
+    return chosen, keys.numbers(pairs, int(chosen.sum()))
 
 
 def last_rows(
@@ -351,9 +361,7 @@ def last_rows(
 
     begin = coming((number // slide + 1) * slide - 1)
     end = coming(-(-(number + length + 1) // slide) * slide - 1)
-    count = np.maximum(end - begin, 0)
-    which = np.repeat(np.arange(len(key)), count)
-    at = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    which, at = stretches(begin, np.maximum(end - begin, 0))
     in_time = np.argsort(at, kind="stable")
     found = rows.take(which[in_time])
     columns = {name: column for name, column in found.columns.items() if not name.startswith("#")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from tsunagi.query.aggregates import AggregateFunction
@@ -119,7 +119,6 @@ class QueryPlan:
     distinct: bool = False
     within: tuple[str, ...] = ()
     period: int = 1
-    functions: tuple[str, ...] = field(default=())
 
     @property
     def columns(self) -> dict[str, Kind]:

@@ -16,6 +16,7 @@ from tsunagi.query.expressions import (
     TRUE,
     Call,
     Expression,
+    Reference,
     conjunction,
     conjuncts,
     references,
@@ -187,10 +188,9 @@ class _Planner:
         scope = self._scope
         name, alias = str(table.name), alias_of(table) or str(table.name)
         spec = table.args.get("when")
-        query = self._program.queries.get(name)
         stream = self._program.catalog.streams.get(name)
-        if stream is not None and query is not None:
-            query = None  # `readings` may be the name of a query, too; in FROM the name is that of the stream
+        # `readings` may be the name of a query, too; in FROM the name is that of the stream.
+        query = self._program.queries.get(name) if stream is None else None
         if query is not None:
             if not query.is_stream:
                 if spec is not None:
@@ -210,9 +210,7 @@ class _Planner:
         if kind == "unbounded":
             return replace(source, window=Window("unbounded"))
         if kind == "rows":
-            keys = tuple(
-                source.reference(str(node.name)) for node in spec.args.get("keys") or [] if self._has(node, source)
-            )
+            keys = tuple(self._key(node, source) for node in spec.args.get("keys") or [])
             if not keys and key is None:
                 self._scope.fail(table, f"[ROWS n] over {source.name}: expected [PARTITION BY columns ROWS n]")
             keys = keys or (source.reference(str(key)),)
@@ -228,14 +226,15 @@ class _Planner:
         period = math.lcm(source.period, slid) if lengths[1] else source.period
         return replace(source, window=Window("range", int(lengths[0] or 1), slid), period=period)
 
-    def _has(self, node: exp.Expr, source: SourcePlan) -> bool:
+    def _key(self, node: exp.Expr, source: SourcePlan) -> Reference:
+        """Return a column of PARTITION BY."""
         if str(node.name) not in source.columns:
             self._scope.fail(
                 node,
                 f"PARTITION BY: column {node.name} is unknown; {source.name} has "
                 f"{listed(source.columns)}{near(str(node.name), source.columns)}",
             )
-        return True
+        return source.reference(str(node.name))
 
     def _join(self, node: exp.Join, source: SourcePlan) -> Join:
         side, kind = (node.side or "").upper(), (node.kind or "").upper()

@@ -53,10 +53,10 @@ class Rows:
         """Return the rows that a condition keeps: those for which it holds, and those for which it possibly does."""
         if possible is None and self.taken is None:
             found = self if holds.all() else self.take(holds)
-            return found if certain is None else replace(found, certain=_also(found.certain, certain[holds]))
+            return found if certain is None else replace(found, certain=both(found.certain, certain[holds]))
         possible = holds if possible is None else possible
         certain = holds if certain is None else certain
-        taken, sure = _also(self.taken, holds), _also(self.certain, certain)
+        taken, sure = both(self.taken, holds), both(self.certain, certain)
         return replace(self, taken=taken, certain=sure).take(possible)
 
     def only_taken(self) -> Rows:
@@ -69,10 +69,6 @@ def _some(flags: Flags | None, which: Array | slice) -> Flags | None:
         return None
     found = flags[which]
     return None if found.all() else found
-
-
-def _also(one: Flags | None, other: Flags) -> Flags:
-    return other if one is None else one & other
 
 
 def empty(columns: Mapping[str, Kind]) -> Rows:
@@ -140,9 +136,9 @@ def _codes(column: Column) -> tuple[Ints, int]:
 
 def common_codes(one: Sequence[Column], other: Sequence[Column], sizes: tuple[int, int]) -> tuple[Ints, Ints]:
     """Return numbers of the rows of two sides, the same for rows with equal values; -1 where a value is NULL."""
-    both = [concatenate([left.full(sizes[0]), right.full(sizes[1])]) for left, right in zip(one, other, strict=True)]
-    code, _ = codes_of(both, sum(sizes))
-    for column in both:
+    joined = [concatenate([left.full(sizes[0]), right.full(sizes[1])]) for left, right in zip(one, other, strict=True)]
+    code, _ = codes_of(joined, sum(sizes))
+    for column in joined:
         if column.valid is not None:
             code = np.where(column.valid, code, -1)
     return code[: sizes[0]], code[sizes[0] :]
@@ -157,9 +153,14 @@ def pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     ordered = right[order]
     first, last = np.searchsorted(ordered, left), np.searchsorted(ordered, left, side="right")
     count = np.where(left < 0, 0, last - first)
-    whose = np.repeat(np.arange(len(left)), count)
-    within = np.arange(len(whose)) - np.repeat(np.cumsum(count) - count, count)
-    return whose, order[np.repeat(first, count) + within]
+    whose, place = stretches(first, count)
+    return whose, order[place]
+
+
+def stretches(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """Return (i, place): for each i the `count[i]` places from first[i] on, one after the other."""
+    whose = np.repeat(np.arange(len(count)), count)
+    return whose, np.repeat(first - (np.cumsum(count) - count), count) + np.arange(len(whose))
 
 
 def paired(left: Rows, right: Rows, whose: Ints, partner: Ints) -> Rows:
@@ -171,13 +172,9 @@ def paired(left: Rows, right: Rows, whose: Ints, partner: Ints) -> Rows:
 
 def with_nothing(left: Rows, columns: Mapping[str, Column]) -> Rows:
     """Return rows without a partner: the columns of the other side are NULL."""
-    count = len(left)
+    nowhere = np.zeros(len(left), dtype=np.bool_)
     nulls = {
-        name: Column(
-            column.kind, np.zeros(count, column.kind.dtype), np.zeros(count, dtype=np.bool_), column.pool or ("",)
-        )
-        if column.kind is Kind.TEXT
-        else Column(column.kind, np.zeros(count, column.kind.dtype), np.zeros(count, dtype=np.bool_))
+        name: Column(column.kind, np.zeros(len(left), column.kind.dtype), nowhere, column.pool)
         for name, column in columns.items()
     }
     return Rows(left.step, {**left.columns, **nulls}, left.taken, left.certain)

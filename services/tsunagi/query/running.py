@@ -25,6 +25,7 @@ from tsunagi.query.relations import (
     joined_rows,
     paired,
     pairs,
+    stretches,
     unique,
     with_nothing,
 )
@@ -145,8 +146,7 @@ class QueryRun:
         ends = instants // window.slide * window.slide
         first = np.searchsorted(kept.step, ends - window.length, side="right")
         count = np.searchsorted(kept.step, ends, side="right") - first
-        at = np.repeat(np.arange(len(instants)), count)
-        which = np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+        at, which = stretches(first, count)
         oldest = high // window.slide * window.slide - window.length
         state.rows = kept.take(slice(int(np.searchsorted(kept.step, oldest, side="right")), None))
         return replace(kept.take(which), step=instants[at])
@@ -170,8 +170,7 @@ class QueryRun:
             return rows.between(int(instants[0]) - 1, int(instants[-1])) if len(instants) else rows.take(slice(0, 0))
         first = np.searchsorted(rows.step, own)
         count = np.searchsorted(rows.step, own, side="right") - first
-        at = np.repeat(np.arange(len(instants)), count)
-        which = np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+        at, which = stretches(first, count)
         return replace(rows.take(which), step=instants[at])
 
     def _joined(self, inputs: Mapping[str, Rows], instants: Ints, low: int, high: int) -> Rows:

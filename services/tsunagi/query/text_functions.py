@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tsunagi.query.functions import exactly, made, register, unknown, valid_of
-from tsunagi.query.values import Array, Column, Kind, repooled, texts
+from tsunagi.query.functions import exactly, function, made, register, unknown, valid_of
+from tsunagi.query.values import Array, Column, Kind, constant, repooled, texts
 
 _EPOCH_DAY_US = 86_400_000_000
 """A day, in microseconds."""
@@ -113,16 +113,7 @@ def _length(arguments: Sequence[Column]) -> Column:
 @register("CONCAT", lambda kinds: Kind.TEXT if kinds and set(kinds) == {Kind.TEXT} else None, "texts")
 def _concat(arguments: Sequence[Column]) -> Column:
     """Join texts; as in Postgres, CONCAT takes a NULL for an empty text."""
-    filled = [
-        replace(
-            item if "" in item.pool else replace(item, pool=(*item.pool, "")),
-            values=np.where(
-                item.present(), item.values, ((*item.pool, "") if "" not in item.pool else item.pool).index("")
-            ),
-            valid=None,
-        )
-        for item in arguments
-    ]
+    filled = [function("COALESCE").compute([item, constant(Kind.TEXT, "")]) for item in arguments]
     return _from_rows(filled, rowwise(filled, lambda *parts: "".join(parts)), Kind.TEXT)
 
 
@@ -137,11 +128,11 @@ def _matching(name: str, expected: str, compile_: Callable[[str], Callable[[str]
     @register(name, exactly(Kind.BOOLEAN, Kind.TEXT, Kind.TEXT), expected)
     def _(arguments: Sequence[Column]) -> Column:
         one, pattern = arguments
-        constant = _constant_text(pattern)
-        if constant is None:
-            found = rowwise(arguments, lambda text, shape: compile_(shape)(text))
+        shape = _constant_text(pattern)
+        if shape is None:
+            found = rowwise(arguments, lambda text, other: compile_(other)(text))
             return _from_rows(arguments, found, Kind.BOOLEAN)
-        matches = compile_(constant)
+        matches = compile_(shape)
         held = np.array([matches(text) for text in one.pool], dtype=np.bool_)
         return made(Kind.BOOLEAN, held[one.values], arguments)
 
