@@ -288,7 +288,7 @@ class Generator:
                 f"{base} + {other}",
                 f"{base} - {other}",
                 f"{base} * 2.0",
-                f"{base} / {other}",
+                f"{base} / {other}" if self.rounds else f"ROUND({base} / {other})",  # whole, so sums are exact
                 f"-{base}",
                 f"ABS({base})",
                 f"ROUND({base})",
