@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.slot.small_slot import EDGES, FIRST
-from tests.unit.standby.shell import DETECT_S, Cluster, ask_to_move, feed, pair, steps
+from tests.unit.slot.small_slot import EDGES, FIRST, SLOT
+from tests.unit.standby.shell import DETECT_S, Cluster, Node, ask_to_move, feed, hear, make, pair, steps
+from tsunagi.runtime.messages import SlotBeat
 from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.standby.stages.watch import MOVE_PATIENCE_S, WatchStage
 
@@ -62,3 +63,18 @@ def test_the_owner_dies_while_a_planned_move_is_under_way(cluster: Cluster) -> N
     assert n2.stage() is ReplicaStage.OWN
     feed(cluster, 2)
     assert steps(cluster) == list(range(FIRST, FIRST + 5))
+
+
+def test_a_planned_move_does_not_come_between_an_owner_and_its_first_turn(cluster: Cluster) -> None:
+    """An owner that is being promoted has not announced yet what its predecessor may have died of."""
+    n2 = Node(cluster, "n2", batch_size=1)
+    cluster.own(1, "n1", make())
+    feed(cluster, 2)
+    cluster.own(2, "n3")
+    cluster.run(0.2)
+    ask_to_move(n2)
+    for role, stage in (("promoting", ReplicaStage.WATCH), ("primary", ReplicaStage.OWN)):
+        for _ in range(4):
+            hear(n2, "n3", SlotBeat(slot=SLOT, role=role, epoch=2, position=cluster.end, ready=True))
+            cluster.run(0.1)
+        assert n2.stage() is stage

@@ -129,9 +129,10 @@ class WatchStage(ReadingStage):
         """Return the offset below which the owner has processed and survived every record; 0 = not known.
 
         A new owner may have skipped a record that it quarantined. Its Quarantine stands in the log before the end that
-        it names, so its position counts only once this node has read to that end.
+        it names as the primary, so its position counts only once this node has read to that end. An owner that is still
+        being promoted may name its own epoch before it has appended the Quarantine.
         """
-        if self.shared.intake.next >= beat.position + beat.lag:
+        if beat.role == "primary" and self.shared.intake.next >= beat.position + beat.lag:
             self._vetted_epoch = max(self._vetted_epoch, beat.epoch)
         return beat.position if self._vetted_epoch >= beat.epoch else 0
 
@@ -246,7 +247,7 @@ class WatchStage(ReadingStage):
             self._wished_at = now
         shared, succession = self.shared, self.shared.succession
         beat = shared.detector.owner_beat(succession.owner, shared.slot_id)
-        if beat is not None and beat.epoch == succession.epoch and beat.taking_up:
+        if beat is not None and beat.epoch == succession.epoch and (beat.taking_up or beat.role != "primary"):
             return False
         if now - self._wished_at > MOVE_PATIENCE_S:
             return True
