@@ -16,7 +16,8 @@ from tsunagi_spark.identity import LogChangedError
 from tsunagi_spark.layout import LayoutError
 from tsunagi_spark.limit import BatchTooLargeError
 from tsunagi_spark.state import StateError
-from tsunagi_spark.tasks import BATCH, REPORT_SQL, BatchContext, JobContext, decoding, merging, ordering, warming
+from tsunagi_spark.task_context import BATCH, BatchContext, JobContext
+from tsunagi_spark.tasks import REPORT_SQL, decoding, merging, ordering, warming
 
 _OURS: tuple[type[Exception], ...] = (StateError, LogError, LayoutError, BatchTooLargeError, LogChangedError)
 """Errors of this package that a task may raise, and that the driver handles by their class."""
@@ -45,7 +46,7 @@ def act(reports: DataFrame, job: JobContext, context: BatchContext, *, merge: bo
 
     Args:
         reports: a batch of the stream that `ordered` has made.
-        merge: whether a group is cut; the last report is then the merge core's.
+        merge: whether a group is cut or there are queries; the last reports are then the merge and the query core's.
     """
     reports.sparkSession.sparkContext.setLocalProperty(BATCH, context.as_text())
     if merge:

@@ -19,8 +19,10 @@ import structlog
 from tsunagi.runtime import metrics
 from tsunagi.runtime.marked import MARKER
 from tsunagi_spark.layout import Layout
+from tsunagi_spark.query_core import QueryProgram
+from tsunagi_spark.query_task import program_file, state_file
 from tsunagi_spark.standing import JobStanding
-from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, write_atomically
+from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, unseal, write_atomically
 
 ASIDE = "aside"
 """Directory in the checkpoint. `aside/K` holds the files that the K-th start with damage set aside, under their
@@ -164,10 +166,14 @@ class Checkpoint:
     def _whole(self, store: Store, batch: int, cores: int) -> bool:
         """Return whether everything that a batch left is whole, and set aside what is not."""
         states = [f"core-{core}/state-{batch}" for core in range(cores)]
-        for name in (f"layouts/{_driver(store, f'after-{batch}').layout}", *states):
+        standing = _driver(store, f"after-{batch}")
+        queries = [program_file(standing.program), state_file(batch)] if standing.program else []
+        for name in (f"layouts/{standing.layout}", *states, *queries):
             if not (store.root / name).exists():
                 self._logger.warning("a batch is not whole", batch=batch, missing=name)
                 return False
+        if queries and not self._look(store.root / queries[-1], partial(_queries, store, *queries)):
+            return False
         return all(self._look(store.root / state, partial(_core, store, state)) for state in states)
 
     def _look(self, path: Path, read: Callable[[], object]) -> bool:
@@ -206,6 +212,16 @@ def _core(store: Store, name: str) -> None:
         steps = np.memmap(rows, dtype=MINUTE_ROW, mode="r")["step"]
         if len(steps) < left or steps[0] != least or (np.diff(steps) < 0).any():
             raise StateError(f"{rows}: damaged: found {len(steps)} rows, not in the order of steps from {least} on")
+
+
+def _queries(store: Store, program: str, state: str) -> None:
+    """Read what the queries in CQL keep, and their program.
+
+    Raises:
+        StateError, ValueError, ...: one of these files is not whole (`_NOT_WHOLE`).
+    """
+    QueryProgram.load(store.read(program))
+    unseal(store.read(state), store.root / state)
 
 
 def _layout(store: Store, name: str) -> Layout:

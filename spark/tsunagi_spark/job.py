@@ -31,12 +31,15 @@ from tsunagi_spark.blocks import Counters
 from tsunagi_spark.frontier import NEVER, SlotMark, Waiting
 from tsunagi_spark.identity import LogChangedError, result_ends, written_faults
 from tsunagi_spark.layout import Layout, LayoutError, make_layout, rate_of, same
-from tsunagi_spark.progress import describe, show
+from tsunagi_spark.programs import Programs
+from tsunagi_spark.progress import describe, show, show_queries
 from tsunagi_spark.queries import span_steps
+from tsunagi_spark.query_task import QUERIES
 from tsunagi_spark.stall import Stall
 from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import KEPT, CoreState, StateError, Store
-from tsunagi_spark.tasks import MERGE, BatchContext, JobContext
+from tsunagi_spark.task_context import BatchContext, JobContext
+from tsunagi_spark.tasks import MERGE
 from tsunagi_spark.windows import specs_of
 
 Answer = TypeVar("Answer")
@@ -54,6 +57,7 @@ class BatchDecision:
     overdue: frozenset[int]
     silent_s: dict[int, float]
     dropped: frozenset[int] = frozenset()
+    program: int = 0
 
 
 class Job:
@@ -84,8 +88,10 @@ class Job:
             specs=specs_of(settings.query.aggregates, settings.steps),
             kafka=settings.kafka,
             task_bytes=settings.spark.max_bytes // settings.spark.cores,
+            query_bytes=round(settings.query.state_mb * 1e6),
         )
         self._query = query
+        self._programs = Programs(settings, store)
         self._placements = PlacementReader(log)
         self._ends = log.reader()
         self._acknowledger = Acknowledger(log)
@@ -109,6 +115,7 @@ class Job:
 
         Raises:
             SensorsError, LayoutError: the placement does not fit the sensors table.
+            QueryError: a statement of `[query] files` cannot be understood.
         """
         placement = self._placements.latest()
         if placement is None:
@@ -117,7 +124,8 @@ class Job:
         current = self._load_layout(self.standing.layout) if self.standing.layout else None
         if current is not None:
             self._balancer.check(current)
-        make_layout(self._sensors(), placement, spark.cores, spark.unknown_group, current)
+        made = make_layout(self._sensors(), placement, spark.cores, spark.unknown_group, current)
+        self._programs.check(made.table)
         return True
 
     def reports(self, records: DataFrame) -> DataFrame:
@@ -166,8 +174,9 @@ class Job:
             delivered=tuple(before.delivered),
             overdue=decision.overdue,
             dropped=decision.dropped,
+            program=decision.program,
         )
-        merge = bool(decision.layout.cut.any())
+        merge = bool(decision.layout.cut.any()) or decision.program > 0
         reports = act(frame, self._context, context, merge=merge)
         acted_s = time.monotonic()
         ends = self._check(before, reports)
@@ -222,7 +231,11 @@ class Job:
             layout = self._load_layout(fields["layout"])
             silent_s = {int(slot): float(seconds) for slot, seconds in fields["silent_s"].items()}
             decision = BatchDecision(
-                layout, frozenset(fields["overdue"]), silent_s, frozenset(fields.get("dropped", ()))
+                layout,
+                frozenset(fields["overdue"]),
+                silent_s,
+                frozenset(fields.get("dropped", ())),
+                fields.get("program", 0),
             )
         else:
             layout = self._newest_layout(before.layout, batch)
@@ -242,13 +255,15 @@ class Job:
                 self._logger.warning(
                     "too many rows wait; slots left behind", rows=before.carried, slots=sorted(dropped), batch=batch
                 )
-            decision = BatchDecision(layout, overdue, dict(self._waiting.silent_s), dropped)
+            program = self._programs.newest(before.program, self._placements.statements, layout.table)
+            decision = BatchDecision(layout, overdue, dict(self._waiting.silent_s), dropped, program)
             self._store.write_json(
                 f"driver/before-{batch}",
                 {
                     "layout": layout.serial,
                     "overdue": sorted(overdue),
                     "dropped": sorted(dropped),
+                    "program": program,
                     "silent_s": {str(slot): seconds for slot, seconds in decision.silent_s.items()},
                 },
             )
@@ -353,10 +368,14 @@ class Job:
     def _after(
         self, batch: int, before: JobStanding, decision: BatchDecision, reports: list[dict[str, Any]]
     ) -> JobStanding:
+        answered = [report for report in reports if report["core"] == QUERIES]
+        reports = [report for report in reports if report["core"] != QUERIES]
         merged = [report for report in reports if report["core"] == MERGE]
         cores = {report["core"]: report for report in reports if report["core"] != MERGE}
         if set(cores) != set(range(self._settings.spark.cores)) or len(merged) != decision.layout.cut.any():
             raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
+        if len(answered) != (decision.program > 0):
+            raise StateError(f"batch {batch}: {len(answered)} query cores reported")
         marks = dict(before.marks)
         silent_s = dict(decision.silent_s)
         totals = Counters(**{name: before.totals.get(name, 0) for name in Counters().as_dict()})
@@ -387,11 +406,21 @@ class Job:
             reports,
         )
         show(self.beat, decision.layout, marks, reports)
+        show_queries(self.beat, answered, self._programs.refused)
         if came.dead_records or came.late_records:
             self._logger.warning("set aside", batch=batch, dead=came.dead_records, late_rows=came.late_rows)
         sums = {f"sent_{name}": before.totals.get(f"sent_{name}", 0) + count for name, count in sent.items()}
         carried = sum(report.get("carried", 0) for report in reports)
-        return JobStanding(batch, marks, delivered, silent_s, decision.layout.serial, totals.as_dict() | sums, carried)
+        return JobStanding(
+            batch,
+            marks,
+            delivered,
+            silent_s,
+            decision.layout.serial,
+            totals.as_dict() | sums,
+            carried,
+            program=decision.program,
+        )
 
     def _show(self, layout: Layout, delivered: list[int]) -> None:
         steps = [(group, step) for group, step in zip(layout.groups, delivered, strict=True) if step != NEVER]

@@ -53,6 +53,8 @@ class Layout:
             sensors are spread, and everything is merged into one stream in the order of (event time, group, sensor).
         sensor_core: int64[sensors], the core that works on the sensor.
         home: int64[groups], the partition of `results` that holds the group, for good.
+        attributes: the names of the further columns of the sensors table.
+        cells: what these columns say of each sensor; "" where they say nothing.
     """
 
     serial: int
@@ -69,10 +71,23 @@ class Layout:
     order: Order
     sensor_core: Ints
     home: Ints
+    attributes: tuple[str, ...] = ()
+    cells: tuple[tuple[str, ...], ...] = ()
 
     def __len__(self) -> int:
         """Number of sensors."""
         return len(self.names)
+
+    @cached_property
+    def table(self) -> SensorTable:
+        """What queries can read of the sensors."""
+        cells = self.cells or ((),) * len(self)
+        columns = zip(self.names, self.edges, self.group_of.tolist(), self.units, self.threshold, cells, strict=True)
+        rows = (
+            Sensor(place, name, edge, self.groups[group], unit, threshold=float(threshold), attributes=row)
+            for place, (name, edge, group, unit, threshold, row) in enumerate(columns)
+        )
+        return SensorTable(tuple(rows), self.attributes)
 
     @cached_property
     def held(self) -> Flags:
@@ -125,6 +140,8 @@ class Layout:
             "order": self.order,
             "sensor_core": self.sensor_core.tolist(),
             "home": self.home.tolist(),
+            "attributes": self.attributes,
+            "cells": self.cells,
         }
         return json.dumps(fields).encode()
 
@@ -151,6 +168,8 @@ class Layout:
             order=fields["order"],
             sensor_core=np.array(fields["sensor_core"], dtype=np.int64),
             home=np.array(fields["home"], dtype=np.int64),
+            attributes=tuple(fields.get("attributes", ())),
+            cells=tuple(map(tuple, fields.get("cells", ()))),
         )
 
 
@@ -216,6 +235,8 @@ def make_layout(
         order=order,
         sensor_core=sensor_core,
         home=_homes(len(groups), cores, order, previous),
+        attributes=table.attributes,
+        cells=tuple(sensor.attributes for sensor in rows) if table.attributes else (),
     )
 
 
@@ -292,7 +313,10 @@ def same(one: Layout, other: Layout) -> bool:
     """Return whether two layouts are equal apart from their serials."""
     return (
         one.names == other.names
+        and one.edges == other.edges
         and one.units == other.units
+        and one.attributes == other.attributes
+        and one.cells == other.cells
         and one.groups == other.groups
         and one.slots == other.slots
         and np.array_equal(one.threshold, other.threshold, equal_nan=True)

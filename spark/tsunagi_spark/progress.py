@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from tsunagi.runtime import metrics
-from tsunagi.runtime.messages import SparkBeat
+from tsunagi.runtime.messages import QueryBeat, SparkBeat
 from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.layout import Layout
 
@@ -76,3 +76,24 @@ def show(beat: SparkBeat, layout: Layout, marks: Mapping[int, SlotMark], reports
             metrics.SPARK_MERGED_ROWS.inc(report["rows"])
         for appended_us in report["appended_us"]:
             metrics.SPARK_LATENCY_S.observe(max(0.0, (report["sent_us"] - appended_us) / 1e6))
+
+
+def show_queries(beat: SparkBeat, reports: Iterable[Mapping[str, Any]], refused: Mapping[str, str]) -> None:
+    """Say in a heartbeat and in metrics what is known of each query in CQL.
+
+    Args:
+        beat: the heartbeat, which is filled in.
+        reports: the query core's report, if there is one.
+        refused: why statements are not in force, by name.
+    """
+    for report in reports:
+        for name, figures in report["queries"].items():
+            beat.query.add(name=name, **figures)
+    beat.query.extend(QueryBeat(name=name, fault=why) for name, why in refused.items())
+    gauges = (metrics.QUERY_ROWS, metrics.QUERY_STATE_BYTES, metrics.QUERY_LATE_ROWS, metrics.QUERY_STOPPED)
+    for gauge in gauges:
+        gauge.clear()  # a query that was dropped has no series any more
+    for item in beat.query:
+        values = (item.rows, item.state_bytes, item.late, int(bool(item.fault)))
+        for gauge, value in zip(gauges, values, strict=True):
+            gauge.labels(item.name).set(value)

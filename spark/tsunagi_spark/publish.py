@@ -95,6 +95,26 @@ def forget(settings: KafkaSettings) -> None:
         found.close()
 
 
+class Sending:
+    """The process's publisher as a context: flushed at the end, dropped after an error."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._kafka = kafka
+
+    def __enter__(self) -> ResultPublisher:
+        return publisher(self._kafka)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            forget(self._kafka)
+            return
+        try:
+            publisher(self._kafka).flush()
+        except BaseException:
+            forget(self._kafka)
+            raise
+
+
 def block_key(block: ResultBlock) -> bytes:
     """Return the key of a block, `query/group/step`, or of a part, `query/group/step/PofN`."""
     part = f"/{block.part}of{block.parts}" if block.part else ""

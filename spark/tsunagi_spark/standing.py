@@ -22,6 +22,7 @@ class JobStanding:
         ends: for each partition of `results`, where it ended after the batch.
         faults: texts that say where the log was found not to be the one that was read; kept until the checkpoint is
             emptied.
+        program: serial of the statements in CQL that were in force; 0 if there have been none.
     """
 
     batch: int = -1
@@ -34,6 +35,7 @@ class JobStanding:
     topic_ids: dict[str, str] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    program: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values for `of`."""
@@ -48,6 +50,7 @@ class JobStanding:
             "topic_ids": self.topic_ids,
             "ends": {str(partition): end for partition, end in self.ends.items()},
             "faults": self.faults,
+            "program": self.program,
         }
 
     @staticmethod
@@ -64,4 +67,5 @@ class JobStanding:
             topic_ids=dict(fields.get("topic_ids", {})),
             ends={int(partition): int(end) for partition, end in fields.get("ends", {}).items()},
             faults=list(fields.get("faults", [])),
+            program=fields.get("program", 0),
         )

@@ -6,6 +6,8 @@
     driver/after-N       slot marks, delivered steps and totals after batch N
     core-C/state-N       CoreState after batch N
     core-C/rows-N        readings of batch N that have not expired from the minute yet
+    programs/SERIAL      the statements in CQL that are in force
+    queries/state-N      what the queries in CQL keep after batch N
 
 Every file is written under a temporary name, synced and renamed, so that a file that exists is whole. Batch N reads
 state N-1; the files of the last few batches are kept, so that Spark can run a batch again.
@@ -40,6 +42,8 @@ damaged."""
 KEPT = 4
 """Number of batches whose state is kept. Spark runs at most the last one again."""
 
+_FOLDERS = ("layouts", "driver", "programs", "queries")
+"""The folders of the state, beside those of the cores."""
 _MAGIC = b"TSNG"
 """First bytes of a state file."""
 _ADVICE = "restore it, or empty the checkpoint to start from the beginning of `recovered`"
@@ -211,7 +215,7 @@ class Store:
             StateError: they cannot be written.
         """
         try:
-            for name in ("layouts", "driver", *(f"core-{core}" for core in range(cores))):
+            for name in (*_FOLDERS, *(f"core-{core}" for core in range(cores))):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StateError(f"{self.root}: state directory cannot be made: {error.strerror}") from error
@@ -221,7 +225,7 @@ class Store:
 
     def clear(self) -> None:
         """Remove everything that the job keeps, for a new query; other files in the directory stay."""
-        for kept in ("layouts", "driver", "core-*"):
+        for kept in (*_FOLDERS, "core-*"):
             for path in self.root.glob(kept):
                 shutil.rmtree(path)
         self.remove("query.json")

@@ -3,7 +3,7 @@
 Stage one decodes the records of some slots, and hands on a block for every (slot, core). Stage two has one task for
 each P-SORT core, which orders what is complete, sends it, writes the state of the core and reports a few numbers to the
 driver. If groups are cut over cores, stage two hands on its parts of them, and the one task of stage three merges and
-sends those.
+sends those. If there are queries in CQL, stage two hands on what is complete, and stage three runs the queries on it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import RESULTS, Reader
@@ -30,109 +29,55 @@ from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark.blocks import SCHEMA, Counters, from_arrow, to_arrow
 from tsunagi_spark.decode import Arrived, SlotDecoder
 from tsunagi_spark.encode import Encoded, encode_blocks
-from tsunagi_spark.frontier import SlotMark
+from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.identity import check_read
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.limit import ByteCount
 from tsunagi_spark.merge import CoreTask, Ordered, advance, grown, result_blocks
 from tsunagi_spark.moving import GATHERED, gather, settled, touched, within
 from tsunagi_spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
-from tsunagi_spark.publish import ResultPublisher, Stopwatch, forget, messages, publisher
+from tsunagi_spark.publish import Sending, Stopwatch, messages, publisher
 from tsunagi_spark.queries import QueryReadings
+from tsunagi_spark.query_core import query_frontier
+from tsunagi_spark.query_task import dump_rows, run_queries
 from tsunagi_spark.state import KEPT, CoreState, Store, dump_readings, load_readings
-from tsunagi_spark.windows import CompleteWindows, Spec, window_blocks
+from tsunagi_spark.task_context import BatchContext, JobContext, layout_of, told
+from tsunagi_spark.windows import CompleteWindows, window_blocks
 
-REPORT_SCHEMA = pa.schema([("report", pa.string()), ("part", pa.binary()), ("windows", pa.binary())])
+_PARTS = ("part", "windows", "complete")
+"""What stage two hands on beside its report: its part of the cut groups and of their aggregates, and for queries in CQL
+all that is complete. Each may be missing."""
+REPORT_SCHEMA = pa.schema([("report", pa.string()), *((name, pa.binary()) for name in _PARTS)])
 """Arrow schema of what stage two hands on."""
-REPORT_SQL = "report string, part binary, windows binary"
-"""What stage two hands on: its report, and its part of the cut groups and of their aggregates, if there are any. It is
-the same schema in Arrow's and in Spark's notation."""
+REPORT_SQL = "report string, part binary, windows binary, complete binary"
+"""The same schema in Spark's notation."""
 EMIT_BYTES = 64_000_000
 """Bytes of columns that a decoding task gathers before it hands them on."""
 MERGE = -1
 """Stands for the merge core in reports."""
-BATCH = "tsunagi.batch"
-"""Spark's local property that gives tasks what they must know about their batch."""
-
 _TIMES = 100
 """Number of blocks for which a report says when their inputs came."""
 
 _AT_ONCE_S = 0.001
 """Longest time, in seconds, for which the broker may hold back an empty fetch: the next question waits for it."""
 
+
+class HandedOn(NamedTuple):
+    """What a P-SORT core hands on to stage three, as bytes; None = there is none."""
+
+    part: bytes | None = None
+    windows: bytes | None = None
+    complete: bytes | None = None
+
+
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-@dataclass(frozen=True, slots=True)
-class JobContext:
-    """What every task must know about the job; it is the same as long as the driver runs.
-
-    Attributes:
-        form: the setting `[results] format`.
-        memory, specs: as in `merge.CoreTask`.
-        task_bytes: most bytes of records that one task reads in a batch.
-    """
-
-    checkpoint: str
-    slide_us: int
-    span: int
-    form: str
-    memory: int
-    specs: tuple[Spec, ...]
-    kafka: KafkaSettings
-    task_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class BatchContext:
-    """What the tasks of a batch must know about it; it is small, since each of them gets it.
-
-    Attributes:
-        query: id of the Spark query.
-        layout: serial of the layout in force.
-        layout_before: serial of the layout of the batch before; 0 if there was none.
-        marks: for each slot, how far it had been read before the batch.
-        delivered: for each group, the last step sent before the batch; shorter than the layout's groups if these have
-            grown.
-        overdue, dropped: as in `merge.CoreTask`.
-    """
-
-    query: str
-    batch: int
-    layout: int
-    layout_before: int
-    marks: dict[int, SlotMark]
-    delivered: tuple[int, ...]
-    overdue: frozenset[int]
-    dropped: frozenset[int]
-
-    def as_text(self) -> str:
-        """Return the fields as JSON for `of`."""
-        return json.dumps(
-            asdict(self) | {"overdue": sorted(self.overdue), "dropped": sorted(self.dropped)}, separators=(",", ":")
-        )
-
-    @staticmethod
-    def of(text: str) -> BatchContext:
-        """Read the fields from JSON."""
-        fields = json.loads(text)
-        return BatchContext(
-            query=fields["query"],
-            batch=fields["batch"],
-            layout=fields["layout"],
-            layout_before=fields["layout_before"],
-            marks={int(slot): SlotMark.of(mark) for slot, mark in fields["marks"].items()},
-            delivered=tuple(fields["delivered"]),
-            overdue=frozenset(fields["overdue"]),
-            dropped=frozenset(fields["dropped"]),
-        )
 
 
 def decoding(job: JobContext) -> Stage:
     """Return stage one, for `mapInArrow`."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context, _ = _told()
+        context, _ = told()
         yield from decode_records(job, context, batches)
         _settle()
 
@@ -143,38 +88,35 @@ def ordering(job: JobContext) -> Stage:
     """Return stage two, for `mapInArrow`."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context, core = _told()
-        report, *parts = order_core(job, context, core, batches)
+        context, core = told()
+        report, parts = order_core(job, context, core, batches)
         _settle()
-        yield _report(report, *parts)
+        yield _report(report, parts)
 
     return stage
 
 
 def merging(job: JobContext) -> Stage:
-    """Return stage three, for `mapInArrow`: it passes reports on, and merges and sends the parts."""
+    """Return stage three, for `mapInArrow`: it passes reports on, merges and sends parts, and runs queries in CQL."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context, _ = _told()
-        parts: list[tuple[int, bytes, bytes]] = []
+        context, _ = told()
+        handed: list[tuple[int, HandedOn]] = []
+        upto = NEVER
         for batch in batches:
-            for text, *part in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            for text, *parts in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 report = json.loads(text)
-                parts.append((report["core"], *part))
+                handed.append((report["core"], HandedOn(*parts)))
+                upto = report["complete"]  # every core says the same
                 yield _report(report)
-        yield _report(merge_core(job, context, sorted(parts)))
+        found = [parts for _, parts in sorted(handed, key=itemgetter(0))]
+        if layout_of(job, context).cut.any():
+            yield _report(merge_core(job, context, found))
+        if context.program:
+            yield _report(run_queries(job, context, [part.complete for part in found if part.complete], upto))
         _settle()
 
     return stage
-
-
-def _told() -> tuple[BatchContext, int]:
-    """Return what the driver tells the tasks of this batch, and the number of this task's partition."""
-    task = TaskContext.get()
-    text = None if task is None else task.getLocalProperty(BATCH)
-    if task is None or text is None:
-        raise RuntimeError(f"the batch's action was run without the local property {BATCH}")
-    return BatchContext.of(text), task.partitionId()
 
 
 def warming(kafka: KafkaSettings) -> Stage:
@@ -200,7 +142,7 @@ def decode_records(
         LogChangedError: the records are of another log than those that were read before.
     """
     count = ByteCount(job.task_bytes)
-    layout = _layout(job, context)
+    layout = layout_of(job, context)
     delivered = np.array(context.delivered, dtype=np.int64)
     decoders: dict[int, SlotDecoder] = {}
     known: dict[int, SlotMark] = {}
@@ -225,7 +167,7 @@ def decode_records(
         check_read(_reader(job.kafka), known)
     sidelined = [record for decoder in decoders.values() for record in decoder.sidelined]
     if sidelined:
-        with _Sending(job.kafka) as out:
+        with Sending(job.kafka) as out:
             for record in sidelined:
                 out.send(record.topic, 0, record.key, record.value)
     yield from to_arrow(block for decoder in decoders.values() for block in decoder.blocks())
@@ -233,18 +175,18 @@ def decode_records(
 
 def order_core(
     job: JobContext, context: BatchContext, core: int, batches: Iterator[pa.RecordBatch]
-) -> tuple[dict[str, Any], bytes | None, bytes | None]:
+) -> tuple[dict[str, Any], HandedOn]:
     """Order one core's share of a batch, send it, and keep its state.
 
     Returns:
-        (report for the driver, part of the cut groups, part of their windows); the parts are None if no group is cut.
+        (report for the driver, what is handed on to stage three).
     """
     watch = Stopwatch()
     blocks = from_arrow(batches)
     watch.lap("wait_s")
     cpu_s = time.thread_time()
     store = Store(Path(job.checkpoint))
-    layout = _layout(job, context)
+    layout = layout_of(job, context)
     state, gathered = _begin(job, context, store, core, layout)
     watch.lap("load_s")
     task = CoreTask(
@@ -268,12 +210,11 @@ def order_core(
     advanced = advance(state, task, blocks, read_rows)
     watch.lap("compute_s")
     ordered, windows = advanced.ordered, advanced.windows
-    part: bytes | None = None
-    window_part: bytes | None = None
+    parts = HandedOn(complete=dump_rows(ordered) if context.program else None)
     if layout.cut.any():
         ordered, cut = ordered.apart(layout.cut)
         cut_window = layout.cut[layout.group_of[windows.sums["sensor"]]]
-        part, window_part = dump_part(cut), dump_windows(windows.take(cut_window))
+        parts = parts._replace(part=dump_part(cut), windows=dump_windows(windows.take(cut_window)))
         windows = windows.take(~cut_window)
     sent, sent_to = _send(job, layout, ordered, windows, core + 1 if layout.order == "none" else 0, watch)
     keep = advanced.keep
@@ -295,6 +236,7 @@ def order_core(
     report = {
         "core": core,
         "slots": {slot: {"mark": mark, "counters": counters.as_dict()} for slot, (mark, counters) in slots.items()},
+        "complete": query_frontier(task, blocks),
         "delivered": {int(group): int(advanced.state.delivered[group]) for group in mine},
         "blocks": len(ordered),
         "rows": len(ordered.rows),
@@ -307,20 +249,20 @@ def order_core(
         "cpu_s": time.thread_time() - cpu_s,
         "seconds": watch.seconds,
     }
-    return report, part, window_part
+    return report, parts
 
 
-def merge_core(job: JobContext, context: BatchContext, parts: Sequence[tuple[int, bytes, bytes]]) -> dict[str, Any]:
+def merge_core(job: JobContext, context: BatchContext, parts: Sequence[HandedOn]) -> dict[str, Any]:
     """Merge the cores' parts of the cut groups and send them; return the report for the driver.
 
     Args:
-        parts: (core, part, part of the windows), in the order of cores.
+        parts: what the cores have handed on, in the order of cores.
     """
     watch = Stopwatch()
     cpu_s = time.thread_time()
-    layout = _layout(job, context)
-    ordered = merge_parts([load_part(part) for _, part, _ in parts], layout)
-    windows = merge_windows([load_windows(part) for _, _, part in parts], layout)
+    layout = layout_of(job, context)
+    ordered = merge_parts([load_part(item.part) for item in parts if item.part], layout)
+    windows = merge_windows([load_windows(item.windows) for item in parts if item.windows], layout)
     watch.lap("compute_s")
     sent, sent_to = _send(job, layout, ordered, windows, 0, watch)
     return {
@@ -343,7 +285,7 @@ def _send(
     sent, sent_to = 0, Counter[int]()
     if not len(ordered):
         return sent, sent_to
-    with _Sending(job.kafka) as out:
+    with Sending(job.kafka) as out:
         for group, key, value in _encoded(job, layout, ordered, windows, part):
             partition = part - 1 if part else int(layout.home[group])
             out.send(RESULTS, partition, key, value)
@@ -368,8 +310,8 @@ def _encoded(
             yield Encoded(group, key, value)
 
 
-def _report(report: dict[str, Any], part: bytes | None = None, windows: bytes | None = None) -> pa.RecordBatch:
-    cells = (json.dumps(report), part, windows)
+def _report(report: dict[str, Any], parts: HandedOn | None = None) -> pa.RecordBatch:
+    cells = (json.dumps(report), *(parts or HandedOn()))
     columns = [pa.array([cell], type=column.type) for cell, column in zip(cells, REPORT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=REPORT_SCHEMA)
 
@@ -385,26 +327,6 @@ def _settle() -> None:
     gc.freeze()
 
 
-class _Sending:
-    """The process's publisher as a context: flushed at the end, dropped after an error."""
-
-    def __init__(self, kafka: KafkaSettings) -> None:
-        self._kafka = kafka
-
-    def __enter__(self) -> ResultPublisher:
-        return publisher(self._kafka)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            forget(self._kafka)
-            return
-        try:
-            publisher(self._kafka).flush()
-        except BaseException:
-            forget(self._kafka)
-            raise
-
-
 _readers: dict[str, Reader] = {}
 
 
@@ -414,17 +336,6 @@ def _reader(settings: KafkaSettings) -> Reader:
     if key not in _readers:
         _readers[key] = KafkaLog(settings, client_id="tsunagi-spark-core").reader(wait_s=_AT_ONCE_S)
     return _readers[key]
-
-
-_layouts: dict[tuple[str, int], Layout] = {}
-
-
-def _layout(job: JobContext, context: BatchContext) -> Layout:
-    key = (context.query, context.layout)
-    if key not in _layouts:
-        _layouts.clear()
-        _layouts[key] = Layout.load(Store(Path(job.checkpoint)).read(f"layouts/{context.layout}"))
-    return _layouts[key]
 
 
 def _begin(

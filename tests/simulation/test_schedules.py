@@ -16,11 +16,11 @@ SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "600"))
 FIRST = int(os.environ.get("TSUNAGI_SIMULATION_SEED", "1"))
 SEEDS = range(FIRST, FIRST + SCHEDULES)
 
-FOUND = (9323, 54652, 60829, 65166, 65200, 69039)
+FOUND = (9323, 54652, 60829, 65166, 65200, 69039, 71634)
 """Seeds beyond the usual ones that found something: a takeover that told 64 records one by one, slowly; a deadly
 reading that waited for settings, so that each owner that brought them died; an edge that began anew at a lower step;
 two that had caught up only just when they were judged; a standby that believed an owner's position before that owner
-had appended its Quarantine, and died of the record."""
+had appended its Quarantine, and died of the record; an acknowledgement of a record that was quarantined later."""
 
 Outcomes = list[Future[list[tuple[int, str]]]]
 

@@ -44,10 +44,12 @@ class Readings:
 
     Args:
         slide_us: length of a step, microseconds.
+        kinds: the kinds of the attributes; None = as the table's cells are.
     """
 
-    def __init__(self, table: SensorTable, slide_us: int) -> None:
+    def __init__(self, table: SensorTable, slide_us: int, kinds: Mapping[str, Kind] | None = None) -> None:
         self._slide_us = slide_us
+        kinds = attribute_kinds(table) if kinds is None else kinds
         names = tuple(sensor.name for sensor in table.sensors)
         self._columns: dict[str, Column] = {
             # The code of a name is the id of the sensor.
@@ -57,10 +59,10 @@ class Readings:
             "unit": texts([sensor.unit or None for sensor in table.sensors]),
             "threshold": _numbers([sensor.threshold for sensor in table.sensors]),
         }
-        for place, (name, kind) in enumerate(attribute_kinds(table).items()):
+        for place, name in enumerate(table.attributes):
             cells = [sensor.attributes[place] for sensor in table.sensors]
-            if kind is Kind.DOUBLE:
-                self._columns[name] = _numbers([float(cell) if cell else math.nan for cell in cells])
+            if kinds.get(name) is Kind.DOUBLE:
+                self._columns[name] = _numbers([float(cell) if _is_number(cell) else math.nan for cell in cells])
             else:
                 self._columns[name] = texts([cell or None for cell in cells])
 

@@ -229,11 +229,16 @@ def _qualified(source: SourcePlan, rows: Rows) -> Rows:
 
 
 class Queries:
-    """All queries of a program, run together."""
+    """All queries of a program, run together.
+
+    Attributes:
+        faults: why a query does not run any more, by name. A function of one's own may fail, for example.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.runs = {name: QueryRun(plan, program.catalog.functions) for name, plan in program.queries.items()}
+        self.faults: dict[str, str] = {}
 
     def context(self) -> bytes:
         """Return what all queries keep between two steps."""
@@ -244,8 +249,14 @@ class Queries:
         for name, tree in unpack(context).items():
             self.runs[name].load(tree)
 
+    def stop(self, name: str) -> None:
+        """Drop what a query keeps."""
+        self.runs[name] = QueryRun(self.program.queries[name], self.program.catalog.functions)
+
     def advance(self, streams: Mapping[str, Rows], low: int, high: int) -> dict[str, Rows]:
-        """Return the rows of every query for the steps low < step <= high, all of which are complete.
+        """Return the rows of every query that runs for the steps low < step <= high, all of which are complete.
+
+        A query that raises an exception is stopped, and so are those that read it.
 
         Args:
             streams: the rows of these steps by stream, in the order of (step, key).
@@ -253,7 +264,17 @@ class Queries:
         inputs = dict(streams)
         found: dict[str, Rows] = {}
         for name, run in self.runs.items():
-            found[name] = run.advance(inputs, low, high)
+            lost = [source.name for source in run.plan.sources if source.name not in inputs]
+            if lost and name not in self.faults:
+                self.faults[name] = f"it reads {lost[0]}, which has stopped"
+            if name in self.faults:
+                continue
+            try:
+                found[name] = run.advance(inputs, low, high)
+            except Exception as error:  # noqa: BLE001 - it may come from a function of the user
+                self.faults[name] = f"{type(error).__name__}: {error}"
+                self.stop(name)
+                continue
             if name not in streams:
                 inputs[name] = found[name]
         return found

@@ -57,6 +57,7 @@ class CreateStream:
 
     name: str
     columns: tuple[ColumnDeclaration, ...]
+    text: str
     place: Place
 
 
@@ -85,6 +86,7 @@ class CreateFunction:
 
     name: str
     target: str
+    text: str
     place: Place
 
 
@@ -160,13 +162,13 @@ class Cql(Dialect):
             if not self._match(TokenType.CREATE):
                 self._fail(f"found {first.text!r}, expected CREATE STREAM, QUERY, VIEW or FUNCTION", first)
             if self._match_text_seq("STREAM"):
-                self.statements.append(self._create_stream(self._place(first)))
+                self.statements.append(self._create_stream(first))
             elif self._match_text_seq("QUERY"):
                 self.statements.append(self._create_query(first, published=True))
             elif self._match(TokenType.VIEW):
                 self.statements.append(self._create_query(first, published=False))
             elif self._match(TokenType.FUNCTION):
-                self.statements.append(self._create_function(self._place(first)))
+                self.statements.append(self._create_function(first))
             else:
                 self._fail(f"found {self._word()}, expected STREAM, QUERY, VIEW or FUNCTION")
             return exp.Null()  # what was read is in `statements`
@@ -195,7 +197,14 @@ class Cql(Dialect):
             if not self._match_text_seq(*words):
                 self._fail(f"found {self._word()}, expected {' '.join(words)}")
 
-        def _create_stream(self, place: Place) -> CreateStream:
+        def _text(self, first: Token) -> str:
+            """Return the statement that begins at a token and has been read to its end, as it was written."""
+            if self._curr and self._curr.token_type != TokenType.SEMICOLON:
+                self._fail(f"found {self._word()}, expected the end of the statement")
+            end = self._curr.start - 1 if self._curr else self._prev.end
+            return self.text[first.start : end + 1].strip()
+
+        def _create_stream(self, first: Token) -> CreateStream:
             name = self._name("stream")
             self._expect("(")
             columns = []
@@ -207,7 +216,7 @@ class Cql(Dialect):
                 if not self._match(TokenType.COMMA):
                     break
             self._expect(")")
-            return CreateStream(name, tuple(columns), place)
+            return CreateStream(name, tuple(columns), self._text(first), self._place(first))
 
         def _advance_word(self, what: str) -> str:
             if not self._curr or self._curr.token_type in (TokenType.COMMA, TokenType.R_PAREN):
@@ -216,12 +225,12 @@ class Cql(Dialect):
             self._advance()
             return word
 
-        def _create_function(self, place: Place) -> CreateFunction:
+        def _create_function(self, first: Token) -> CreateFunction:
             name = self._name("function")
             self._expect("AS")
             if not self._match(TokenType.STRING):
                 self._fail(f"found {self._word()}, expected 'module:function' in quotes")
-            return CreateFunction(name, self._prev.text, place)
+            return CreateFunction(name, self._prev.text, self._text(first), self._place(first))
 
         def _create_query(self, first: Token, *, published: bool) -> CreateQuery:
             name = self._name("query")
@@ -241,12 +250,8 @@ class Cql(Dialect):
             within: exp.Expression | None = select.args.get("cluster")
             if within is None and self._match(TokenType.CLUSTER_BY):
                 within = exp.Cluster(expressions=self._parse_csv(self._parse_column))
-            end = self._curr or self._prev
-            if self._curr and self._curr.token_type != TokenType.SEMICOLON:
-                self._fail(f"found {self._word()}, expected the end of the query")
-            text = self.text[first.start : (self._prev.end if end is self._prev else end.start - 1) + 1].strip()
             columns = tuple(within.expressions) if within is not None else ()
-            return CreateQuery(name, published, streaming, select, columns, text, self._place(first))
+            return CreateQuery(name, published, streaming, select, columns, self._text(first), self._place(first))
 
         def _parse_csv(self, parse_method: Callable[[], Any], sep: TokenType = TokenType.COMMA) -> list[Any]:
             """Parse a list; sqlglot would take a comma with nothing behind it for the end."""

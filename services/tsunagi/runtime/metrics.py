@@ -251,6 +251,10 @@ SPARK_FILES_CONTRADICTED = Counter(
     "tsunagi_spark_files_contradicted",
     "Partitions of results that were not those that the Parquet files are of: made anew, or without their end.",
 )
+QUERY_ROWS = Gauge("tsunagi_query_rows", "Rows that the query in CQL has written since it began.", ["query"])
+QUERY_STATE_BYTES = Gauge("tsunagi_query_state_bytes", "Size of what the query keeps between batches.", ["query"])
+QUERY_LATE_ROWS = Gauge("tsunagi_query_late_rows", "Readings that came too late for the query.", ["query"])
+QUERY_STOPPED = Gauge("tsunagi_query_stopped", "1 = the query does not run (`tsunagi query list` says why).", ["query"])
 SPARK_TABLE_CHANGES = Counter("tsunagi_spark_table_changes", "Changes of which core works on which sensors.")
 SPARK_CORE_ROWS = Counter("tsunagi_spark_core_rows", "Rows that the core has worked on.", ["core"])
 SPARK_CARRIED = Gauge("tsunagi_spark_carried_rows", "Rows that wait for the frontier.")

@@ -1,4 +1,4 @@
-"""Reads the placement of sensors in slots, which the scaler writes to `plan`."""
+"""Reads `plan` for the Spark job: the placement of sensors in slots, and the statements in CQL that were added."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ _CATCH_UP_S = 10.0
 
 
 class PlacementReader:
-    """Follows the placements on `plan`, by the rule of `tsunagi.runtime.plan`.
+    """Follows the placements and the statements on `plan`, by the rule of `tsunagi.runtime.plan`.
 
     Args:
         log: the log.
+
+    Attributes:
+        statements: the texts of the statements in CQL that are in force, by name, as far as `latest` has read.
     """
 
     def __init__(self, log: Log) -> None:
@@ -31,6 +34,7 @@ class PlacementReader:
         self._next = self._ends.range(PLAN, 0)[0]
         self._words = Words()
         self._newest: Placement | None = None
+        self.statements: dict[str, str] = {}
         self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.placement")
 
     def latest(self) -> Placement | None:
@@ -60,10 +64,15 @@ class PlacementReader:
 
     def _take(self, record: Record) -> None:
         plan = None if record.value is None else read_message(Plan, record, self._logger)
-        if plan is None or plan.WhichOneof("body") != "placement":
+        kind = None if plan is None else plan.WhichOneof("body")
+        if plan is None or kind not in ("placement", "query") or not self._words.take(plan, record.offset):
             return
-        if self._words.take(plan, record.offset):
+        if kind == "placement":
             self._newest = plan.placement
+        elif plan.query.text:
+            self.statements[plan.query.name] = plan.query.text
+        else:
+            self.statements.pop(plan.query.name, None)
 
 
 def read_placement(log: Log) -> Placement | None:

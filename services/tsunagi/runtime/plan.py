@@ -25,7 +25,7 @@ class Word(NamedTuple):
 
     Attributes:
         key: the subject, which is the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT",
-            "recovery", "workers" or "system/ID" (of several systems the first in the log counts:
+            "recovery", "workers", "query/NAME" or "system/ID" (of several systems the first in the log counts:
             tsunagi.system.identity).
         epoch: the epoch of the slot's owner that writes the record, or 0 if another process does. A greater one wins.
         serial: the serial number of the record; 0 if it has none.
@@ -49,6 +49,8 @@ def word_of(plan: Plan) -> Word | None:
             return Word(f"target/{plan.target.slot}", 0, plan.serial)
         case "recovery" | "workers" as key:
             return Word(key, 0, plan.serial)
+        case "query":
+            return Word(f"query/{plan.query.name}", 0, plan.serial)
         case "system":
             return Word(f"system/{plan.system.id}", 0, plan.serial)
         case _:

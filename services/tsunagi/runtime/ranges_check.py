@@ -137,16 +137,16 @@ def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
         case Text(most):
             holds, expected = f"len({each}) <= {most}", f"at most {most}"
         case Digest():
-            holds = f"(not {each} or is_sha256({each}))"
+            holds = f"(not {each} or _is_sha256({each}))"
             expected = "64 lower-case hexadecimal digits, or none"
         case Elements(kind, None):
             holds, expected = f"not len({each}) % {kind.itemsize}", f"a whole number of {kind}"
         case Elements(kind, most):
-            holds = f"(not {each} or not len({each}) % {kind.itemsize} and sound({each}, {most!r}))"
+            holds = f"(not {each} or not len({each}) % {kind.itemsize} and _sound({each}, {most!r}))"
             expected = f"{kind}, each from -{most:g} to {most:g} or NaN"
         case AnyValue():
             value = value if of_map else f"m.{name}"
-            holds, expected = "not fault(x)" if several else f"not (m.HasField({name!r}) and fault({value}))", ""
+            holds, expected = "not _fault(x)" if several else f"not (m.HasField({name!r}) and _fault({value}))", ""
     if several:
         holds = f"all({holds} for x in {value})"
     if of_map:
@@ -164,7 +164,7 @@ def _conditions(kind: Descriptor) -> list[Condition]:
     ]
     if bodies:
         # Only the message that is present in the oneof is checked.
-        found.append(Condition(BODY, "not body_fault(m)", "within its ranges"))
+        found.append(Condition(BODY, "not _body_fault(m)", "within its ranges"))
     for names in ALIKE.get(kind.name, ()):
         widths = {name: rule.kind.itemsize if isinstance(rule := rows[name], Elements) else 1 for name in names}
         first, *others = (f"len({name}) // {width}" for name, width in widths.items())
@@ -174,13 +174,13 @@ def _conditions(kind: Descriptor) -> list[Condition]:
 
 
 _ENVIRONMENT: dict[str, Any] = {
-    "fault": fault,
-    "body_fault": _body_fault,
-    "sound": _sound,
-    "is_sha256": is_sha256,
+    "_fault": fault,
+    "_body_fault": _body_fault,
+    "_sound": _sound,
+    "_is_sha256": is_sha256,
     "inf": np.inf,
 }
-"""The names that the compiled conditions use."""
+"""The names that the compiled conditions use. They begin with a line, as no field does."""
 _CHECKS = {
     getattr(tsunagi_pb2, name): _Check(descriptor)
     for name, descriptor in tsunagi_pb2.DESCRIPTOR.message_types_by_name.items()

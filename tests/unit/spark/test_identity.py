@@ -33,7 +33,8 @@ from tsunagi_spark.job import Job
 from tsunagi_spark.service import resume
 from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import Store
-from tsunagi_spark.tasks import BatchContext, JobContext, decode_records
+from tsunagi_spark.task_context import BatchContext, JobContext
+from tsunagi_spark.tasks import decode_records
 
 NONE = np.zeros(0, np.int64)
 STEPS = 30
@@ -209,7 +210,7 @@ def test_records_of_another_log_are_found_before_anything_is_sent(
                 "timestamp": pa.array(np.array([record.appended_us for record in records], "datetime64[us]")),
             }
         )
-        job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), 10**9)
+        job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), 10**9, 0)
         context = BatchContext("identity", 5, 1, 1, marks, (), frozenset(), frozenset())
         return sum(batch.num_rows for batch in decode_records(job, context, iter(table.to_batches())))
 
@@ -264,7 +265,7 @@ def test_the_log_is_asked_only_where_it_may_have_lost_its_end(
     key, value = place.written[0][READ]
     row = {"partition": [0], "offset": [first], "key": [key], "value": [value]}
     table = pa.table({**row, "timestamp": pa.array(np.array([appended_us], "datetime64[us]"))})
-    job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), 10**9)
+    job = JobContext(str(place.store.root.parent), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), 10**9, 0)
     marks = {0: place.standing.marks[0]._replace(read_us=1_000_000)}
     context = BatchContext("identity", 5, 1, 1, marks, (), frozenset(), frozenset())
     list(decode_records(job, context, iter(table.to_batches())))

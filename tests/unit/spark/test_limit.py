@@ -20,7 +20,8 @@ from tsunagi_spark.action import named
 from tsunagi_spark.limit import BatchTooLargeError, ByteCount
 from tsunagi_spark.service import with_smaller_batches
 from tsunagi_spark.state import Store
-from tsunagi_spark.tasks import BatchContext, JobContext, decode_records
+from tsunagi_spark.task_context import BatchContext, JobContext
+from tsunagi_spark.tasks import decode_records
 
 MAX_BYTES = 1_000_000
 SLOTS = 4
@@ -86,7 +87,7 @@ def test_records_are_counted_where_they_are_read(
             "timestamp": pa.array(np.zeros(40, "datetime64[us]")),
         }
     )
-    job = JobContext(str(tmp_path / "cp"), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), limit)
+    job = JobContext(str(tmp_path / "cp"), 2_000_000, 30, "blocks", 9, (), KafkaSettings(), limit, 0)
     context = BatchContext(f"q{limit}", 0, 1, 0, {}, (), frozenset(), frozenset())
     decoded = decode_records(job, context, iter(table.to_batches(max_chunksize=7)))
     if fits:

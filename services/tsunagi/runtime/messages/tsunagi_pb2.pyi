@@ -227,7 +227,7 @@ class Recovered(_message.Message):
     def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ...) -> None: ...
 
 class ResultBlock(_message.Message):
-    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window", "column", "rows")
+    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window", "column", "rows", "definition")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class ResultBlock(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
     version: int
     query: str
     group: str
@@ -266,7 +267,8 @@ class ResultBlock(_message.Message):
     window: Window
     column: _containers.RepeatedCompositeFieldContainer[TypedColumn]
     rows: int
-    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., window: _Optional[_Union[Window, _Mapping]] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ..., rows: _Optional[int] = ...) -> None: ...
+    definition: str
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., window: _Optional[_Union[Window, _Mapping]] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ..., rows: _Optional[int] = ..., definition: _Optional[str] = ...) -> None: ...
 
 class TypedColumn(_message.Message):
     __slots__ = ("name", "kind", "value", "valid", "text", "low", "high", "sd")
@@ -497,7 +499,7 @@ class Heartbeat(_message.Message):
     def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class SparkBeat(_message.Message):
-    __slots__ = ("batch", "batch_us", "latency_us", "frontier", "newest", "held_by", "left_behind", "carried", "order", "cut", "fault")
+    __slots__ = ("batch", "batch_us", "latency_us", "frontier", "newest", "held_by", "left_behind", "carried", "order", "cut", "fault", "query")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     BATCH_US_FIELD_NUMBER: _ClassVar[int]
     LATENCY_US_FIELD_NUMBER: _ClassVar[int]
@@ -509,6 +511,7 @@ class SparkBeat(_message.Message):
     ORDER_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
     batch: int
     batch_us: int
     latency_us: int
@@ -520,7 +523,24 @@ class SparkBeat(_message.Message):
     order: str
     cut: int
     fault: str
-    def __init__(self, batch: _Optional[int] = ..., batch_us: _Optional[int] = ..., latency_us: _Optional[int] = ..., frontier: _Optional[int] = ..., newest: _Optional[int] = ..., held_by: _Optional[_Iterable[int]] = ..., left_behind: _Optional[_Iterable[int]] = ..., carried: _Optional[int] = ..., order: _Optional[str] = ..., cut: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
+    query: _containers.RepeatedCompositeFieldContainer[QueryBeat]
+    def __init__(self, batch: _Optional[int] = ..., batch_us: _Optional[int] = ..., latency_us: _Optional[int] = ..., frontier: _Optional[int] = ..., newest: _Optional[int] = ..., held_by: _Optional[_Iterable[int]] = ..., left_behind: _Optional[_Iterable[int]] = ..., carried: _Optional[int] = ..., order: _Optional[str] = ..., cut: _Optional[int] = ..., fault: _Optional[str] = ..., query: _Optional[_Iterable[_Union[QueryBeat, _Mapping]]] = ...) -> None: ...
+
+class QueryBeat(_message.Message):
+    __slots__ = ("name", "since", "rows", "state_bytes", "late", "fault")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    since: int
+    rows: int
+    state_bytes: int
+    late: int
+    fault: str
+    def __init__(self, name: _Optional[str] = ..., since: _Optional[int] = ..., rows: _Optional[int] = ..., state_bytes: _Optional[int] = ..., late: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
     __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us", "declared")
@@ -565,7 +585,7 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "serial", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
@@ -574,6 +594,7 @@ class Plan(_message.Message):
     RECOVERY_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -584,9 +605,10 @@ class Plan(_message.Message):
     recovery: RecoveryTarget
     workers: Workers
     system: System
+    query: QueryChange
     serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., query: _Optional[_Union[QueryChange, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class System(_message.Message):
     __slots__ = ("id", "prefix", "made_us", "by")
@@ -599,6 +621,16 @@ class System(_message.Message):
     made_us: int
     by: str
     def __init__(self, id: _Optional[str] = ..., prefix: _Optional[str] = ..., made_us: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
+
+class QueryChange(_message.Message):
+    __slots__ = ("name", "text", "by")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    text: str
+    by: str
+    def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("slot", "owner", "secondary", "serial", "reason")

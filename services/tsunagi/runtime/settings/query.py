@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from tsunagi.runtime.settings.section import Seconds, Section
+from tsunagi.runtime.settings.section import File, Seconds, Section
 
 
 class OperatorSettings(Section):
@@ -55,6 +55,8 @@ class QuerySettings(Section):
     aggregates: tuple[AggregateSettings, ...] = Field(
         (), description="window aggregates: tables with `name`, `range_s`, and optionally `slide_s` and `by`"
     )
+    files: tuple[File, ...] = Field((), description="files with queries in CQL (docs/reference/cql.md)")
+    state_mb: float = Field(512.0, ge=1, le=1e6, description="most state of one query in CQL, MB; a query with more is stopped")
 
     @model_validator(mode="after")
     def _named_apart(self) -> QuerySettings:

@@ -1,0 +1,167 @@
+"""Statements in force: which text each query, view and function has, and the program that all of them make together.
+
+A statement may stand before the ones that it reads, and in any file: they are put in order here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from tsunagi.query.catalog import READINGS, Catalog, readings_stream, taken
+from tsunagi.query.errors import Place, QueryError
+from tsunagi.query.planning import Program, make_program
+from tsunagi.query.syntax import CreateQuery, CreateStream, Statement, parse
+from tsunagi.query.values import Kind
+
+PLAN = "plan"
+"""The source of statements that were added to the running system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A statement.
+
+    Attributes:
+        name: what it makes.
+        text: the statement as it was written, without the semicolon.
+        source: where it stands: a file, or `plan`.
+        reads: the names of what it reads.
+        line: the line of its source on which it begins.
+    """
+
+    name: str
+    text: str
+    source: str
+    reads: frozenset[str] = frozenset()
+    line: int = 1
+
+
+def definitions_of(text: str, source: str) -> list[Definition]:
+    """Return the statements of a text.
+
+    Raises:
+        QueryError: the text is not CQL, or has a statement that no service runs yet.
+    """
+    return [
+        Definition(statement.name, statement.text, source, _reads(statement), statement.place.line)
+        for statement in map(_served, parse(text, source))
+    ]
+
+
+def read_definitions(files: Iterable[Path]) -> list[Definition]:
+    """Return the statements of files.
+
+    Raises:
+        QueryError: a file cannot be read, is not CQL, or makes what another one makes.
+    """
+    found: dict[str, Definition] = {}
+    for path in files:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise QueryError(Place(str(path)), f"cannot be read: {reason}") from None
+        for definition in definitions_of(text, str(path)):
+            if definition.name in found:
+                other = found[definition.name].source
+                raise taken(Place(str(path), definition.line, 1), f"{definition.name} (in {other})")
+            found[definition.name] = definition
+    return list(found.values())
+
+
+def _served(statement: Statement) -> Statement:
+    """Return a statement that services run.
+
+    Raises:
+        QueryError: none does.
+    """
+    if isinstance(statement, CreateStream):
+        raise QueryError(statement.place, "CREATE STREAM: no service delivers streams of several columns yet")
+    if statement.name == READINGS:
+        raise QueryError(statement.place, f"{READINGS} is the name of the stream; expected another name")
+    return statement
+
+
+def _reads(statement: Statement) -> frozenset[str]:
+    """Return the names of streams, queries and functions that a statement names."""
+    if not isinstance(statement, CreateQuery):
+        return frozenset()
+    tables = {str(table.name) for table in statement.select.find_all(exp.Table)}
+    functions = {str(node.name) for node in statement.select.find_all(exp.Anonymous)}
+    return frozenset(tables | functions)
+
+
+def in_order(definitions: Iterable[Definition]) -> list[Definition]:
+    """Return statements such that each comes behind those that it reads, and otherwise in the order given.
+
+    Statements that read each other in a circle come last, where they are refused as unknown.
+    """
+    left = {definition.name: definition for definition in definitions}
+    found: list[Definition] = []
+    while left:
+        ready = [item for item in left.values() if not any(_reads_it(item, name) for name in left)]
+        found += [left.pop(item.name) for item in ready or list(left.values())]
+    return found
+
+
+def _reads_it(item: Definition, name: str) -> bool:
+    """Return whether a statement reads another one, whose name it may write in capitals if that makes a function."""
+    return name != item.name and name.upper() in {read.upper() for read in item.reads}
+
+
+def catalog_with(attributes: Mapping[str, Kind]) -> Catalog:
+    """Return what queries can name if the sensors table has these attributes."""
+    return Catalog(MappingProxyType({READINGS: readings_stream(attributes)}))
+
+
+def program_of(
+    definitions: Sequence[Definition], step_us: int, attributes: Mapping[str, Kind]
+) -> tuple[Program, dict[str, str]]:
+    """Return the program of statements, and why others are not in it, by name.
+
+    Args:
+        step_us: length of a step, microseconds.
+        attributes: the kinds of the attributes of the sensors table.
+    """
+    program = Program(catalog_with(attributes), MappingProxyType({}))
+    refused: dict[str, str] = {}
+    for definition in in_order(definitions):
+        try:
+            program = make_program([(definition.source, padded(definition))], step_us, before=program)
+        except QueryError as error:
+            refused[definition.name] = str(error)
+    return program, refused
+
+
+def padded(definition: Definition) -> str:
+    """Return the text on the lines on which it stands in its source, so that errors name them."""
+    return "\n" * max(0, definition.line - 1) + definition.text
+
+
+def check(definitions: Sequence[Definition], step_us: int, attributes: Mapping[str, Kind]) -> Program:
+    """Return the program of statements.
+
+    Raises:
+        QueryError: a statement cannot be understood.
+    """
+    program = Program(catalog_with(attributes), MappingProxyType({}))
+    for definition in in_order(definitions):
+        program = make_program([(definition.source, padded(definition))], step_us, before=program)
+    return program
+
+
+def fingerprints(program: Program) -> dict[str, str]:
+    """Return for each query a digest of all that its state depends on: its text and those of what it reads."""
+    stream = program.catalog.streams[READINGS]
+    base = ",".join(f"{name} {kind.value}" for name, kind in sorted(stream.columns.items()))
+    found: dict[str, str] = {}
+    for name, plan in program.queries.items():
+        parts = [base, plan.text, *(found.get(source.name, source.name) for source in plan.sources)]
+        found[name] = hashlib.sha256("\x1e".join(parts).encode()).hexdigest()[:16]
+    return found

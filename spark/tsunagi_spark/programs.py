@@ -1,0 +1,98 @@
+"""The statements in CQL that are in force: those of `[query] files`, and those that were added to the running system.
+
+A version of them is kept under a number, and it is kept which batch used which version. So a batch that is run again
+gives the same rows. A statement of a file counts more than one of the same name on `plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from tsunagi.query.definitions import PLAN, Definition, check, definitions_of, program_of, read_definitions
+from tsunagi.query.readings import attribute_kinds
+from tsunagi.runtime.sensors import SensorTable
+from tsunagi.runtime.settings import Settings
+from tsunagi_spark.query_core import QueryProgram
+from tsunagi_spark.query_task import program_file
+from tsunagi_spark.state import KEPT, Store
+
+
+class Programs:
+    """Decides which statements are in force.
+
+    Args:
+        settings: their `[query] files` are read once.
+        store: the job's state.
+
+    Attributes:
+        refused: why statements are not in force, by name.
+
+    Raises:
+        QueryError: a file cannot be read, or has a statement that cannot be understood.
+    """
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.refused: dict[str, str] = {}
+        self._store = store
+        self._step_us = settings.steps.slide_us
+        self._files = read_definitions(settings.query.files)
+        self._current: QueryProgram | None = None
+        self._logger = structlog.get_logger("tsunagi.spark")
+
+    def check(self, table: SensorTable) -> None:
+        """Check the statements of files against the sensors table.
+
+        Raises:
+            QueryError: one of them cannot be understood.
+        """
+        check(self._files, self._step_us, attribute_kinds(table))
+
+    def newest(self, serial: int, added: Mapping[str, str], table: SensorTable) -> int:
+        """Return the number of the version for the next batch; a new version is written down first.
+
+        Args:
+            serial: the version of the batch before; 0 if there was none.
+            added: the texts of the statements on `plan`, by name.
+            table: the sensors that are placed.
+        """
+        wanted, refused = self._statements(added)
+        kinds = attribute_kinds(table)
+        refused |= program_of(wanted, self._step_us, kinds)[1]
+        for name in sorted(refused.keys() - self.refused.keys()):
+            self._logger.error("query refused", query=name, detail=refused[name])
+        self.refused = refused
+        usable = tuple(item for item in wanted if item.name not in refused)
+        before = self._load(serial)
+        if before is None and not usable:
+            return 0
+        if before is not None and (before.definitions, dict(before.kinds)) == (usable, kinds):
+            return serial
+        made = QueryProgram(serial + 1, usable, kinds)
+        self._store.write(program_file(made.serial), made.dump())
+        if made.serial > KEPT:
+            self._store.remove(program_file(made.serial - KEPT))
+        self._current = made
+        self._logger.info("queries", serial=made.serial, names=[item.name for item in usable])
+        return made.serial
+
+    def _statements(self, added: Mapping[str, str]) -> tuple[list[Definition], dict[str, str]]:
+        """Return the statements, and why others cannot be read, by name."""
+        found = {item.name: item for item in self._files}
+        refused = {}
+        for name, text in sorted(added.items()):
+            if name in found:
+                continue
+            try:
+                (found[name],) = definitions_of(text, PLAN)
+            except ValueError as error:  # a QueryError, or not one statement
+                refused[name] = str(error)
+        return list(found.values()), refused
+
+    def _load(self, serial: int) -> QueryProgram | None:
+        if serial == 0:
+            return None
+        if self._current is None or self._current.serial != serial:
+            self._current = QueryProgram.load(self._store.read(program_file(serial)))
+        return self._current

@@ -1,0 +1,318 @@
+"""The query core: runs the queries in CQL on the rows of all P-SORT cores, one step after the other.
+
+A step is complete for queries when it is complete for every group, since a query may read sensors of several groups.
+Rows of groups that are ahead wait here. Rows of a slot that was left behind, and comes back, are too late for queries:
+they are counted, and stand in `results` as readings.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tsunagi.query.catalog import READINGS
+from tsunagi.query.definitions import Definition, fingerprints, program_of
+from tsunagi.query.planning import Program
+from tsunagi.query.readings import Readings
+from tsunagi.query.relations import Rows
+from tsunagi.query.running import Queries
+from tsunagi.query.snapshots import pack, unpack
+from tsunagi.query.typed import blocks_of
+from tsunagi.query.values import Array, Kind
+from tsunagi.runtime.messages import VERSION, ResultBlock
+from tsunagi_spark.blocks import SlotBlock
+from tsunagi_spark.frontier import NEVER, frontiers
+from tsunagi_spark.kway import block_order
+from tsunagi_spark.layout import Ints, Layout
+from tsunagi_spark.merge import CoreTask, Ordered, counted_slots
+from tsunagi_spark.state import seal, unseal
+
+ENDED = "-"
+"""What stands for the definition of a query that has ended."""
+_ADVANCE_STEPS = 2_000
+"""Most steps for which queries are advanced at once: rows of many instants are in memory together."""
+_READING = ("step", "sensor", "mean", "sd", "quality", "bound")
+"""The columns of the rows that queries read."""
+
+
+@dataclass(frozen=True)
+class QueryProgram:
+    """The statements in force, as the driver has written them down.
+
+    Attributes:
+        serial: number of the version, from 1.
+        definitions: the statements that are understood.
+        kinds: the kinds of the attributes of the sensors table, by the names of these.
+    """
+
+    serial: int
+    definitions: tuple[Definition, ...]
+    kinds: Mapping[str, Kind]
+
+    def compiled(self, step_us: int) -> Program:
+        """Return the program; a step has so many microseconds."""
+        return program_of(self.definitions, step_us, self.kinds)[0]
+
+    def dump(self) -> bytes:
+        """Return the program as JSON."""
+        rows = [[item.name, item.text, item.source, sorted(item.reads), item.line] for item in self.definitions]
+        kinds = {name: kind.value for name, kind in self.kinds.items()}
+        return json.dumps({"version": 1, "serial": self.serial, "definitions": rows, "kinds": kinds}).encode()
+
+    @staticmethod
+    def load(data: bytes) -> QueryProgram:
+        """Read a program that `dump` has written."""
+        fields = json.loads(data)
+        rows = tuple(
+            Definition(name, text, source, frozenset(reads), line)
+            for name, text, source, reads, line in fields["definitions"]
+        )
+        return QueryProgram(fields["serial"], rows, {name: Kind(kind) for name, kind in fields["kinds"].items()})
+
+
+class CompleteRows(NamedTuple):
+    """Rows in the order of (step, sensor), and when their steps' inputs were appended.
+
+    Attributes:
+        rows: the columns `step`, `sensor`, `mean`, `sd`, `quality`, `bound`.
+        step, appended_us: int64[m], of the steps, ascending.
+    """
+
+    rows: Mapping[str, Array]
+    step: Ints
+    appended_us: Ints
+
+    @staticmethod
+    def of(parts: Sequence[CompleteRows]) -> CompleteRows:
+        """Return the rows of several cores together."""
+        rows = {name: np.concatenate([part.rows[name] for part in parts]) for name in _READING}
+        step, place = np.unique(np.concatenate([part.step for part in parts]), return_inverse=True)
+        appended_us = np.full(len(step), np.iinfo(np.int64).min)
+        np.maximum.at(appended_us, place, np.concatenate([part.appended_us for part in parts]))
+        order = block_order(rows["step"], rows["sensor"])
+        return CompleteRows({name: column[order] for name, column in rows.items()}, step, appended_us)
+
+    @staticmethod
+    def from_ordered(ordered: Ordered) -> CompleteRows:
+        """Return what one core has of complete steps."""
+        rows = {name: getattr(ordered.rows, name) for name in _READING}
+        return CompleteRows(rows, ordered.step, ordered.appended_us)
+
+    def behind(self, step: int) -> tuple[CompleteRows, int]:
+        """Return the rows of later steps, and the number of the others."""
+        first = int(np.searchsorted(self.rows["step"], step, side="right"))
+        at = int(np.searchsorted(self.step, step, side="right"))
+        rows = {name: column[first:] for name, column in self.rows.items()}
+        return CompleteRows(rows, self.step[at:], self.appended_us[at:]), first
+
+    def arrays(self) -> dict[str, Array]:
+        """Return all columns by name."""
+        return {f"rows.{name}": column for name, column in self.rows.items()} | {
+            "steps": self.step,
+            "appended_us": self.appended_us,
+        }
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, Any]) -> CompleteRows:
+        """Read the columns that `arrays` has returned."""
+        return CompleteRows({name: arrays[f"rows.{name}"] for name in _READING}, arrays["steps"], arrays["appended_us"])
+
+
+def no_rows() -> CompleteRows:
+    """Return rows of no step."""
+    kinds = {"step": np.int64, "sensor": np.uint32, "quality": np.uint8}
+    nothing = np.zeros(0, dtype=np.int64)
+    return CompleteRows(
+        {name: np.zeros(0, dtype=kinds.get(name, np.float64)) for name in _READING}, nothing, nothing.copy()
+    )
+
+
+def query_frontier(task: CoreTask, blocks: Sequence[SlotBlock]) -> int:
+    """Return the last step that is complete for every group, by what all cores are told of slots."""
+    last_step, counted = counted_slots(task, blocks)
+    held = np.asarray(task.layout.held.any(axis=0)).reshape(1, -1)
+    return int(frontiers(held, last_step, counted)[0])
+
+
+@dataclass(slots=True)
+class QueryFigures:
+    """What is known of a query.
+
+    Attributes:
+        since: the step behind which it began.
+        rows: how many rows it has written.
+        late: how many readings came too late for it.
+        fault: why it does not run; "" = it runs.
+        state_bytes: size of its state.
+    """
+
+    since: int
+    rows: int = 0
+    late: int = 0
+    fault: str = ""
+    state_bytes: int = 0
+
+
+@dataclass
+class QueryCore:
+    """The queries with all that they keep between two batches.
+
+    Attributes:
+        done: the last step for which queries have given their rows.
+        waiting: rows of later steps.
+        digests: for each query, the digest of all that its state depends on.
+        figures: what is known of each query.
+    """
+
+    program: QueryProgram
+    slide_us: int
+    done: int = NEVER
+    waiting: CompleteRows = field(default_factory=no_rows)
+    digests: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, QueryFigures] = field(default_factory=dict)
+    _packed: dict[str, bytes] = field(default_factory=dict)
+
+    @cached_property
+    def queries(self) -> Queries:
+        """The queries of the program."""
+        return Queries(self.program.compiled(self.slide_us))
+
+    # ---- a batch
+
+    def advance(self, came: CompleteRows, upto: int, table: Readings, most_bytes: int) -> Iterator[ResultBlock]:
+        """Yield the blocks of the queries' rows for the steps that are complete now.
+
+        Args:
+            came: what the cores have complete, in any steps.
+            upto: the last step that is complete for all groups.
+            most_bytes: a query whose state is larger is stopped.
+        """
+        came, late = came.behind(self.done)
+        if late:
+            for figures in self.figures.values():
+                figures.late += late
+        self.waiting = CompleteRows.of([self.waiting, came])
+        if self.done == NEVER and len(self.waiting.step):
+            self.done = int(self.waiting.step[0]) - 1
+        yield from self._begun()
+        while self.done < upto and self.done != NEVER:
+            high = min(upto, self.done + _ADVANCE_STEPS)
+            rest, count = self.waiting.behind(high)
+            part = {name: column[:count] for name, column in self.waiting.rows.items()}
+            readings = table.rows(part["step"], part["sensor"], part)
+            found = self.queries.advance({READINGS: readings}, self.done, high)
+            for name, why in self.queries.faults.items():
+                self.figures[name].fault = why
+            yield from self._blocks(found, self.waiting)
+            self.waiting, self.done = rest, high
+        self._pack(most_bytes)
+
+    def _begun(self) -> Iterator[ResultBlock]:
+        """Begin the queries that are new, and yield the blocks that say where they and those that are gone begin."""
+        if self.done == NEVER:
+            return
+        plans = self.queries.program.queries
+        wanted = fingerprints(self.queries.program)
+        for name in sorted(self.digests.keys() - wanted.keys()):
+            self.digests.pop(name)
+            self.figures.pop(name)
+            yield self._definition(name, ENDED)
+        for name, digest in wanted.items():
+            if self.digests.get(name) == digest:
+                continue
+            self.digests[name], self.figures[name] = digest, QueryFigures(self.done)
+            if plans[name].published:
+                yield self._definition(name, plans[name].text)
+
+    def _definition(self, name: str, text: str) -> ResultBlock:
+        step = max(self.done, 0)
+        return ResultBlock(version=VERSION, query=name, step=step, event_time_us=step * self.slide_us, definition=text)
+
+    def _blocks(self, found: Mapping[str, Rows], complete: CompleteRows) -> Iterator[ResultBlock]:
+        for plan in self.queries.program.published:
+            rows = found.get(plan.name)
+            if rows is None:
+                continue
+            for block in blocks_of(plan.name, rows, plan.within, self.slide_us):
+                at = min(int(np.searchsorted(complete.step, block.step)), len(complete.step) - 1)
+                block.appended_us = int(complete.appended_us[at]) if at >= 0 else 0
+                self.figures[plan.name].rows += block.rows
+                yield block
+
+    def _pack(self, most_bytes: int) -> None:
+        """Write down the state of each query that runs, and stop those that have too much."""
+        self._packed = {}
+        for name, run in self.queries.runs.items():
+            figures = self.figures.get(name)
+            if figures is None or figures.fault:
+                continue
+            packed = pack(run.dump())
+            figures.state_bytes = len(packed)
+            if figures.state_bytes <= most_bytes:
+                self._packed[name] = packed
+                continue
+            found, most = figures.state_bytes / 1e6, most_bytes / 1e6
+            figures.fault = f"its state has grown to {found:.0f} MB, [query] state_mb allows {most:.0f}"
+            self.queries.faults[name] = figures.fault
+            self.queries.stop(name)
+
+    # ---- state
+
+    def dump(self) -> bytes:
+        """Return all as the bytes of a state file."""
+        tree = {
+            "done": self.done,
+            "digests": self.digests,
+            "figures": {name: [item.since, item.rows, item.late, item.fault] for name, item in self.figures.items()},
+        }
+        return seal(
+            {
+                "head": np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8),
+                **{f"query.{name}": np.frombuffer(packed, np.uint8) for name, packed in self._packed.items()},
+                **self.waiting.arrays(),
+            }
+        )
+
+    @staticmethod
+    def load(data: bytes, path: Path, program: QueryProgram, slide_us: int) -> QueryCore:
+        """Go on from a state file with a program, which may be another one: queries that are the same keep their state.
+
+        Raises:
+            StateError: the file is damaged.
+        """
+        arrays: dict[str, Any] = unseal(data, path)
+        tree = json.loads(arrays["head"].tobytes())
+        core = QueryCore(program, slide_us, tree["done"], CompleteRows.from_arrays(arrays))
+        core.digests = dict(tree["digests"])
+        core.figures = {name: QueryFigures(*item) for name, item in tree["figures"].items()}
+        wanted = fingerprints(core.queries.program)
+        same = {name for name, digest in core.digests.items() if wanted.get(name) == digest}
+        core.queries.faults = {name: core.figures[name].fault for name in same if core.figures[name].fault}
+        for name in same - core.queries.faults.keys():
+            core.queries.runs[name].load(unpack(arrays[f"query.{name}"].tobytes()))
+        return core
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each query, for the driver."""
+        return {
+            name: {
+                "since": item.since,
+                "rows": item.rows,
+                "late": item.late,
+                "fault": item.fault,
+                "state_bytes": item.state_bytes,
+            }
+            for name, item in self.figures.items()
+        }
+
+
+def partition_of(block: ResultBlock, layout: Layout) -> int:
+    """Return the partition of `results` for a block: all blocks of one order are in one."""
+    return zlib.crc32(f"{block.query}/{block.group}".encode()) % layout.cores
