@@ -8,9 +8,11 @@ Spark. A run in memory has no takeovers, no acknowledgements by Spark and no sca
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
@@ -18,16 +20,22 @@ import structlog
 from tsunagi.edge.service import EdgeService
 from tsunagi.installation import missing
 from tsunagi.operator_names import PipelineError
+from tsunagi.query.definitions import check, read_definitions
+from tsunagi.query.readings import Readings, attribute_kinds
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.log import CONTEXTS, PLAN, RECOVERED, RESULTS, TOPICS, TUPLES
-from tsunagi.runtime.messages import VERSION, Assignment, Placement, Plan
+from tsunagi.runtime.messages import VERSION, Assignment, Placement, Plan, ResultBlock
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.placing import place_sensors
 from tsunagi.slot.operators import OperatorFailedError, build_chain
 from tsunagi.worker.host import ReplicaHost
+
+if TYPE_CHECKING:
+    from tsunagi_spark.layout import Layout
+    from tsunagi_spark.merge import Ordered
 
 NODE = "gw-1"
 """The name of the only worker."""
@@ -58,6 +66,7 @@ def run_in_memory(settings: Settings, table: SensorTable) -> tuple[MemoryLog, Co
     Raises:
         SourceError, SensorsError, OperatorError, ModelError: what was given cannot be used.
         PipelineError: the extra `spark` of the distribution is not installed.
+        QueryError: a query in CQL cannot be understood.
         OperatorFailedError: an operator of the user failed. The message names a row if the operator fails on that row
             alone.
     """
@@ -153,6 +162,7 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
     from tsunagi_spark.merge import CoreTask, advance, grown, result_blocks  # noqa: PLC0415
     from tsunagi_spark.publish import block_key  # noqa: PLC0415
     from tsunagi_spark.queries import QueryReadings, span_steps  # noqa: PLC0415
+    from tsunagi_spark.query_core import query_frontier  # noqa: PLC0415
     from tsunagi_spark.windows import specs_of, window_blocks  # noqa: PLC0415
 
     slide_us = settings.steps.slide_us
@@ -169,5 +179,25 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
     for aside in (item for decoder in decoders.values() for item in decoder.sidelined):
         log.append(aside.topic, 0, aside.key, aside.value)
     windows = (block for _, block in window_blocks(advanced.windows, specs, layout, slide_us))
-    for block in chain(result_blocks(advanced.ordered, layout, slide_us), windows):
+    upto = query_frontier(task, blocks)
+    answers = _answers(settings, layout, advanced.ordered, upto)
+    for block in chain(result_blocks(advanced.ordered, layout, slide_us), windows, answers):
         log.append(RESULTS, 0, block_key(block), block.SerializeToString(deterministic=True))
+
+
+def _answers(settings: Settings, layout: Layout, ordered: Ordered, upto: int) -> Iterator[ResultBlock]:
+    """Yield the rows of the queries in CQL, as the job's query core makes them."""
+    from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram  # noqa: PLC0415
+
+    definitions = read_definitions(settings.query.files)
+    if not definitions:
+        return
+    kinds = attribute_kinds(layout.table)
+    check(definitions, settings.steps.slide_us, kinds)
+    core = QueryCore(QueryProgram(1, tuple(definitions), kinds), settings.steps.slide_us)
+    table = Readings(layout.table, settings.steps.slide_us, kinds)
+    came = CompleteRows.of([CompleteRows.from_ordered(ordered)])
+    yield from core.advance(came, upto, table, round(settings.query.state_mb * 1e6))
+    for name, figures in core.figures.items():
+        if figures.fault:
+            raise PipelineError(f"query {name}: {figures.fault}")

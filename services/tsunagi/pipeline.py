@@ -6,13 +6,14 @@ import copy
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tsunagi.kafka_run import RunningResults, is_played
 from tsunagi.local.up import System
 from tsunagi.memory import run_in_memory
 from tsunagi.operator_names import Given, PipelineError, importable, tables_of
 from tsunagi.pipeline_files import Readings, Scan, rows_named, scan, write_readings, write_sensors
+from tsunagi.query.definitions import definitions_of
 from tsunagi.results import Results
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.marked import mark
@@ -29,6 +30,8 @@ ORIGIN = "Pipeline"
 FOLDER = "pipeline"
 """The directory below `state` into which the readings, the sensors table and the configuration of a pipeline are
 written, for the services to read."""
+QUERIES = "queries.cql"
+"""The file of that folder with the queries that were given in Python."""
 _DAY_US = 86_400_000_000
 """A day, in microseconds. Rows must have times at least a day after 1970: the lead and the windows before the first row
 then have times after 1970 as well."""
@@ -99,6 +102,28 @@ class Pipeline:
             if isinstance(query, dict):  # `make` refuses anything else below
                 query["operators"] = tables_of(operators)
         make(self._tables, ORIGIN)
+        self._queries: list[str] = []
+
+    def query(self, text: str) -> Self:
+        """Add queries in CQL (docs/reference/cql.md). `Results.query` gives their rows.
+
+        >>> pipeline = Pipeline([{"in": 20.0}, {"in": 22.0}], steps={"window": 1, "slide": 1})
+        >>> _ = pipeline.query("CREATE QUERY mean AS SELECT AVG(value) AS mean FROM readings [RANGE 1 MINUTE]")
+        >>> [row["mean"] for row in pipeline.run(memory=True).query("mean")]
+        [22.0]
+
+        Args:
+            text: statements, which semicolons separate. They may also stand in the files of `[query] files`.
+
+        Returns:
+            The pipeline.
+
+        Raises:
+            QueryError: the text is not CQL. Names of columns are checked when the pipeline is run.
+        """
+        definitions_of(text, ORIGIN)
+        self._queries.append(text)
+        return self
 
     def run(self, *, memory: bool = False, tell: Callable[[str], None] = lambda _line: None) -> Results:
         """Run the pipeline, and return its results. They end when the source ends; a live source does not end.
@@ -124,6 +149,7 @@ class Pipeline:
             tell: called with a line for each thing that is started or waited for.
 
         Raises:
+            QueryError: a query cannot be understood.
             PipelineError, SourceError, SensorsError, ModelError: the input cannot be used, for example because the time
                 of its rows runs backwards.
             OperatorError: an operator cannot be made from its options.
@@ -197,6 +223,11 @@ class Pipeline:
             tables.setdefault("source", {})["path"] = data
         sensors = self._sensors if isinstance(self._sensors, Path) else write_sensors(self._sensors, data, directory)
         tables["sensors"] = sensors.absolute()
+        if self._queries:
+            written = directory / QUERIES
+            written.write_text(";\n".join(self._queries), encoding="utf-8")
+            query = tables.setdefault("query", {})
+            query["files"] = [*query.get("files", ()), written.absolute()]
         settings = make(tables, ORIGIN)
         with rows_named(directory):
             table = read_sensors(settings.sensors)

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tsunagi.query.results import json_lines
 from tsunagi.runtime.columns import floats, octets, sensors
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import Log, LogError, Producer
 from tsunagi.runtime.messages import QUALITY_NAMES, ResultBlock
+from tsunagi.runtime.results import is_of_query
 from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark.layout import Layout
 
@@ -168,7 +170,9 @@ def json_rows(block: ResultBlock, layout: Layout) -> Iterator[tuple[bytes, bytes
 
 def messages(block: ResultBlock, layout: Layout, form: str) -> Iterator[tuple[bytes, bytes]]:
     """Yield (key, value) of what is sent for a block; `form` is `blocks` or `json`."""
-    if form == "json":
+    if form == "json" and is_of_query(block):
+        yield from json_lines(block)
+    elif form == "json":
         yield from json_rows(block, layout)
     else:
         yield block_key(block), block.SerializeToString(deterministic=True)

@@ -22,6 +22,7 @@ from tsunagi.query.definitions import Definition, fingerprints, program_of
 from tsunagi.query.planning import Program
 from tsunagi.query.readings import Readings
 from tsunagi.query.relations import Rows
+from tsunagi.query.results import ENDED
 from tsunagi.query.running import Queries
 from tsunagi.query.snapshots import pack, unpack
 from tsunagi.query.typed import blocks_of
@@ -34,8 +35,6 @@ from tsunagi_spark.layout import Ints, Layout
 from tsunagi_spark.merge import CoreTask, Ordered, counted_slots
 from tsunagi_spark.state import seal, unseal
 
-ENDED = "-"
-"""What stands for the definition of a query that has ended."""
 _ADVANCE_STEPS = 2_000
 """Most steps for which queries are advanced at once: rows of many instants are in memory together."""
 _READING = ("step", "sensor", "mean", "sd", "quality", "bound")

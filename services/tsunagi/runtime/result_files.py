@@ -29,11 +29,12 @@ import structlog
 from pyarrow import parquet
 
 from tsunagi.runtime import metrics
+from tsunagi.runtime.block_reader import LastResult, RunKey
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.log import RESULTS, Log, LogError, Position
 from tsunagi.runtime.marks import NO_MARK, LogMark, digest_of, record_before
 from tsunagi.runtime.messages import QUALITY_NAMES
-from tsunagi.runtime.results import Block, LastResult, ResultsReader, RunKey, WindowColumns, name_of
+from tsunagi.runtime.results import Block, ResultsReader, WindowColumns, name_of
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import ConfigError, Settings
 

@@ -8,37 +8,25 @@ After a restart of Spark some steps may be there again, under the same names. A 
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tsunagi.runtime.block_reader import BlockReader, LastResult, RunKey
 from tsunagi.runtime.columns import Bytes, Floats, Sensors, floats, octets, sensors
 from tsunagi.runtime.door import UnusableError, decode
-from tsunagi.runtime.log import RESULTS, Log, LogError, Position, Reader, Record
+from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import QUALITY_NAMES, VERSION, ResultBlock
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.runtime.sensors import SensorTable
-from tsunagi.runtime.settings import Settings
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The moment from which times in microseconds are counted."""
-_READ_RECORDS = 2000
-"""Most records that are read at once."""
-_READ_S = 0.1
-"""Longest wait of a read, in seconds. It is short, so that a reader that is asked to stop does so soon."""
-_KEPT_UNREADABLE = 100
-"""How many unreadable records are kept, the first ones. All of them are counted."""
-RunKey = tuple[str, str, int, int]
-"""(query, group, part, parts): the blocks of a run come in the order of steps."""
 
 _COLUMNS = ("sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
 """The columns of a block from which rows are made."""
@@ -157,21 +145,6 @@ def name_of(sensor: int) -> str:
     return "*" if sensor == GROUP else str(sensor)
 
 
-class Unreadable(NamedTuple):
-    """A record of `results` that is no result, and why."""
-
-    partition: int
-    offset: int
-    detail: str
-
-
-class LastResult(NamedTuple):
-    """The last result of a run that was read: its step and its sensor, or -1 if the whole block was read."""
-
-    step: int
-    sensor: int
-
-
 @dataclass(slots=True)
 class _Partial:
     """Rows in the form `json` that belong to one block."""
@@ -181,150 +154,17 @@ class _Partial:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
-class ResultsReader:
-    """Reads `results`. Iterate over `blocks()` or `rows()`.
+class ResultsReader(BlockReader[Block]):
+    """Reads the readings and window aggregates of `results`; rows of queries in CQL are left out.
 
     Args:
-        log: the log.
-        settings: the settings, whose `[results] format` counts.
-        table: the sensors table, which names the sensors in `rows()`.
-        start: where to begin: at the `beginning` of the topic, or at its present `end`.
-        at: the offset to begin at instead, for each partition that was read before.
-        last: the value that the attribute `last` had then.
-        now_us: returns the time of the reader's wall clock, for the latency.
-
-    Attributes:
-        last: the last result of each run that was read.
-        duplicates: how many repeats were dropped: blocks, or rows in the form `json`.
-        duplicates_of: the same by group.
-        unreadable: the first 100 records that could not be read.
-        unreadable_count: how many records could not be read.
-
-    Raises:
-        LogError: the topic is missing or the log does not answer.
+        log, settings, table, start, at, last, now_us: as for `BlockReader`. The table names the sensors in `rows()`.
     """
 
-    topic = RESULTS
-
-    @property
-    def by_rows(self) -> bool:
-        """Whether a record is a row, so that a block may come in pieces."""
-        return self._form == "json"
-
-    def __init__(
-        self,
-        log: Log,
-        settings: Settings,
-        table: SensorTable | None = None,
-        *,
-        start: Literal["beginning", "end"] = "beginning",
-        at: Mapping[int, int] | None = None,
-        last: Mapping[RunKey, LastResult] | None = None,
-        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
-    ) -> None:
-        self.duplicates = 0
-        self.duplicates_of: Counter[str] = Counter()
-        self.unreadable: list[Unreadable] = []
-        self.unreadable_count = 0
-        self._form = settings.results.format
-        self._table = table
-        self._now_us = now_us
-        self.last: dict[RunKey, LastResult] = dict(last or {})
-        count = log.partitions(self.topic)
-        if count == 0:
-            raise LogError(f"topic {self.topic}: not there")
-        self._reader: Reader = log.reader()
-        self._ends: Reader = log.reader()  # a reader that waits for records tells the end of the log late
-        self._next: dict[int, int] = {}
-        for partition in range(count):
-            first, end = self._ends.range(self.topic, partition)
-            self._next[partition] = end if start == "end" else first
-        self._next |= at or {}
-        self._reader.assign(Position(self.topic, partition, offset) for partition, offset in self._next.items())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._reader.close()
-        self._ends.close()
-
-    def poll(self, timeout_s: float = _READ_S) -> list[Block]:
-        """Return the new blocks among the records that are there; wait up to `timeout_s` for the first record.
-
-        Raises:
-            LogError: the log cannot be read. It is an OffsetLostError if the next records were deleted.
-        """
-        records = self._reader.read(_READ_RECORDS, timeout_s)
-        read_us = self._now_us()
-        for record in records:
-            self._next[record.partition] = max(self._next[record.partition], record.offset + 1)
-        return self._blocks(records, read_us)
-
     def _blocks(self, records: Sequence[Record], read_us: int) -> list[Block]:
-        """Return the blocks of records, without repeats."""
         if self._form == "json":
             return self._from_rows(records, read_us)
         return [block for record in records if (block := self._from_record(record, read_us)) is not None]
-
-    def blocks(self, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False) -> Iterator[Block]:
-        """Yield blocks, in order within each (query, group).
-
-        Args:
-            follow: whether to wait for more results until `stopping()`. Otherwise end at the present end of the topic.
-            stopping: tells whether to stop; it is called between two reads.
-        """
-        for found in self._reads(follow=follow, stopping=stopping):
-            yield from found
-
-    def _reads(self, *, follow: bool, stopping: Callable[[], bool]) -> Iterator[list[Block]]:
-        ends = {} if follow else {partition: self._ends.range(self.topic, partition)[1] for partition in self._next}
-        while not stopping():
-            if not follow and all(self._next[partition] >= end for partition, end in ends.items()):
-                return
-            yield self.poll()
-
-    def merged(
-        self,
-        *,
-        follow: bool = False,
-        stopping: Callable[[], bool] = lambda: False,
-        wait_s: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> Iterator[Block]:
-        """Yield the blocks of all partitions as one stream, in the order of (event time, query, group).
-
-        A block waits until all runs that were seen have come as far, and all groups of the sensors table were seen.
-
-        Args:
-            follow, stopping: as for `blocks`.
-            wait_s: how long a block waits for runs that lag, in seconds, with `follow`. Later blocks of those runs come
-                at once, out of order.
-            clock: returns seconds that never jump.
-        """
-        held: list[tuple[int, str, str, int, float, int, Block]] = []
-        numbers = itertools.count()  # decide between blocks that are otherwise equal, such as tuples of one moment
-        groups = {sensor.group for sensor in self._table.sensors if sensor.group} if self._table else set()
-        for found in self._reads(follow=follow, stopping=stopping):
-            now_s = clock()
-            for block in found:
-                groups.discard(block.group)
-                heapq.heappush(
-                    held, (block.event_time_us, block.query, block.group, block.part, now_s, next(numbers), block)
-                )
-            low = min((last.step for last in self.last.values()), default=0)
-            while held:
-                *_, since_s, _, block = held[0]
-                if (groups or block.step > low) and not (follow and now_s - since_s >= wait_s):
-                    break
-                heapq.heappop(held)
-                yield block
-        while held:
-            yield heapq.heappop(held)[-1]
 
     def rows(self, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False) -> Iterator[Row]:
         """Yield rows, in order within each (query, group). The arguments are those of `blocks`."""
@@ -333,9 +173,11 @@ class ResultsReader:
 
     def _from_record(self, record: Record, read_us: int) -> Block | None:
         try:
-            message = _parse(record.value)
+            message = parse_block(record.value)
         except ValueError as error:
             self._note(record, str(error))
+            return None
+        if is_of_query(message):
             return None
         name = (message.query, message.group, message.part, message.parts)
         last = self.last.get(name)
@@ -370,7 +212,10 @@ class ResultsReader:
         gathered: dict[tuple[RunKey, int], _Partial] = {}
         for record in records:
             try:
-                row = _parse_row(record.value)
+                row = parse_json(record.value)
+                if is_row_of_query(row):
+                    continue
+                _check_row(row)
             except ValueError as error:
                 self._note(record, str(error))
                 continue
@@ -383,17 +228,23 @@ class ResultsReader:
             gathered.setdefault((name, row["step"]), _Partial(row, record)).rows.append(row)
         return [_block_of(partial, read_us) for partial in gathered.values()]
 
-    def _repeat(self, group: str) -> None:
-        self.duplicates += 1
-        self.duplicates_of[group] += 1
 
-    def _note(self, record: Record, detail: str) -> None:
-        self.unreadable_count += 1
-        if len(self.unreadable) < _KEPT_UNREADABLE:
-            self.unreadable.append(Unreadable(record.partition, record.offset, detail))
+def is_of_query(message: ResultBlock) -> bool:
+    """Return whether a block has rows of a query in CQL, or its definition."""
+    return bool(message.column or message.definition)
 
 
-def _parse(value: bytes | None) -> ResultBlock:
+def is_row_of_query(row: dict[str, Any]) -> bool:
+    """Return whether a JSON object is a row of a query in CQL, or its definition."""
+    return "row" in row or "definition" in row
+
+
+def parse_block(value: bytes | None) -> ResultBlock:
+    """Read a block.
+
+    Raises:
+        ValueError: it is none.
+    """
     if value is None:
         raise ValueError("no value")
     message = decode(ResultBlock, value)
@@ -417,13 +268,27 @@ _WHOLE = dict.fromkeys(("id", "q1", "q2", "part", "parts"), 0xFFFFFFFF) | dict.f
 """The greatest value of each whole number in a row. The least is 0."""
 
 
-def _parse_row(value: bytes | None) -> dict[str, Any]:
+def parse_json(value: bytes | None) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
         row = json.loads(value or b"")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(row, dict):
         raise ValueError("found no JSON object")  # noqa: TRY004 - wrong data, no bug
+    return row
+
+
+def _check_row(row: dict[str, Any]) -> None:
+    """Check the fields of a row of readings or aggregates.
+
+    Raises:
+        ValueError: one of them cannot be used.
+    """
     expected = {
         "version": int,
         "query": str,
@@ -447,7 +312,6 @@ def _parse_row(value: bytes | None) -> dict[str, Any]:
     for name in ("value", "sd", "bound", "q3", *(WindowColumns._fields[1:] if "range_us" in row else ())):
         if not isinstance(row.get(name), float | int | None) or abs(row.get(name) or 0) > sys.float_info.max:
             raise ValueError(f"field {name}: found {str(row[name])[:64]}, expected a number or null")
-    return row
 
 
 def _block_of(partial: _Partial, read_us: int) -> Block:

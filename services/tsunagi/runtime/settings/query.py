@@ -56,7 +56,7 @@ class QuerySettings(Section):
         (), description="window aggregates: tables with `name`, `range_s`, and optionally `slide_s` and `by`"
     )
     files: tuple[File, ...] = Field((), description="files with queries in CQL (docs/reference/cql.md)")
-    state_mb: float = Field(512.0, ge=1, le=1e6, description="most state of one query in CQL, MB; a query with more is stopped")
+    state_mb: float = Field(512.0, ge=1, le=1e6, description="most state of a query in CQL, MB; with more it stops")
 
     @model_validator(mode="after")
     def _named_apart(self) -> QuerySettings:

@@ -1,0 +1,244 @@
+"""Reads what queries in CQL have written to `results`: rows with the columns of their query."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tsunagi.query.relations import Rows
+from tsunagi.query.typed import quality_of, rows_of
+from tsunagi.query.values import Column, Kind
+from tsunagi.runtime.block_reader import BlockReader, LastResult
+from tsunagi.runtime.log import Log, Record
+from tsunagi.runtime.messages import VERSION, ResultBlock
+from tsunagi.runtime.results import is_of_query, is_row_of_query, parse_block, parse_json
+from tsunagi.runtime.settings import Settings
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The moment from which times in microseconds are counted."""
+ENDED = "-"
+"""The definition of a query that has ended."""
+Value = float | int | bool | str | datetime | None
+"""A value of a row; None is NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRow(Mapping[str, Value]):
+    """A row of a query: a mapping of its columns to their values. None stands for NULL.
+
+    Attributes:
+        query: the name of the query.
+        group: the values of its columns of ORDER WITHIN, with "/" between them; "" if it has none.
+        step, time: the instant to which the row belongs.
+        quality: how the row is known: exact | bounded | unbounded.
+        ends: for each column with estimates, (low, high): the truth lies between them wherever each reading lies within
+            its own bound.
+    """
+
+    query: str
+    group: str
+    step: int
+    time: datetime
+    quality: str
+    columns: Mapping[str, Value]
+    ends: Mapping[str, tuple[float, float]]
+
+    def __getitem__(self, column: str) -> Value:
+        return self.columns[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBlock:
+    """Rows of a query at one instant, or the definition of a query.
+
+    Attributes:
+        event_time_us, appended_us: as in `tsunagi.runtime.results.Block`.
+        rows: the rows in order, each with its columns.
+        definition: the text of the query, which begins behind this step; `-` if it ends here; "" in blocks of rows.
+    """
+
+    query: str
+    group: str
+    step: int
+    event_time_us: int
+    appended_us: int
+    rows: tuple[QueryRow, ...] = ()
+    definition: str = ""
+    part: int = 0
+
+
+def to_rows(message: ResultBlock, rows: Rows) -> tuple[QueryRow, ...]:
+    """Return the rows of a block."""
+    moment = _EPOCH + timedelta(microseconds=message.event_time_us)
+    lists = {name: _values(column) for name, column in rows.columns.items()}
+    wide = {name: column.spread for name, column in rows.columns.items() if column.spread is not None}
+    found = []
+    for place, quality in enumerate(quality_of(rows)):
+        values = {name: column[place] for name, column in lists.items()}
+        ends = {
+            name: (float(spread.low[place]), float(spread.high[place]))
+            for name, spread in wide.items()
+            if spread.low[place] != spread.high[place]
+        }
+        found.append(QueryRow(message.query, message.group, message.step, moment, quality, values, ends))
+    return tuple(found)
+
+
+def _values(column: Column) -> list[Value]:
+    if column.kind is Kind.TIMESTAMP:
+        present = column.present().tolist()
+        times = column.values.tolist()
+        return [
+            _EPOCH + timedelta(microseconds=at) if there else None for at, there in zip(times, present, strict=True)
+        ]
+    return list(column.to_list())
+
+
+class QueryResults(BlockReader[QueryBlock]):
+    """Reads the rows of queries in CQL from `results`.
+
+    Args:
+        names: the queries; none = all.
+        log, settings: as for `BlockReader`.
+        from_now: whether to leave out what is there already.
+    """
+
+    def __init__(self, log: Log, settings: Settings, names: Collection[str] = (), *, from_now: bool = False) -> None:
+        super().__init__(log, settings, start="end" if from_now else "beginning")
+        self._names = frozenset(names)
+        self._defined: set[tuple[str, int, str]] = set()
+
+    def _blocks(self, records: Sequence[Record], read_us: int) -> list[QueryBlock]:
+        read = self._from_json if self._form == "json" else self._from_message
+        found = []
+        for record in records:
+            try:
+                block = read(record)
+            except ValueError as error:
+                self._note(record, str(error))
+                continue
+            if block is not None:
+                found.append(block)
+        return found
+
+    def _wanted(self, query: str) -> bool:
+        return not self._names or query in self._names
+
+    def _from_message(self, record: Record) -> QueryBlock | None:
+        message = parse_block(record.value)
+        if not is_of_query(message) or not self._wanted(message.query):
+            return None
+        if self._repeats(message.query, message.group, LastResult(message.step, -1), message.definition):
+            return None
+        rows = () if message.definition else to_rows(message, rows_of(message))
+        head = (message.query, message.group, message.step, message.event_time_us, message.appended_us)
+        return QueryBlock(*head, rows, message.definition)
+
+    def _from_json(self, record: Record) -> QueryBlock | None:
+        item = parse_json(record.value)
+        if not is_row_of_query(item):
+            return None
+        head = _head(item)
+        if not self._wanted(head[0]):
+            return None
+        definition = str(item.get("definition", ""))
+        if self._repeats(head[0], head[1], LastResult(head[2], item.get("id", -1)), definition):
+            return None
+        return QueryBlock(*head, () if definition else (_json_row(item, head),), definition)
+
+    def _repeats(self, query: str, group: str, place: LastResult, definition: str) -> bool:
+        """Return whether a block, or a row, was read before; else note it."""
+        if definition:
+            known = (query, place.step, definition)
+            repeated = known in self._defined
+            self._defined.add(known)
+        else:
+            run = (query, group, 0, 0)
+            last = self.last.get(run)
+            repeated = last is not None and place <= last
+            if not repeated:
+                self.last[run] = place
+        if repeated:
+            self._repeat(group)
+        return repeated
+
+    def rows(self, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False) -> Iterator[QueryRow]:
+        """Yield rows, in order within each (query, group). The arguments are those of `blocks`."""
+        for block in self.blocks(follow=follow, stopping=stopping):
+            yield from block.rows
+
+
+def _head(item: Mapping[str, Any]) -> tuple[str, str, int, int, int]:
+    """Return (query, group, step, event time, append time) of a JSON object.
+
+    Raises:
+        ValueError: a field is missing, or is of another type.
+    """
+    if not isinstance(item.get("version"), int) or not 1 <= item["version"] <= VERSION:
+        raise ValueError(f"found version {str(item.get('version'))[:20]}, expected 1..{VERSION}")
+    for name, kind in (("query", str), ("group", str), ("step", int), ("time_us", int), ("appended_us", int)):
+        if not isinstance(item.get(name), kind):
+            found = repr(item.get(name))[:40]
+            raise ValueError(f"field {name}: found {found}, expected {kind.__name__}")  # noqa: TRY004 - wrong data, no bug
+    return item["query"], item["group"], item["step"], item["time_us"], item["appended_us"]
+
+
+def _json_row(item: Mapping[str, Any], head: tuple[str, str, int, int, int]) -> QueryRow:
+    values, low, high = (item.get(name) or {} for name in ("row", "low", "high"))
+    if not all(isinstance(part, dict) for part in (values, low, high)):
+        raise ValueError("row, low, high: expected JSON objects")
+    ends = {name: (_end(low.get(name), -math.inf), _end(high.get(name), math.inf)) for name in low.keys() | high.keys()}
+    moment = _EPOCH + timedelta(microseconds=head[3])
+    return QueryRow(head[0], head[1], head[2], moment, str(item.get("quality", "exact")), values, ends)
+
+
+def _end(value: Any, otherwise: float) -> float:  # noqa: ANN401 - it comes from JSON
+    return float(value) if isinstance(value, int | float) else otherwise
+
+
+def json_lines(block: ResultBlock) -> Iterator[tuple[bytes, bytes]]:
+    """Yield (key, value) of each row of a block of a query, as in docs/howto/results.md."""
+    moment = _EPOCH + timedelta(microseconds=block.event_time_us)
+    head: dict[str, Any] = {
+        "version": block.version,
+        "query": block.query,
+        "group": block.group,
+        "step": block.step,
+        "time": moment.isoformat(timespec="microseconds"),
+        "time_us": block.event_time_us,
+        "appended_us": block.appended_us,
+    }
+    key = f"{block.query}/{block.group}/{block.step}"
+    if block.definition:
+        yield key.encode(), json.dumps(head | {"definition": block.definition}, ensure_ascii=False).encode()
+        return
+    for place, row in enumerate(to_rows(block, rows_of(block))):
+        item = head | {"id": place} | as_json(row)
+        yield f"{key}/{place}".encode(), json.dumps(item, ensure_ascii=False).encode()
+
+
+def as_json(row: QueryRow) -> dict[str, Any]:
+    """Return the columns of a row, how it is known and its ends, as JSON values."""
+    found: dict[str, Any] = {"quality": row.quality, "row": {name: _plain(value) for name, value in row.items()}}
+    if row.ends:
+        found["low"] = {name: _plain(low) for name, (low, _) in row.ends.items()}
+        found["high"] = {name: _plain(high) for name, (_, high) in row.ends.items()}
+    return found
+
+
+def _plain(value: Value) -> float | int | bool | str | None:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds")
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
