@@ -22,11 +22,13 @@ from tests.spark.world import (
     write_table,
 )
 from tsunagi.broker.broker import Broker
+from tsunagi.query.results import QueryResults
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import ACKS, DEAD_LETTERS, LATE, RECOVERED, RESULTS, Record
 from tsunagi.runtime.messages import Ack, DeadLetter, Late
 from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.results import Block, ResultsReader
+from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings, load
 from tsunagi.system.topics import read_topic
 
@@ -60,14 +62,18 @@ class Place:
         self.config = directory / "tsunagi.toml"
         text = CONFIG.format(directory=directory, servers=broker.servers, prefix=prefix, form=form)
         self.config.write_text(text, encoding="utf-8")
-        table = write_table(directory / "sensors.csv", sensors=sensors, groups=groups)
-        self.settings: Settings = load(self.config)
+        write_table(directory / "sensors.csv", sensors=sensors, groups=groups)
+        self.directory = directory
+        self.reload()
         self.log = KafkaLog(self.settings.kafka)
         self.log.ensure_topics(self.settings)
-        self.world = World(self.settings, table, seed=7)
-        self.directory = directory
         self.drivers: list[Driver] = []
-        self.readers: list[ResultsReader] = []
+        self.readers: list[ResultsReader | QueryResults] = []
+
+    def reload(self) -> None:
+        """Read the configuration and the sensors table again, after a test has changed them."""
+        self.settings: Settings = load(self.config)
+        self.world = World(self.settings, read_sensors(self.settings.sensors), seed=7)
 
     def drive(self, **environment: str) -> Driver:
         driver = Driver(self.config, self.directory / "driver.log", **environment)

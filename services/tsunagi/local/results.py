@@ -1,4 +1,4 @@
-"""`tsunagi results`: writes ordered results to standard output, as a table, JSON lines or CSV."""
+"""`tsunagi results` and `tsunagi query`: write results to standard output, as a table, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tsunagi.query.results import QueryResults, QueryRow, as_json
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.outputs import open_results
@@ -94,3 +101,110 @@ def _write_line(row: Row, widths: str, output: TextIO) -> None:
     moment = row.time.strftime("%H:%M:%S.%f")[:-3]
     numbers = (f"{row.value:.5g}", row.unit, row.quality, bound, row.q1, row.q2, f"{row.q3:.3f}")
     output.write(widths.format(moment, row.group, row.sensor, *numbers))
+
+
+# ---- queries in CQL --------------------------------------------------------------------------------------------------
+
+
+def print_query(
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    follow: bool,
+    form: str,
+    from_now: bool,
+    output: TextIO = sys.stdout,
+) -> None:
+    """Print the rows of queries in CQL up to their present end, or until interrupted if `follow`.
+
+    Args:
+        names: the queries; in the forms `table` and `csv` there is one, whose columns are the heading.
+        form: table | json | csv.
+
+    Raises:
+        OutputError: several queries are asked for in one table.
+        LogError: the log does not answer, or has no topic of results.
+    """
+    if form != "json" and len(names) > 1:
+        raise OutputError(f"found {len(names)} queries, expected one, or --format json: they have different columns")
+    write = _QueryWriter(form, output).write
+    source = tool_log(settings, "results")
+    with StopFlag() as stop, QueryResults(source, settings, names, from_now=from_now) as found:
+        try:
+            for block in found.blocks(follow=follow, stopping=stop.is_set):
+                for row in block.rows:
+                    write(row)
+                if follow:
+                    output.flush()
+            output.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if found.unreadable_count:
+            sys.stderr.write(f"tsunagi: {found.unreadable_count} records of `{found.topic}` could not be read\n")
+
+
+class OutputError(ValueError):
+    """What is to be printed does not fit the form."""
+
+
+class _QueryWriter:
+    """Writes rows of queries. A heading comes first, and again where the columns change."""
+
+    def __init__(self, form: str, output: TextIO) -> None:
+        self._form = form
+        self._output = output
+        self._csv = row_writer(output) if form == "csv" else None
+        self._columns: tuple[str, ...] = ()
+
+    def write(self, row: QueryRow) -> None:
+        if self._form == "json":
+            head = {"query": row.query, "time": row.time.isoformat(), "step": row.step}
+            self._output.write(json.dumps(head | as_json(row)) + "\n")
+            return
+        columns = tuple(row)
+        if columns != self._columns:
+            self._columns = columns
+            self._line(("time", *columns, "quality"))
+        moment = row.time.isoformat() if self._csv is not None else row.time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        self._line((moment, *(self._cell(row, name) for name in columns), row.quality))
+
+    def _cell(self, row: QueryRow, name: str) -> Any:  # noqa: ANN401 - a value of a query
+        value = row[name]
+        if value is None:
+            return ""
+        if self._csv is not None:
+            return value.isoformat() if isinstance(value, datetime) else value
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+        if name in row.ends:
+            low, high = row.ends[name]
+            text += f" [{low:.4g}, {high:.4g}]"
+        return text
+
+    def _line(self, cells: Sequence[Any]) -> None:
+        if self._csv is not None:
+            self._csv(cells)
+            return
+        first, *others = (str(cell) for cell in cells)
+        self._output.write(f"{first:<24}" + " ".join(f"{cell:<16}" for cell in others).rstrip() + "\n")
+
+
+def print_queries(queries: Sequence[dict[str, Any]], console: Console) -> None:
+    """Print what is known of queries, of which nothing is cut, however narrow the console is."""
+    if not queries:
+        console.print("no queries; `tsunagi query add` adds one")
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("query", "source", "", "since", "rows", "late", "state"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("rows", "late", "state") else "left")
+    for item in queries:
+        since = "" if item["since_us"] is None else _moment(item["since_us"])
+        numbers = (str(item["rows"]), str(item["late"]), f"{item['state_bytes'] / 1e6:.1f} MB")
+        table.add_row(item["query"], item["source"], item["state"], since, *numbers)
+    console.print(table)
+    for item in queries:
+        if item["fault"]:
+            console.print(Text.assemble((f"query {item['query']}", "red"), f": {item['fault']}"))
+
+
+def _moment(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%m-%d %H:%M:%S")

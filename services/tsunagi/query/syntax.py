@@ -281,6 +281,8 @@ class Cql(Dialect):
             alias = self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS)
             if alias:
                 table.set("alias", alias)
+            if table.args.get("when") is None and self._match(TokenType.L_BRACKET):
+                table.set("when", self._window())
             return table
 
         def _window(self) -> WindowSpec:

@@ -1,0 +1,243 @@
+"""`tsunagi query`: checks, adds, lists, explains and drops queries in CQL."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from tsunagi.local.fleet import Fleet
+from tsunagi.query.definitions import PLAN, Definition, check, definitions_of, read_definitions
+from tsunagi.query.errors import QueryError
+from tsunagi.query.explaining import explain
+from tsunagi.query.planning import Program
+from tsunagi.query.readings import attribute_kinds
+from tsunagi.runtime.log import PLAN as PLAN_TOPIC
+from tsunagi.runtime.log import Log
+from tsunagi.runtime.message_reading import read_message
+from tsunagi.runtime.messages import VERSION, Plan, QueryChange
+from tsunagi.runtime.plan import Words
+from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.settings import Settings
+from tsunagi.system.plan import write_plan
+from tsunagi.system.topics import read_partition, tool_log
+
+_LINE = "command line"
+"""The source of statements that are given as a text."""
+_LISTEN_S = 3.0
+"""Longest wait for a heartbeat of the Spark job, in seconds."""
+Tell = Callable[[str], None]
+
+
+class QueryAskError(ValueError):
+    """What is asked for is impossible, or says nothing."""
+
+
+def read_given(given: Sequence[str]) -> list[Definition]:
+    """Return the statements of files and texts: what has a space in it and is no file is a text.
+
+    Raises:
+        QueryError: a file cannot be read, or a text is not CQL.
+        QueryAskError: there is no statement.
+    """
+    found: list[Definition] = []
+    for item in given:
+        if " " in item and not Path(item).exists():
+            found += definitions_of(item, _LINE)
+        else:
+            found += read_definitions([Path(item)])
+    if not found:
+        raise QueryAskError("found no statement, expected CREATE QUERY, VIEW or FUNCTION")
+    return found
+
+
+def program_with(settings: Settings, definitions: Sequence[Definition]) -> Program:
+    """Return the program of statements over the sensors table.
+
+    Raises:
+        QueryError: a statement cannot be understood.
+        SensorsError: the table cannot be used.
+    """
+    return check(definitions, settings.steps.slide_us, attribute_kinds(read_sensors(settings.sensors)))
+
+
+def check_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:
+    """Check statements together with those of `[query] files`, without a running system.
+
+    Raises:
+        QueryError, QueryAskError: a statement cannot be understood.
+    """
+    new = read_given(given) if given else []
+    known = {item.name: item for item in read_definitions(settings.query.files)} | {item.name: item for item in new}
+    if not known:
+        raise QueryAskError("[query] files: found none, expected statements")
+    program = program_with(settings, list(known.values()))
+    for name in known if not given else [item.name for item in new]:
+        plan = program.queries.get(name)
+        if plan is None:
+            tell(f"{name}: a function")
+        else:
+            columns = ", ".join(f"{column} {kind.value}" for column, kind in plan.columns.items())
+            tell(f"{name}: {columns}")
+
+
+def explain_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:
+    """Explain statements, or queries of `[query] files` and of `plan` by their names.
+
+    Raises:
+        QueryError, QueryAskError: a statement cannot be understood, or a name is unknown.
+    """
+    names = [item for item in given if " " not in item and not Path(item).exists()]
+    new = read_given([item for item in given if item not in names]) if len(names) < len(given) else []
+    files = {item.name: item for item in read_definitions(settings.query.files)}
+    added = {} if names and set(names) <= files.keys() else _added(settings) if names else {}
+    known = added | files | {item.name: item for item in new}
+    wanted = [*names, *(item.name for item in new)] or list(known)
+    for name in wanted:
+        if name not in known:
+            raise QueryAskError(f"query {name}: found none of this name among {', '.join(known) or 'no queries'}")
+    program = program_with(settings, list(known.values()))
+    for name in wanted:
+        plan = program.queries.get(name)
+        if plan is not None:
+            for line in explain(plan, program, settings.steps.slide_us):
+                tell(line)
+
+
+def add_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:
+    """Add statements to the running system, or replace those of the same names.
+
+    Raises:
+        QueryError, QueryAskError: a statement cannot be understood, or stands in `[query] files`.
+        LogError: the broker does not take the records.
+    """
+    new = read_given(given)
+    files = {item.name: item for item in read_definitions(settings.query.files)}
+    for item in new:
+        if item.name in files:
+            raise QueryAskError(
+                f"{item.name} stands in {files[item.name].source}; change it there, or use another name"
+            )
+    added = _added(settings)
+    known = added | files | {item.name: item for item in new}
+    program_with(settings, list(known.values()))
+    write_plan(settings, {f"query/{item.name}": _change(item.name, item.text) for item in new})
+    for item in new:
+        tell(f"{item.name}: {'replaced' if item.name in added else 'added'}")
+
+
+def drop_query(settings: Settings, name: str, tell: Tell) -> None:
+    """Drop a statement of the running system.
+
+    Raises:
+        QueryAskError: there is none of this name, or another one reads it.
+        LogError: the broker does not take the record.
+    """
+    added = _added(settings)
+    files = read_definitions(settings.query.files)
+    if name not in added:
+        held = next((item.source for item in files if item.name == name), "")
+        why = (
+            f"it stands in {held}: delete it there" if held else f"found none among {', '.join(added) or 'no queries'}"
+        )
+        raise QueryAskError(f"query {name}: {why}")
+    readers = [item.name for item in [*added.values(), *files] if name in item.reads and item.name != name]
+    if readers:
+        raise QueryAskError(f"query {name}: {', '.join(readers)} would have nothing to read; drop that first")
+    write_plan(settings, {f"query/{name}": _change(name, "")})
+    tell(f"{name}: dropped")
+
+
+def list_queries(settings: Settings) -> list[dict[str, Any]]:
+    """Return what is known of each query: where it stands, and what the Spark job says of it.
+
+    Raises:
+        LogError: the log does not answer.
+    """
+    source = tool_log(settings, "query")
+    added = _added(settings, source)
+    known = added | {item.name: item for item in read_definitions(settings.query.files)}
+    said = _said(source)
+    slide_us = settings.steps.slide_us
+    found = []
+    for name in [*known, *(name for name in said if name not in known)]:
+        beat = said.get(name, {})
+        item = known.get(name)
+        since = beat.get("since")
+        found.append(
+            {
+                "query": name,
+                "source": item.source if item is not None else "",
+                "state": _state(item, beat),
+                "since_us": None if since is None or since < 0 else since * slide_us,
+                "rows": beat.get("rows", 0),
+                "late": beat.get("late", 0),
+                "state_bytes": beat.get("state_bytes", 0),
+                "fault": beat.get("fault", ""),
+                "text": item.text if item is not None else "",
+            }
+        )
+    return found
+
+
+def _state(known: Definition | None, beat: Mapping[str, Any]) -> str:
+    if not beat:
+        return "waits for Spark"
+    if beat["fault"]:
+        return "stopped"
+    return "runs" if known else "ends"
+
+
+def _said(source: Log) -> dict[str, dict[str, Any]]:
+    """Return what the last heartbeat of the Spark job says of queries, by name."""
+    fleet = Fleet(source)
+    deadline = time.monotonic() + _LISTEN_S
+    try:
+        while time.monotonic() < deadline:
+            fleet.update(0.1)
+            beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
+            if beats and fleet.caught_up:
+                return {
+                    item.name: {
+                        "since": item.since,
+                        "rows": item.rows,
+                        "late": item.late,
+                        "state_bytes": item.state_bytes,
+                        "fault": item.fault,
+                    }
+                    for item in beats[0].query
+                }
+        return {}
+    finally:
+        fleet.close()
+
+
+def _added(settings: Settings, source: Log | None = None) -> dict[str, Definition]:
+    """Return the statements that were added to the running system, by name."""
+    return dict(_statements(source or tool_log(settings, "query")))
+
+
+def _statements(source: Log) -> Iterator[tuple[str, Definition]]:
+    words, logger = Words(), structlog.get_logger("tsunagi.query")
+    texts: dict[str, str] = {}
+    for record in read_partition(source, PLAN_TOPIC, 0):
+        plan = None if record.value is None else read_message(Plan, record, logger)
+        if plan is None or plan.WhichOneof("body") != "query" or not words.take(plan, record.offset):
+            continue
+        texts[plan.query.name] = plan.query.text
+    for name, text in texts.items():
+        if not text:
+            continue
+        try:
+            (item,) = definitions_of(text, PLAN)
+        except (QueryError, ValueError):
+            item = Definition(name, text, PLAN)  # the job says why it is not in force
+        yield name, item
+
+
+def _change(name: str, text: str) -> Plan:
+    return Plan(version=VERSION, query=QueryChange(name=name, text=text, by=getpass.getuser()))

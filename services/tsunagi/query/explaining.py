@@ -1,0 +1,114 @@
+"""Says in words what a query computes, where it runs, and what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tsunagi.query.expressions import TRUE, Call, Expression, Reference, references
+from tsunagi.query.plan import QueryPlan, SourcePlan
+from tsunagi.query.planning import Program
+
+_WIDTH = 12
+"""Width of the words before each line, in characters."""
+
+
+def explain(plan: QueryPlan, program: Program, step_us: int) -> Iterator[str]:
+    """Yield the lines that explain a query.
+
+    Args:
+        program: the program of which it is a part.
+        step_us: length of a step, microseconds.
+    """
+    kind = plan.streaming.upper() or "relation; in results RSTREAM"
+    yield f"{'query' if plan.published else 'view'} {plan.name} ({kind})"
+    for source in plan.sources:
+        yield _line("reads", _source(source, program, step_us))
+        if source.where != TRUE:
+            yield _line("  keeps", str(source.where))
+    for join in plan.joins:
+        pairs = [f"{left} = {right}" for left, right in zip(join.left, join.right, strict=True)]
+        more = [str(join.where)] if join.where != TRUE else []
+        yield _line(f"{join.kind} join", " AND ".join([*pairs, *more]) or "every pair")
+    if plan.where != TRUE:
+        yield _line("keeps", str(plan.where))
+    if plan.grouped:
+        yield _line("groups by", ", ".join(map(str, plan.groups)) or "nothing: one group")
+    if plan.having != TRUE:
+        yield _line("having", _behind(plan.having, plan))
+    yield _line("gives", ", ".join(f"{name} {kind.value}" for name, kind in plan.columns.items()))
+    yield _line("at", _seconds(plan.period * step_us, "every step", "every"))
+    yield _line("OPK", ", ".join(_opk(plan)) or "none: all rows belong together")
+    yield _line("SPK", ", ".join(plan.within) or "none: all rows are in one order")
+    yield _line("runs", "edge -, gateway -, Spark: one query core behind the P-SORT cores, and no merge")
+    yield _line("keeps state", "; ".join(_state(plan, step_us)) or "none")
+
+
+def _line(word: str, text: str) -> str:
+    return f"  {word:<{_WIDTH}}{text}"
+
+
+def _seconds(length_us: int, one: str, several: str) -> str:
+    return one if length_us == 0 else f"{several} {length_us / 1e6:g} s"
+
+
+def _source(source: SourcePlan, program: Program, step_us: int) -> str:
+    name = source.name if source.alias == source.name else f"{source.name} {source.alias}"
+    window = source.window
+    if window is None:
+        return f"{name}: the relation of a query"
+    what = "the stream of a query" if source.name in program.queries else "a stream"
+    if window.kind == "range":
+        slide = "" if window.slide == 1 else f" SLIDE {window.slide * step_us / 1e6:g} SECONDS"
+        return f"{name} [RANGE {window.length * step_us / 1e6:g} SECONDS{slide}]: {what}"
+    if window.kind == "rows":
+        keys = ", ".join(str(key) for key in window.keys)
+        slide = "" if window.slide == 1 else f" SLIDE {window.slide}"
+        return f"{name} [PARTITION BY {keys} ROWS {window.length}{slide}]: {what}"
+    return f"{name} [{'NOW' if window.kind == 'now' else 'RANGE UNBOUNDED'}]: {what}"
+
+
+def _behind(expression: Expression, plan: QueryPlan) -> str:
+    """Return an expression behind GROUP BY with the names of the groups instead of their numbers."""
+    if isinstance(expression, Reference):
+        number = expression.name.removeprefix("group.")
+        return str(plan.groups[int(number)]) if number.isdecimal() and number != expression.name else expression.name
+    if isinstance(expression, Call):
+        return str(Call(expression.kind, expression.name, tuple(_named(item, plan) for item in expression.arguments)))
+    return str(expression)
+
+
+def _named(expression: Expression, plan: QueryPlan) -> Expression:
+    return Reference(expression.kind, _behind(expression, plan))
+
+
+def _opk(plan: QueryPlan) -> list[str]:
+    """Return what rows are computed apart by: rows that differ in it have nothing to do with each other."""
+    if plan.grouped:
+        return [str(group) for group in plan.groups]
+    if plan.joins:
+        return list(dict.fromkeys(str(item) for join in plan.joins for item in join.left))
+    (source,) = plan.sources
+    window = source.window
+    if window is not None and window.kind == "rows":
+        return [str(key) for key in window.keys]
+    names = {name for item in plan.outputs.values() for name in references(item)}
+    return [name for name in sorted(names) if name == f"{source.alias}.sensor"] or sorted(names)[:1]
+
+
+def _state(plan: QueryPlan, step_us: int) -> Iterator[str]:
+    single = len(plan.sources) == 1
+    for source in plan.sources:
+        window = source.window
+        if window is None:
+            yield f"the rows of {source.name} at its last instant"
+        elif window.kind == "rows":
+            yield f"the last {window.length} rows of each {', '.join(map(str, window.keys))}"
+        elif window.kind == "unbounded":
+            yield "one sum for each group, for ever"
+        elif window.kind == "range" and plan.grouped and single:
+            panes = -(-window.length // max(1, window.slide))
+            yield f"for each group {panes} panes of {window.slide * step_us / 1e6:g} s"
+        elif window.kind == "range":
+            yield f"the rows of {window.length * step_us / 1e6:g} s of {source.name}"
+    if plan.streaming in ("istream", "dstream"):
+        yield "its rows at the last instant"

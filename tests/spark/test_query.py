@@ -1,0 +1,196 @@
+"""Queries in CQL in the job as a process: they survive kills, and are added, replaced and dropped while it runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.spark.driver import wait_until
+from tests.spark.test_job import Place, shuffled
+from tests.spark.world import FIRST_STEP, World, expected_blocks, write_placement, write_records
+from tsunagi.broker.broker import Broker
+from tsunagi.local.queries import add_queries, drop_query, list_queries
+from tsunagi.query.definitions import check, definitions_of
+from tsunagi.query.readings import Readings, attribute_kinds
+from tsunagi.query.results import QueryBlock, QueryResults, QueryRow
+from tsunagi.query.running import Queries
+
+Q3 = """
+CREATE VIEW q1 AS SELECT sensor, COUNT(*) AS n FROM readings [RANGE 12 SECONDS] GROUP BY sensor;
+CREATE VIEW q2 AS SELECT sensor, COUNT(*) AS n FROM readings [RANGE 12 SECONDS] WHERE value > threshold GROUP BY sensor;
+CREATE QUERY q3 AS SELECT r.sensor, r.group, r.value, q1.n AS q1, COALESCE(q2.n, 0) AS q2,
+    COALESCE(q2.n, 0) / q1.n AS q3
+  FROM readings r JOIN q1 ON q1.sensor = r.sensor LEFT JOIN q2 ON q2.sensor = r.sensor ORDER WITHIN group;
+"""
+LINES = """
+CREATE QUERY lines AS ISTREAM (SELECT l.role, COUNT(*) AS n, SUM(l.value) AS total, MAX(r.value) AS top
+  FROM readings l [RANGE 20 SECONDS SLIDE 4 SECONDS], readings r [NOW] WHERE l.edge = r.edge AND r.value > 1
+  GROUP BY l.role)
+"""
+MEANS = "CREATE QUERY means AS SELECT edge, AVG(value) AS mean FROM readings [RANGE 8 SECONDS] GROUP BY edge"
+
+
+@pytest.fixture
+def make_place(broker: Broker, tmp_path: Path) -> Iterator[Callable[..., Place]]:
+    made: list[Place] = []
+
+    def make(prefix: str, queries: str, form: str = "blocks") -> Place:
+        place = Place(broker, tmp_path / prefix, prefix, form)
+        made.append(place)
+        table = place.directory / "sensors.csv"
+        lines = table.read_text(encoding="utf-8").splitlines()
+        roles = ["role", *("in" if number % 2 else "out" for number in range(len(lines) - 1))]
+        table.write_text("\n".join(f"{line},{role}" for line, role in zip(lines, roles, strict=True)) + "\n")
+        written = place.directory / "plant.sql"
+        written.write_text(queries, encoding="utf-8")
+        text = place.config.read_text(encoding="utf-8")
+        place.config.write_text(text.replace("[query]", f'[query]\nfiles = ["{written}"]'), encoding="utf-8")
+        place.reload()
+        return place
+
+    yield make
+    for place in made:
+        place.close()
+
+
+class Watch:
+    """A reader of queries that stays on while drivers come and go."""
+
+    def __init__(self, place: Place) -> None:
+        self.results = QueryResults(place.log, place.settings)
+        place.readers.append(self.results)
+        self.blocks: list[QueryBlock] = []
+
+    def reached(self, query: str, step: int) -> bool:
+        self.blocks += self.results.poll(0.05)
+        return any(block.query == query and block.step >= step for block in self.blocks)
+
+    def rows(self, query: str) -> list[QueryRow]:
+        return [row for block in self.blocks if block.query == query for row in block.rows]
+
+    def since(self, query: str) -> list[int]:
+        """Return the steps behind which the query began, in the order of its definitions."""
+        return [block.step for block in self.blocks if block.query == query and block.definition not in ("", "-")]
+
+
+def plain(row: QueryRow) -> tuple[Any, ...]:
+    return row.step, *row.values(), tuple(sorted(row.ends.items()))
+
+
+def told(world: World, text: str, query: str, since: int, last: int) -> list[tuple[Any, ...]]:
+    """Return the rows of a query as one run over all readings gives them."""
+    slide_us = world.settings.steps.slide_us
+    kinds = attribute_kinds(world.table)
+    queries = Queries(check(definitions_of(text, "test"), slide_us, kinds))
+    rows = sorted((row for row in world.rows if since < row.step <= last), key=lambda row: (row.step, row.sensor))
+    columns = {
+        name: np.array([getattr(row, name) for row in rows], dtype=np.uint8 if name == "quality" else np.float64)
+        for name in ("mean", "sd", "bound", "quality")
+    }
+    step = np.array([row.step for row in rows], dtype=np.int64)
+    sensor = np.array([row.sensor for row in rows], dtype=np.uint32)
+    readings = Readings(world.table, slide_us, kinds).rows(step, sensor, columns)
+    found = queries.advance({"readings": readings}, since, last)[query].only_taken()
+    lists = [column.to_list() for column in found.columns.values()]
+    spreads = [(name, column.spread) for name, column in found.columns.items() if column.spread is not None]
+    told = []
+    for place, step_ in enumerate(found.step.tolist()):
+        ends = [
+            (name, (float(spread.low[place]), float(spread.high[place])))
+            for name, spread in spreads
+            if spread.low[place] != spread.high[place]
+        ]
+        told.append((step_, *(column[place] for column in lists), tuple(sorted(ends))))
+    return told
+
+
+def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place]) -> None:
+    place = make_place("queries", Q3 + LINES)
+    world, choice = place.world, random.Random(5)
+    write_placement(place.log, world)
+    watch = Watch(place)
+
+    def write(first: int, last: int) -> None:
+        runs = {slot: [world.record(slot, FIRST_STEP + step) for step in range(first, last)] for slot in range(2)}
+        write_records(place.log, shuffled(choice, runs))
+
+    write(0, 40)
+    driver = place.drive(TSUNAGI_SPARK__MAX_OFFSETS="16")
+    wait_until(lambda: watch.reached("q3", FIRST_STEP + 5), "first rows of q3")
+    driver.kill()
+
+    add_queries(place.settings, [MEANS], lambda _line: None)
+    write(40, 60)
+    driver = place.drive(TSUNAGI_SPARK__MAX_OFFSETS="16")
+    wait_until(lambda: watch.reached("means", FIRST_STEP + 45), "rows of the query that was added")
+    driver.kill()
+    for name in ("offsets", "commits"):  # as after a power cut
+        for path in (place.settings.spark.checkpoint / name).glob("[0-9]*"):
+            path.write_bytes(b"")
+
+    changed = MEANS.replace("AVG(value)", "MIN(value)")
+    add_queries(place.settings, [changed], lambda _line: None)
+    write(60, 75)
+    driver = place.drive()
+    wait_until(lambda: watch.reached("means", FIRST_STEP + 74), "rows after the second kill")
+    listed = {item["query"]: item for item in list_queries(place.settings)}
+    drop_query(place.settings, "means", lambda _line: None)
+    write(75, 80)
+    wait_until(lambda: watch.reached("q3", FIRST_STEP + 79), "rows after the drop")
+    assert driver.stop() == 0
+    watch.reached("q3", 0)
+
+    last = FIRST_STEP + 79
+    expected = {
+        (step, *(row[column] for column in (0, 1, 5, 6, 7)))
+        for (_, step), rows in expected_blocks(world, last).items()
+        for row in rows
+    }
+    names = [sensor.name for sensor in world.table.sensors]
+    q3 = watch.rows("q3")
+    assert watch.rows("lines")
+    found = [(row.step, names.index(str(row["sensor"])), row["value"], row["q1"], row["q2"], row["q3"]) for row in q3]
+    assert len(found) == len(expected)
+    assert set(found) == expected
+    for group in set(world.groups):
+        order = [row.step for row in q3 if row.group == group]
+        assert order == sorted(order)
+
+    begin = watch.since("q3")[0]
+    assert begin == FIRST_STEP - 1
+    assert [plain(row) for row in watch.rows("lines")] == told(world, Q3 + LINES, "lines", begin, last)
+    first, second = watch.since("means")
+    ended = next(block.step for block in watch.blocks if block.query == "means" and block.definition == "-")
+    means = told(world, MEANS, "means", first, second) + told(world, changed, "means", second, ended)
+    assert [plain(row) for row in watch.rows("means")] == means
+    assert {name: item["state"] for name, item in listed.items()} == dict.fromkeys(
+        ("q1", "q2", "q3", "lines", "means"), "runs"
+    )
+    assert listed["means"]["since_us"] == second * world.settings.steps.slide_us
+    assert sum(item["late"] for item in listed.values()) == 0
+
+
+def test_rows_in_json_say_the_same(make_place: Callable[..., Place]) -> None:
+    place = make_place("queries-json", LINES, form="json")
+    world = place.world
+    write_placement(place.log, world)
+    watch = Watch(place)
+    write_records(
+        place.log, [(slot, *world.record(slot, FIRST_STEP + step)) for step in range(30) for slot in range(2)]
+    )
+    driver = place.drive()
+    wait_until(lambda: watch.reached("lines", FIRST_STEP + 28), "rows")
+    assert driver.stop() == 0
+    watch.reached("lines", 0)
+    begin = watch.since("lines")[0]
+    wanted = told(world, LINES, "lines", begin, FIRST_STEP + 29)
+    infinite = [
+        (*row[:-1], tuple((name, ends) for name, ends in row[-1])) for row in wanted
+    ]  # what is infinite is null in JSON, and read as infinite again
+    assert [plain(row) for row in watch.rows("lines")] == infinite
+    assert watch.results.unreadable_count == 0

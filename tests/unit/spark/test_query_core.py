@@ -1,0 +1,185 @@
+"""The query core by itself: what it gives does not depend on batches, and what it cannot run does no harm."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tsunagi.query.definitions import definitions_of, program_of
+from tsunagi.query.readings import Readings, attribute_kinds
+from tsunagi.query.values import Array
+from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.messages import ResultBlock
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi_spark.frontier import NEVER
+from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram, no_rows
+
+STEP_US = 1_000_000
+FIRST = 850_000_000
+SENSORS = 6
+TABLE = SensorTable(
+    tuple(Sensor(n, f"s{n}", "e1", f"g{n % 2}", threshold=0.5, attributes=(f"site-{n % 3}",)) for n in range(SENSORS)),
+    ("site",),
+)
+READINGS = Readings(TABLE, STEP_US)
+KINDS = attribute_kinds(TABLE)
+TEXT = """
+CREATE VIEW n AS SELECT sensor, COUNT(*) AS n, SUM(value) AS total FROM readings [RANGE 7 SECONDS] GROUP BY sensor;
+CREATE QUERY shares AS SELECT r.sensor, r.group, r.value / n.total AS share FROM readings r, n
+  WHERE r.sensor = n.sensor ORDER WITHIN group;
+CREATE QUERY sites AS ISTREAM (SELECT site, STDDEV(value) AS sd, MAX(value) AS top
+  FROM readings [RANGE 12 SECONDS SLIDE 4 SECONDS] GROUP BY site HAVING COUNT(*) > 2);
+CREATE QUERY lasts AS DSTREAM (SELECT sensor, value FROM readings [ROWS 3] WHERE value > threshold);
+"""
+MOST = 10**9
+
+
+def program(text: str = TEXT, serial: int = 1) -> QueryProgram:
+    return QueryProgram(serial, tuple(definitions_of(text, "test")), KINDS)
+
+
+def rows_of(first: int, last: int, seed: int = 1) -> CompleteRows:
+    """Return rows of the steps first <= step < last; a sensor may be missing in a step."""
+    chance = random.Random(seed)
+    kept = [
+        (step, sensor, chance.gauss(0, 1), chance.choice((0, 0, 0, 1)))
+        for step in range(200)
+        for sensor in range(SENSORS)
+        if chance.random() < 0.8
+    ]
+    some = [row for row in kept if first <= row[0] < last]
+    estimated = np.array([row[3] for row in some], dtype=np.uint8)
+    rows: dict[str, Array] = {
+        "step": np.array([FIRST + row[0] for row in some], dtype=np.int64),
+        "sensor": np.array([row[1] for row in some], dtype=np.uint32),
+        "mean": np.array([row[2] for row in some]),
+        "sd": estimated * 0.5,
+        "quality": estimated,
+        "bound": estimated * 1.0,
+    }
+    steps = np.arange(FIRST + first, FIRST + last)
+    return CompleteRows(rows, steps, steps * STEP_US + 77)
+
+
+def again(core: QueryCore, text: str = TEXT, serial: int = 1) -> QueryCore:
+    """Go on from the state that the core writes down."""
+    return QueryCore.load(core.dump(), Path("state"), program(text, serial), STEP_US)
+
+
+def sent(blocks: list[ResultBlock]) -> list[bytes]:
+    return [block.SerializeToString(deterministic=True) for block in blocks]
+
+
+def test_what_is_given_does_not_depend_on_batches_or_restarts() -> None:
+    whole = sent(list(QueryCore(program(), STEP_US).advance(rows_of(0, 100), FIRST + 99, READINGS, MOST)))
+    assert len(whole) > 200
+    for seed in range(3):
+        chance = random.Random(seed)
+        core, at = QueryCore(program(), STEP_US), 0
+        found: list[ResultBlock] = []
+        while at < 100:
+            upto = min(100, at + chance.randint(1, 30))
+            # Some groups are ahead of the frontier, and their rows wait.
+            found += core.advance(
+                rows_of(at, upto), FIRST + max(0, upto - 1 - chance.choice((0, 0, 3))), READINGS, MOST
+            )
+            at = upto
+            if chance.random() < 0.5:
+                core = again(core)
+        found += core.advance(no_rows(), FIRST + 99, READINGS, MOST)
+        assert sorted(sent(found)) == sorted(whole)  # of one query and group they come in order:
+        for query in ("shares", "sites", "lasts"):
+            assert [b for b in sent(found) if query.encode() in b] == [b for b in whole if query.encode() in b]
+
+
+def test_rows_that_come_too_late_are_counted() -> None:
+    core = QueryCore(program(), STEP_US)
+    list(core.advance(rows_of(0, 20), FIRST + 19, READINGS, MOST))
+    late = rows_of(10, 15)
+    again_core = again(core)
+    assert list(again_core.advance(late, FIRST + 19, READINGS, MOST)) == []
+    assert {item.late for item in again_core.figures.values()} == {len(late.rows["step"])}
+
+
+def test_a_query_that_is_the_same_keeps_its_state_when_others_change() -> None:
+    whole = list(QueryCore(program(), STEP_US).advance(rows_of(0, 60), FIRST + 59, READINGS, MOST))
+    core = QueryCore(program(), STEP_US)
+    found = list(core.advance(rows_of(0, 30), FIRST + 29, READINGS, MOST))
+    changed = TEXT.replace("HAVING COUNT(*) > 2", "HAVING COUNT(*) > 3") + (
+        "; CREATE QUERY more AS SELECT COUNT(*) AS n FROM readings [RANGE 5 SECONDS]"
+    )
+    core = again(core, changed, 2)
+    found += core.advance(rows_of(30, 60), FIRST + 59, READINGS, MOST)
+    for query in ("shares", "lasts"):
+        assert sent([b for b in found if b.query == query]) == sent([b for b in whole if b.query == query])
+    defined = [(block.query, block.step) for block in found if block.definition]
+    assert defined[-2:] == [("sites", FIRST + 29), ("more", FIRST + 29)]
+    assert {block.step for block in found if block.query == "more" and block.rows} == set(range(FIRST + 30, FIRST + 60))
+    gone = again(core, "CREATE QUERY more AS SELECT COUNT(*) AS n FROM readings [RANGE 5 SECONDS]", 3)
+    ended = [(block.query, block.definition) for block in gone.advance(no_rows(), FIRST + 59, READINGS, MOST)]
+    assert ended == [("lasts", "-"), ("n", "-"), ("shares", "-"), ("sites", "-")]
+
+
+def fail_above(values: Floats) -> Floats:
+    """Fail as a function of a user may."""
+    if (values > 2.0).any():
+        raise ZeroDivisionError("a bug of the user")
+    return values
+
+
+def test_a_query_that_fails_stops_with_those_that_read_it_and_no_other() -> None:
+    text = f"CREATE FUNCTION broken AS '{__name__}:fail_above';" + TEXT
+    text += "; CREATE VIEW bad AS SELECT sensor, broken(value) AS v FROM readings;"
+    text += "CREATE QUERY reader AS SELECT b.sensor FROM bad b"
+    core = QueryCore(program(text), STEP_US)
+    found = list(core.advance(rows_of(0, 60), FIRST + 59, READINGS, MOST))
+    assert core.figures["bad"].fault == "ZeroDivisionError: a bug of the user"
+    assert core.figures["reader"].fault == "it reads bad, which has stopped"
+    core = again(core, text)
+    found += core.advance(rows_of(60, 90), FIRST + 89, READINGS, MOST)
+    assert core.figures["reader"].fault
+    plain = list(QueryCore(program(), STEP_US).advance(rows_of(0, 90), FIRST + 89, READINGS, MOST))
+    for query in ("shares", "sites", "lasts"):
+        assert sent([b for b in found if b.query == query]) == sent([b for b in plain if b.query == query])
+
+
+def test_a_query_with_too_much_state_stops() -> None:
+    core = QueryCore(program(), STEP_US)
+    list(core.advance(rows_of(0, 30), FIRST + 29, READINGS, 2_500))
+    stopped = {name for name, item in core.figures.items() if item.fault}
+    assert stopped
+    assert stopped < core.figures.keys()
+    assert all("[query] state_mb" in core.figures[name].fault for name in stopped)
+    assert len(again(core).dump()) < 20_000
+
+
+def test_nothing_is_given_before_the_first_reading() -> None:
+    core = QueryCore(program(), STEP_US)
+    assert list(core.advance(no_rows(), NEVER, READINGS, MOST)) == []
+    core = again(core)
+    first = list(core.advance(rows_of(5, 6), FIRST + 5, READINGS, MOST))
+    assert {block.step for block in first if block.definition} == {FIRST + 4}
+
+
+def test_a_long_gap_in_time_is_worked_off_in_pieces() -> None:
+    text = "CREATE QUERY c AS ISTREAM (SELECT COUNT(*) AS n FROM readings [RANGE 5 SECONDS])"
+    core = QueryCore(program(text), STEP_US)
+    list(core.advance(rows_of(0, 5), FIRST + 4, READINGS, MOST))
+    later = rows_of(0, 5)
+    later.rows["step"][:] += 50_000
+    found = list(
+        core.advance(CompleteRows(later.rows, later.step + 50_000, later.appended_us), FIRST + 50_004, READINGS, MOST)
+    )
+    assert len(found) <= 12
+    assert core.done == FIRST + 50_004
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_statements_may_stand_in_any_order(order: int) -> None:
+    parts = definitions_of(TEXT, "test")
+    found, refused = program_of(parts[::-1] if order else parts, STEP_US, KINDS)
+    assert not refused
+    assert set(found.queries) == {"n", "shares", "sites", "lasts"}
