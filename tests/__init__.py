@@ -2,6 +2,6 @@
 
 import os
 
-from tsunagi.runtime.threads import one_thread
+from tsunagi.runtime.threads import fix_arithmetic
 
-one_thread(os.environ)
+fix_arithmetic(os.environ)

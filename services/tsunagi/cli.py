@@ -22,7 +22,7 @@ from tsunagi.commands.spark import spark
 from tsunagi.commands.standby import standby
 from tsunagi.commands.system import down, results, setup, status, topics, up, wait
 from tsunagi.runtime.explain import debugging, explain
-from tsunagi.runtime.threads import one_thread
+from tsunagi.runtime.threads import fix_arithmetic
 
 _SERVICES = (edge, gateway, secondary, scaler, spark)
 """The commands that run one service each, until it is stopped."""
@@ -77,7 +77,7 @@ def main() -> None:
 
 def _prepare_process() -> None:
     """Set threads, output and locale, for this process and for those that it starts."""
-    one_thread(os.environ)
+    fix_arithmetic(os.environ)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the terminal cannot show is printed as its number
             stream.reconfigure(errors="backslashreplace")

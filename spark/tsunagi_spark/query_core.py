@@ -198,8 +198,9 @@ class QueryCore:
             for figures in self.figures.values():
                 figures.late += late
         self.waiting = CompleteRows.of([self.waiting, came])
-        if self.done == NEVER and len(self.waiting.step):
-            self.done = int(self.waiting.step[0]) - 1
+        step = self.waiting.rows["step"]
+        if self.done == NEVER and len(step) and step[0] <= upto:  # however batches are cut, this is the first reading
+            self.done = int(step[0]) - 1
         yield from self._begun()
         while self.done < upto and self.done != NEVER:
             high = min(upto, self.done + _ADVANCE_STEPS)

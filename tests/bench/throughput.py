@@ -40,7 +40,7 @@ from tsunagi.runtime.log import TUPLES
 from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
-from tsunagi.runtime.threads import one_thread
+from tsunagi.runtime.threads import fix_arithmetic
 from tsunagi.worker.host import ReplicaHost
 
 WARM_SHARE = 0.1
@@ -173,7 +173,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("out/bench"))
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    one_thread(os.environ)
+    fix_arithmetic(os.environ)
     logging.getLogger().setLevel(logging.WARNING)
     settings = prepare(options)
     broker = Broker(settings.state / "kafka", options.port)

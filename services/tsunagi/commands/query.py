@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-_GIVEN = click.argument("statements", nargs=-1, metavar="[FILE | TEXT]...")
+_GIVEN = click.argument("statements", nargs=-1, metavar="[FILE|TEXT]")
 """Files with statements, or statements as texts."""
 _FORM = click.Choice(["table", "json", "csv"])
 """Type of the option that chooses the form of printed rows."""
@@ -16,18 +16,18 @@ def query() -> None:
 
     \b
     tsunagi query check alarms.sql
-    tsunagi query add "CREATE QUERY mean AS SELECT AVG(value) AS mean FROM readings [RANGE 1 MINUTE]"
-    tsunagi query tail mean
+    tsunagi query add "CREATE QUERY n AS SELECT COUNT(*) AS n FROM readings"
+    tsunagi query tail n
     """
 
 
 @query.command("check")
 @_GIVEN
 def check(statements: tuple[str, ...]) -> None:
-    """Check statements against the sensors table; no system need run.
+    """Check statements against the sensors table.
 
-    Prints the columns of each query. Without arguments it checks [query] files. The exit code is 2 if a statement
-    cannot be understood.
+    No system need run. Prints the columns of each query. Without arguments it checks [query] files. The exit code is 2
+    if a statement cannot be understood.
 
     Example: tsunagi query check alarms.sql
     """
@@ -38,9 +38,9 @@ def check(statements: tuple[str, ...]) -> None:
 
 
 @query.command("explain")
-@click.argument("given", nargs=-1, metavar="[NAME | FILE | TEXT]...")
+@click.argument("given", nargs=-1, metavar="[NAME|FILE|TEXT]")
 def explain(given: tuple[str, ...]) -> None:
-    """Show what queries read, compute and keep, and where they run.
+    """Show what queries read, compute and keep.
 
     Without arguments it explains those of [query] files.
 
@@ -53,9 +53,9 @@ def explain(given: tuple[str, ...]) -> None:
 
 
 @query.command("add")
-@click.argument("statements", nargs=-1, required=True, metavar="(FILE | TEXT)...")
+@click.argument("statements", nargs=-1, required=True, metavar="FILE|TEXT")
 def add(statements: tuple[str, ...]) -> None:
-    """Add queries to the running system, or replace those of the same names.
+    """Add queries to the running system, or replace them.
 
     They begin behind the step that is complete then. A query that is replaced begins anew; the others go on. The
     statements are kept in the log until they are dropped.
@@ -84,7 +84,7 @@ def drop(name: str) -> None:
 @query.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def list_all(as_json: bool) -> None:
-    """Show all queries: where they stand, since when they run, and how much they give and keep.
+    """Show all queries, and how much they give and keep.
 
     \b
     since   event time behind which the query began
@@ -107,7 +107,7 @@ def list_all(as_json: bool) -> None:
 
 
 @query.command("tail")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME")
 @click.option("--format", "form", type=_FORM, default="table", help="Form of the output; json is an object a line.")
 @click.option("--all", "from_start", is_flag=True, help="Begin with the rows that are there already.")
 @click.option("--no-follow", is_flag=True, help="With --all: end with the last row that is there now.")

@@ -28,7 +28,7 @@ from tsunagi.installation import import_path
 from tsunagi.runtime.birth import boot_id, born
 from tsunagi.runtime.marked import mark
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings
-from tsunagi.runtime.threads import one_thread
+from tsunagi.runtime.threads import fix_arithmetic
 
 TERMINATE_S = 15.0
 """A service has this many seconds to stop after SIGTERM; then it is killed."""
@@ -101,7 +101,7 @@ def start(
     variables = dict(os.environ)
     variables["PYTHONPATH"] = import_path(variables.get("PYTHONPATH"))
     variables["PYTHONUNBUFFERED"] = "1"
-    one_thread(variables)
+    fix_arithmetic(variables)
     if config is not None:
         variables[CONFIG_VARIABLE] = str(config.resolve())
     variables.update(environment or {})

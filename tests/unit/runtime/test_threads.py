@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 
 import pytest
 
-from tsunagi.runtime.threads import VARIABLES, one_thread
+from tsunagi.runtime.threads import EVERYWHERE, KERNELS, VARIABLES, fix_arithmetic
 
 
 def test_what_is_set_stays() -> None:
     environment = {"OMP_NUM_THREADS": "4"}
-    one_thread(environment)
-    assert environment == {"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    fix_arithmetic(environment)
+    kernels = {KERNELS: EVERYWHERE} if platform.machine() == "x86_64" else {}
+    assert environment == {"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | kernels
+    chosen = {KERNELS: "Zen"}
+    fix_arithmetic(chosen)
+    assert chosen[KERNELS] == "Zen"
 
 
 @pytest.mark.slow
