@@ -21,11 +21,12 @@ from tsunagi.edge.service import EdgeService
 from tsunagi.installation import missing
 from tsunagi.operator_names import PipelineError
 from tsunagi.query.definitions import check, read_definitions
+from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings, attribute_kinds
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.log import CONTEXTS, PLAN, RECOVERED, RESULTS, TOPICS, TUPLES
-from tsunagi.runtime.messages import VERSION, Assignment, Placement, Plan, ResultBlock
+from tsunagi.runtime.messages import VERSION, Assignment, Placement, Plan
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
@@ -181,11 +182,13 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
     windows = (block for _, block in window_blocks(advanced.windows, specs, layout, slide_us))
     upto = query_frontier(task, blocks)
     answers = _answers(settings, layout, advanced.ordered, upto)
-    for block in chain(result_blocks(advanced.ordered, layout, slide_us), windows, answers):
+    for block in chain(result_blocks(advanced.ordered, layout, slide_us), windows):
         log.append(RESULTS, 0, block_key(block), block.SerializeToString(deterministic=True))
+    for answer in answers:
+        log.append(RESULTS, 0, answer.key, answer.value)
 
 
-def _answers(settings: Settings, layout: Layout, ordered: Ordered, upto: int) -> Iterator[ResultBlock]:
+def _answers(settings: Settings, layout: Layout, ordered: Ordered, upto: int) -> Iterator[EncodedBlock]:
     """Yield the rows of the queries in CQL, as the job's query core makes them."""
     from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram  # noqa: PLC0415
 

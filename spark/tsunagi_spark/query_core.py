@@ -19,13 +19,13 @@ import numpy as np
 
 from tsunagi.query.catalog import READINGS
 from tsunagi.query.definitions import Definition, fingerprints, program_of
+from tsunagi.query.encoding import EncodedBlock, encode_rows
 from tsunagi.query.planning import Program
 from tsunagi.query.readings import Readings
 from tsunagi.query.relations import Rows
 from tsunagi.query.results import ENDED
 from tsunagi.query.running import Queries
 from tsunagi.query.snapshots import pack, unpack
-from tsunagi.query.typed import blocks_of
 from tsunagi.query.values import Array, Kind
 from tsunagi.runtime.messages import VERSION, ResultBlock
 from tsunagi_spark.blocks import SlotBlock
@@ -111,6 +111,12 @@ class CompleteRows(NamedTuple):
         rows = {name: column[first:] for name, column in self.rows.items()}
         return CompleteRows(rows, self.step[at:], self.appended_us[at:]), first
 
+    def appended_at(self, step: Ints) -> Ints:
+        """Return when the inputs of steps were appended, or those of the next step if nothing came for one."""
+        if not len(self.step):
+            return np.zeros_like(step)
+        return self.appended_us[np.minimum(np.searchsorted(self.step, step), len(self.step) - 1)]
+
     def arrays(self) -> dict[str, Array]:
         """Return all columns by name."""
         return {f"rows.{name}": column for name, column in self.rows.items()} | {
@@ -185,7 +191,7 @@ class QueryCore:
 
     # ---- a batch
 
-    def advance(self, came: CompleteRows, upto: int, table: Readings, most_bytes: int) -> Iterator[ResultBlock]:
+    def advance(self, came: CompleteRows, upto: int, table: Readings, most_bytes: int) -> Iterator[EncodedBlock]:
         """Yield the blocks of the queries' rows for the steps that are complete now.
 
         Args:
@@ -214,7 +220,7 @@ class QueryCore:
             self.waiting, self.done = rest, high
         self._pack(most_bytes)
 
-    def _begun(self) -> Iterator[ResultBlock]:
+    def _begun(self) -> Iterator[EncodedBlock]:
         """Begin the queries that are new, and yield the blocks that say where they and those that are gone begin."""
         if self.done == NEVER:
             return
@@ -231,18 +237,18 @@ class QueryCore:
             if plans[name].published:
                 yield self._definition(name, plans[name].text)
 
-    def _definition(self, name: str, text: str) -> ResultBlock:
-        step = max(self.done, 0)
-        return ResultBlock(version=VERSION, query=name, step=step, event_time_us=step * self.slide_us, definition=text)
+    def _definition(self, name: str, text: str) -> EncodedBlock:
+        block = ResultBlock(
+            version=VERSION, query=name, step=self.done, event_time_us=self.done * self.slide_us, definition=text
+        )
+        return EncodedBlock(name, "", self.done, 0, 0, block.SerializeToString())
 
-    def _blocks(self, found: Mapping[str, Rows], complete: CompleteRows) -> Iterator[ResultBlock]:
+    def _blocks(self, found: Mapping[str, Rows], complete: CompleteRows) -> Iterator[EncodedBlock]:
         for plan in self.queries.program.published:
             rows = found.get(plan.name)
             if rows is None:
                 continue
-            for block in blocks_of(plan.name, rows, plan.within, self.slide_us):
-                at = min(int(np.searchsorted(complete.step, block.step)), len(complete.step) - 1)
-                block.appended_us = int(complete.appended_us[at]) if at >= 0 else 0
+            for block in encode_rows(plan.name, rows, plan.within, self.slide_us, complete.appended_at):
                 self.figures[plan.name].rows += block.rows
                 yield block
 
@@ -313,6 +319,6 @@ class QueryCore:
         }
 
 
-def partition_of(block: ResultBlock, layout: Layout) -> int:
+def partition_of(block: EncodedBlock, layout: Layout) -> int:
     """Return the partition of `results` for a block: all blocks of one order are in one."""
     return zlib.crc32(f"{block.query}/{block.group}".encode()) % layout.cores

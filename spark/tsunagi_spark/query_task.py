@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings
 from tsunagi.runtime.columns import pack_arrays, unpack_arrays
 from tsunagi.runtime.log import RESULTS
+from tsunagi.runtime.messages import ResultBlock
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import Ordered
 from tsunagi_spark.publish import Sending, Stopwatch, messages
@@ -72,7 +74,7 @@ def run_queries(job: JobContext, context: BatchContext, parts: Sequence[bytes], 
     with Sending(job.kafka) as out:
         for block in core.advance(came, upto, table, job.query_bytes):
             partition = partition_of(block, layout)
-            for key, value in messages(block, layout, job.form):
+            for key, value in _records(block, layout, job.form):
                 out.send(RESULTS, partition, key, value)
                 sent += len(value)
                 places[partition] += 1
@@ -98,6 +100,13 @@ def run_queries(job: JobContext, context: BatchContext, parts: Sequence[bytes], 
         "waiting": len(core.waiting.rows["step"]),
         "queries": core.report(),
     }
+
+
+def _records(block: EncodedBlock, layout: Layout, form: str) -> Iterator[tuple[bytes, bytes]]:
+    if form == "blocks":
+        yield block.key, block.value
+    else:
+        yield from messages(ResultBlock.FromString(block.value), layout, form)
 
 
 def _taken(job: JobContext, context: BatchContext, store: Store) -> QueryCore:

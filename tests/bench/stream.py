@@ -17,7 +17,8 @@ as gateways would: a record a step and slot. The sensors are `--sensors` on `--m
                   whole), and what the job itself takes (decide, act, keep) and its busiest core in `act`
                   (wait, load, compute, ...)
 
-With --drain nothing is read before all is out: the ends of `results` tell how far it is.
+With --drain nothing is read before all is out: the job's acknowledgements tell how far it is.
+With --queries the job also runs the queries in CQL of these files; `query_rows` are those that came out of them.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from tests.spark.driver import Driver
 from tsunagi.broker.broker import Broker
 from tsunagi.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors, sensors
 from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.log import PLAN, RECOVERED, RESULTS, Position, Record
-from tsunagi.runtime.messages import VERSION, Placement, Plan, Recovered, ResultBlock
+from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, RESULTS, Position, Record
+from tsunagi.runtime.messages import VERSION, Ack, Placement, Plan, Recovered, ResultBlock
 from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
@@ -89,9 +90,9 @@ def prepare(options: argparse.Namespace) -> Settings:
     (work / "sensors.csv").write_text("sensor,edge,group,threshold\n" + "".join(lines), encoding="utf-8")
     step_s = round(options.sensors / options.rate, 6)
     config = work / "tsunagi.toml"
-    config.write_text(
-        CONFIG.format(work=work, port=options.port, slots=SLOTS, step_s=step_s, batch=options.batch), encoding="utf-8"
-    )
+    text = CONFIG.format(work=work, port=options.port, slots=SLOTS, step_s=step_s, batch=options.batch)
+    files = [str(path.resolve()) for path in options.queries]
+    config.write_text(text + f"[query]\nfiles = {json.dumps(files)}\n", encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(config)
     return load(config)
 
@@ -176,6 +177,7 @@ class Judge:
     """
 
     rows: int = 0
+    query_rows: int = 0
     inversions: int = 0
     duplicates: int = 0
     latency_s: list[tuple[int, float]] = field(default_factory=list)
@@ -192,12 +194,37 @@ class Judge:
             if block.step in self._seen[name]:
                 self.duplicates += count
                 continue
+            if block.column or block.definition:
+                self.query_rows += block.rows
+                self.inversions += block.step < self._last.get(name, -1)
+                self._seen[name].add(block.step)
+                self._last[name] = block.step
+                continue
             ids = sensors(block.sensor).astype(np.int64)
             self.inversions += block.step < self._last.get(name, -1) or bool((np.diff(ids) <= 0).any())
             self._seen[name].add(block.step)
             self._last[name] = max(block.step, self._last.get(name, -1))
             self.rows += count
             self.latency_s.append((block.step - FIRST_STEP, (now_us - block.appended_us) / 1e6))
+
+
+class Acknowledged:
+    """Reads how many records of `recovered` the job has worked off."""
+
+    def __init__(self, log: KafkaLog) -> None:
+        self._reader = log.reader()
+        self._reader.assign([Position(ACKS, 0, 0)])
+        self._offsets: dict[int, int] = {}
+
+    def read(self) -> int:
+        """Return the number of records, as far as the job has acknowledged them."""
+        for record in self._reader.read(1000, LOOK_S):
+            ack = Ack.FromString(record.value or b"").level0
+            self._offsets[ack.slot] = ack.offset
+        return sum(self._offsets.values())
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def start_job(options: argparse.Namespace) -> Driver:
@@ -215,7 +242,8 @@ def batch_seconds(log: Path, begin: int) -> dict[str, float]:
             found = dict(fields["seconds"])
         elif fields.get("event") == "batch":
             found = {name: fields[name] for name in ("decide_s", "act_s", "keep_s")}
-            found |= {f"core_{name}": max(core[name] for core in fields["cores"]) for name in fields["cores"][0]}
+            names = {name for core in fields["cores"] for name in core}
+            found |= {f"core_{name}": max(core.get(name, 0.0) for core in fields["cores"]) for name in names}
         else:
             continue
         for name, value in found.items():
@@ -241,22 +269,25 @@ def drain(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> dic
     written, blocks = writer.steps * options.sensors, writer.steps * options.machines
     reader = log.reader()
     partitions = range(log.partitions(RESULTS))
+    recovered = sum(reader.range(RECOVERED, slot)[1] for slot in range(SLOTS))
+    acks = Acknowledged(log)
     driver = start_job(options)
     marks: list[tuple[int, float, float]] = []
     log_before = 0
     try:
         deadline = time.monotonic() + DRAIN_S
         while len(marks) < 2:
-            out = sum(reader.range(RESULTS, number)[1] for number in partitions)
-            if out >= blocks or (not marks and out >= blocks * WARM_SHARE):
+            out = acks.read()
+            if out >= recovered or (not marks and out >= recovered * WARM_SHARE):
                 marks.append((out, time.monotonic(), family_cpu_s(driver)))
                 log_before = log_before or driver.log.stat().st_size
             if driver.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the job has sent {out} of {blocks} blocks; see {driver.log}")
+                raise RuntimeError(f"the job has acknowledged {out} of {recovered} records; see {driver.log}")
             time.sleep(LOOK_S)
         driver.stop()
     finally:
         driver.close()
+        acks.close()
     judge = Judge()
     reader.assign([Position(RESULTS, number, 0) for number in partitions])
     left = sum(reader.range(RESULTS, number)[1] for number in partitions)
@@ -266,7 +297,7 @@ def drain(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> dic
         left -= len(records)
     reader.close()
     (first, begun, cpu_before), (last, ended, cpu_after) = marks
-    rows = (last - first) * written / blocks
+    rows = (last - first) * written / recovered
     return {
         "rows": written,
         "blocks": blocks,
@@ -274,6 +305,7 @@ def drain(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> dic
         "rows_per_s": round(rows / (ended - begun)),
         "cpu_s_per_million_rows": round((cpu_after - cpu_before) / rows * 1e6, 3),
         "batch_s": batch_seconds(driver.log, log_before),
+        "query_rows": judge.query_rows,
         "inversions": judge.inversions,
         "lost": written - judge.rows,
         "duplicates": judge.duplicates,
@@ -333,6 +365,7 @@ def stream(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> di
         "writer_late_s": round(late_s, 4),
         "rows_per_s": round(rows / spent_s),
         "cpu_s_per_million_rows": round(cpu_s / rows * 1e6, 3),
+        "query_rows": judge.query_rows,
         "inversions": judge.inversions,
         "lost": writer.steps * options.sensors - judge.rows,
         "duplicates": judge.duplicates,
@@ -359,6 +392,7 @@ def main() -> int:
     parser.add_argument("--drain", type=int, default=0, help="rows that wait in the log before the job starts")
     parser.add_argument("--batch", type=int, help="[spark] max_offsets (default: 20,000 records; with --drain 400)")
     parser.add_argument("--sensors", type=int, default=2000)
+    parser.add_argument("--queries", type=Path, nargs="*", default=[], help="files with queries in CQL")
     parser.add_argument("--machines", type=int, default=100)
     parser.add_argument("--port", type=int, default=29692)
     parser.add_argument("--work", type=Path, default=Path("out/stream"))

@@ -14,6 +14,9 @@ import numpy as np
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind, both, concatenate, ranks
 from tsunagi.query.values import column as column_of
 
+_MOST_KEYS = 2**62
+"""Most different pairs of keys that are packed into one whole number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -220,7 +223,24 @@ def changes(before: Rows | None, rows: Rows, instants: Ints, *, gone: bool) -> R
 def in_order(rows: Rows) -> Rows:
     """Return the rows in the order of (instant, columns): NULL comes first, texts are in the order of code points."""
     keys = _sort_keys(rows)
-    return rows if len(rows) < 2 or _sorted(keys) else rows.take(np.lexsort(keys[::-1]))
+    if len(rows) < 2 or _sorted(keys):
+        return rows
+    order = _by_two(keys[0], keys[1]) if len(keys) > 1 else None
+    return rows.take(np.lexsort(keys[::-1]) if order is None else order)
+
+
+def _by_two(major: Array, minor: Array) -> Ints | None:
+    """Return the places that put rows in the order of two keys; None if these leave ties, or are no whole numbers."""
+    if minor.dtype.kind != "i":
+        return None
+    low, high = int(minor.min()), int(minor.max())
+    span = high - low + 1
+    if (int(major.max()) - int(major.min()) + 1) * span > _MOST_KEYS:
+        return None
+    key = (major - major.min()) * span + (minor - low)
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    return None if (key[1:] == key[:-1]).any() else order
 
 
 def lexicographic(rows: Rows) -> Ints:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsunagi.query.relations import Rows
-from tsunagi.query.typed import blocks_of, from_message, quality_of, rows_of, to_message
+from tests.unit.query.slow_blocks import blocks_of, to_message
+from tsunagi.query.encoding import encode_rows
+from tsunagi.query.relations import Rows, in_order
+from tsunagi.query.typed import from_message, quality_of, rows_of
 from tsunagi.query.values import Column, Kind, Spread, column
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.messages import ResultBlock, TypedColumn
@@ -101,3 +103,31 @@ def test_a_block_with_a_column_twice_is_refused() -> None:
     message = to_message("x", column(Kind.BIGINT, [1]))
     with pytest.raises(UnusableError, match="a column stands twice"):
         rows_of(ResultBlock(rows=1, column=[message, message]))
+
+
+@st.composite
+def some_rows(draw: st.DrawFn) -> Rows:
+    count = draw(st.integers(0, 12))
+    columns = {}
+    for place in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(sorted(VALUES, key=lambda kind: kind.value)))
+        few = VALUES[kind] if kind is not Kind.TEXT else st.sampled_from(["", "a", "b", "a/b"])
+        made = column(kind, draw(st.lists(st.none() | few, min_size=count, max_size=count)))
+        if kind is Kind.DOUBLE and draw(st.booleans()):
+            width = np.array(draw(st.lists(st.sampled_from([0.0, 0.0, 1.5]), min_size=count, max_size=count)))
+            made = Column(kind, made.values, made.valid, (), Spread(made.values - width, made.values + width, width))
+        columns[f"c{place}"] = made
+    step = np.sort(np.array(draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)), dtype=np.int64))
+    return Rows(step, columns)
+
+
+@given(some_rows(), st.integers(0, 2))
+def test_blocks_are_encoded_as_protobuf_would(rows: Rows, within: int) -> None:
+    rows = in_order(rows)
+    names = list(rows.columns)[:within]
+    slow = [block.SerializeToString(deterministic=True) for block in blocks_of("q", rows, names, 1000)]
+    fast = list(encode_rows("q", rows, names, 1000))
+    assert [block.value for block in fast] == slow
+    assert [(block.group, block.step, block.rows) for block in fast] == [
+        (block.group, block.step, block.rows) for block in map(ResultBlock.FromString, slow)
+    ]

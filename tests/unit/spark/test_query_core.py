@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tsunagi.query.definitions import definitions_of, program_of
+from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings, attribute_kinds
 from tsunagi.query.values import Array
 from tsunagi.runtime.columns import Floats
@@ -69,8 +70,8 @@ def again(core: QueryCore, text: str = TEXT, serial: int = 1) -> QueryCore:
     return QueryCore.load(core.dump(), Path("state"), program(text, serial), STEP_US)
 
 
-def sent(blocks: list[ResultBlock]) -> list[bytes]:
-    return [block.SerializeToString(deterministic=True) for block in blocks]
+def sent(blocks: list[EncodedBlock]) -> list[bytes]:
+    return [block.value for block in blocks]
 
 
 def test_what_is_given_does_not_depend_on_batches_or_restarts() -> None:
@@ -79,7 +80,7 @@ def test_what_is_given_does_not_depend_on_batches_or_restarts() -> None:
     for seed in range(3):
         chance = random.Random(seed)
         core, at = QueryCore(program(), STEP_US), 0
-        found: list[ResultBlock] = []
+        found: list[EncodedBlock] = []
         while at < 100:
             upto = min(100, at + chance.randint(1, 30))
             # Some groups are ahead of the frontier, and their rows wait.
@@ -115,11 +116,14 @@ def test_a_query_that_is_the_same_keeps_its_state_when_others_change() -> None:
     found += core.advance(rows_of(30, 60), FIRST + 59, READINGS, MOST)
     for query in ("shares", "lasts"):
         assert sent([b for b in found if b.query == query]) == sent([b for b in whole if b.query == query])
-    defined = [(block.query, block.step) for block in found if block.definition]
+    defined = [(block.query, block.step) for block in found if not block.rows]
     assert defined[-2:] == [("sites", FIRST + 29), ("more", FIRST + 29)]
     assert {block.step for block in found if block.query == "more" and block.rows} == set(range(FIRST + 30, FIRST + 60))
     gone = again(core, "CREATE QUERY more AS SELECT COUNT(*) AS n FROM readings [RANGE 5 SECONDS]", 3)
-    ended = [(block.query, block.definition) for block in gone.advance(no_rows(), FIRST + 59, READINGS, MOST)]
+    ended = [
+        (block.query, ResultBlock.FromString(block.value).definition)
+        for block in gone.advance(no_rows(), FIRST + 59, READINGS, MOST)
+    ]
     assert ended == [("lasts", "-"), ("n", "-"), ("shares", "-"), ("sites", "-")]
 
 
@@ -161,7 +165,7 @@ def test_nothing_is_given_before_the_first_reading() -> None:
     assert list(core.advance(no_rows(), NEVER, READINGS, MOST)) == []
     core = again(core)
     first = list(core.advance(rows_of(5, 6), FIRST + 5, READINGS, MOST))
-    assert {block.step for block in first if block.definition} == {FIRST + 4}
+    assert {block.step for block in first if not block.rows} == {FIRST + 4}
 
 
 def test_a_long_gap_in_time_is_worked_off_in_pieces() -> None:
