@@ -119,7 +119,7 @@ def to_doubles(bins: Mapping[int, Ints], shape: tuple[int, ...]) -> tuple[Floats
         # If what is left is just half of a unit, `rest` decides how the sum is rounded (as in CPython's fsum).
         twice = 2 * low
         other = total + twice
-        tied = (low * rest > 0) & (other - total == twice)
+        tied = (np.sign(low) * np.sign(rest) > 0) & (other - total == twice)
         low = np.where(tied, (low - twice) + rest, low + rest)
         total = np.where(tied, other, total)
         if down:

@@ -22,6 +22,12 @@ def test_a_sum_is_the_exact_one_rounded_once(values: list[float]) -> None:
     )
 
 
+def test_a_tie_is_decided_by_what_is_far_smaller() -> None:
+    values = np.array([2.6319417537584798e-177] * 3 + [-1.0995143039138291e-231])
+    found = to_doubles(add_up(values, np.zeros(4, np.int64), 1), (1,))[0]
+    assert found[0] == float(sum(map(Fraction, values.tolist()), Fraction(0)))
+
+
 @given(st.lists(FLOATS, min_size=2, max_size=20), st.integers(0, 20), st.randoms(use_true_random=False))
 def test_order_and_cut_do_not_change_a_bit(values: list[float], cut: int, chance) -> None:
     cells = np.zeros(len(values), np.int64)
