@@ -102,6 +102,7 @@ class Job:
         self._table: tuple[float, SensorTable] | None = None
         self._began_s: float | None = None
         self._overdue: frozenset[int] = frozenset()
+        self._stopped: set[str] = set()
         wait_s = settings.spark.wait_s
         self._waiting = Waiting(wait_s, cap_s=max(wait_s / 3, 2 * settings.steps.slide_s))
         self._stall = Stall()
@@ -407,6 +408,7 @@ class Job:
         )
         show(self.beat, decision.layout, marks, reports)
         show_queries(self.beat, answered, self._programs.refused)
+        self._tell_stopped()
         if came.dead_records or came.late_records:
             self._logger.warning("set aside", batch=batch, dead=came.dead_records, late_rows=came.late_rows)
         sums = {f"sent_{name}": before.totals.get(f"sent_{name}", 0) + count for name, count in sent.items()}
@@ -421,6 +423,14 @@ class Job:
             carried,
             program=decision.program,
         )
+
+    def _tell_stopped(self) -> None:
+        """Log the queries in CQL that have stopped, once each."""
+        refused = self._programs.refused  # these are logged there
+        stopped = {item.name: item.fault for item in self.beat.query if item.fault and item.name not in refused}
+        for name in stopped.keys() - self._stopped:
+            self._logger.error("query stopped", query=name, detail=stopped[name])
+        self._stopped = set(stopped)
 
     def _show(self, layout: Layout, delivered: list[int]) -> None:
         steps = [(group, step) for group, step in zip(layout.groups, delivered, strict=True) if step != NEVER]
