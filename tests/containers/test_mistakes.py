@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 
 import pytest
 
 from deploy.compose import ComposeError, Project
 from tests.containers.project import ROOT, ComposeProject, docker
+from tests.spark.driver import wait_until
 
 
 def test_a_port_that_is_taken_is_named_with_the_variable_to_change(project) -> None:
@@ -59,8 +61,25 @@ def test_an_unknown_profile_is_refused(project) -> None:
 
 
 def test_what_was_stopped_goes_on_with_its_data(project) -> None:
+    """Readings, and a query that was added while everything ran."""
+    text = "CREATE QUERY means AS SELECT group, AVG(value) AS mean FROM readings [RANGE 20 SECONDS] GROUP BY group"
+    assert "means: added" in project.tool("query", "add", text)
+    wait_until(lambda: bool(_rows(project)), "rows of the query that was added")
     before = project.tool("results", "--format", "csv").count("\n")
     stopped = project.make("stop")
     assert stopped.returncode == 0, stopped.stderr
     project.up()
     assert project.tool("results", "--format", "csv").count("\n") >= before > 0
+    answered = len(_rows(project))
+    wait_until(lambda: len(_rows(project)) > answered, "rows behind the restart")
+    steps = [line.split(",")[:2] for line in _rows(project)]
+    assert len({tuple(step) for step in steps}) == len(steps), "a row came twice"
+    (listed,) = json.loads(project.tool("query", "list", "--json"))
+    assert (listed["query"], listed["state"], listed["fault"]) == ("means", "runs", "")
+    assert "means: dropped" in project.tool("query", "drop", "means")
+
+
+def _rows(project: ComposeProject) -> list[str]:
+    """Return the rows of the query so far, without the heading."""
+    found = project.tool("query", "tail", "means", "--all", "--no-follow", "--format", "csv")
+    return [line for line in found.splitlines() if not line.startswith("time,")]
