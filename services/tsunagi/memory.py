@@ -190,6 +190,7 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
 
 def _answers(settings: Settings, layout: Layout, ordered: Ordered, upto: int) -> Iterator[EncodedBlock]:
     """Yield the rows of the queries in CQL, as the job's query core makes them."""
+    from tsunagi_spark.frontier import NEVER  # noqa: PLC0415
     from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram  # noqa: PLC0415
 
     definitions = read_definitions(settings.query.files)
@@ -197,10 +198,12 @@ def _answers(settings: Settings, layout: Layout, ordered: Ordered, upto: int) ->
         return
     kinds = attribute_kinds(layout.table)
     check(definitions, settings.steps.slide_us, kinds)
-    core = QueryCore(QueryProgram(1, tuple(definitions), kinds), settings.steps.slide_us)
+    program = QueryProgram(1, tuple(definitions), kinds, settings.steps.slide_us)
+    core = QueryCore(program, program.split | program.whole)
     table = Readings(layout.table, settings.steps.slide_us, kinds)
     came = CompleteRows.of([CompleteRows.from_ordered(ordered)])
-    yield from core.advance(came, upto, table, round(settings.query.state_mb * 1e6))
+    first = int(came.rows["step"][0]) if len(came.rows["step"]) else NEVER
+    yield from core.advance(came, first, upto, table, round(settings.query.state_mb * 1e6))
     for name, figures in core.figures.items():
         if figures.fault:
             raise PipelineError(f"query {name}: {figures.fault}")

@@ -41,15 +41,20 @@ def ordered(records: DataFrame, job: JobContext, cores: int) -> DataFrame:
     )
 
 
-def act(reports: DataFrame, job: JobContext, context: BatchContext, *, merge: bool = False) -> list[dict[str, Any]]:
+def act(
+    reports: DataFrame, job: JobContext, context: BatchContext, *, merge: bool = False, cores: int = 1
+) -> list[dict[str, Any]]:
     """Run the one action of a batch; return the reports of the cores.
 
     Args:
         reports: a batch of the stream that `ordered` has made.
-        merge: whether a group is cut or there are queries; the last reports are then the merge and the query core's.
+        merge: whether a group is cut or there are queries; there are reports of the merge and the query cores then.
+        cores: the number of query cores.
     """
     reports.sparkSession.sparkContext.setLocalProperty(BATCH, context.as_text())
-    if merge:
+    if context.program:
+        reports = reports.repartitionById(cores, "core").mapInArrow(merging(job), REPORT_SQL)
+    elif merge:
         reports = reports.repartition(1).mapInArrow(merging(job), REPORT_SQL)
     return [json.loads(row["report"]) for row in reports.collect()]
 

@@ -20,7 +20,7 @@ from tsunagi.runtime import metrics
 from tsunagi.runtime.marked import MARKER
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.query_core import QueryProgram
-from tsunagi_spark.query_task import program_file, state_file
+from tsunagi_spark.query_task import program_file, state_files
 from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, unseal, write_atomically
 
@@ -167,14 +167,20 @@ class Checkpoint:
         """Return whether everything that a batch left is whole, and set aside what is not."""
         states = [f"core-{core}/state-{batch}" for core in range(cores)]
         standing = _driver(store, f"after-{batch}")
-        queries = [program_file(standing.program), state_file(batch)] if standing.program else []
+        queries: list[str] = []
+        if standing.program:
+            name = program_file(standing.program)
+            if not self._look(store.root / name, partial(_program, store, name)):
+                self._logger.warning("a batch is not whole", batch=batch, missing=name)
+                return False
+            queries = state_files(_program(store, name), batch, cores)
         for name in (f"layouts/{standing.layout}", *states, *queries):
             if not (store.root / name).exists():
                 self._logger.warning("a batch is not whole", batch=batch, missing=name)
                 return False
-        if queries and not self._look(store.root / queries[-1], partial(_queries, store, *queries)):
-            return False
-        return all(self._look(store.root / state, partial(_core, store, state)) for state in states)
+        kept = [(name, partial(_core, store, name)) for name in states]
+        kept += [(name, partial(_queries, store, name)) for name in queries]
+        return all(self._look(store.root / name, read) for name, read in kept)
 
     def _look(self, path: Path, read: Callable[[], object]) -> bool:
         """Return whether a file exists and can be read; one that exists and cannot be read is set aside."""
@@ -214,14 +220,12 @@ def _core(store: Store, name: str) -> None:
             raise StateError(f"{rows}: damaged: found {len(steps)} rows, not in the order of steps from {least} on")
 
 
-def _queries(store: Store, program: str, state: str) -> None:
-    """Read what the queries in CQL keep, and their program.
+def _queries(store: Store, name: str) -> None:
+    unseal(store.read(name), store.root / name)
 
-    Raises:
-        StateError, ValueError, ...: one of these files is not whole (`_NOT_WHOLE`).
-    """
-    QueryProgram.load(store.read(program))
-    unseal(store.read(state), store.root / state)
+
+def _program(store: Store, name: str) -> QueryProgram:
+    return QueryProgram.load(store.read(name))
 
 
 def _layout(store: Store, name: str) -> Layout:

@@ -166,6 +166,7 @@ class Job:
         decision = self._decide(batch, before, began_s)
         self._began_s = began_s
         decided_s = time.monotonic()
+        program = self._programs.load(decision.program)
         context = BatchContext(
             query=self._id,
             batch=batch,
@@ -176,9 +177,12 @@ class Job:
             overdue=decision.overdue,
             dropped=decision.dropped,
             program=decision.program,
+            program_before=before.program,
+            split=program is not None and bool(program.split),
+            whole=program is not None and bool(program.whole),
         )
-        merge = bool(decision.layout.cut.any()) or decision.program > 0
-        reports = act(frame, self._context, context, merge=merge)
+        merge = bool(decision.layout.cut.any())
+        reports = act(frame, self._context, context, merge=merge, cores=self._settings.spark.cores)
         acted_s = time.monotonic()
         ends = self._check(before, reports)
         after = self._after(batch, before, decision, reports)
@@ -375,7 +379,7 @@ class Job:
         cores = {report["core"]: report for report in reports if report["core"] != MERGE}
         if set(cores) != set(range(self._settings.spark.cores)) or len(merged) != decision.layout.cut.any():
             raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
-        if len(answered) != (decision.program > 0):
+        if len(answered) != (self._settings.spark.cores + 1) * (decision.program > 0):
             raise StateError(f"batch {batch}: {len(answered)} query cores reported")
         marks = dict(before.marks)
         silent_s = dict(decision.silent_s)

@@ -64,12 +64,12 @@ class Programs:
             self._logger.error("query refused", query=name, detail=refused[name])
         self.refused = refused
         usable = tuple(item for item in wanted if item.name not in refused)
-        before = self._load(serial)
+        before = self.load(serial)
         if before is None and not usable:
             return 0
         if before is not None and (before.definitions, dict(before.kinds)) == (usable, kinds):
             return serial
-        made = QueryProgram(serial + 1, usable, kinds)
+        made = QueryProgram(serial + 1, usable, kinds, self._step_us)
         self._store.write(program_file(made.serial), made.dump())
         if made.serial > KEPT:
             self._store.remove(program_file(made.serial - KEPT))
@@ -90,7 +90,8 @@ class Programs:
                 refused[name] = str(error)
         return list(found.values()), refused
 
-    def _load(self, serial: int) -> QueryProgram | None:
+    def load(self, serial: int) -> QueryProgram | None:
+        """Return a version of the statements; None if there was none yet (0)."""
         if serial == 0:
             return None
         if self._current is None or self._current.serial != serial:

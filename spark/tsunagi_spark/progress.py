@@ -83,12 +83,18 @@ def show_queries(beat: SparkBeat, reports: Iterable[Mapping[str, Any]], refused:
 
     Args:
         beat: the heartbeat, which is filled in.
-        reports: the query core's report, if there is one.
+        reports: the reports of the query cores.
         refused: why statements are not in force, by name.
     """
+    found: dict[str, dict[str, Any]] = {}
     for report in reports:
         for name, figures in report["queries"].items():
-            beat.query.add(name=name, **figures)
+            known = found.setdefault(name, dict.fromkeys(figures, 0) | {"since": figures["since"], "fault": ""})
+            for key in ("rows", "late", "state_bytes"):
+                known[key] += figures[key]
+            known["fault"] = known["fault"] or figures["fault"]
+    for name, figures in found.items():
+        beat.query.add(name=name, **figures)
     beat.query.extend(QueryBeat(name=name, fault=why) for name, why in refused.items())
     gauges = (metrics.QUERY_ROWS, metrics.QUERY_STATE_BYTES, metrics.QUERY_LATE_ROWS, metrics.QUERY_STOPPED)
     for gauge in gauges:

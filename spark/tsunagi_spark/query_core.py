@@ -20,6 +20,7 @@ import numpy as np
 from tsunagi.query.catalog import READINGS
 from tsunagi.query.definitions import Definition, fingerprints, program_of
 from tsunagi.query.encoding import EncodedBlock, encode_rows
+from tsunagi.query.placing import split_queries, together
 from tsunagi.query.planning import Program
 from tsunagi.query.readings import Readings
 from tsunagi.query.relations import Rows
@@ -31,7 +32,7 @@ from tsunagi.runtime.messages import VERSION, ResultBlock
 from tsunagi_spark.blocks import SlotBlock
 from tsunagi_spark.frontier import NEVER, frontiers
 from tsunagi_spark.kway import block_order
-from tsunagi_spark.layout import Ints, Layout
+from tsunagi_spark.layout import Flags, Ints, Layout
 from tsunagi_spark.merge import CoreTask, Ordered, counted_slots
 from tsunagi_spark.state import seal, unseal
 
@@ -49,21 +50,35 @@ class QueryProgram:
         serial: number of the version, from 1.
         definitions: the statements that are understood.
         kinds: the kinds of the attributes of the sensors table, by the names of these.
+        step_us: length of a step, microseconds.
     """
 
     serial: int
     definitions: tuple[Definition, ...]
     kinds: Mapping[str, Kind]
+    step_us: int
 
-    def compiled(self, step_us: int) -> Program:
-        """Return the program; a step has so many microseconds."""
-        return program_of(self.definitions, step_us, self.kinds)[0]
+    @cached_property
+    def compiled(self) -> Program:
+        """The program."""
+        return program_of(self.definitions, self.step_us, self.kinds)[0]
+
+    @cached_property
+    def split(self) -> frozenset[str]:
+        """The published queries that are split over the query cores, by the group of the sensors table."""
+        return split_queries(self.compiled)
+
+    @cached_property
+    def whole(self) -> frozenset[str]:
+        """The published queries that need all rows in one place."""
+        return frozenset(plan.name for plan in self.compiled.published) - self.split
 
     def dump(self) -> bytes:
         """Return the program as JSON."""
         rows = [[item.name, item.text, item.source, sorted(item.reads), item.line] for item in self.definitions]
         kinds = {name: kind.value for name, kind in self.kinds.items()}
-        return json.dumps({"version": 1, "serial": self.serial, "definitions": rows, "kinds": kinds}).encode()
+        fields = {"version": 1, "serial": self.serial, "definitions": rows, "kinds": kinds, "step_us": self.step_us}
+        return json.dumps(fields).encode()
 
     @staticmethod
     def load(data: bytes) -> QueryProgram:
@@ -73,7 +88,8 @@ class QueryProgram:
             Definition(name, text, source, frozenset(reads), line)
             for name, text, source, reads, line in fields["definitions"]
         )
-        return QueryProgram(fields["serial"], rows, {name: Kind(kind) for name, kind in fields["kinds"].items()})
+        kinds = {name: Kind(kind) for name, kind in fields["kinds"].items()}
+        return QueryProgram(fields["serial"], rows, kinds, fields["step_us"])
 
 
 class CompleteRows(NamedTuple):
@@ -100,9 +116,13 @@ class CompleteRows(NamedTuple):
 
     @staticmethod
     def from_ordered(ordered: Ordered) -> CompleteRows:
-        """Return what one core has of complete steps."""
+        """Return what one core has of complete steps, in no order."""
         rows = {name: getattr(ordered.rows, name) for name in _READING}
         return CompleteRows(rows, ordered.step, ordered.appended_us)
+
+    def some(self, which: Flags) -> CompleteRows:
+        """Return some of the rows, by a mask; the steps stay."""
+        return self._replace(rows={name: column[which] for name, column in self.rows.items()})
 
     def behind(self, step: int) -> tuple[CompleteRows, int]:
         """Return the rows of later steps, and the number of the others."""
@@ -167,35 +187,54 @@ class QueryFigures:
 
 @dataclass
 class QueryCore:
-    """The queries with all that they keep between two batches.
+    """Queries with all that they keep between two batches.
+
+    Args:
+        published: the queries whose rows this core sends.
+        tells: whether this core says in `results` where these queries begin and end.
 
     Attributes:
         done: the last step for which queries have given their rows.
+        first: the first step with a reading; NEVER until one is known.
         waiting: rows of later steps.
         digests: for each query, the digest of all that its state depends on.
         figures: what is known of each query.
+        told: the queries of which this core has said where they begin.
     """
 
     program: QueryProgram
-    slide_us: int
+    published: frozenset[str]
+    tells: bool = True
     done: int = NEVER
+    first: int = NEVER
     waiting: CompleteRows = field(default_factory=no_rows)
     digests: dict[str, str] = field(default_factory=dict)
     figures: dict[str, QueryFigures] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
     _packed: dict[str, bytes] = field(default_factory=dict)
 
     @cached_property
     def queries(self) -> Queries:
-        """The queries of the program."""
-        return Queries(self.program.compiled(self.slide_us))
+        """The queries that run here."""
+        compiled = self.program.compiled
+        return Queries(compiled, together(compiled, self.published))
+
+    @cached_property
+    def _wanted(self) -> dict[str, str]:
+        """The digests of the queries that run here."""
+        digests = fingerprints(self.program.compiled)
+        return {name: digests[name] for name in self.queries.runs}
 
     # ---- a batch
 
-    def advance(self, came: CompleteRows, upto: int, table: Readings, most_bytes: int) -> Iterator[EncodedBlock]:
+    def advance(
+        self, came: CompleteRows, first: int, upto: int, table: Readings, most_bytes: int
+    ) -> Iterator[EncodedBlock]:
         """Yield the blocks of the queries' rows for the steps that are complete now.
 
         Args:
-            came: what the cores have complete, in any steps.
+            came: what the P-SORT cores have complete, in any steps.
+            first: the first step of which any of them has a reading; NEVER if none has one.
             upto: the last step that is complete for all groups.
             most_bytes: a query whose state is larger is stopped.
         """
@@ -204,9 +243,10 @@ class QueryCore:
             for figures in self.figures.values():
                 figures.late += late
         self.waiting = CompleteRows.of([self.waiting, came])
-        step = self.waiting.rows["step"]
-        if self.done == NEVER and len(step) and step[0] <= upto:  # however batches are cut, this is the first reading
-            self.done = int(step[0]) - 1
+        if first != NEVER:
+            self.first = first if self.first == NEVER else min(first, self.first)
+        if self.done == NEVER and NEVER < self.first <= upto:  # however batches are cut, this is the first reading
+            self.done = self.first - 1
         yield from self._begun()
         while self.done < upto and self.done != NEVER:
             high = min(upto, self.done + _ADVANCE_STEPS)
@@ -224,32 +264,32 @@ class QueryCore:
         """Begin the queries that are new, and yield the blocks that say where they and those that are gone begin."""
         if self.done == NEVER:
             return
-        plans = self.queries.program.queries
-        wanted = fingerprints(self.queries.program)
-        for name in sorted(self.digests.keys() - wanted.keys()):
+        plans = self.program.compiled.queries
+        for name in sorted(self.digests.keys() - self._wanted.keys()):
             self.digests.pop(name)
             self.figures.pop(name)
-            yield self._definition(name, ENDED)
-        for name, digest in wanted.items():
+            if self.tells and name in self.told:
+                self.told.remove(name)
+                yield self._definition(name, ENDED)
+        for name, digest in self._wanted.items():
             if self.digests.get(name) == digest:
                 continue
             self.digests[name], self.figures[name] = digest, QueryFigures(self.done)
-            if plans[name].published:
+            if self.tells and name in self.published:
+                self.told.add(name)
                 yield self._definition(name, plans[name].text)
 
     def _definition(self, name: str, text: str) -> EncodedBlock:
         block = ResultBlock(
-            version=VERSION, query=name, step=self.done, event_time_us=self.done * self.slide_us, definition=text
+            version=VERSION, query=name, step=self.done, event_time_us=self.done * self.program.step_us, definition=text
         )
         return EncodedBlock(name, "", self.done, 0, 0, block.SerializeToString())
 
     def _blocks(self, found: Mapping[str, Rows], complete: CompleteRows) -> Iterator[EncodedBlock]:
-        for plan in self.queries.program.published:
-            rows = found.get(plan.name)
-            if rows is None:
-                continue
-            for block in encode_rows(plan.name, rows, plan.within, self.slide_us, complete.appended_at):
-                self.figures[plan.name].rows += block.rows
+        for name in sorted(self.published & found.keys()):
+            within = self.program.compiled.queries[name].within
+            for block in encode_rows(name, found[name], within, self.program.step_us, complete.appended_at):
+                self.figures[name].rows += block.rows
                 yield block
 
     def _pack(self, most_bytes: int) -> None:
@@ -275,6 +315,8 @@ class QueryCore:
         """Return all as the bytes of a state file."""
         tree = {
             "done": self.done,
+            "first": self.first,
+            "told": sorted(self.told),
             "digests": self.digests,
             "figures": {name: [item.since, item.rows, item.late, item.fault] for name, item in self.figures.items()},
         }
@@ -286,24 +328,26 @@ class QueryCore:
             }
         )
 
-    @staticmethod
-    def load(data: bytes, path: Path, program: QueryProgram, slide_us: int) -> QueryCore:
-        """Go on from a state file with a program, which may be another one: queries that are the same keep their state.
+    def load(self, data: bytes, path: Path) -> None:
+        """Go on from a state file, perhaps with another program: queries that are the same keep their state.
 
         Raises:
             StateError: the file is damaged.
         """
         arrays: dict[str, Any] = unseal(data, path)
         tree = json.loads(arrays["head"].tobytes())
-        core = QueryCore(program, slide_us, tree["done"], CompleteRows.from_arrays(arrays))
-        core.digests = dict(tree["digests"])
-        core.figures = {name: QueryFigures(*item) for name, item in tree["figures"].items()}
-        wanted = fingerprints(core.queries.program)
-        same = {name for name, digest in core.digests.items() if wanted.get(name) == digest}
-        core.queries.faults = {name: core.figures[name].fault for name in same if core.figures[name].fault}
-        for name in same - core.queries.faults.keys():
-            core.queries.runs[name].load(unpack(arrays[f"query.{name}"].tobytes()))
-        return core
+        self.done, self.first = tree["done"], tree["first"]
+        self.waiting = CompleteRows.from_arrays(arrays)
+        self.digests, self.told = dict(tree["digests"]), set(tree["told"])
+        self.figures = {name: QueryFigures(*item) for name, item in tree["figures"].items()}
+        same = {name for name, digest in self.digests.items() if self._wanted.get(name) == digest}
+        self.queries.faults = {name: self.figures[name].fault for name in same if self.figures[name].fault}
+        for name in same & self.queries.runs.keys() - self.queries.faults.keys():
+            packed = arrays.get(f"query.{name}")
+            if packed is None:  # until now it ran elsewhere
+                self.digests.pop(name)
+            else:
+                self.queries.runs[name].load(unpack(packed.tobytes()))
 
     def report(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each query, for the driver."""

@@ -1,18 +1,20 @@
-"""The query core's work in Spark: what P-SORT cores hand to it, and how it runs, sends and keeps its state."""
+"""The query cores' work in Spark: what P-SORT cores hand to them, and how they run, send and keep their state."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings
 from tsunagi.runtime.columns import pack_arrays, unpack_arrays
 from tsunagi.runtime.log import RESULTS
 from tsunagi.runtime.messages import ResultBlock
+from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import Ordered
 from tsunagi_spark.publish import Sending, Stopwatch, messages
@@ -21,76 +23,139 @@ from tsunagi_spark.state import KEPT, Store
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of
 
 QUERIES = -2
-"""Stands for the query core in reports."""
+"""Stands for a query core in reports."""
 FOLDER = "queries"
-"""The folder of the query core's state in the job's store."""
+"""The folder of the query cores' state in the job's store."""
 _TIMES = 100
 """Number of blocks for which a report says when their inputs came."""
 
-_kept: dict[str, tuple[str, int, QueryCore]] = {}
-"""What this process has of the query core, by checkpoint: the Spark query, the batch, and the state behind it. Spark's
-Python workers outlive a batch, and to read the state again takes as long as its size."""
+_kept: dict[tuple[str, str], tuple[str, int, QueryCore]] = {}
+"""What this process has of the query cores, by checkpoint and kind: the Spark query, the batch, and the state behind
+it. Spark's Python workers outlive a batch, and to read the state again takes as long as its size."""
+_programs: dict[tuple[str, int], QueryProgram] = {}
+"""The newest program, by Spark query and serial."""
 _tables: dict[tuple[str, int, int], Readings] = {}
 """What the sensors table says, by Spark query, layout and program."""
 
 
-def dump_rows(ordered: Ordered) -> bytes:
-    """Return what one core has of complete steps, for `load_rows`."""
-    return pack_arrays(CompleteRows.from_ordered(ordered).arrays())
+class QueryParts(NamedTuple):
+    """What one P-SORT core has complete, for one query core.
+
+    Attributes:
+        first: the first step of which it has a reading; NEVER if it has none.
+        upto: the last step that is complete for all groups; all cores say the same.
+        split: the rows of the groups that belong to the query core, for the queries that are split; None = there are
+            no such queries.
+        whole: all rows, for the other queries; None = it does not run these.
+    """
+
+    first: int
+    upto: int
+    split: bytes | None = None
+    whole: bytes | None = None
 
 
-def load_rows(data: bytes) -> CompleteRows:
-    """Read what `dump_rows` has written."""
-    return CompleteRows.from_arrays(unpack_arrays(data))
+def parts_of(ordered: Ordered, layout: Layout, context: BatchContext, upto: int) -> Iterator[QueryParts]:
+    """Yield what a P-SORT core has complete, for each query core."""
+    complete = CompleteRows.from_ordered(ordered)
+    step = complete.rows["step"]
+    first = int(step.min()) if len(step) else NEVER
+    home = layout.home[layout.group_of[ordered.rows.sensor]] if context.split else None
+    for core in range(layout.cores):
+        split = None if home is None else _packed(complete.some(home == core))
+        whole = _packed(complete) if context.whole and core == _whole_core(layout) else None
+        yield QueryParts(first, upto, split, whole)
+
+
+def _packed(complete: CompleteRows) -> bytes:
+    return pack_arrays(complete.arrays())
+
+
+def _whole_core(layout: Layout) -> int:
+    """Return the query core that runs the queries which need all rows: not the one that merges cut groups, if any."""
+    return layout.cores - 1
 
 
 def program_file(serial: int) -> str:
-    """Return the name of the file that holds a version of the statements in force."""
+    """Return the name of the file that has a version of the statements in force."""
     return f"programs/{serial}"
 
 
-def state_file(batch: int) -> str:
-    """Return the name of the file that holds the query core's state behind a batch."""
-    return f"{FOLDER}/state-{batch}"
+def split_file(batch: int, core: int) -> str:
+    """Return the name of the file that has what a query core keeps of split queries after a batch."""
+    return f"{FOLDER}/split-{core}-{batch}"
 
 
-def run_queries(job: JobContext, context: BatchContext, parts: Sequence[bytes], upto: int) -> dict[str, Any]:
-    """Run the queries on a batch, send their rows and keep their state; return the report for the driver.
+def whole_file(batch: int) -> str:
+    """Return the name of the file that has what the queries that need all rows keep after a batch."""
+    return f"{FOLDER}/whole-{batch}"
+
+
+def state_files(program: QueryProgram, batch: int, cores: int) -> list[str]:
+    """Return the names of all files that queries need to go on after a batch."""
+    split = [split_file(batch, core) for core in range(cores)] if program.split else []
+    return split + ([whole_file(batch)] if program.whole else [])
+
+
+def run_queries(
+    job: JobContext, context: BatchContext, number: int, parts: Sequence[QueryParts]
+) -> Iterator[dict[str, Any]]:
+    """Run a query core on a batch: send the rows of its queries, and keep their state; yield its reports.
 
     Args:
-        parts: what each P-SORT core has complete.
-        upto: the last step that is complete for all groups.
+        number: the number of the query core.
+        parts: what each P-SORT core has complete for it.
     """
+    layout = layout_of(job, context)
+    split = [part.split for part in parts if part.split is not None]
+    yield _run(job, context, f"split-{number}", partial(split_file, core=number), split, parts, tells=number == 0)
+    if number == _whole_core(layout):
+        whole = [part.whole for part in parts if part.whole is not None]
+        yield _run(job, context, "whole", whole_file, whole, parts, tells=True)
+
+
+def _run(
+    job: JobContext,
+    context: BatchContext,
+    kind: str,
+    state_file: Callable[[int], str],
+    rows: Sequence[bytes],
+    parts: Sequence[QueryParts],
+    *,
+    tells: bool,
+) -> dict[str, Any]:
     watch = Stopwatch()
     cpu_s = time.thread_time()
     store = Store(Path(job.checkpoint))
     layout = layout_of(job, context)
-    core = _taken(job, context, store)
+    core = _taken(job, context, store, kind, state_file, tells=tells)
     watch.lap("load_s")
-    came = CompleteRows.of([load_rows(part) for part in parts]) if parts else no_rows()
-    table = _table(job, context, core.program, layout)
+    came = CompleteRows.of([CompleteRows.from_arrays(unpack_arrays(data)) for data in rows]) if rows else no_rows()
+    first = min((part.first for part in parts if part.first != NEVER), default=NEVER)
     sent, places, appended = 0, Counter[int](), list[int]()
-    blocks = rows = 0
+    blocks = count = 0
     with Sending(job.kafka) as out:
-        for block in core.advance(came, upto, table, job.query_bytes):
+        table = _table(context, core.program, layout)
+        for block in core.advance(came, first, parts[0].upto, table, job.query_bytes):
             partition = partition_of(block, layout)
             for key, value in _records(block, layout, job.form):
                 out.send(RESULTS, partition, key, value)
                 sent += len(value)
                 places[partition] += 1
-            blocks, rows = blocks + 1, rows + block.rows
+            blocks, count = blocks + 1, count + block.rows
             if block.appended_us:
                 appended.append(block.appended_us)
         watch.lap("compute_s")
     watch.lap("send_s")
-    store.write(state_file(context.batch), core.dump())
+    if core.published:
+        store.write(state_file(context.batch), core.dump())
+        _kept[job.checkpoint, kind] = context.query, context.batch, core
     store.remove(state_file(context.batch - KEPT))
-    _kept[job.checkpoint] = context.query, context.batch, core
     watch.lap("save_s")
     return {
         "core": QUERIES,
         "blocks": blocks,
-        "rows": rows,
+        "rows": count,
         "bytes": sent,
         "sent_to": places,
         "appended_us": appended[-_TIMES:],
@@ -109,26 +174,45 @@ def _records(block: EncodedBlock, layout: Layout, form: str) -> Iterator[tuple[b
         yield from messages(ResultBlock.FromString(block.value), layout, form)
 
 
-def _taken(job: JobContext, context: BatchContext, store: Store) -> QueryCore:
-    """Return the query core as it was behind the batch before, with the program that is in force now.
+def _published(program: QueryProgram, kind: str) -> frozenset[str]:
+    return program.whole if kind == "whole" else program.split
 
-    What this process has kept is used once: this batch changes it, and may have to run again from the file.
+
+def _taken(
+    job: JobContext, context: BatchContext, store: Store, kind: str, state_file: Callable[[int], str], *, tells: bool
+) -> QueryCore:
+    """Return a query core as it was behind the batch before, with the program that is in force now.
+
+    What this process has kept is used once: this batch changes it, and may have to run again from the file. A query
+    core that had no queries before begins behind all steps that any group has delivered, since rows of those are gone.
     """
-    kept = _kept.pop(job.checkpoint, None)
+    kept = _kept.pop((job.checkpoint, kind), None)
     if kept is not None:
         query, batch, core = kept
-        if query == context.query and batch == context.batch - 1 and core.program.serial == context.program:
+        if (query, batch, core.program.serial) == (context.query, context.batch - 1, context.program):
             return core
-    program = QueryProgram.load(store.read(program_file(context.program)))
-    data = store.find(state_file(context.batch - 1))
-    if data is None:  # there was no query before
-        return QueryCore(program, job.slide_us)
-    return QueryCore.load(data, store.root / state_file(context.batch - 1), program, job.slide_us)
+    program = _program(context, store, context.program)
+    core = QueryCore(program, _published(program, kind), tells=tells, done=max(context.delivered, default=NEVER))
+    if context.program_before:
+        before = _program(context, store, context.program_before)
+        if _published(before, kind):
+            name = state_file(context.batch - 1)
+            core.load(store.read(name), store.root / name)
+    return core
 
 
-def _table(job: JobContext, context: BatchContext, program: QueryProgram, layout: Layout) -> Readings:
+def _program(context: BatchContext, store: Store, serial: int) -> QueryProgram:
+    key = context.query, serial
+    if key not in _programs:
+        if len(_programs) > KEPT:
+            _programs.clear()
+        _programs[key] = QueryProgram.load(store.read(program_file(serial)))
+    return _programs[key]
+
+
+def _table(context: BatchContext, program: QueryProgram, layout: Layout) -> Readings:
     key = context.query, context.layout, context.program
     if key not in _tables:
         _tables.clear()
-        _tables[key] = Readings(layout.table, job.slide_us, program.kinds)
+        _tables[key] = Readings(layout.table, program.step_us, program.kinds)
     return _tables[key]

@@ -53,6 +53,8 @@ class BatchContext:
             grown.
         overdue, dropped: as in `merge.CoreTask`.
         program: serial of the statements in CQL that are in force; 0 if there have been none.
+        program_before: the same of the batch before.
+        split, whole: whether there are queries that are split over the query cores, and others.
     """
 
     query: str
@@ -64,6 +66,9 @@ class BatchContext:
     overdue: frozenset[int]
     dropped: frozenset[int]
     program: int = 0
+    program_before: int = 0
+    split: bool = False
+    whole: bool = False
 
     def as_text(self) -> str:
         """Return the fields as JSON for `of`."""
@@ -85,6 +90,9 @@ class BatchContext:
             overdue=frozenset(fields["overdue"]),
             dropped=frozenset(fields["dropped"]),
             program=fields["program"],
+            program_before=fields["program_before"],
+            split=fields["split"],
+            whole=fields["whole"],
         )
 
 

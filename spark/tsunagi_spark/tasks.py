@@ -3,7 +3,8 @@
 Stage one decodes the records of some slots, and hands on a block for every (slot, core). Stage two has one task for
 each P-SORT core, which orders what is complete, sends it, writes the state of the core and reports a few numbers to the
 driver. If groups are cut over cores, stage two hands on its parts of them, and the one task of stage three merges and
-sends those. If there are queries in CQL, stage two hands on what is complete, and stage three runs the queries on it.
+sends those. If there are queries in CQL, stage two hands on what is complete, and stage three has one task for each
+query core, which runs the queries on it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark.blocks import SCHEMA, Counters, from_arrow, to_arrow
 from tsunagi_spark.decode import Arrived, SlotDecoder
 from tsunagi_spark.encode import Encoded, encode_blocks
-from tsunagi_spark.frontier import NEVER, SlotMark
+from tsunagi_spark.frontier import SlotMark
 from tsunagi_spark.identity import check_read
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.limit import ByteCount
@@ -39,17 +40,17 @@ from tsunagi_spark.parts import dump_part, dump_windows, load_part, load_windows
 from tsunagi_spark.publish import Sending, Stopwatch, messages, publisher
 from tsunagi_spark.queries import QueryReadings
 from tsunagi_spark.query_core import query_frontier
-from tsunagi_spark.query_task import dump_rows, run_queries
+from tsunagi_spark.query_task import QueryParts, parts_of, run_queries
 from tsunagi_spark.state import KEPT, CoreState, Store, dump_readings, load_readings
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of, told
 from tsunagi_spark.windows import CompleteWindows, window_blocks
 
-_PARTS = ("part", "windows", "complete")
+_PARTS = ("part", "windows", "split", "whole")
 """What stage two hands on beside its report: its part of the cut groups and of their aggregates, and for queries in CQL
-all that is complete. Each may be missing."""
-REPORT_SCHEMA = pa.schema([("report", pa.string()), *((name, pa.binary()) for name in _PARTS)])
-"""Arrow schema of what stage two hands on."""
-REPORT_SQL = "report string, part binary, windows binary, complete binary"
+what is complete (`QueryParts`). Each may be missing."""
+REPORT_SCHEMA = pa.schema([("core", pa.int32()), ("report", pa.string()), *((name, pa.binary()) for name in _PARTS)])
+"""Arrow schema of what stage two hands on. `core` is the task of stage three for which it is."""
+REPORT_SQL = "core int, report string, part binary, windows binary, split binary, whole binary"
 """The same schema in Spark's notation."""
 EMIT_BYTES = 64_000_000
 """Bytes of columns that a decoding task gathers before it hands them on."""
@@ -63,11 +64,16 @@ _AT_ONCE_S = 0.001
 
 
 class HandedOn(NamedTuple):
-    """What a P-SORT core hands on to stage three, as bytes; None = there is none."""
+    """What a P-SORT core hands on to stage three.
+
+    Attributes:
+        part, windows: its part of the cut groups and of their aggregates, as bytes; None = no group is cut.
+        queries: what is complete, for each query core; empty = there are no queries.
+    """
 
     part: bytes | None = None
     windows: bytes | None = None
-    complete: bytes | None = None
+    queries: tuple[QueryParts, ...] = ()
 
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -91,7 +97,10 @@ def ordering(job: JobContext) -> Stage:
         context, core = told()
         report, parts = order_core(job, context, core, batches)
         _settle()
-        yield _report(report, parts)
+        yield _report(report, parts.part, parts.windows)
+        for number, item in enumerate(parts.queries):
+            head = {"from": core, "first": item.first, "upto": item.upto}
+            yield _report(head, None, None, item.split, item.whole, target=number)
 
     return stage
 
@@ -100,20 +109,23 @@ def merging(job: JobContext) -> Stage:
     """Return stage three, for `mapInArrow`: it passes reports on, merges and sends parts, and runs queries in CQL."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context, _ = told()
-        handed: list[tuple[int, HandedOn]] = []
-        upto = NEVER
+        context, number = told()
+        merged: list[tuple[int, HandedOn]] = []
+        complete: list[tuple[int, QueryParts]] = []
         for batch in batches:
-            for text, *parts in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            for _, text, part, windows, split, whole in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 report = json.loads(text)
-                handed.append((report["core"], HandedOn(*parts)))
-                upto = report["complete"]  # every core says the same
+                if "from" in report:
+                    complete.append((report["from"], QueryParts(report["first"], report["upto"], split, whole)))
+                    continue
+                merged.append((report["core"], HandedOn(part, windows)))
                 yield _report(report)
-        found = [parts for _, parts in sorted(handed, key=itemgetter(0))]
-        if layout_of(job, context).cut.any():
-            yield _report(merge_core(job, context, found))
+        if number == 0 and layout_of(job, context).cut.any():
+            yield _report(merge_core(job, context, [parts for _, parts in sorted(merged, key=itemgetter(0))]))
         if context.program:
-            yield _report(run_queries(job, context, [part.complete for part in found if part.complete], upto))
+            parts = [item for _, item in sorted(complete, key=itemgetter(0))]
+            for report in run_queries(job, context, number, parts):
+                yield _report(report)
         _settle()
 
     return stage
@@ -210,7 +222,8 @@ def order_core(
     advanced = advance(state, task, blocks, read_rows)
     watch.lap("compute_s")
     ordered, windows = advanced.ordered, advanced.windows
-    parts = HandedOn(complete=dump_rows(ordered) if context.program else None)
+    upto = query_frontier(task, blocks)
+    parts = HandedOn(queries=tuple(parts_of(ordered, layout, context, upto)) if context.program else ())
     if layout.cut.any():
         ordered, cut = ordered.apart(layout.cut)
         cut_window = layout.cut[layout.group_of[windows.sums["sensor"]]]
@@ -236,7 +249,6 @@ def order_core(
     report = {
         "core": core,
         "slots": {slot: {"mark": mark, "counters": counters.as_dict()} for slot, (mark, counters) in slots.items()},
-        "complete": query_frontier(task, blocks),
         "delivered": {int(group): int(advanced.state.delivered[group]) for group in mine},
         "blocks": len(ordered),
         "rows": len(ordered.rows),
@@ -310,8 +322,8 @@ def _encoded(
             yield Encoded(group, key, value)
 
 
-def _report(report: dict[str, Any], parts: HandedOn | None = None) -> pa.RecordBatch:
-    cells = (json.dumps(report), *(parts or HandedOn()))
+def _report(report: dict[str, Any], *parts: bytes | None, target: int = 0) -> pa.RecordBatch:
+    cells = (target, json.dumps(report), *parts, *(None,) * (len(_PARTS) - len(parts)))
     columns = [pa.array([cell], type=column.type) for cell, column in zip(cells, REPORT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=REPORT_SCHEMA)
 

@@ -5,7 +5,7 @@ What is given does not depend on how steps are cut into calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -229,15 +229,21 @@ def _qualified(source: SourcePlan, rows: Rows) -> Rows:
 
 
 class Queries:
-    """All queries of a program, run together.
+    """Queries of a program, run together.
+
+    Args:
+        names: the queries, each behind what it reads; None = all.
 
     Attributes:
         faults: why a query does not run any more, by name. A function of one's own may fail, for example.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, names: Sequence[str] | None = None) -> None:
         self.program = program
-        self.runs = {name: QueryRun(plan, program.catalog.functions) for name, plan in program.queries.items()}
+        self.runs = {
+            name: QueryRun(program.queries[name], program.catalog.functions)
+            for name in (program.queries if names is None else names)
+        }
         self.faults: dict[str, str] = {}
 
     def context(self) -> bytes:

@@ -39,7 +39,17 @@ MOST = 10**9
 
 
 def program(text: str = TEXT, serial: int = 1) -> QueryProgram:
-    return QueryProgram(serial, tuple(definitions_of(text, "test")), KINDS)
+    return QueryProgram(serial, tuple(definitions_of(text, "test")), KINDS, STEP_US)
+
+
+def core_of(text: str = TEXT, serial: int = 1) -> QueryCore:
+    made = program(text, serial)
+    return QueryCore(made, made.split | made.whole)
+
+
+def advance(core: QueryCore, came: CompleteRows, upto: int, most: int = MOST) -> list[EncodedBlock]:
+    first = int(came.rows["step"][0]) if len(came.rows["step"]) else NEVER
+    return list(core.advance(came, first, upto, READINGS, most))
 
 
 def rows_of(first: int, last: int, seed: int = 1) -> CompleteRows:
@@ -67,7 +77,9 @@ def rows_of(first: int, last: int, seed: int = 1) -> CompleteRows:
 
 def again(core: QueryCore, text: str = TEXT, serial: int = 1) -> QueryCore:
     """Go on from the state that the core writes down."""
-    return QueryCore.load(core.dump(), Path("state"), program(text, serial), STEP_US)
+    made = core_of(text, serial)
+    made.load(core.dump(), Path("state"))
+    return made
 
 
 def sent(blocks: list[EncodedBlock]) -> list[bytes]:
@@ -75,45 +87,43 @@ def sent(blocks: list[EncodedBlock]) -> list[bytes]:
 
 
 def test_what_is_given_does_not_depend_on_batches_or_restarts() -> None:
-    whole = sent(list(QueryCore(program(), STEP_US).advance(rows_of(0, 100), FIRST + 99, READINGS, MOST)))
+    whole = sent(advance(core_of(), rows_of(0, 100), FIRST + 99))
     assert len(whole) > 200
     for seed in range(3):
         chance = random.Random(seed)
-        core, at = QueryCore(program(), STEP_US), 0
+        core, at = core_of(), 0
         found: list[EncodedBlock] = []
         while at < 100:
             upto = min(100, at + chance.randint(1, 30))
             # Some groups are ahead of the frontier, and their rows wait.
-            found += core.advance(
-                rows_of(at, upto), FIRST + max(0, upto - 1 - chance.choice((0, 0, 3))), READINGS, MOST
-            )
+            found += advance(core, rows_of(at, upto), FIRST + max(0, upto - 1 - chance.choice((0, 0, 3))))
             at = upto
             if chance.random() < 0.5:
                 core = again(core)
-        found += core.advance(no_rows(), FIRST + 99, READINGS, MOST)
+        found += advance(core, no_rows(), FIRST + 99)
         assert sorted(sent(found)) == sorted(whole)  # of one query and group they come in order:
         for query in ("shares", "sites", "lasts"):
             assert [b for b in sent(found) if query.encode() in b] == [b for b in whole if query.encode() in b]
 
 
 def test_rows_that_come_too_late_are_counted() -> None:
-    core = QueryCore(program(), STEP_US)
-    list(core.advance(rows_of(0, 20), FIRST + 19, READINGS, MOST))
+    core = core_of()
+    advance(core, rows_of(0, 20), FIRST + 19)
     late = rows_of(10, 15)
     again_core = again(core)
-    assert list(again_core.advance(late, FIRST + 19, READINGS, MOST)) == []
+    assert advance(again_core, late, FIRST + 19) == []
     assert {item.late for item in again_core.figures.values()} == {len(late.rows["step"])}
 
 
 def test_a_query_that_is_the_same_keeps_its_state_when_others_change() -> None:
-    whole = list(QueryCore(program(), STEP_US).advance(rows_of(0, 60), FIRST + 59, READINGS, MOST))
-    core = QueryCore(program(), STEP_US)
-    found = list(core.advance(rows_of(0, 30), FIRST + 29, READINGS, MOST))
+    whole = advance(core_of(), rows_of(0, 60), FIRST + 59)
+    core = core_of()
+    found = advance(core, rows_of(0, 30), FIRST + 29)
     changed = TEXT.replace("HAVING COUNT(*) > 2", "HAVING COUNT(*) > 3") + (
         "; CREATE QUERY more AS SELECT COUNT(*) AS n FROM readings [RANGE 5 SECONDS]"
     )
     core = again(core, changed, 2)
-    found += core.advance(rows_of(30, 60), FIRST + 59, READINGS, MOST)
+    found += advance(core, rows_of(30, 60), FIRST + 59)
     for query in ("shares", "lasts"):
         assert sent([b for b in found if b.query == query]) == sent([b for b in whole if b.query == query])
     defined = [(block.query, block.step) for block in found if not block.rows]
@@ -121,10 +131,9 @@ def test_a_query_that_is_the_same_keeps_its_state_when_others_change() -> None:
     assert {block.step for block in found if block.query == "more" and block.rows} == set(range(FIRST + 30, FIRST + 60))
     gone = again(core, "CREATE QUERY more AS SELECT COUNT(*) AS n FROM readings [RANGE 5 SECONDS]", 3)
     ended = [
-        (block.query, ResultBlock.FromString(block.value).definition)
-        for block in gone.advance(no_rows(), FIRST + 59, READINGS, MOST)
+        (block.query, ResultBlock.FromString(block.value).definition) for block in advance(gone, no_rows(), FIRST + 59)
     ]
-    assert ended == [("lasts", "-"), ("n", "-"), ("shares", "-"), ("sites", "-")]
+    assert ended == [("lasts", "-"), ("shares", "-"), ("sites", "-")]
 
 
 def fail_above(values: Floats) -> Floats:
@@ -138,21 +147,21 @@ def test_a_query_that_fails_stops_with_those_that_read_it_and_no_other() -> None
     text = f"CREATE FUNCTION broken AS '{__name__}:fail_above';" + TEXT
     text += "; CREATE VIEW bad AS SELECT sensor, broken(value) AS v FROM readings;"
     text += "CREATE QUERY reader AS SELECT b.sensor FROM bad b"
-    core = QueryCore(program(text), STEP_US)
-    found = list(core.advance(rows_of(0, 60), FIRST + 59, READINGS, MOST))
+    core = core_of(text)
+    found = advance(core, rows_of(0, 60), FIRST + 59)
     assert core.figures["bad"].fault == "ZeroDivisionError: a bug of the user"
     assert core.figures["reader"].fault == "it reads bad, which has stopped"
     core = again(core, text)
-    found += core.advance(rows_of(60, 90), FIRST + 89, READINGS, MOST)
+    found += advance(core, rows_of(60, 90), FIRST + 89)
     assert core.figures["reader"].fault
-    plain = list(QueryCore(program(), STEP_US).advance(rows_of(0, 90), FIRST + 89, READINGS, MOST))
+    plain = advance(core_of(), rows_of(0, 90), FIRST + 89)
     for query in ("shares", "sites", "lasts"):
         assert sent([b for b in found if b.query == query]) == sent([b for b in plain if b.query == query])
 
 
 def test_a_query_with_too_much_state_stops() -> None:
-    core = QueryCore(program(), STEP_US)
-    list(core.advance(rows_of(0, 30), FIRST + 29, READINGS, 2_500))
+    core = core_of()
+    advance(core, rows_of(0, 30), FIRST + 29, 2_500)
     stopped = {name for name, item in core.figures.items() if item.fault}
     assert stopped
     assert stopped < core.figures.keys()
@@ -161,22 +170,20 @@ def test_a_query_with_too_much_state_stops() -> None:
 
 
 def test_nothing_is_given_before_the_first_reading() -> None:
-    core = QueryCore(program(), STEP_US)
-    assert list(core.advance(no_rows(), NEVER, READINGS, MOST)) == []
+    core = core_of()
+    assert advance(core, no_rows(), NEVER) == []
     core = again(core)
-    first = list(core.advance(rows_of(5, 6), FIRST + 5, READINGS, MOST))
+    first = advance(core, rows_of(5, 6), FIRST + 5)
     assert {block.step for block in first if not block.rows} == {FIRST + 4}
 
 
 def test_a_long_gap_in_time_is_worked_off_in_pieces() -> None:
     text = "CREATE QUERY c AS ISTREAM (SELECT COUNT(*) AS n FROM readings [RANGE 5 SECONDS])"
-    core = QueryCore(program(text), STEP_US)
-    list(core.advance(rows_of(0, 5), FIRST + 4, READINGS, MOST))
+    core = core_of(text)
+    advance(core, rows_of(0, 5), FIRST + 4)
     later = rows_of(0, 5)
     later.rows["step"][:] += 50_000
-    found = list(
-        core.advance(CompleteRows(later.rows, later.step + 50_000, later.appended_us), FIRST + 50_004, READINGS, MOST)
-    )
+    found = advance(core, CompleteRows(later.rows, later.step + 50_000, later.appended_us), FIRST + 50_004)
     assert len(found) <= 12
     assert core.done == FIRST + 50_004
 
@@ -187,3 +194,15 @@ def test_statements_may_stand_in_any_order(order: int) -> None:
     found, refused = program_of(parts[::-1] if order else parts, STEP_US, KINDS)
     assert not refused
     assert set(found.queries) == {"n", "shares", "sites", "lasts"}
+
+
+def test_queries_that_can_be_split_give_the_same_on_several_cores() -> None:
+    made = program()
+    assert (set(made.split), set(made.whole)) == ({"shares"}, {"sites", "lasts"})
+    rows = rows_of(0, 60)
+    whole = [block for block in advance(core_of(), rows, FIRST + 59) if block.query == "shares"]
+    found: list[EncodedBlock] = []
+    for core in range(2):
+        part = rows.some(rows.rows["sensor"] % 2 == core)  # the groups are g0 and g1
+        found += advance(QueryCore(made, made.split, tells=core == 0), part, FIRST + 59)
+    assert sorted(block.value for block in found) == sorted(block.value for block in whole)
