@@ -198,6 +198,24 @@ def test_a_log_made_anew_is_begun_with_an_epoch_above_all_that_are_known(cluster
     assert wrong(cluster) == []
 
 
+@pytest.mark.parametrize("batch_size", [1, 100, "inf"])
+def test_who_does_not_begin_the_new_generation_stands_by_for_it(cluster: Cluster, batch_size: int | str) -> None:
+    """Its resume point moves on with each acknowledgement, so that the log never holds a whole batch for it."""
+    n1, n2 = pair(cluster, context_s=0.4)
+    feed(cluster, 8)
+    n1.die()
+    n2.die()
+    cluster.forget(cluster.end - 4)
+    cluster.contexts.clear()
+    cluster.acks.clear()
+    nodes = [Node(cluster, name, owner="n3", context_s=0.4, batch_size=batch_size) for name in ("n3", "n4")]
+    for later in range(FIRST + 8, FIRST + 120):
+        cluster.step(later)
+        cluster.run(0.1)
+    assert sorted(node.stage().name for node in nodes) == ["OWN", "WATCH"]
+    assert [node.replica.unready() for node in nodes] == ["", ""]
+
+
 def test_a_slot_of_which_retention_has_left_nothing_but_batches_is_begun_anew(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, context_s=0.4)
     feed(cluster, 4)

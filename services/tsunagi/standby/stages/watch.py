@@ -171,9 +171,10 @@ class WatchStage(ReadingStage):
         if intake.end <= intake.next:
             return STAY
         enough = shared.spare and intake.held_tuples(intake.first) >= shared.batching.batch_tuples
-        # A node whose settings differ from the slot's cannot take over. The log may hold its settings further on, so it
-        # reads without waiting for B tuples.
-        if self._speculation is None and not enough and not shared.moving() and not shared.differs:
+        # A node whose settings differ from the slot's, or without a state, cannot take over. The log may hold its
+        # settings or a new generation further on, so it reads without waiting for B tuples.
+        unfit = shared.differs or shared.trust.blank
+        if self._speculation is None and not enough and not shared.moving() and not unfit:
             return STAY
         place = intake.jump_place(intake.first)
         return self._fetch_to(intake.end, now) if place is None else self._read_context(now, place)
