@@ -20,8 +20,8 @@ FOUND = (9323, 54652, 60829, 65166, 65200, 69039, 71634, 77026)
 """Seeds beyond the usual ones that found something: a takeover that told 64 records one by one, slowly; a deadly
 reading that waited for settings, so that each owner that brought them died; an edge that began anew at a lower step;
 two that had caught up only just when they were judged; a standby that believed an owner's position before that owner
-had appended its Quarantine, and died of the record;
-an acknowledgement of a record that was quarantined later; a standby without a state that waited for a batch for ever."""
+had appended its Quarantine, and died of the record; an acknowledgement of a record that was quarantined later; a
+standby without a state that waited for a batch for ever."""
 
 Outcomes = list[Future[list[tuple[int, str]]]]
 
