@@ -5,20 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
+from tests.spark.answers import Truth, plain
 from tests.spark.driver import wait_until
 from tests.spark.test_job import Place, shuffled
-from tests.spark.world import FIRST_STEP, World, expected_blocks, write_placement, write_records
+from tests.spark.world import FIRST_STEP, expected_blocks, write_placement, write_records
 from tsunagi.broker.broker import Broker
 from tsunagi.local.queries import add_queries, drop_query, list_queries
-from tsunagi.query.definitions import check, definitions_of
-from tsunagi.query.readings import Readings, attribute_kinds
 from tsunagi.query.results import QueryBlock, QueryResults, QueryRow
-from tsunagi.query.running import Queries
 
 Q3 = """
 CREATE VIEW q1 AS SELECT sensor, COUNT(*) AS n FROM readings [RANGE 12 SECONDS] GROUP BY sensor;
@@ -78,37 +74,6 @@ class Watch:
         return [block.step for block in self.blocks if block.query == query and block.definition not in ("", "-")]
 
 
-def plain(row: QueryRow) -> tuple[Any, ...]:
-    return row.step, *row.values(), tuple(sorted(row.ends.items()))
-
-
-def told(world: World, text: str, query: str, since: int, last: int) -> list[tuple[Any, ...]]:
-    """Return the rows of a query as one run over all readings gives them."""
-    slide_us = world.settings.steps.slide_us
-    kinds = attribute_kinds(world.table)
-    queries = Queries(check(definitions_of(text, "test"), slide_us, kinds))
-    rows = sorted((row for row in world.rows if since < row.step <= last), key=lambda row: (row.step, row.sensor))
-    columns = {
-        name: np.array([getattr(row, name) for row in rows], dtype=np.uint8 if name == "quality" else np.float64)
-        for name in ("mean", "sd", "bound", "quality")
-    }
-    step = np.array([row.step for row in rows], dtype=np.int64)
-    sensor = np.array([row.sensor for row in rows], dtype=np.uint32)
-    readings = Readings(world.table, slide_us, kinds).rows(step, sensor, columns)
-    found = queries.advance({"readings": readings}, since, last)[query].only_taken()
-    lists = [column.to_list() for column in found.columns.values()]
-    spreads = [(name, column.spread) for name, column in found.columns.items() if column.spread is not None]
-    told = []
-    for place, step_ in enumerate(found.step.tolist()):
-        ends = [
-            (name, (float(spread.low[place]), float(spread.high[place])))
-            for name, spread in spreads
-            if spread.low[place] != spread.high[place]
-        ]
-        told.append((step_, *(column[place] for column in lists), tuple(sorted(ends))))
-    return told
-
-
 def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place]) -> None:
     place = make_place("queries", Q3 + LINES)
     world, choice = place.world, random.Random(5)
@@ -161,12 +126,13 @@ def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place])
         order = [row.step for row in q3 if row.group == group]
         assert order == sorted(order)
 
+    truth = Truth.of_world(world)
     begin = watch.since("q3")[0]
     assert begin == FIRST_STEP - 1
-    assert [plain(row) for row in watch.rows("lines")] == told(world, Q3 + LINES, "lines", begin, last)
+    assert [plain(row) for row in watch.rows("lines")] == truth.answers(Q3 + LINES, "lines", begin, last)
     first, second = watch.since("means")
     ended = next(block.step for block in watch.blocks if block.query == "means" and block.definition == "-")
-    means = told(world, MEANS, "means", first, second) + told(world, changed, "means", second, ended)
+    means = truth.answers(MEANS, "means", first, second) + truth.answers(changed, "means", second, ended)
     assert [plain(row) for row in watch.rows("means")] == means
     assert {name: item["state"] for name, item in listed.items()} == dict.fromkeys(
         ("q1", "q2", "q3", "lines", "means"), "runs"
@@ -188,9 +154,6 @@ def test_rows_in_json_say_the_same(make_place: Callable[..., Place]) -> None:
     assert driver.stop() == 0
     watch.reached("lines", 0)
     begin = watch.since("lines")[0]
-    wanted = told(world, LINES, "lines", begin, FIRST_STEP + 29)
-    infinite = [
-        (*row[:-1], tuple((name, ends) for name, ends in row[-1])) for row in wanted
-    ]  # what is infinite is null in JSON, and read as infinite again
-    assert [plain(row) for row in watch.rows("lines")] == infinite
+    wanted = Truth.of_world(world).answers(LINES, "lines", begin, FIRST_STEP + 29)
+    assert [plain(row) for row in watch.rows("lines")] == wanted
     assert watch.results.unreadable_count == 0
