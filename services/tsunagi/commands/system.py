@@ -37,12 +37,15 @@ def up(no_edges: bool, no_wait: bool, join: bool) -> None:
     That is the broker, its topics, the scaler, the workers, Spark and the edges. What runs already stays. A broker that
     answers at [kafka] servers is used as it is, unless its log belongs to another system.
     """
+    from tsunagi.local.queries import check_files
     from tsunagi.local.up import System
     from tsunagi.runtime.sensors import read_sensors
     from tsunagi.runtime.settings import load
 
     settings = load()
-    read_sensors(settings.sensors)  # every process reads it: an error in it shows before anything is started
+    # Every process reads these: an error in them shows before anything is started.
+    read_sensors(settings.sensors)
+    check_files(settings)
     system = System(settings, config_file(), click.echo)
     system.start_broker()
     system.make_topics(join=join)

@@ -65,6 +65,16 @@ def program_with(settings: Settings, definitions: Sequence[Definition]) -> Progr
     return check(definitions, settings.steps.slide_us, attribute_kinds(read_sensors(settings.sensors)))
 
 
+def check_files(settings: Settings) -> None:
+    """Check the statements of `[query] files`.
+
+    Raises:
+        QueryError: one of them cannot be understood.
+    """
+    if settings.query.files:
+        program_with(settings, read_definitions(settings.query.files))
+
+
 def check_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:
     """Check statements together with those of `[query] files`, without a running system.
 

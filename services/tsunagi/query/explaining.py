@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tsunagi.query.expressions import TRUE, Call, Expression, Reference, references
+from tsunagi.query.placing import split_queries
 from tsunagi.query.plan import QueryPlan, SourcePlan
 from tsunagi.query.planning import Program
 
@@ -39,7 +40,7 @@ def explain(plan: QueryPlan, program: Program, step_us: int) -> Iterator[str]:
     yield _line("at", _seconds(plan.period * step_us, "every step", "every"))
     yield _line("OPK", ", ".join(_opk(plan)) or "none: all rows belong together")
     yield _line("SPK", ", ".join(plan.within) or "none: all rows are in one order")
-    yield _line("runs", "edge -, gateway -, Spark: one query core behind the P-SORT cores, and no merge")
+    yield _line("runs", f"Spark, behind the P-SORT cores: {_place(plan, program)}")
     yield _line("keeps state", "; ".join(_state(plan, step_us)) or "none")
 
 
@@ -79,6 +80,14 @@ def _behind(expression: Expression, plan: QueryPlan) -> str:
 
 def _named(expression: Expression, plan: QueryPlan) -> Expression:
     return Reference(expression.kind, _behind(expression, plan))
+
+
+def _place(plan: QueryPlan, program: Program) -> str:
+    if not plan.published:
+        return "beside each query that reads it"
+    if plan.name in split_queries(program):
+        return "split over all query cores by group, since rows of different groups never meet in it; no merge"
+    return "on one query core, which gets all rows; no merge"
 
 
 def _opk(plan: QueryPlan) -> list[str]:
