@@ -13,7 +13,7 @@ from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings
 from tsunagi.runtime.columns import pack_arrays, unpack_arrays
 from tsunagi.runtime.log import RESULTS
-from tsunagi.runtime.messages import ResultBlock
+from tsunagi.runtime.results import parse_block
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import Ordered
@@ -171,7 +171,7 @@ def _records(block: EncodedBlock, layout: Layout, form: str) -> Iterator[tuple[b
     if form == "blocks":
         yield block.key, block.value
     else:
-        yield from messages(ResultBlock.FromString(block.value), layout, form)
+        yield from messages(parse_block(block.value), layout, form)
 
 
 def _published(program: QueryProgram, kind: str) -> frozenset[str]:
