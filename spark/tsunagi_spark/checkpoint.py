@@ -22,7 +22,7 @@ from tsunagi_spark.layout import Layout
 from tsunagi_spark.query_core import QueryProgram
 from tsunagi_spark.query_task import program_file, state_files
 from tsunagi_spark.standing import JobStanding
-from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, unseal, write_atomically
+from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, unseal_body, write_atomically
 
 ASIDE = "aside"
 """Directory in the checkpoint. `aside/K` holds the files that the K-th start with damage set aside, under their
@@ -221,7 +221,7 @@ def _core(store: Store, name: str) -> None:
 
 
 def _queries(store: Store, name: str) -> None:
-    unseal(store.read(name), store.root / name)
+    unseal_body(store.read(name), store.root / name)
 
 
 def _program(store: Store, name: str) -> QueryProgram:

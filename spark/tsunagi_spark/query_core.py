@@ -34,7 +34,7 @@ from tsunagi_spark.frontier import NEVER, frontiers
 from tsunagi_spark.kway import block_order
 from tsunagi_spark.layout import Flags, Ints, Layout
 from tsunagi_spark.merge import CoreTask, Ordered, counted_slots
-from tsunagi_spark.state import seal, unseal
+from tsunagi_spark.state import seal_body, unseal_body
 
 _ADVANCE_STEPS = 2_000
 """Most steps for which queries are advanced at once: rows of many instants are in memory together."""
@@ -313,20 +313,15 @@ class QueryCore:
 
     def dump(self) -> bytes:
         """Return all as the bytes of a state file."""
-        tree = {
+        head = {
             "done": self.done,
             "first": self.first,
             "told": sorted(self.told),
             "digests": self.digests,
             "figures": {name: [item.since, item.rows, item.late, item.fault] for name, item in self.figures.items()},
         }
-        return seal(
-            {
-                "head": np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8),
-                **{f"query.{name}": np.frombuffer(packed, np.uint8) for name, packed in self._packed.items()},
-                **self.waiting.arrays(),
-            }
-        )
+        packed = {name: np.frombuffer(data, dtype=np.uint8) for name, data in self._packed.items()}
+        return seal_body(pack({"head": json.dumps(head), "queries": packed, "waiting": self.waiting.arrays()}))
 
     def load(self, data: bytes, path: Path) -> None:
         """Go on from a state file, perhaps with another program: queries that are the same keep their state.
@@ -334,16 +329,16 @@ class QueryCore:
         Raises:
             StateError: the file is damaged.
         """
-        arrays: dict[str, Any] = unseal(data, path)
-        tree = json.loads(arrays["head"].tobytes())
+        found = unpack(unseal_body(data, path))
+        tree = json.loads(found["head"])
         self.done, self.first = tree["done"], tree["first"]
-        self.waiting = CompleteRows.from_arrays(arrays)
+        self.waiting = CompleteRows.from_arrays(found["waiting"])
         self.digests, self.told = dict(tree["digests"]), set(tree["told"])
         self.figures = {name: QueryFigures(*item) for name, item in tree["figures"].items()}
         same = {name for name, digest in self.digests.items() if self._wanted.get(name) == digest}
         self.queries.faults = {name: self.figures[name].fault for name in same if self.figures[name].fault}
         for name in same & self.queries.runs.keys() - self.queries.faults.keys():
-            packed = arrays.get(f"query.{name}")
+            packed = found["queries"].get(name)
             if packed is None:  # until now it ran elsewhere
                 self.digests.pop(name)
             else:

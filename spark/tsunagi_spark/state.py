@@ -80,12 +80,25 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def seal(arrays: dict[str, npt.NDArray[np.generic]]) -> bytes:
     """Return named arrays as bytes, with version and checksum in front."""
-    body = pack_arrays(arrays)
-    return _MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body
+    return seal_body(pack_arrays(arrays))
+
+
+def seal_body(body: bytes) -> bytes:
+    """Return bytes with version and checksum in front."""
+    return b"".join((_MAGIC, VERSION.to_bytes(4, "little"), zlib.crc32(body).to_bytes(4, "little"), body))
 
 
 def unseal(data: bytes, path: Path) -> dict[str, npt.NDArray[np.generic]]:
     """Read what `seal` has returned.
+
+    Raises:
+        StateError: the bytes are something else, or damaged.
+    """
+    return unpack_arrays(bytes(unseal_body(data, path)))
+
+
+def unseal_body(data: bytes, path: Path) -> memoryview:
+    """Read what `seal_body` has returned.
 
     Raises:
         StateError: the bytes are something else, or damaged.
@@ -97,7 +110,7 @@ def unseal(data: bytes, path: Path) -> dict[str, npt.NDArray[np.generic]]:
         raise StateError(f"{path}: found version {version}, expected at most {VERSION}")
     if zlib.crc32(data[12:]) != int.from_bytes(data[8:12], "little"):
         raise StateError(f"{path}: damaged (checksum); {_ADVICE}")
-    return unpack_arrays(data[12:])
+    return memoryview(data)[12:]
 
 
 MINUTE_ROW = np.dtype([("step", "<i8"), ("sensor", "<u4"), ("above", "u1")])

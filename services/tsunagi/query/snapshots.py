@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,36 +12,55 @@ import numpy as np
 from tsunagi.query.relations import KeyNumbers, Rows
 from tsunagi.query.values import Array, Column, Kind, Spread
 from tsunagi.query.windows import Piece, SlidingWindow
-from tsunagi.runtime.columns import pack_arrays, unpack_arrays
 
 Tree = Any
 """Mappings with text keys, lists, numbers, texts, None and arrays."""
-_TREE = "tree"
-"""The name of the array that holds all that is not an array, as JSON."""
+_PLAIN = {str, int, float, bool, type(None)}
+"""The types that JSON takes as they are."""
+_ALIGN = 8
+"""Arrays begin at multiples of this many bytes."""
 
 
 def pack(tree: Tree) -> bytes:
-    """Return a tree as bytes."""
-    arrays: dict[str, Array] = {}
+    """Return a tree as bytes: a head in JSON, and behind it the arrays as they are."""
+    arrays: list[Array] = []
+    kinds: list[tuple[str, Sequence[int]]] = []
 
     def leaf(part: Tree) -> Tree:
         if isinstance(part, np.ndarray):
-            name = str(len(arrays))
-            arrays[name] = np.ascontiguousarray(part)
-            return {"array": name}
+            array = np.ascontiguousarray(part)
+            array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            arrays.append(array)
+            kinds.append((array.dtype.str, part.shape))
+            return {"array": len(arrays) - 1}
         if isinstance(part, Mapping):
             return {"fields": {str(key): leaf(value) for key, value in part.items()}}
         if isinstance(part, list | tuple):
-            return [leaf(item) for item in part]
+            return part if set(map(type, part)) <= _PLAIN else [leaf(item) for item in part]
         return part
 
-    text = json.dumps(leaf(tree), separators=(",", ":"))
-    return pack_arrays({_TREE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays})
+    head = json.dumps([leaf(tree), kinds], separators=(",", ":")).encode()
+    head += b" " * (-len(head) % _ALIGN)
+    parts: list[bytes | memoryview] = [len(head).to_bytes(_ALIGN, "little"), head]
+    for array in arrays:
+        parts += [array.reshape(-1).view(np.uint8).data, bytes(-array.nbytes % _ALIGN)]
+    return b"".join(parts)
 
 
-def unpack(data: bytes) -> Tree:
-    """Return the tree that `pack` has written; tuples have become lists."""
-    arrays = unpack_arrays(data)
+def unpack(data: bytes | memoryview) -> Tree:
+    """Return the tree that `pack` has written; tuples have become lists, and arrays may be written to.
+
+    Raises:
+        ValueError: the bytes are something else.
+    """
+    at = _ALIGN + int.from_bytes(data[:_ALIGN], "little")
+    tree, kinds = json.loads(bytes(data[_ALIGN:at]))
+    arrays: list[Array] = []
+    for name, shape in kinds:
+        kind = np.dtype(name)
+        count = math.prod(shape)
+        arrays.append(np.frombuffer(data, dtype=kind, count=count, offset=at).reshape(shape).copy())
+        at += count * kind.itemsize + -(count * kind.itemsize) % _ALIGN
 
     def leaf(part: Tree) -> Tree:
         if isinstance(part, dict):
@@ -49,7 +69,7 @@ def unpack(data: bytes) -> Tree:
             return {key: leaf(value) for key, value in part["fields"].items()}
         return [leaf(item) for item in part] if isinstance(part, list) else part
 
-    return leaf(json.loads(arrays[_TREE].tobytes()))
+    return leaf(tree)
 
 
 def of_column(column: Column) -> Tree:
@@ -88,7 +108,10 @@ def to_rows(tree: Tree) -> Rows | None:
 
 def of_keys(keys: KeyNumbers | None) -> Tree:
     """Return keys as a tree."""
-    return None if keys is None else {"kinds": [kind.value for kind in keys.kinds], "values": keys.values}
+    if keys is None:
+        return None
+    columns = [list(column) for column in zip(*keys.values, strict=True)]
+    return {"kinds": [kind.value for kind in keys.kinds], "rows": len(keys.values), "columns": columns}
 
 
 def to_keys(tree: Tree) -> KeyNumbers | None:
@@ -96,17 +119,33 @@ def to_keys(tree: Tree) -> KeyNumbers | None:
     if tree is None:
         return None
     keys = KeyNumbers(tuple(Kind(kind) for kind in tree["kinds"]))
-    keys.add(tuple(value) for value in tree["values"])
+    columns = tree["columns"]
+    keys.add(zip(*columns, strict=True) if columns else [()] * tree["rows"])
     return keys
 
 
 def of_window(window: SlidingWindow) -> Tree:
     """Return a window as a tree. The states of blocks are made anew from the panes."""
-    pieces = [[piece.pane, piece.key, piece.state, piece.base] for piece in window.history]
-    return {"done": window.done, "keys": window.keys, "history": pieces}
+    return {"done": window.done, "keys": window.keys, "history": [_of_piece(piece) for piece in window.history]}
 
 
 def to_window(window: SlidingWindow, tree: Tree) -> None:
     """Let a window go on from a tree."""
-    pieces = [Piece(*piece) for piece in tree["history"]]
-    window.restore(tree["done"], tree["keys"], pieces)
+    window.restore(tree["done"], tree["keys"], [_to_piece(piece) for piece in tree["history"]])
+
+
+def _of_piece(piece: Piece) -> Tree:
+    """Return a piece as a tree. A compact one, which nobody changes any more, is packed once."""
+    plain = [piece.pane, piece.key, piece.state, piece.base]
+    if not piece.is_compact:
+        return plain
+    piece.packed = piece.packed or pack(plain)
+    return np.frombuffer(piece.packed, dtype=np.uint8)
+
+
+def _to_piece(tree: Tree) -> Piece:
+    if isinstance(tree, np.ndarray):
+        packed = tree.tobytes()
+        pane, key, state, base = unpack(packed)
+        return Piece(pane, key, state, base, packed)
+    return Piece(*tree)

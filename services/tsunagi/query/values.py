@@ -226,7 +226,9 @@ def concatenate(parts: Sequence[Column]) -> Column:
     first = parts[0]
     if len(parts) == 1:
         return first
-    if first.kind is Kind.TEXT:
+    if first.kind is Kind.TEXT and all(part.pool == first.pool for part in parts):
+        values, pool = np.concatenate([part.values for part in parts]), first.pool
+    elif first.kind is Kind.TEXT:
         codes: dict[str, int] = {}
         moved = []
         for part in parts:

@@ -30,12 +30,19 @@ class Piece:
         pane: int[cells], the panes, less `base`.
         key: int[cells].
         state: the cells' states; of a compact piece in narrow types, and with a double in the place of an exact sum.
+        packed: the piece as bytes, once somebody has asked for them (`tsunagi.query.snapshots`).
     """
 
     pane: Array
     key: Array
     state: State
     base: int = 0
+    packed: bytes = b""
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether it is in narrow types; then nobody changes it any more."""
+        return self.key.dtype == np.uint32
 
     @property
     def first(self) -> int:
@@ -61,7 +68,7 @@ class Piece:
 
     def compact(self) -> Piece:
         """Return the same cells in less memory: a row of one reading takes a fourth of it."""
-        if self.key.dtype == np.uint32 or self.last - self.first >= 2**32:
+        if self.is_compact or self.last - self.first >= 2**32:
             return self
         state: State = {}
         names = {name.partition(":")[0][1:] for name in self.state if ":" in name}
@@ -236,10 +243,32 @@ class SlidingWindow:
         block = (self.done or 0) // self._sub
         while self.history and self.history[0].last < (block - self.panes // self._sub) * self._sub:
             self.history.pop(0)
-        for place, piece in enumerate(self.history):
-            if piece.last >= block * self._sub:
-                break
-            self.history[place] = piece.compact()
+        self._put_away(block * self._sub)
+
+    def _put_away(self, first: int) -> None:
+        """Put the panes below `first`, those of whole blocks, into one compact piece for each block."""
+        start = next((place for place, piece in enumerate(self.history) if not piece.is_compact), len(self.history))
+        stop = next((place for place, piece in enumerate(self.history) if piece.last >= first), len(self.history))
+        while start < stop:
+            number = self.history[start].first // self._sub
+            end = start + 1
+            while end < stop and self.history[end].last // self._sub == number:
+                end += 1
+            some = self.history[start:end]
+            self.history[start:end] = [(some[0] if len(some) == 1 else _chained(some)).compact()]
+            start, stop = start + 1, stop - (end - start - 1)
+
+
+def _chained(pieces: Sequence[Piece]) -> Piece:
+    """Return pieces, none of which is compact or has panes of another one, as one."""
+    names = dict.fromkeys(name for piece in pieces for name in piece.state)
+    state: State = {}
+    for name in names:
+        kind = next(piece.state[name].dtype for piece in pieces if name in piece.state)
+        parts = [piece.state.get(name, blank(name, kind, piece.pane.shape)) for piece in pieces]
+        state[name] = np.concatenate(parts)
+    pane = np.concatenate([piece.base + piece.pane for piece in pieces])
+    return Piece(pane, np.concatenate([piece.key for piece in pieces]), state)
 
 
 def grown(state: Mapping[str, Array], keys: int) -> State:
