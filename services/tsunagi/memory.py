@@ -203,7 +203,7 @@ def _answers(settings: Settings, layout: Layout, ordered: Ordered, upto: int) ->
     table = Readings(layout.table, settings.steps.slide_us, kinds)
     came = CompleteRows.of([CompleteRows.from_ordered(ordered)])
     first = int(came.rows["step"][0]) if len(came.rows["step"]) else NEVER
-    yield from core.advance(came, first, upto, table, round(settings.query.state_mb * 1e6))
+    yield from core.advance(came, first, upto, table)
     for name, figures in core.figures.items():
         if figures.fault:
             raise PipelineError(f"query {name}: {figures.fault}")

@@ -19,10 +19,10 @@ import structlog
 from tsunagi.runtime import metrics
 from tsunagi.runtime.marked import MARKER
 from tsunagi_spark.layout import Layout
-from tsunagi_spark.query_core import QueryProgram
-from tsunagi_spark.query_task import program_file, state_files
+from tsunagi_spark.query_core import QueryProgram, check_state
+from tsunagi_spark.query_task import FOLDER, program_file, read_panes, state_files
 from tsunagi_spark.standing import JobStanding
-from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, unseal_body, write_atomically
+from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, write_atomically
 
 ASIDE = "aside"
 """Directory in the checkpoint. `aside/K` holds the files that the K-th start with damage set aside, under their
@@ -221,7 +221,8 @@ def _core(store: Store, name: str) -> None:
 
 
 def _queries(store: Store, name: str) -> None:
-    unseal_body(store.read(name), store.root / name)
+    kind = name.removeprefix(f"{FOLDER}/").rpartition("-")[0]
+    check_state(store.read(name), store.root / name, partial(read_panes, store, kind))
 
 
 def _program(store: Store, name: str) -> QueryProgram:

@@ -26,8 +26,9 @@ from tsunagi.query.readings import Readings
 from tsunagi.query.relations import Rows
 from tsunagi.query.results import ENDED
 from tsunagi.query.running import Queries
-from tsunagi.query.snapshots import pack, unpack
+from tsunagi.query.snapshots import Get, pack, unpack
 from tsunagi.query.values import Array, Kind
+from tsunagi.query.windows import Piece, Stored
 from tsunagi.runtime.messages import VERSION, ResultBlock
 from tsunagi_spark.blocks import SlotBlock
 from tsunagi_spark.frontier import NEVER, frontiers
@@ -186,6 +187,53 @@ class QueryFigures:
 
 
 @dataclass
+class PaneFiles:
+    """The files of panes that queries need: one for each batch that has completed a block of them.
+
+    Attributes:
+        needed: the numbers of the files that hold panes which queries need; a file has the number of its batch.
+        dropped: (number of a file, batch after which nobody needed it).
+        written: what this batch's file has.
+        size: bytes of the pieces that were put or met since it was set to 0.
+    """
+
+    needed: set[int] = field(default_factory=set)
+    dropped: list[tuple[int, int]] = field(default_factory=list)
+    written: bytes = b""
+    size: int = 0
+    _batch: int = 0
+    _met: set[int] = field(default_factory=set)
+    _parts: list[bytes] = field(default_factory=list)
+
+    def begin(self, batch: int) -> None:
+        """Begin with the pieces of a batch."""
+        self._batch, self._met, self._parts, self.written = batch, set(), [], b""
+
+    def put(self, piece: Piece) -> Stored:
+        """Take in a compact piece that queries need; return where it is kept."""
+        if piece.stored is None:
+            data = pack(piece)
+            offset = sum(map(len, self._parts))
+            piece.stored = Stored(self._batch, offset, len(data), zlib.crc32(data))
+            self._parts.append(data)
+        self._met.add(piece.stored.file)
+        self.size += piece.stored.length
+        return piece.stored
+
+    def end(self) -> None:
+        """Take in that all pieces have been put."""
+        self.written = b"".join(self._parts)
+        self.dropped += [(file, self._batch) for file in sorted(self.needed - self._met)]
+        self.needed = self._met
+
+    def forget(self, upto: int) -> list[int]:
+        """Return the files that nobody has needed since a batch, and forget them."""
+        gone = [file for file, batch in self.dropped if batch <= upto]
+        self.dropped = [(file, batch) for file, batch in self.dropped if batch > upto]
+        return gone
+
+
+@dataclass
 class QueryCore:
     """Queries with all that they keep between two batches.
 
@@ -200,6 +248,8 @@ class QueryCore:
         digests: for each query, the digest of all that its state depends on.
         figures: what is known of each query.
         told: the queries of which this core has said where they begin.
+        panes: the files with panes of windows that queries still need, by number, and those of before with the batch
+            in which they were needed no more.
     """
 
     program: QueryProgram
@@ -211,6 +261,7 @@ class QueryCore:
     digests: dict[str, str] = field(default_factory=dict)
     figures: dict[str, QueryFigures] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    panes: PaneFiles = field(default_factory=PaneFiles)
     _packed: dict[str, bytes] = field(default_factory=dict)
 
     @cached_property
@@ -227,16 +278,13 @@ class QueryCore:
 
     # ---- a batch
 
-    def advance(
-        self, came: CompleteRows, first: int, upto: int, table: Readings, most_bytes: int
-    ) -> Iterator[EncodedBlock]:
+    def advance(self, came: CompleteRows, first: int, upto: int, table: Readings) -> Iterator[EncodedBlock]:
         """Yield the blocks of the queries' rows for the steps that are complete now.
 
         Args:
             came: what the P-SORT cores have complete, in any steps.
             first: the first step of which any of them has a reading; NEVER if none has one.
             upto: the last step that is complete for all groups.
-            most_bytes: a query whose state is larger is stopped.
         """
         came, late = came.behind(self.done)
         if late:
@@ -258,7 +306,6 @@ class QueryCore:
                 self.figures[name].fault = why
             yield from self._blocks(found, self.waiting)
             self.waiting, self.done = rest, high
-        self._pack(most_bytes)
 
     def _begun(self) -> Iterator[EncodedBlock]:
         """Begin the queries that are new, and yield the blocks that say where they and those that are gone begin."""
@@ -299,8 +346,9 @@ class QueryCore:
             figures = self.figures.get(name)
             if figures is None or figures.fault:
                 continue
-            packed = pack(run.dump())
-            figures.state_bytes = len(packed)
+            self.panes.size = 0
+            packed = pack(run.dump(), self.panes.put)
+            figures.state_bytes = len(packed) + self.panes.size
             if figures.state_bytes <= most_bytes:
                 self._packed[name] = packed
                 continue
@@ -311,20 +359,34 @@ class QueryCore:
 
     # ---- state
 
-    def dump(self) -> bytes:
-        """Return all as the bytes of a state file."""
+    def dump(self, batch: int, most_bytes: int) -> tuple[bytes, bytes]:
+        """Return what is kept after a batch: the bytes of a state file, and those of the batch's file of panes.
+
+        Panes of whole blocks are written once. So a batch does not cost more because windows are long.
+
+        Args:
+            most_bytes: a query whose state is larger is stopped.
+        """
+        self.panes.begin(batch)
+        self._pack(most_bytes)
+        self.panes.end()
         head = {
             "done": self.done,
             "first": self.first,
             "told": sorted(self.told),
+            "panes": [sorted(self.panes.needed), self.panes.dropped],
             "digests": self.digests,
             "figures": {name: [item.since, item.rows, item.late, item.fault] for name, item in self.figures.items()},
         }
         packed = {name: np.frombuffer(data, dtype=np.uint8) for name, data in self._packed.items()}
-        return seal_body(pack({"head": json.dumps(head), "queries": packed, "waiting": self.waiting.arrays()}))
+        state = seal_body(pack({"head": json.dumps(head), "queries": packed, "waiting": self.waiting.arrays()}))
+        return state, self.panes.written
 
-    def load(self, data: bytes, path: Path) -> None:
+    def load(self, data: bytes, path: Path, get: Get) -> None:
         """Go on from a state file, perhaps with another program: queries that are the same keep their state.
+
+        Args:
+            get: returns panes that are in files of their own.
 
         Raises:
             StateError: the file is damaged.
@@ -333,6 +395,8 @@ class QueryCore:
         tree = json.loads(found["head"])
         self.done, self.first = tree["done"], tree["first"]
         self.waiting = CompleteRows.from_arrays(found["waiting"])
+        needed, dropped = tree["panes"]
+        self.panes = PaneFiles(set(needed), [(file, batch) for file, batch in dropped])
         self.digests, self.told = dict(tree["digests"]), set(tree["told"])
         self.figures = {name: QueryFigures(*item) for name, item in tree["figures"].items()}
         same = {name for name, digest in self.digests.items() if self._wanted.get(name) == digest}
@@ -342,7 +406,7 @@ class QueryCore:
             if packed is None:  # until now it ran elsewhere
                 self.digests.pop(name)
             else:
-                self.queries.runs[name].load(unpack(packed.tobytes()))
+                self.queries.runs[name].load(unpack(packed.tobytes(), get))
 
     def report(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each query, for the driver."""
@@ -356,6 +420,16 @@ class QueryCore:
             }
             for name, item in self.figures.items()
         }
+
+
+def check_state(data: bytes, path: Path, get: Get) -> None:
+    """Read a state file with all panes that it needs.
+
+    Raises:
+        StateError, ValueError: one of them is damaged or missing.
+    """
+    for packed in unpack(unseal_body(data, path))["queries"].values():
+        unpack(packed.tobytes(), get)
 
 
 def partition_of(block: EncodedBlock, layout: Layout) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings
+from tsunagi.query.windows import Stored
 from tsunagi.runtime.columns import pack_arrays, unpack_arrays
 from tsunagi.runtime.log import RESULTS
 from tsunagi.runtime.results import parse_block
@@ -19,7 +21,7 @@ from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import Ordered
 from tsunagi_spark.publish import Sending, Stopwatch, messages
 from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram, no_rows, partition_of
-from tsunagi_spark.state import KEPT, Store
+from tsunagi_spark.state import KEPT, StateError, Store
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of
 
 QUERIES = -2
@@ -91,6 +93,24 @@ def whole_file(batch: int) -> str:
     return f"{FOLDER}/whole-{batch}"
 
 
+def panes_file(kind: str, batch: int) -> str:
+    """Return the name of the file with the panes that a batch has put away; `kind` is `split-CORE` or `whole`."""
+    return f"{FOLDER}/panes-{kind}-{batch}"
+
+
+def read_panes(store: Store, kind: str, where: Stored) -> bytes:
+    """Return panes that were put away.
+
+    Raises:
+        StateError: they are missing or damaged.
+    """
+    name = panes_file(kind, where.file)
+    data = store.read(name)[where.offset : where.offset + where.length]
+    if len(data) != where.length or zlib.crc32(data) != where.checksum:
+        raise StateError(f"{store.root / name}: damaged: panes at {where.offset} are not those that were written")
+    return data
+
+
 def state_files(program: QueryProgram, batch: int, cores: int) -> list[str]:
     """Return the names of all files that queries need to go on after a batch."""
     split = [split_file(batch, core) for core in range(cores)] if program.split else []
@@ -136,7 +156,7 @@ def _run(
     blocks = count = 0
     with Sending(job.kafka) as out:
         table = _table(context, core.program, layout)
-        for block in core.advance(came, first, parts[0].upto, table, job.query_bytes):
+        for block in core.advance(came, first, parts[0].upto, table):
             partition = partition_of(block, layout)
             for key, value in _records(block, layout, job.form):
                 out.send(RESULTS, partition, key, value)
@@ -148,8 +168,16 @@ def _run(
         watch.lap("compute_s")
     watch.lap("send_s")
     if core.published:
-        store.write(state_file(context.batch), core.dump())
+        state, panes = core.dump(context.batch, job.query_bytes)
+        if panes:
+            store.write(panes_file(kind, context.batch), panes)
+        store.write(state_file(context.batch), state)
+        for number in core.panes.forget(context.batch - KEPT):
+            store.remove(panes_file(kind, number))
         _kept[job.checkpoint, kind] = context.query, context.batch, core
+    else:  # there are no such queries any more
+        for number in {*core.panes.needed, *(file for file, _ in core.panes.dropped)}:
+            store.remove(panes_file(kind, number))
     store.remove(state_file(context.batch - KEPT))
     watch.lap("save_s")
     return {
@@ -197,7 +225,7 @@ def _taken(
         before = _program(context, store, context.program_before)
         if _published(before, kind):
             name = state_file(context.batch - 1)
-            core.load(store.read(name), store.root / name)
+            core.load(store.read(name), store.root / name, partial(read_panes, store, kind))
     return core
 
 

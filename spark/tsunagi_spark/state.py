@@ -7,7 +7,9 @@
     core-C/state-N       CoreState after batch N
     core-C/rows-N        readings of batch N that have not expired from the minute yet
     programs/SERIAL      the statements in CQL that are in force
-    queries/state-N      what the queries in CQL keep after batch N
+    queries/split-C-N, queries/whole-N
+                         what the queries in CQL keep after batch N: those that are split, and the others
+    queries/panes-K-N    panes of windows that batch N has completed, and that do not change any more
 
 Every file is written under a temporary name, synced and renamed, so that a file that exists is whole. Batch N reads
 state N-1; the files of the last few batches are kept, so that Spark can run a batch again.

@@ -92,9 +92,9 @@ def cost_us(plant: Plant, numbers: Sequence[int], batches: int, warm: int) -> fl
     for number in range(batches):
         came = plant.batch(number)
         began = time.process_time()
-        for _ in core.advance(came, int(came.step[0]), int(came.step[-1]), table, 1 << 40):
+        for _ in core.advance(came, int(came.step[0]), int(came.step[-1]), table):
             pass
-        core.dump()
+        core.dump(number, 1 << 40)
         if number >= warm:
             spent += time.process_time() - began
             rows += len(came.rows["step"])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tsunagi.query.relations import KeyNumbers, Rows
 from tsunagi.query.values import Array, Column, Kind, Spread
-from tsunagi.query.windows import Piece, SlidingWindow
+from tsunagi.query.windows import Piece, SlidingWindow, Stored
 
 Tree = Any
 """Mappings with text keys, lists, numbers, texts, None and arrays."""
@@ -21,8 +22,18 @@ _ALIGN = 8
 """Arrays begin at multiples of this many bytes."""
 
 
-def pack(tree: Tree) -> bytes:
-    """Return a tree as bytes: a head in JSON, and behind it the arrays as they are."""
+Put = Callable[[Piece], Stored]
+"""Puts a compact piece away unless it is kept already, and returns where it is."""
+Get = Callable[[Stored], bytes]
+"""Returns what is kept there."""
+
+
+def pack(tree: Tree, put: Put | None = None) -> bytes:
+    """Return a tree as bytes: a head in JSON, and behind it the arrays as they are.
+
+    Args:
+        put: puts compact pieces away, which nobody changes any more; None = they are among the bytes.
+    """
     arrays: list[Array] = []
     kinds: list[tuple[str, Sequence[int]]] = []
 
@@ -33,6 +44,10 @@ def pack(tree: Tree) -> bytes:
             arrays.append(array)
             kinds.append((array.dtype.str, part.shape))
             return {"array": len(arrays) - 1}
+        if isinstance(part, Piece):
+            if put is not None and part.is_compact:
+                return {"stored": list(put(part))}
+            return {"piece": [leaf(item) for item in (part.pane, part.key, part.state, part.base)]}
         if isinstance(part, Mapping):
             return {"fields": {str(key): leaf(value) for key, value in part.items()}}
         if isinstance(part, list | tuple):
@@ -47,8 +62,11 @@ def pack(tree: Tree) -> bytes:
     return b"".join(parts)
 
 
-def unpack(data: bytes | memoryview) -> Tree:
+def unpack(data: bytes | memoryview, get: Get | None = None) -> Tree:
     """Return the tree that `pack` has written; tuples have become lists, and arrays may be written to.
+
+    Args:
+        get: returns pieces that were put away.
 
     Raises:
         ValueError: the bytes are something else.
@@ -66,6 +84,13 @@ def unpack(data: bytes | memoryview) -> Tree:
         if isinstance(part, dict):
             if "array" in part:
                 return arrays[part["array"]]
+            if "piece" in part:
+                return Piece(*(leaf(item) for item in part["piece"]))
+            if "stored" in part:
+                if get is None:
+                    raise ValueError("found a piece that was put away, expected one among the bytes")
+                where = Stored(*part["stored"])
+                return replace(unpack(get(where)), stored=where)
             return {key: leaf(value) for key, value in part["fields"].items()}
         return [leaf(item) for item in part] if isinstance(part, list) else part
 
@@ -126,26 +151,9 @@ def to_keys(tree: Tree) -> KeyNumbers | None:
 
 def of_window(window: SlidingWindow) -> Tree:
     """Return a window as a tree. The states of blocks are made anew from the panes."""
-    return {"done": window.done, "keys": window.keys, "history": [_of_piece(piece) for piece in window.history]}
+    return {"done": window.done, "keys": window.keys, "history": window.history}
 
 
 def to_window(window: SlidingWindow, tree: Tree) -> None:
     """Let a window go on from a tree."""
-    window.restore(tree["done"], tree["keys"], [_to_piece(piece) for piece in tree["history"]])
-
-
-def _of_piece(piece: Piece) -> Tree:
-    """Return a piece as a tree. A compact one, which nobody changes any more, is packed once."""
-    plain = [piece.pane, piece.key, piece.state, piece.base]
-    if not piece.is_compact:
-        return plain
-    piece.packed = piece.packed or pack(plain)
-    return np.frombuffer(piece.packed, dtype=np.uint8)
-
-
-def _to_piece(tree: Tree) -> Piece:
-    if isinstance(tree, np.ndarray):
-        packed = tree.tobytes()
-        pane, key, state, base = unpack(packed)
-        return Piece(pane, key, state, base, packed)
-    return Piece(*tree)
+    window.restore(tree["done"], tree["keys"], tree["history"])

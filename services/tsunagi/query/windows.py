@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,15 @@ _CELLS = 32_768
 """Cells (panes x keys) that are worked on at once where that is possible: enough that numpy's calls cost little."""
 
 
+class Stored(NamedTuple):
+    """Where something is kept: the file, by its number, the place in it, the length in bytes, and its checksum."""
+
+    file: int
+    offset: int
+    length: int
+    checksum: int
+
+
 @dataclass(slots=True)
 class Piece:
     """Panes of some time, as cells in the order of (pane, key).
@@ -30,14 +40,14 @@ class Piece:
         pane: int[cells], the panes, less `base`.
         key: int[cells].
         state: the cells' states; of a compact piece in narrow types, and with a double in the place of an exact sum.
-        packed: the piece as bytes, once somebody has asked for them (`tsunagi.query.snapshots`).
+        stored: where the piece is kept, if it is compact and somebody has put it away (`tsunagi.query.snapshots`).
     """
 
     pane: Array
     key: Array
     state: State
     base: int = 0
-    packed: bytes = b""
+    stored: Stored | None = None
 
     @property
     def is_compact(self) -> bool:

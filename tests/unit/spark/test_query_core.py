@@ -36,6 +36,8 @@ CREATE QUERY sites AS ISTREAM (SELECT site, STDDEV(value) AS sd, MAX(value) AS t
 CREATE QUERY lasts AS DSTREAM (SELECT sensor, value FROM readings [ROWS 3] WHERE value > threshold);
 """
 MOST = 10**9
+FILES: dict[int, bytes] = {}
+"""The files of panes, by number, of all tests."""
 
 
 def program(text: str = TEXT, serial: int = 1) -> QueryProgram:
@@ -47,9 +49,9 @@ def core_of(text: str = TEXT, serial: int = 1) -> QueryCore:
     return QueryCore(made, made.split | made.whole)
 
 
-def advance(core: QueryCore, came: CompleteRows, upto: int, most: int = MOST) -> list[EncodedBlock]:
+def advance(core: QueryCore, came: CompleteRows, upto: int) -> list[EncodedBlock]:
     first = int(came.rows["step"][0]) if len(came.rows["step"]) else NEVER
-    return list(core.advance(came, first, upto, READINGS, most))
+    return list(core.advance(came, first, upto, READINGS))
 
 
 def rows_of(first: int, last: int, seed: int = 1) -> CompleteRows:
@@ -78,7 +80,10 @@ def rows_of(first: int, last: int, seed: int = 1) -> CompleteRows:
 def again(core: QueryCore, text: str = TEXT, serial: int = 1) -> QueryCore:
     """Go on from the state that the core writes down."""
     made = core_of(text, serial)
-    made.load(core.dump(), Path("state"))
+    batch = 1 + max(FILES, default=0)
+    state, panes = core.dump(batch, MOST)
+    FILES[batch] = panes
+    made.load(state, Path("state"), lambda where: FILES[where.file][where.offset : where.offset + where.length])
     return made
 
 
@@ -161,12 +166,13 @@ def test_a_query_that_fails_stops_with_those_that_read_it_and_no_other() -> None
 
 def test_a_query_with_too_much_state_stops() -> None:
     core = core_of()
-    advance(core, rows_of(0, 30), FIRST + 29, 2_500)
+    advance(core, rows_of(0, 30), FIRST + 29)
+    core.dump(1, 2_500)
     stopped = {name for name, item in core.figures.items() if item.fault}
     assert stopped
     assert stopped < core.figures.keys()
     assert all("[query] state_mb" in core.figures[name].fault for name in stopped)
-    assert len(again(core).dump()) < 20_000
+    assert len(again(core).dump(2, MOST)[0]) < 20_000
 
 
 def test_nothing_is_given_before_the_first_reading() -> None:
@@ -206,3 +212,20 @@ def test_queries_that_can_be_split_give_the_same_on_several_cores() -> None:
         part = rows.some(rows.rows["sensor"] % 2 == core)  # the groups are g0 and g1
         found += advance(QueryCore(made, made.split, tells=core == 0), part, FIRST + 59)
     assert sorted(block.value for block in found) == sorted(block.value for block in whole)
+
+
+def test_what_is_written_for_a_batch_does_not_grow_with_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panes of whole blocks are written once, and their files are let go when no window needs them."""
+    monkeypatch.setattr("tsunagi.query.windows._CELLS", 60)  # as if there were thousands of keys: blocks of ten panes
+    text = "CREATE QUERY long AS SELECT sensor, SUM(value) AS total FROM readings [RANGE 100 SECONDS] GROUP BY sensor"
+    core, states, panes = core_of(text), [], []
+    for batch in range(100):
+        advance(core, rows_of(2 * batch, 2 * batch + 2), FIRST + 2 * batch + 1)
+        state, written = core.dump(batch, MOST)
+        states.append(len(state))
+        panes.append(len(written))
+        core.panes.forget(batch - 4)
+    assert max(states[50:]) < 1.5 * max(states[10:20])
+    assert sum(size > 0 for size in panes) < 50
+    assert len(core.panes.needed) * 10 < 120
+    assert core.figures["long"].state_bytes > 2 * max(states)
