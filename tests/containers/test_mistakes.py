@@ -74,9 +74,14 @@ def test_what_was_stopped_goes_on_with_its_data(project) -> None:
     wait_until(lambda: len(_rows(project)) > answered, "rows behind the restart")
     steps = [line.split(",")[:2] for line in _rows(project)]
     assert len({tuple(step) for step in steps}) == len(steps), "a row came twice"
-    (listed,) = json.loads(project.tool("query", "list", "--json"))
-    assert (listed["query"], listed["state"], listed["fault"]) == ("means", "runs", "")
+    told = [{"query": "means", "state": "runs", "fault": ""}]
+    wait_until(lambda: _listed(project) == told, "a heartbeat of Spark that tells of the query")
     assert "means: dropped" in project.tool("query", "drop", "means")
+
+
+def _listed(project: ComposeProject) -> list[dict[str, str]]:
+    found = json.loads(project.tool("query", "list", "--json"))
+    return [{name: item[name] for name in ("query", "state", "fault")} for item in found]
 
 
 def _rows(project: ComposeProject) -> list[str]:

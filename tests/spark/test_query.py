@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,15 @@ def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place])
     write(60, 75)
     driver = place.drive()
     wait_until(lambda: watch.reached("means", FIRST_STEP + 74), "rows after the second kill")
-    listed = {item["query"]: item for item in list_queries(place.settings)}
+    since_us = watch.since("means")[1] * world.settings.steps.slide_us
+    listed: dict[str, dict[str, Any]] = {}
+
+    def is_told() -> bool:  # heartbeats come a little later than rows
+        listed.update({item["query"]: item for item in list_queries(place.settings)})
+        return {item["state"] for item in listed.values()} == {"runs"} and listed["means"]["since_us"] == since_us
+
+    wait_until(is_told, "heartbeats that tell of all queries")
+    assert set(listed) == {"q1", "q2", "q3", "lines", "means"}
     drop_query(place.settings, "means", lambda _line: None)
     write(75, 80)
     wait_until(lambda: watch.reached("q3", FIRST_STEP + 79), "rows after the drop")
@@ -134,10 +143,6 @@ def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place])
     ended = next(block.step for block in watch.blocks if block.query == "means" and block.definition == "-")
     means = truth.answers(MEANS, "means", first, second) + truth.answers(changed, "means", second, ended)
     assert [plain(row) for row in watch.rows("means")] == means
-    assert {name: item["state"] for name, item in listed.items()} == dict.fromkeys(
-        ("q1", "q2", "q3", "lines", "means"), "runs"
-    )
-    assert listed["means"]["since_us"] == second * world.settings.steps.slide_us
     assert sum(item["late"] for item in listed.values()) == 0
 
 
