@@ -286,10 +286,10 @@ class QueryCore:
             first: the first step of which any of them has a reading; NEVER if none has one.
             upto: the last step that is complete for all groups.
         """
+        step = came.rows["step"]
         came, late = came.behind(self.done)
-        if late:
-            for figures in self.figures.values():
-                figures.late += late
+        for figures in self.figures.values() if late else ():
+            figures.late += int(np.count_nonzero(step[:late] > figures.since))
         self.waiting = CompleteRows.of([self.waiting, came])
         if first != NEVER:
             self.first = first if self.first == NEVER else min(first, self.first)

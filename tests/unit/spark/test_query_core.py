@@ -118,6 +118,11 @@ def test_rows_that_come_too_late_are_counted() -> None:
     again_core = again(core)
     assert advance(again_core, late, FIRST + 19) == []
     assert {item.late for item in again_core.figures.values()} == {len(late.rows["step"])}
+    added = again(again_core, f"{TEXT}; CREATE QUERY more AS SELECT COUNT(*) AS n FROM readings", 2)
+    advance(added, rows_of(20, 22), FIRST + 21)
+    advance(added, late, FIRST + 21)
+    assert added.figures["more"].late == 0, "these are of before it began"
+    assert added.figures["lasts"].late == 2 * len(late.rows["step"])
 
 
 def test_a_query_that_is_the_same_keeps_its_state_when_others_change() -> None:
