@@ -38,6 +38,7 @@ class Programs:
         self._store = store
         self._step_us = settings.steps.slide_us
         self._files = read_definitions(settings.query.files)
+        self._aggregates = [item.name for item in settings.query.aggregates]
         self._current: QueryProgram | None = None
         self._logger = structlog.get_logger("tsunagi.spark")
 
@@ -47,7 +48,7 @@ class Programs:
         Raises:
             QueryError: one of them cannot be understood.
         """
-        check(self._files, self._step_us, attribute_kinds(table))
+        check(self._files, self._step_us, attribute_kinds(table), self._aggregates)
 
     def newest(self, serial: int, added: Mapping[str, str], table: SensorTable) -> int:
         """Return the number of the version for the next batch; a new version is written down first.
@@ -59,7 +60,7 @@ class Programs:
         """
         wanted, refused = self._statements(added)
         kinds = attribute_kinds(table)
-        refused |= program_of(wanted, self._step_us, kinds)[1]
+        refused |= program_of(wanted, self._step_us, kinds, self._aggregates)[1]
         for name in sorted(refused.keys() - self.refused.keys()):
             self._logger.error("query refused", query=name, detail=refused[name])
         self.refused = refused

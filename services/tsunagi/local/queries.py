@@ -46,13 +46,20 @@ def read_given(given: Sequence[str]) -> list[Definition]:
     """
     found: list[Definition] = []
     for item in given:
-        if " " in item and not Path(item).exists():
+        if " " in item and not _is_file(item):
             found += definitions_of(item, _LINE)
         else:
             found += read_definitions([Path(item)])
     if not found:
         raise QueryAskError("found no statement, expected CREATE QUERY, VIEW or FUNCTION")
     return found
+
+
+def _is_file(given: str) -> bool:
+    try:
+        return Path(given).exists()
+    except OSError:  # too long for the name of a file
+        return False
 
 
 def program_with(settings: Settings, definitions: Sequence[Definition]) -> Program:
@@ -62,7 +69,8 @@ def program_with(settings: Settings, definitions: Sequence[Definition]) -> Progr
         QueryError: a statement cannot be understood.
         SensorsError: the table cannot be used.
     """
-    return check(definitions, settings.steps.slide_us, attribute_kinds(read_sensors(settings.sensors)))
+    aggregates = [item.name for item in settings.query.aggregates]
+    return check(definitions, settings.steps.slide_us, attribute_kinds(read_sensors(settings.sensors)), aggregates)
 
 
 def check_files(settings: Settings) -> None:
@@ -101,7 +109,7 @@ def explain_queries(settings: Settings, given: Sequence[str], tell: Tell) -> Non
     Raises:
         QueryError, QueryAskError: a statement cannot be understood, or a name is unknown.
     """
-    names = [item for item in given if " " not in item and not Path(item).exists()]
+    names = [item for item in given if " " not in item and not _is_file(item)]
     new = read_given([item for item in given if item not in names]) if len(names) < len(given) else []
     files = {item.name: item for item in read_definitions(settings.query.files)}
     added = {} if names and set(names) <= files.keys() else _added(settings) if names else {}
@@ -250,4 +258,8 @@ def _statements(source: Log) -> Iterator[tuple[str, Definition]]:
 
 
 def _change(name: str, text: str) -> Plan:
-    return Plan(version=VERSION, query=QueryChange(name=name, text=text, by=getpass.getuser()))
+    try:
+        by = getpass.getuser()
+    except (KeyError, OSError):  # as in a container whose user has no name
+        by = ""
+    return Plan(version=VERSION, query=QueryChange(name=name, text=text, by=by))

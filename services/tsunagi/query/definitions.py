@@ -6,7 +6,8 @@ A statement may stand before the ones that it reads, and in any file: they are p
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -18,9 +19,12 @@ from tsunagi.query.errors import Place, QueryError
 from tsunagi.query.planning import Program, make_program
 from tsunagi.query.syntax import CreateQuery, CreateStream, Statement, parse
 from tsunagi.query.values import Kind
+from tsunagi.runtime.ranges import MAX_DETAIL
 
 PLAN = "plan"
 """The source of statements that were added to the running system."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+"""Matches the names of statements: they are parts of the keys of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,14 @@ def _served(statement: Statement) -> Statement:
     Raises:
         QueryError: none does.
     """
+    if not _NAME.fullmatch(statement.name):
+        raise QueryError(
+            statement.place, f"name {statement.name!r}: expected letters, digits and _, at most 100 of them"
+        )
+    if len(statement.text) > MAX_DETAIL:
+        raise QueryError(
+            statement.place, f"{statement.name}: found {len(statement.text)} characters, expected at most {MAX_DETAIL}"
+        )
     if isinstance(statement, CreateStream):
         raise QueryError(statement.place, "CREATE STREAM: no service delivers streams of several columns yet")
     if statement.name == READINGS:
@@ -121,22 +133,30 @@ def catalog_with(attributes: Mapping[str, Kind]) -> Catalog:
 
 
 def program_of(
-    definitions: Sequence[Definition], step_us: int, attributes: Mapping[str, Kind]
+    definitions: Sequence[Definition], step_us: int, attributes: Mapping[str, Kind], aggregates: Collection[str] = ()
 ) -> tuple[Program, dict[str, str]]:
     """Return the program of statements, and why others are not in it, by name.
 
     Args:
         step_us: length of a step, microseconds.
         attributes: the kinds of the attributes of the sensors table.
+        aggregates: the names of `[query] aggregates`, which are names of queries in results as well.
     """
     program = Program(catalog_with(attributes), MappingProxyType({}))
     refused: dict[str, str] = {}
     for definition in in_order(definitions):
         try:
-            program = make_program([(definition.source, padded(definition))], step_us, before=program)
+            program = _with(program, definition, step_us, aggregates)
         except QueryError as error:
             refused[definition.name] = str(error)
     return program, refused
+
+
+def _with(program: Program, definition: Definition, step_us: int, aggregates: Collection[str]) -> Program:
+    if definition.name in aggregates:
+        place = Place(definition.source, definition.line, 1)
+        raise QueryError(place, f"{definition.name} is the name of a window aggregate ([query] aggregates)")
+    return make_program([(definition.source, padded(definition))], step_us, before=program)
 
 
 def padded(definition: Definition) -> str:
@@ -144,15 +164,17 @@ def padded(definition: Definition) -> str:
     return "\n" * max(0, definition.line - 1) + definition.text
 
 
-def check(definitions: Sequence[Definition], step_us: int, attributes: Mapping[str, Kind]) -> Program:
-    """Return the program of statements.
+def check(
+    definitions: Sequence[Definition], step_us: int, attributes: Mapping[str, Kind], aggregates: Collection[str] = ()
+) -> Program:
+    """Return the program of statements; the arguments are those of `program_of`.
 
     Raises:
         QueryError: a statement cannot be understood.
     """
     program = Program(catalog_with(attributes), MappingProxyType({}))
     for definition in in_order(definitions):
-        program = make_program([(definition.source, padded(definition))], step_us, before=program)
+        program = _with(program, definition, step_us, aggregates)
     return program
 
 

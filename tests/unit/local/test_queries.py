@@ -19,6 +19,9 @@ FILE = "CREATE VIEW n AS SELECT sensor, COUNT(*) AS n FROM readings [RANGE 1 MIN
 ADDED = "CREATE QUERY high AS SELECT n.sensor FROM n WHERE n.n > 5"
 
 
+AGGREGATES = [{"name": "five", "range_s": 300}]
+
+
 class Place:
     """Settings with a file of queries, and a log with a plan."""
 
@@ -26,7 +29,7 @@ class Place:
         (directory / "sensors.csv").write_text("sensor,edge,site\na,e1,north\nb,e1,\n", encoding="utf-8")
         self.file = directory / "plant.sql"
         self.file.write_text(f"-- a comment\n{FILE};\n", encoding="utf-8")
-        tables = {"sensors": directory / "sensors.csv", "query": {"files": [self.file]}}
+        tables = {"sensors": directory / "sensors.csv", "query": {"files": [self.file], "aggregates": AGGREGATES}}
         tables["steps"] = {"interval_s": 1.0, "window": 1, "slide": 1}
         self.settings: Settings = make(tables, "test")
         self.log = MemoryLog(ManualClock(), {PLAN: 1, "heartbeats": 1, "acks": 1})
@@ -77,6 +80,9 @@ def test_what_others_read_is_not_dropped(place: Place) -> None:
         ("CREATE STREAM s (k TEXT KEY, x DOUBLE)", "no service delivers streams"),
         ("CREATE QUERY readings AS SELECT sensor FROM readings", "readings is the name of the stream"),
         ("nowhere.sql", "nowhere.sql: cannot be read"),
+        ('CREATE QUERY "a/b" AS SELECT sensor FROM readings', "name 'a/b': expected letters, digits and _"),
+        (f"CREATE QUERY q AS SELECT '{'x' * 70_000}' AS x FROM readings", "expected at most 65536"),
+        ("CREATE QUERY five AS SELECT sensor FROM readings", "five is the name of a window aggregate"),
         ("SELECT sensor FROM readings", "found 'SELECT', expected CREATE"),
     ],
 )
