@@ -52,7 +52,7 @@ def act(
         cores: the number of query cores.
     """
     reports.sparkSession.sparkContext.setLocalProperty(BATCH, context.as_text())
-    if context.program:
+    if context.program and not context.direct:
         reports = reports.repartitionById(cores, "core").mapInArrow(merging(job), REPORT_SQL)
     elif merge:
         reports = reports.repartition(1).mapInArrow(merging(job), REPORT_SQL)

@@ -31,7 +31,7 @@ from tsunagi_spark.blocks import Counters
 from tsunagi_spark.frontier import NEVER, SlotMark, Waiting
 from tsunagi_spark.identity import LogChangedError, result_ends, written_faults
 from tsunagi_spark.layout import Layout, LayoutError, make_layout, rate_of, same
-from tsunagi_spark.programs import Programs
+from tsunagi_spark.programs import Programs, runs_direct
 from tsunagi_spark.progress import describe, show, show_queries
 from tsunagi_spark.queries import span_steps
 from tsunagi_spark.query_task import QUERIES
@@ -58,6 +58,7 @@ class BatchDecision:
     silent_s: dict[int, float]
     dropped: frozenset[int] = frozenset()
     program: int = 0
+    direct: bool = False
 
 
 class Job:
@@ -166,7 +167,8 @@ class Job:
         decision = self._decide(batch, before, began_s)
         self._began_s = began_s
         decided_s = time.monotonic()
-        program = self._programs.load(decision.program)
+        program, program_before = (self._programs.load(serial) for serial in (decision.program, before.program))
+        decision = replace(decision, direct=runs_direct(program, program_before, decision.layout))
         context = BatchContext(
             query=self._id,
             batch=batch,
@@ -180,6 +182,7 @@ class Job:
             program_before=before.program,
             split=program is not None and bool(program.split),
             whole=program is not None and bool(program.whole),
+            direct=decision.direct,
         )
         merge = bool(decision.layout.cut.any())
         reports = act(frame, self._context, context, merge=merge, cores=self._settings.spark.cores)
@@ -260,7 +263,7 @@ class Job:
                 self._logger.warning(
                     "too many rows wait; slots left behind", rows=before.carried, slots=sorted(dropped), batch=batch
                 )
-            program = self._programs.newest(before.program, self._placements.statements, layout.table)
+            program = self._programs.newest(before.program, self._placements.statements, layout)
             decision = BatchDecision(layout, overdue, dict(self._waiting.silent_s), dropped, program)
             self._store.write_json(
                 f"driver/before-{batch}",
@@ -379,7 +382,7 @@ class Job:
         cores = {report["core"]: report for report in reports if report["core"] != MERGE}
         if set(cores) != set(range(self._settings.spark.cores)) or len(merged) != decision.layout.cut.any():
             raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
-        if len(answered) != (self._settings.spark.cores + 1) * (decision.program > 0):
+        if len(answered) != (self._settings.spark.cores + (not decision.direct)) * (decision.program > 0):
             raise StateError(f"batch {batch}: {len(answered)} query cores reported")
         marks = dict(before.marks)
         silent_s = dict(decision.silent_s)

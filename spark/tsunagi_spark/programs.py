@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import structlog
 
 from tsunagi.query.definitions import PLAN, Definition, check, definitions_of, program_of, read_definitions
 from tsunagi.query.readings import attribute_kinds
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
+from tsunagi_spark.layout import Ints, Layout
 from tsunagi_spark.query_core import QueryProgram
 from tsunagi_spark.query_task import program_file
 from tsunagi_spark.state import KEPT, Store
@@ -50,16 +52,16 @@ class Programs:
         """
         check(self._files, self._step_us, attribute_kinds(table), self._aggregates)
 
-    def newest(self, serial: int, added: Mapping[str, str], table: SensorTable) -> int:
+    def newest(self, serial: int, added: Mapping[str, str], layout: Layout) -> int:
         """Return the number of the version for the next batch; a new version is written down first.
 
         Args:
             serial: the version of the batch before; 0 if there was none.
             added: the texts of the statements on `plan`, by name.
-            table: the sensors that are placed.
+            layout: the layout of the next batch.
         """
         wanted, refused = self._statements(added)
-        kinds = attribute_kinds(table)
+        kinds = attribute_kinds(layout.table)
         refused |= program_of(wanted, self._step_us, kinds, self._aggregates)[1]
         for name in sorted(refused.keys() - self.refused.keys()):
             self._logger.error("query refused", query=name, detail=refused[name])
@@ -70,7 +72,9 @@ class Programs:
             return 0
         if before is not None and (before.definitions, dict(before.kinds)) == (usable, kinds):
             return serial
-        made = QueryProgram(serial + 1, usable, kinds, self._step_us)
+        # State of split queries does not move: each group stays where it is once there has been a query.
+        places = _cores_of(layout) if before is None else before.places_in(layout)
+        made = QueryProgram(serial + 1, usable, kinds, self._step_us, tuple(places.tolist()))
         self._store.write(program_file(made.serial), made.dump())
         if made.serial > KEPT:
             self._store.remove(program_file(made.serial - KEPT))
@@ -98,3 +102,23 @@ class Programs:
         if self._current is None or self._current.serial != serial:
             self._current = QueryProgram.load(self._store.read(program_file(serial)))
         return self._current
+
+
+def _cores_of(layout: Layout) -> Ints:
+    """Return a P-SORT core that works on each group, int64[groups]."""
+    return np.asarray(layout.holds.argmax(axis=1), dtype=np.int64)
+
+
+def runs_direct(program: QueryProgram | None, before: QueryProgram | None, layout: Layout) -> bool:
+    """Return whether each P-SORT core has just the groups of the query core of its number.
+
+    Args:
+        program: the statements in force; None = there have been none.
+        before: those of the batch before, whose query cores may have to say that queries have ended.
+        layout: the layout of the batch.
+    """
+    if program is None or not program.split or program.whole or (before is not None and before.whole):
+        return False
+    places = program.places_in(layout)
+    together = not layout.cut.any() and np.array_equal(places[layout.group_of], layout.sensor_core)
+    return together and len(np.unique(places)) == layout.cores

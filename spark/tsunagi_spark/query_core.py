@@ -52,17 +52,24 @@ class QueryProgram:
         definitions: the statements that are understood.
         kinds: the kinds of the attributes of the sensors table, by the names of these.
         step_us: length of a step, microseconds.
+        places: for each group that was known, the query core that runs split queries on it, for good.
     """
 
     serial: int
     definitions: tuple[Definition, ...]
     kinds: Mapping[str, Kind]
     step_us: int
+    places: tuple[int, ...] = ()
 
     @cached_property
     def compiled(self) -> Program:
         """The program."""
         return program_of(self.definitions, self.step_us, self.kinds)[0]
+
+    def places_in(self, layout: Layout) -> Ints:
+        """Return the query core of each group of a layout, int64[groups]."""
+        known = self.places[: len(layout.groups)]
+        return np.concatenate((np.array(known, dtype=np.int64), layout.home[len(known) :]))
 
     @cached_property
     def split(self) -> frozenset[str]:
@@ -78,8 +85,8 @@ class QueryProgram:
         """Return the program as JSON."""
         rows = [[item.name, item.text, item.source, sorted(item.reads), item.line] for item in self.definitions]
         kinds = {name: kind.value for name, kind in self.kinds.items()}
-        fields = {"version": 1, "serial": self.serial, "definitions": rows, "kinds": kinds, "step_us": self.step_us}
-        return json.dumps(fields).encode()
+        fields: dict[str, Any] = {"version": 1, "serial": self.serial, "definitions": rows, "kinds": kinds}
+        return json.dumps(fields | {"step_us": self.step_us, "places": self.places}).encode()
 
     @staticmethod
     def load(data: bytes) -> QueryProgram:
@@ -90,7 +97,7 @@ class QueryProgram:
             for name, text, source, reads, line in fields["definitions"]
         )
         kinds = {name: Kind(kind) for name, kind in fields["kinds"].items()}
-        return QueryProgram(fields["serial"], rows, kinds, fields["step_us"])
+        return QueryProgram(fields["serial"], rows, kinds, fields["step_us"], tuple(fields["places"]))
 
 
 class CompleteRows(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,14 +57,22 @@ class QueryParts(NamedTuple):
     whole: bytes | None = None
 
 
-def parts_of(ordered: Ordered, layout: Layout, context: BatchContext, upto: int) -> Iterator[QueryParts]:
-    """Yield what a P-SORT core has complete, for each query core."""
+def parts_of(job: JobContext, context: BatchContext, ordered: Ordered, upto: int) -> Iterator[QueryParts]:
+    """Yield what a P-SORT core has complete, for each query core.
+
+    Args:
+        upto: the last step that is complete for all groups.
+    """
+    layout = layout_of(job, context)
     complete = CompleteRows.from_ordered(ordered)
     step = complete.rows["step"]
     first = int(step.min()) if len(step) else NEVER
-    home = layout.home[layout.group_of[ordered.rows.sensor]] if context.split else None
+    place = None
+    if context.split:
+        program = _program(context, Store(Path(job.checkpoint)), context.program)
+        place = program.places_in(layout)[layout.group_of[ordered.rows.sensor]]
     for core in range(layout.cores):
-        split = None if home is None else _packed(complete.some(home == core))
+        split = None if place is None else _packed(complete.some(place == core))
         whole = _packed(complete) if context.whole and core == _whole_core(layout) else None
         yield QueryParts(first, upto, split, whole)
 
@@ -126,37 +134,60 @@ def run_queries(
         number: the number of the query core.
         parts: what each P-SORT core has complete for it.
     """
-    layout = layout_of(job, context)
-    split = [part.split for part in parts if part.split is not None]
-    yield _run(job, context, f"split-{number}", partial(split_file, core=number), split, parts, tells=number == 0)
-    if number == _whole_core(layout):
-        whole = [part.whole for part in parts if part.whole is not None]
-        yield _run(job, context, "whole", whole_file, whole, parts, tells=True)
+    first = min((part.first for part in parts if part.first != NEVER), default=NEVER)
+    place = _Place(f"split-{number}", partial(split_file, core=number), tells=number == 0)
+    yield _run(job, context, place, _together(part.split for part in parts), first, parts[0].upto)
+    if number == _whole_core(layout_of(job, context)):
+        place = _Place("whole", whole_file, tells=True)
+        yield _run(job, context, place, _together(part.whole for part in parts), first, parts[0].upto)
+
+
+def run_direct(job: JobContext, context: BatchContext, number: int, ordered: Ordered, upto: int) -> dict[str, Any]:
+    """Run a query core on what the P-SORT core of the same number has complete; return its report.
+
+    There is no shuffle then. It gives the same as `run_queries`.
+    """
+    came = CompleteRows.of([CompleteRows.from_ordered(ordered)])
+    first = int(came.rows["step"][0]) if len(came.rows["step"]) else NEVER
+    place = _Place(f"split-{number}", partial(split_file, core=number), tells=number == 0)
+    return _run(job, context, place, came, first, upto)
+
+
+class _Place(NamedTuple):
+    """A query core.
+
+    Attributes:
+        kind: `split-CORE` or `whole`.
+        state_file: returns the name of the file with its state after a batch.
+        tells: whether it says in `results` where its queries begin and end.
+    """
+
+    kind: str
+    state_file: Callable[[int], str]
+    tells: bool
+
+
+def _together(parts: Iterable[bytes | None]) -> CompleteRows:
+    """Return the rows of all P-SORT cores, in order."""
+    found = [CompleteRows.from_arrays(unpack_arrays(data)) for data in parts if data is not None]
+    return CompleteRows.of(found) if found else no_rows()
 
 
 def _run(
-    job: JobContext,
-    context: BatchContext,
-    kind: str,
-    state_file: Callable[[int], str],
-    rows: Sequence[bytes],
-    parts: Sequence[QueryParts],
-    *,
-    tells: bool,
+    job: JobContext, context: BatchContext, place: _Place, came: CompleteRows, first: int, upto: int
 ) -> dict[str, Any]:
     watch = Stopwatch()
     cpu_s = time.thread_time()
     store = Store(Path(job.checkpoint))
     layout = layout_of(job, context)
-    core = _taken(job, context, store, kind, state_file, tells=tells)
+    core = _taken(job, context, store, place)
+    kind, state_file = place.kind, place.state_file
     watch.lap("load_s")
-    came = CompleteRows.of([CompleteRows.from_arrays(unpack_arrays(data)) for data in rows]) if rows else no_rows()
-    first = min((part.first for part in parts if part.first != NEVER), default=NEVER)
     sent, places, appended = 0, Counter[int](), list[int]()
     blocks = count = 0
     with Sending(job.kafka) as out:
         table = _table(context, core.program, layout)
-        for block in core.advance(came, first, parts[0].upto, table):
+        for block in core.advance(came, first, upto, table):
             partition = partition_of(block, layout)
             for key, value in _records(block, layout, job.form):
                 out.send(RESULTS, partition, key, value)
@@ -206,25 +237,24 @@ def _published(program: QueryProgram, kind: str) -> frozenset[str]:
     return program.whole if kind == "whole" else program.split
 
 
-def _taken(
-    job: JobContext, context: BatchContext, store: Store, kind: str, state_file: Callable[[int], str], *, tells: bool
-) -> QueryCore:
+def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) -> QueryCore:
     """Return a query core as it was behind the batch before, with the program that is in force now.
 
     What this process has kept is used once: this batch changes it, and may have to run again from the file. A query
     core that had no queries before begins behind all steps that any group has delivered, since rows of those are gone.
     """
+    kind = place.kind
     kept = _kept.pop((job.checkpoint, kind), None)
     if kept is not None:
         query, batch, core = kept
         if (query, batch, core.program.serial) == (context.query, context.batch - 1, context.program):
             return core
     program = _program(context, store, context.program)
-    core = QueryCore(program, _published(program, kind), tells=tells, done=max(context.delivered, default=NEVER))
+    core = QueryCore(program, _published(program, kind), place.tells, max(context.delivered, default=NEVER))
     if context.program_before:
         before = _program(context, store, context.program_before)
         if _published(before, kind):
-            name = state_file(context.batch - 1)
+            name = place.state_file(context.batch - 1)
             core.load(store.read(name), store.root / name, partial(read_panes, store, kind))
     return core
 

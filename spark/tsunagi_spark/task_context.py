@@ -55,6 +55,7 @@ class BatchContext:
         program: serial of the statements in CQL that are in force; 0 if there have been none.
         program_before: the same of the batch before.
         split, whole: whether there are queries that are split over the query cores, and others.
+        direct: whether each P-SORT core has just the groups of the query core of its number, and runs it itself.
     """
 
     query: str
@@ -69,6 +70,7 @@ class BatchContext:
     program_before: int = 0
     split: bool = False
     whole: bool = False
+    direct: bool = False
 
     def as_text(self) -> str:
         """Return the fields as JSON for `of`."""
@@ -93,6 +95,7 @@ class BatchContext:
             program_before=fields["program_before"],
             split=fields["split"],
             whole=fields["whole"],
+            direct=fields["direct"],
         )
 
 

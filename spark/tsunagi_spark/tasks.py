@@ -40,7 +40,7 @@ from tsunagi_spark.parts import dump_part, dump_windows, load_part, load_windows
 from tsunagi_spark.publish import Sending, Stopwatch, messages, publisher
 from tsunagi_spark.queries import QueryReadings
 from tsunagi_spark.query_core import query_frontier
-from tsunagi_spark.query_task import QueryParts, parts_of, run_queries
+from tsunagi_spark.query_task import QueryParts, parts_of, run_direct, run_queries
 from tsunagi_spark.state import KEPT, CoreState, Store, dump_readings, load_readings
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of, told
 from tsunagi_spark.windows import CompleteWindows, window_blocks
@@ -68,12 +68,14 @@ class HandedOn(NamedTuple):
 
     Attributes:
         part, windows: its part of the cut groups and of their aggregates, as bytes; None = no group is cut.
-        queries: what is complete, for each query core; empty = there are no queries.
+        queries: what is complete, for each query core; empty = there are no queries, or they have run here.
+        answered: the report of the query core, if it has run here.
     """
 
     part: bytes | None = None
     windows: bytes | None = None
     queries: tuple[QueryParts, ...] = ()
+    answered: dict[str, Any] | None = None
 
 
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -98,6 +100,8 @@ def ordering(job: JobContext) -> Stage:
         report, parts = order_core(job, context, core, batches)
         _settle()
         yield _report(report, parts.part, parts.windows)
+        if parts.answered is not None:
+            yield _report(parts.answered)
         for number, item in enumerate(parts.queries):
             head = {"from": core, "first": item.first, "upto": item.upto}
             yield _report(head, None, None, item.split, item.whole, target=number)
@@ -223,13 +227,17 @@ def order_core(
     watch.lap("compute_s")
     ordered, windows = advanced.ordered, advanced.windows
     upto = query_frontier(task, blocks)
-    parts = HandedOn(queries=tuple(parts_of(ordered, layout, context, upto)) if context.program else ())
+    shuffled = context.program > 0 and not context.direct
+    parts = HandedOn(queries=tuple(parts_of(job, context, ordered, upto)) if shuffled else ())
     if layout.cut.any():
         ordered, cut = ordered.apart(layout.cut)
         cut_window = layout.cut[layout.group_of[windows.sums["sensor"]]]
         parts = parts._replace(part=dump_part(cut), windows=dump_windows(windows.take(cut_window)))
         windows = windows.take(~cut_window)
     sent, sent_to = _send(job, layout, ordered, windows, core + 1 if layout.order == "none" else 0, watch)
+    if context.direct:  # behind the readings, which should not wait for it
+        parts = parts._replace(answered=run_direct(job, context, core, ordered, upto))
+        watch.lap("queries_s")
     keep = advanced.keep
     if gathered is not None:
         minute = advanced.state.minute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ from tsunagi.query.definitions import definitions_of, program_of
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings, attribute_kinds
 from tsunagi.query.values import Array
-from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.messages import ResultBlock
+from tsunagi.runtime.columns import Floats, pack_sensors
+from tsunagi.runtime.messages import Placement, ResultBlock
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi_spark.frontier import NEVER
+from tsunagi_spark.layout import Layout, make_layout
+from tsunagi_spark.programs import runs_direct
 from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram, no_rows
 
 STEP_US = 1_000_000
@@ -234,3 +237,25 @@ def test_what_is_written_for_a_batch_does_not_grow_with_the_window(monkeypatch: 
     assert sum(size > 0 for size in panes) < 50
     assert len(core.panes.needed) * 10 < 120
     assert core.figures["long"].state_bytes > 2 * max(states)
+
+
+def test_queries_run_on_the_p_sort_cores_only_where_nothing_has_to_move() -> None:
+    shares = program(TEXT.split("CREATE QUERY sites", maxsplit=1)[0])
+    layout = layout_of(cores=2)
+    places = tuple(layout.holds.argmax(axis=1).tolist())
+    there = replace(shares, places=places)
+    assert runs_direct(there, None, layout)
+    assert not runs_direct(None, None, layout)
+    assert not runs_direct(replace(program(), places=places), None, layout), "some need all rows"
+    assert not runs_direct(there, program(), layout), "some that needed all rows have to be ended"
+    moved = replace(layout, sensor_core=1 - layout.sensor_core)
+    assert not runs_direct(there, None, moved)
+    cut = replace(layout, sensor_core=np.arange(len(layout)) // 2 % 2, order="optimised")
+    assert not runs_direct(there, None, cut)
+    assert there.places_in(layout).tolist() == list(places)
+    assert replace(shares, places=places[:1]).places_in(layout).tolist() == [places[0], layout.home[1]]
+
+
+def layout_of(cores: int) -> Layout:
+    placement = Placement(serial=1, slots=1, slot=pack_sensors([0] * SENSORS))
+    return make_layout(TABLE, placement, cores, "none")
