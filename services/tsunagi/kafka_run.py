@@ -13,6 +13,7 @@ from pathlib import Path
 from tsunagi.edge.position import PositionFile
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.up import System, died
+from tsunagi.query.results import QueryBlock, QueryResults, QueryRow
 from tsunagi.results import Results
 from tsunagi.runtime.log import TUPLES
 from tsunagi.runtime.results import Row
@@ -82,6 +83,33 @@ class RunningResults(Results):
                     yield from self._of(block)
         finally:
             self.close()
+
+    def query(self, name: str) -> Iterator[QueryRow]:
+        """Return the rows of a query in CQL. They end when the source ends, and then the system is stopped."""
+        try:
+            with QueryResults(self._log, self.settings, (name,), at=self._at) as found:
+                for block in found.blocks(follow=True, stopping=self._is_answered):
+                    yield from self._of_source(block)
+                for block in found.blocks():
+                    yield from self._of_source(block)
+        finally:
+            self.close()
+
+    def _of_source(self, block: QueryBlock) -> Iterator[QueryRow]:
+        return (row for row in block.rows if not self._ends or self._is_of_source(row.step))
+
+    def _is_answered(self) -> bool:
+        """Return whether the Spark job has come past everything that the edges sent."""
+        if self._closed or not self._ends or not self._have_ended():
+            return self._closed
+        fleet = Fleet(self._log)
+        try:
+            fleet.update(_LOOK_S)
+            newest = self._newest_step()
+            beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
+            return newest < 0 or any(beat.frontier > newest for beat in beats)
+        finally:
+            fleet.close()
 
     def _have_ended(self) -> bool:
         """Return whether all edges have sent everything.

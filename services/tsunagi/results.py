@@ -10,7 +10,7 @@ from typing import Self
 
 from tsunagi.local.results import blocks_of
 from tsunagi.query.results import QueryResults, QueryRow
-from tsunagi.runtime.log import DEAD_LETTERS, LATE, Log, LogError
+from tsunagi.runtime.log import DEAD_LETTERS, LATE, RESULTS, Log, LogError
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block, ResultsReader, Row
 from tsunagi.runtime.sensors import read_sensors
@@ -63,7 +63,9 @@ class Results(Iterator[Row]):
         self._reader: ResultsReader = open_results(self._log, self.settings, self._table, from_now=from_now)
         self._asides = self._log.reader()
         self._begun = {topic: self._asides.range(topic, 0)[1] if from_now else 0 for topic in (LATE, DEAD_LETTERS)}
-        self._follow, self._from_now = follow, from_now
+        self._follow = follow
+        ends = {place: self._asides.range(RESULTS, place)[1] for place in range(self._log.partitions(RESULTS))}
+        self._at = ends if from_now else dict.fromkeys(ends, 0)
         self._rows = self._read(follow=follow, groups=groups)
 
     def _read(self, *, follow: bool, groups: Sequence[str]) -> Iterator[Row]:
@@ -79,10 +81,10 @@ class Results(Iterator[Row]):
     def query(self, name: str) -> Iterator[QueryRow]:
         """Return the rows of a query in CQL, in the order of time within each combination of its ORDER WITHIN columns.
 
-        They are read from the beginning (with `from_now` from the present end) up to the present end, or with `follow`
-        until `close`. A row is a mapping of the query's columns to values: ``row["mean"]``.
+        They are read from where these results begin, up to the present end, or with `follow` until `close`. A row is a
+        mapping of the query's columns to values: ``row["mean"]``.
         """
-        with QueryResults(self._log, self.settings, (name,), from_now=self._from_now) as found:
+        with QueryResults(self._log, self.settings, (name,), at=self._at) as found:
             yield from found.rows(follow=self._follow, stopping=lambda: self._closed)
 
     def __next__(self) -> Row:

@@ -37,6 +37,19 @@ if __name__ == "__main__":
         print(json.dumps([[row.value for row in results], results.counts]))
 """
 
+ASKING = """\
+import json
+import tsunagi as ts
+
+rows = [{"a": n % 7, "b": n} for n in range(60)]
+pipeline = ts.Pipeline(rows, steps={"window": 1, "slide": 1}).query(
+    "CREATE QUERY means AS SELECT sensor, AVG(value) AS mean FROM readings [RANGE 1 SECOND] GROUP BY sensor"
+)
+
+if __name__ == "__main__":
+    print(json.dumps([[row["sensor"], row["mean"]] for row in pipeline.run(memory=True).query("means")]))
+"""
+
 
 @pytest.fixture
 def environment(tmp_path: Path, kafka_settings: KafkaSettings) -> dict[str, str]:
@@ -92,3 +105,11 @@ def test_a_reading_that_an_operator_fails_on_is_set_aside_and_counted(
         line for log in (tmp_path / "run" / "logs").glob("*.log") for line in log.read_text().splitlines()
     ]
     assert any("operator plant:NotSeven: step" in line and "ZeroDivisionError: seven" in line for line in logged)
+
+
+def test_a_query_gives_on_kafka_what_it_gives_in_memory(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "memory.py").write_text(ASKING)
+    (tmp_path / "kafka.py").write_text(ASKING.replace("run(memory=True)", "run()"))
+    in_memory, on_kafka = (json.loads(run(tmp_path / name, environment)) for name in ("memory.py", "kafka.py"))
+    assert len(in_memory) > 100
+    assert on_kafka == in_memory

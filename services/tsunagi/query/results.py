@@ -111,10 +111,19 @@ class QueryResults(BlockReader[QueryBlock]):
         names: the queries; none = all.
         log, settings: as for `BlockReader`.
         from_now: whether to leave out what is there already.
+        at: the offset to begin at instead, by partition.
     """
 
-    def __init__(self, log: Log, settings: Settings, names: Collection[str] = (), *, from_now: bool = False) -> None:
-        super().__init__(log, settings, start="end" if from_now else "beginning")
+    def __init__(
+        self,
+        log: Log,
+        settings: Settings,
+        names: Collection[str] = (),
+        *,
+        from_now: bool = False,
+        at: Mapping[int, int] | None = None,
+    ) -> None:
+        super().__init__(log, settings, start="end" if from_now else "beginning", at=at)
         self._names = frozenset(names)
         self._defined: set[tuple[str, int, str]] = set()
 
