@@ -15,6 +15,7 @@ from tsunagi.query.values import Column, Kind
 from tsunagi.runtime.block_reader import BlockReader, LastResult
 from tsunagi.runtime.log import Log, Record
 from tsunagi.runtime.messages import VERSION, ResultBlock
+from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.runtime.results import is_of_query, is_row_of_query, parse_block, parse_json
 from tsunagi.runtime.settings import Settings
 
@@ -147,9 +148,9 @@ class QueryResults(BlockReader[QueryBlock]):
         message = parse_block(record.value)
         if not is_of_query(message) or not self._wanted(message.query):
             return None
+        rows = () if message.definition else to_rows(message, rows_of(message))  # a damaged block is no repeat
         if self._repeats(message.query, message.group, LastResult(message.step, -1), message.definition):
             return None
-        rows = () if message.definition else to_rows(message, rows_of(message))
         head = (message.query, message.group, message.step, message.event_time_us, message.appended_us)
         return QueryBlock(*head, rows, message.definition)
 
@@ -161,9 +162,10 @@ class QueryResults(BlockReader[QueryBlock]):
         if not self._wanted(head[0]):
             return None
         definition = str(item.get("definition", ""))
+        rows = () if definition else (_json_row(item, head),)
         if self._repeats(head[0], head[1], LastResult(head[2], item.get("id", -1)), definition):
             return None
-        return QueryBlock(*head, () if definition else (_json_row(item, head),), definition)
+        return QueryBlock(*head, rows, definition)
 
     def _repeats(self, query: str, group: str, place: LastResult, definition: str) -> bool:
         """Return whether a block, or a row, was read before; else note it."""
@@ -199,13 +201,16 @@ def _head(item: Mapping[str, Any]) -> tuple[str, str, int, int, int]:
         if not isinstance(item.get(name), kind):
             found = repr(item.get(name))[:40]
             raise ValueError(f"field {name}: found {found}, expected {kind.__name__}")  # noqa: TRY004 - wrong data, no bug
+    for name in ("step", "time_us", "appended_us"):
+        if not 0 <= item[name] <= MAX_TIME_US:
+            raise ValueError(f"field {name}: found {str(item[name])[:40]}, expected 0 to {MAX_TIME_US}")
     return item["query"], item["group"], item["step"], item["time_us"], item["appended_us"]
 
 
 def _json_row(item: Mapping[str, Any], head: tuple[str, str, int, int, int]) -> QueryRow:
     values, low, high = (item.get(name) or {} for name in ("row", "low", "high"))
-    if not all(isinstance(part, dict) for part in (values, low, high)):
-        raise ValueError("row, low, high: expected JSON objects")
+    if not all(isinstance(part, dict) for part in (values, low, high)) or not isinstance(item.get("id"), int):
+        raise ValueError("row, low, high: expected JSON objects, and id a number")
     ends = {name: (_end(low.get(name), -math.inf), _end(high.get(name), math.inf)) for name in low.keys() | high.keys()}
     moment = _EPOCH + timedelta(microseconds=head[3])
     return QueryRow(head[0], head[1], head[2], moment, str(item.get("quality", "exact")), values, ends)
