@@ -13,7 +13,7 @@ from pathlib import Path
 from tsunagi.edge.position import PositionFile
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.up import System, died
-from tsunagi.query.results import QueryBlock, QueryResults, QueryRow
+from tsunagi.query.results import QueryBlock, QueryRow, open_query
 from tsunagi.results import Results
 from tsunagi.runtime.log import TUPLES
 from tsunagi.runtime.results import Row
@@ -85,9 +85,9 @@ class RunningResults(Results):
             self.close()
 
     def query(self, name: str) -> Iterator[QueryRow]:
-        """Return the rows of a query in CQL. They end when the source ends, and then the system is stopped."""
+        """Return the rows of a query. They end when the source ends, and then the system is stopped."""
         try:
-            with QueryResults(self._log, self.settings, (name,), at=self._at) as found:
+            with open_query(self._log, self.settings, self._table, (name,), at=self._at) as found:
                 for block in found.blocks(follow=True, stopping=self._is_answered):
                     yield from self._of_source(block)
                 for block in found.blocks():

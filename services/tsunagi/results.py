@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Self
 
 from tsunagi.local.results import blocks_of
-from tsunagi.query.results import QueryResults, QueryRow
+from tsunagi.query.results import QueryRow, open_query
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RESULTS, Log, LogError
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block, ResultsReader, Row
@@ -79,13 +79,16 @@ class Results(Iterator[Row]):
         return block.rows(self._table)
 
     def query(self, name: str) -> Iterator[QueryRow]:
-        """Return the rows of a query in CQL, in the order of time within each combination of its ORDER WITHIN columns.
+        """Return the rows of a query, in the order of time within each combination of its ORDER WITHIN columns.
+
+        The query is one in CQL, or a window aggregate (`[query] aggregates`), whose rows have an order in each group.
 
         They are read from where these results begin, up to the present end, or with `follow` until `close`. A row is a
         mapping of the query's columns to values: ``row["mean"]``.
         """
-        with QueryResults(self._log, self.settings, (name,), at=self._at) as found:
-            yield from found.rows(follow=self._follow, stopping=lambda: self._closed)
+        with open_query(self._log, self.settings, self._table, (name,), at=self._at) as found:
+            for block in found.blocks(follow=self._follow, stopping=lambda: self._closed):
+                yield from block.rows
 
     def __next__(self) -> Row:
         return next(self._rows)

@@ -18,6 +18,7 @@ from pyarrow import parquet
 import tsunagi as ts
 from tests.unit.slot.example_operator import Smooth
 from tsunagi.edge.source import SourceError
+from tsunagi.query.results import open_query
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.birth import born
 from tsunagi.runtime.sensors import SensorsError
@@ -361,3 +362,18 @@ def test_check_operator_takes_classes() -> None:
         ts.testing.check_operator("tests.unit.slot.test_testkit:Writes")
     with pytest.raises(ZeroDivisionError):
         ts.testing.check_operator({"use": Fails, "on": 0.0})
+
+
+def test_window_aggregates_have_columns_of_their_own() -> None:
+    rows = [{"a": float(number), "b": 2.0 * number} for number in range(12)]
+    aggregates = [{"name": "five", "range_s": 5.0}]
+    steps = {"window": 1, "slide": 1, "interval_s": 1.0}
+    with ts.Pipeline(rows, steps=steps, query={"aggregates": aggregates}).run(memory=True) as results:
+        found = list(results.query("five"))
+        assert {row["sensor"] for row in found} == {"a", "b"}
+        (window,) = [row for row in found if row["sensor"] == "a" and row["n"] == 5][:1]
+        values = [row.value for row in results if row.sensor == "a" and row.query == "readings"]
+        assert window["sum"] in {sum(values[at : at + 5]) for at in range(len(values))}
+        assert window["maximum"] == window["minimum"] + 4
+        with pytest.raises(ValueError, match="five is a window aggregate"):
+            open_query(results._log, results.settings, results._table, ("five", "other"))

@@ -133,19 +133,28 @@ def status(as_json: bool) -> None:
 @click.command()
 @click.option("--follow", is_flag=True, help="Go on and print results as they come.")
 @click.option("--format", "form", type=_FORM, default="table", help="Form of the output; json is an object a line.")
+@click.option("--query", metavar="NAME", help="Print a query's rows with its own columns, instead of the readings.")
 @click.option("--group", "groups", multiple=True, help="Print only this group; may be given more than once.")
 @click.option("--from-now", is_flag=True, help="Skip the results that are there already.")
 @click.option("--merged", is_flag=True, help="Print all groups as one stream in time order, not each group by itself.")
-def results(follow: bool, form: str, groups: tuple[str, ...], from_now: bool, merged: bool) -> None:
+def results(follow: bool, form: str, query: str | None, groups: tuple[str, ...], from_now: bool, merged: bool) -> None:
     """Print the ordered results, each of them once.
+
+    These are the readings with q1 to q3. With --query it is a query in CQL, or one of [query] aggregates.
 
     \b
     tsunagi results --follow --format csv --group area-01
     tsunagi results --merged
+    tsunagi results --query alarms
     """
-    from tsunagi.local.results import print_results
+    from tsunagi.local.results import print_query, print_results
     from tsunagi.runtime.settings import load
 
+    if query is not None:
+        if groups or merged:
+            raise click.UsageError("--group and --merged are for readings; found one with --query")
+        print_query(load(), (query,), follow=follow, form=form, from_now=from_now)
+        return
     print_results(load(), follow=follow, form=form, groups=groups, from_now=from_now, merged=merged)
 
 

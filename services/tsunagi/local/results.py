@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tsunagi.query.results import QueryResults, QueryRow, as_json
+from tsunagi.query.results import QueryRow, as_json, open_query
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.outputs import open_results
@@ -37,7 +37,7 @@ def print_results(
     merged: bool = False,
     output: TextIO = sys.stdout,
 ) -> None:
-    """Print results up to their present end, or until interrupted if `follow`.
+    """Print the readings among the results up to their present end, or until interrupted if `follow`.
 
     Args:
         form: table | json | csv.
@@ -53,7 +53,7 @@ def print_results(
     with StopFlag() as stop, open_results(source, settings, table, from_now=from_now) as results:
         try:
             for block in blocks_of(results, follow=follow, merged=merged, groups=groups, stopping=stop.is_set):
-                for row in block.rows(table):
+                for row in block.rows(table) if block.window is None else ():
                     write(row)
                 if follow:
                     output.flush()
@@ -115,10 +115,11 @@ def print_query(
     from_now: bool,
     output: TextIO = sys.stdout,
 ) -> None:
-    """Print the rows of queries in CQL up to their present end, or until interrupted if `follow`.
+    """Print the rows of queries up to their present end, or until interrupted if `follow`.
 
     Args:
-        names: the queries; in the forms `table` and `csv` there is one, whose columns are the heading.
+        names: queries in CQL, or one window aggregate. In the forms `table` and `csv` there is one query, whose columns
+            are the heading.
         form: table | json | csv.
 
     Raises:
@@ -129,7 +130,8 @@ def print_query(
         raise OutputError(f"found {len(names)} queries, expected one, or --format json: they have different columns")
     write = _QueryWriter(form, output).write
     source = tool_log(settings, "results")
-    with StopFlag() as stop, QueryResults(source, settings, names, from_now=from_now) as found:
+    table = read_sensors(settings.sensors)
+    with StopFlag() as stop, open_query(source, settings, table, names, from_now=from_now) as found:
         try:
             for block in found.blocks(follow=follow, stopping=stop.is_set):
                 for row in block.rows:

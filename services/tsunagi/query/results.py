@@ -7,16 +7,26 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from tsunagi.query.relations import Rows
 from tsunagi.query.typed import quality_of, rows_of
 from tsunagi.query.values import Column, Kind
 from tsunagi.runtime.block_reader import BlockReader, LastResult
-from tsunagi.runtime.log import Log, Record
+from tsunagi.runtime.log import RESULTS, Log, Record
 from tsunagi.runtime.messages import VERSION, ResultBlock
 from tsunagi.runtime.ranges import MAX_TIME_US
-from tsunagi.runtime.results import is_of_query, is_row_of_query, parse_block, parse_json
+from tsunagi.runtime.results import (
+    Block,
+    ResultsReader,
+    Row,
+    WindowColumns,
+    is_of_query,
+    is_row_of_query,
+    parse_block,
+    parse_json,
+)
+from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -187,6 +197,93 @@ class QueryResults(BlockReader[QueryBlock]):
         """Yield rows, in order within each (query, group). The arguments are those of `blocks`."""
         for block in self.blocks(follow=follow, stopping=stopping):
             yield from block.rows
+
+
+class AggregateResults:
+    """Reads the rows of a window aggregate (`[query] aggregates`) in the form of rows of queries.
+
+    Its columns are `sensor` ("*" for a whole group), `unit`, `n` (values in the window), `filled` (those of them that
+    were estimated), `mean`, `sum`, `minimum`, `maximum`, and `mean_sd`, `sum_sd`, `extreme_sd`, which the standard
+    deviations do not exceed.
+
+    Args:
+        log, settings, table, from_now, at: as for `QueryResults`; the table names the sensors.
+    """
+
+    topic = RESULTS
+
+    def __init__(
+        self,
+        log: Log,
+        settings: Settings,
+        table: SensorTable,
+        name: str,
+        *,
+        from_now: bool = False,
+        at: Mapping[int, int] | None = None,
+    ) -> None:
+        self._reader = ResultsReader(log, settings, table, start="end" if from_now else "beginning", at=at)
+        self._table, self._name = table, name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    @property
+    def unreadable_count(self) -> int:
+        """How many records could not be read."""
+        return self._reader.unreadable_count
+
+    def blocks(self, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False) -> Iterator[QueryBlock]:
+        """Yield blocks, in order within each group. The arguments are those of `BlockReader.blocks`."""
+        for block in self._reader.blocks(follow=follow, stopping=stopping):
+            if block.query == self._name and block.window is not None:
+                rows = tuple(self._row(block, block.window, *item) for item in enumerate(block.rows(self._table)))
+                yield QueryBlock(
+                    block.query, block.group, block.step, block.event_time_us, block.appended_us, rows, part=block.part
+                )
+
+    def _row(self, block: Block, window: WindowColumns, place: int, row: Row) -> QueryRow:
+        columns: dict[str, Value] = {
+            "sensor": row.sensor,
+            "unit": row.unit,
+            "n": row.q1,
+            "filled": row.q2,
+            "mean": row.value,
+            "sum": float(window.sum[place]),
+            "minimum": float(window.minimum[place]),
+            "maximum": float(window.maximum[place]),
+            "mean_sd": row.sd,
+            "sum_sd": float(window.sum_sd[place]),
+            "extreme_sd": float(window.extreme_sd[place]),
+        }
+        ends = {"mean": (row.value - row.bound, row.value + row.bound)} if row.bound > 0 else {}
+        return QueryRow(block.query, block.group, block.step, row.time, row.quality, columns, ends)
+
+
+def open_query(
+    log: Log,
+    settings: Settings,
+    table: SensorTable,
+    names: Collection[str],
+    *,
+    from_now: bool = False,
+    at: Mapping[int, int] | None = None,
+) -> QueryResults | AggregateResults:
+    """Return a reader of queries in CQL, or of one window aggregate.
+
+    Raises:
+        ValueError: a window aggregate is asked for together with something else.
+        LogError: the topic is missing or the log does not answer.
+    """
+    aggregates = {item.name for item in settings.query.aggregates} & set(names)
+    if not aggregates:
+        return QueryResults(log, settings, names, from_now=from_now, at=at)
+    if len(set(names)) > 1:
+        raise ValueError(f"{min(aggregates)} is a window aggregate ([query] aggregates); expected it alone")
+    return AggregateResults(log, settings, table, aggregates.pop(), from_now=from_now, at=at)
 
 
 def _head(item: Mapping[str, Any]) -> tuple[str, str, int, int, int]:
