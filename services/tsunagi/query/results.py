@@ -33,13 +33,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The moment from which times in microseconds are counted."""
 ENDED = "-"
 """The definition of a query that has ended."""
-Value = float | int | bool | str | datetime | None
-"""A value of a row; None is NULL."""
 
 
 @dataclass(frozen=True, slots=True)
-class QueryRow(Mapping[str, Value]):
-    """A row of a query: a mapping of its columns to their values. None stands for NULL.
+class QueryRow(Mapping[str, Any]):
+    """A row of a query: a mapping of its columns to values, which are numbers, texts, datetimes, or None for NULL.
 
     Attributes:
         query: the name of the query.
@@ -55,10 +53,10 @@ class QueryRow(Mapping[str, Value]):
     step: int
     time: datetime
     quality: str
-    columns: Mapping[str, Value]
+    columns: Mapping[str, Any]
     ends: Mapping[str, tuple[float, float]]
 
-    def __getitem__(self, column: str) -> Value:
+    def __getitem__(self, column: str) -> Any:  # noqa: ANN401 - of the column's type
         return self.columns[column]
 
     def __iter__(self) -> Iterator[str]:
@@ -105,7 +103,7 @@ def to_rows(message: ResultBlock, rows: Rows) -> tuple[QueryRow, ...]:
     return tuple(found)
 
 
-def _values(column: Column) -> list[Value]:
+def _values(column: Column) -> list[Any]:
     if column.kind is Kind.TIMESTAMP:
         present = column.present().tolist()
         times = column.values.tolist()
@@ -246,7 +244,7 @@ class AggregateResults:
                 )
 
     def _row(self, block: Block, window: WindowColumns, place: int, row: Row) -> QueryRow:
-        columns: dict[str, Value] = {
+        columns: dict[str, Any] = {
             "sensor": row.sensor,
             "unit": row.unit,
             "n": row.q1,
@@ -347,7 +345,7 @@ def as_json(row: QueryRow) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Value) -> float | int | bool | str | None:
+def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")
     if isinstance(value, float) and not math.isfinite(value):
