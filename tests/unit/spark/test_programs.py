@@ -1,0 +1,122 @@
+"""The statements in force: those of files and of `plan`, in numbered versions, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tsunagi.query.errors import QueryError
+from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.messages import Placement
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import make
+from tsunagi_spark.layout import Layout, make_layout
+from tsunagi_spark.programs import Programs
+from tsunagi_spark.state import KEPT, Store
+
+COUNT = "CREATE QUERY n AS SELECT COUNT(*) AS n FROM readings"
+
+
+def layout_of(*sites: str) -> Layout:
+    rows = tuple(Sensor(n, f"s{n}", "e1", f"g{n}", attributes=(site,)) for n, site in enumerate(sites))
+    placement = Placement(serial=1, slots=1, slot=pack_sensors([0] * len(rows)))
+    return make_layout(SensorTable(rows, ("site",)), placement, 2, "none")
+
+
+LAYOUT = layout_of("north", "south")
+
+
+class Place:
+    """A checkpoint, and files of queries."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.store = Store(directory)
+        self.store.prepare(2)
+
+    def programs(self, *texts: str) -> Programs:
+        files = []
+        for number, text in enumerate(texts):
+            files.append(self._directory / f"{number}.sql")
+            files[-1].write_text(text, encoding="utf-8")
+        tables = {"query": {"files": files, "aggregates": [{"name": "five", "range_s": 5.0}]}}
+        tables["steps"] = {"interval_s": 1.0, "window": 1, "slide": 1}
+        return Programs(make(tables, "test"), self.store)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def names(programs: Programs, serial: int) -> list[str]:
+    found = programs.load(serial)
+    return [] if found is None else [item.name for item in found.definitions]
+
+
+def test_there_is_no_version_until_there_is_a_statement(place: Place) -> None:
+    programs = place.programs()
+    assert programs.newest(0, {}, LAYOUT) == 0
+    assert programs.load(0) is None
+    assert programs.newest(0, {"n": COUNT}, LAYOUT) == 1
+    assert programs.newest(1, {"n": COUNT}, LAYOUT) == 1
+    assert programs.newest(1, {}, LAYOUT) == 2, "what was dropped has to be ended"
+    assert names(programs, 1) == ["n"]
+    assert names(programs, 2) == []
+
+
+def test_a_version_is_the_same_for_another_driver(place: Place) -> None:
+    serial = place.programs(COUNT).newest(0, {"m": COUNT.replace("n AS", "m AS", 1)}, LAYOUT)
+    other = place.programs(COUNT)
+    assert names(other, serial) == ["n", "m"]
+    assert other.newest(serial, {"m": COUNT.replace("n AS", "m AS", 1)}, LAYOUT) == serial
+
+
+def test_a_statement_of_a_file_counts_more_than_one_of_plan(place: Place) -> None:
+    programs = place.programs(COUNT)
+    serial = programs.newest(0, {"n": COUNT.replace("COUNT(*)", "AVG(value)")}, LAYOUT)
+    found = programs.load(serial)
+    assert found is not None
+    assert [item.text for item in found.definitions] == [COUNT]
+
+
+def test_what_cannot_be_understood_is_refused_and_harms_no_other(place: Place) -> None:
+    programs = place.programs(COUNT)
+    added = {
+        "bad": "CREATE QUERY bad AS SELECT valu FROM readings",
+        "odd": "CREATE NONSENSE",
+        "reader": "CREATE QUERY reader AS SELECT b.x FROM bad b",
+        "five": "CREATE QUERY five AS SELECT sensor FROM readings",
+        "good": "CREATE QUERY good AS SELECT site, n.n FROM readings, n",
+    }
+    serial = programs.newest(0, added, LAYOUT)
+    assert names(programs, serial) == ["n", "good"]
+    assert programs.refused.keys() == {"bad", "odd", "reader", "five"}
+    assert "did you mean value?" in programs.refused["bad"]
+    assert "window aggregate" in programs.refused["five"]
+
+
+def test_an_error_in_a_file_ends_the_driver_before_it_begins(place: Place) -> None:
+    with pytest.raises(QueryError, match=r"0\.sql, line 1, column 16"):
+        place.programs("CREATE QUERY q SELECT sensor FROM readings")
+    with pytest.raises(QueryError, match="column sit is unknown"):
+        place.programs("CREATE QUERY q AS SELECT sit FROM readings").check(LAYOUT.table)
+
+
+def test_an_attribute_of_another_kind_makes_a_new_version(place: Place) -> None:
+    programs = place.programs(COUNT)
+    serial = programs.newest(0, {}, layout_of("1", "2"))
+    assert programs.newest(serial, {}, layout_of("1", "2", "3")) == serial
+    assert programs.newest(serial, {}, layout_of("1", "2", "north")) == serial + 1
+
+
+def test_groups_stay_where_they_are_and_old_versions_are_removed(place: Place) -> None:
+    programs, serial, layout = place.programs(), 0, layout_of("a", "b", "c")
+    for number in range(KEPT + 3):
+        serial = programs.newest(serial, {"n": COUNT + f" WHERE value > {number}"}, layout)
+    found = programs.load(serial)
+    assert found is not None
+    assert found.places == tuple(layout.holds.argmax(axis=1).tolist())
+    left = sorted(path.name for path in (place.store.root / "programs").iterdir())
+    assert left == [str(number) for number in range(serial - KEPT + 1, serial + 1)]
