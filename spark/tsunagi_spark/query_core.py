@@ -212,6 +212,17 @@ class PaneFiles:
     _met: set[int] = field(default_factory=set)
     _parts: list[bytes] = field(default_factory=list)
 
+    @property
+    def known(self) -> bool:
+        """Whether there are files that have not been forgotten."""
+        return bool(self.needed or self.dropped)
+
+    @staticmethod
+    def of(fields: Sequence[Any]) -> PaneFiles:
+        """Return those that the head of a state file names."""
+        needed, dropped = fields
+        return PaneFiles(set(needed), [(file, batch) for file, batch in dropped])
+
     def begin(self, batch: int) -> None:
         """Begin with the pieces of a batch."""
         self._batch, self._met, self._parts, self.written = batch, set(), [], b""
@@ -402,8 +413,7 @@ class QueryCore:
         tree = json.loads(found["head"])
         self.done, self.first = tree["done"], tree["first"]
         self.waiting = CompleteRows.from_arrays(found["waiting"])
-        needed, dropped = tree["panes"]
-        self.panes = PaneFiles(set(needed), [(file, batch) for file, batch in dropped])
+        self.panes = PaneFiles.of(tree["panes"])
         self.digests, self.told = dict(tree["digests"]), set(tree["told"])
         self.figures = {name: QueryFigures(*item) for name, item in tree["figures"].items()}
         same = {name for name, digest in self.digests.items() if self._wanted.get(name) == digest}
@@ -427,6 +437,15 @@ class QueryCore:
             }
             for name, item in self.figures.items()
         }
+
+
+def pane_files(data: bytes, path: Path) -> PaneFiles:
+    """Return the files of panes that a state file names.
+
+    Raises:
+        StateError: the file is damaged.
+    """
+    return PaneFiles.of(json.loads(unpack(unseal_body(data, path))["head"])["panes"])
 
 
 def check_state(data: bytes, path: Path, get: Get) -> None:

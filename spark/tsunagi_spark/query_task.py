@@ -20,7 +20,7 @@ from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import Ordered
 from tsunagi_spark.publish import Sending, Stopwatch, messages
-from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram, no_rows, partition_of
+from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram, no_rows, pane_files, partition_of
 from tsunagi_spark.state import KEPT, StateError, Store
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of
 
@@ -198,7 +198,7 @@ def _run(
                 appended.append(block.appended_us)
         watch.lap("compute_s")
     watch.lap("send_s")
-    if core.published:
+    if core.published or core.panes.known:  # a batch before may run again, and needs its panes
         state, panes = core.dump(context.batch, job.query_bytes)
         if panes:
             store.write(panes_file(kind, context.batch), panes)
@@ -206,9 +206,6 @@ def _run(
         for number in core.panes.forget(context.batch - KEPT):
             store.remove(panes_file(kind, number))
         _kept[job.checkpoint, kind] = context.query, context.batch, core
-    else:  # there are no such queries any more
-        for number in {*core.panes.needed, *(file for file, _ in core.panes.dropped)}:
-            store.remove(panes_file(kind, number))
     store.remove(state_file(context.batch - KEPT))
     watch.lap("save_s")
     return {
@@ -252,10 +249,12 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
     program = _program(context, store, context.program)
     core = QueryCore(program, _published(program, kind), place.tells, max(context.delivered, default=NEVER))
     if context.program_before:
-        before = _program(context, store, context.program_before)
-        if _published(before, kind):
-            name = place.state_file(context.batch - 1)
-            core.load(store.read(name), store.root / name, partial(read_panes, store, kind))
+        name = place.state_file(context.batch - 1)
+        get = partial(read_panes, store, kind)
+        if _published(_program(context, store, context.program_before), kind):
+            core.load(store.read(name), store.root / name, get)
+        elif (data := store.find(name)) is not None:
+            core.panes = pane_files(data, store.root / name)
     return core
 
 

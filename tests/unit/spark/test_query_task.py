@@ -1,0 +1,123 @@
+"""A query core's batches: what is run again is the same, and no file is left when nobody needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.unit.spark.test_query_core import FIRST, layout_of, program, rows_of
+from tsunagi.runtime.settings import KafkaSettings
+from tsunagi_spark import query_task
+from tsunagi_spark.frontier import NEVER
+from tsunagi_spark.query_task import QueryParts, _packed, program_file, run_queries
+from tsunagi_spark.state import KEPT, StateError, Store
+from tsunagi_spark.task_context import BatchContext, JobContext
+
+WINDOW = "CREATE QUERY long AS SELECT sensor, SUM(value) AS total FROM readings [RANGE 30 SECONDS] GROUP BY sensor"
+STEPS = 5
+"""Steps in a batch."""
+
+
+@dataclass
+class Sent:
+    """What is sent, in the place of a producer."""
+
+    records: list[tuple[int, bytes, bytes]] = field(default_factory=list)
+
+    def __call__(self, _kafka: KafkaSettings) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def send(self, _topic: str, partition: int, key: bytes, value: bytes) -> None:
+        self.records.append((partition, key, value))
+
+
+@dataclass
+class Place:
+    """A checkpoint, and the query core that runs queries which need all rows."""
+
+    directory: Path
+    sent: Sent
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.directory)
+        self.store.prepare(2)
+        self.store.write(program_file(1), program(WINDOW, 1).dump())
+        self.store.write(program_file(2), program("", 2).dump())
+        self.job = JobContext(str(self.directory), 1, 1, "blocks", 0, (), KafkaSettings(), 1, 10**9)
+
+    def run(self, batch: int, serial: int = 1, before: int = 1) -> list[tuple[int, bytes, bytes]]:
+        """Run a batch; return what it has sent."""
+        context = BatchContext(
+            *("query", batch, 1, 1, {}, (NEVER, NEVER), frozenset(), frozenset()),
+            program=serial,
+            program_before=before if batch else 0,
+            whole=serial == 1,
+        )
+        first = batch * STEPS
+        part = QueryParts(FIRST + first, FIRST + first + STEPS - 1, None, _packed(rows_of(first, first + STEPS)))
+        self.sent.records = []
+        for _ in run_queries(self.job, context, 1, [part]):
+            pass
+        return self.sent.records
+
+    def files(self, prefix: str) -> list[str]:
+        return sorted(path.name for path in (self.store.root / "queries").glob(f"{prefix}*"))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    sent = Sent()
+    kept: dict[Any, Any] = {}
+    monkeypatch.setattr(query_task, "Sending", sent)
+    monkeypatch.setattr(query_task, "layout_of", lambda *_: layout_of(cores=2))
+    monkeypatch.setattr(query_task, "_kept", kept)
+    monkeypatch.setattr(query_task, "_programs", {})
+    monkeypatch.setattr(query_task, "_tables", {})
+    monkeypatch.setattr("tsunagi.query.windows._CELLS", 60)
+    return Place(tmp_path, sent)
+
+
+def test_a_batch_that_runs_again_sends_the_same_wherever_it_runs(place: Place) -> None:
+    for batch in range(12):
+        once = place.run(batch)
+        assert once
+        if batch % 3 == 0:
+            query_task._kept.clear()  # another process of Spark's has it
+        if batch % 2:
+            assert place.run(batch) == once  # from the state behind the batch before
+
+
+def test_panes_are_kept_as_long_as_a_window_or_a_batch_needs_them(place: Place) -> None:
+    for batch in range(20):
+        place.run(batch)
+    assert 3 < len(place.files("panes")) < 20
+    assert len(place.files("whole")) == KEPT
+    (ended, *_) = place.run(20, serial=2)
+    assert ended[1].startswith(b"long//")
+    assert place.files("panes"), "the batch may run again"
+    assert place.run(20, serial=2)[0] == ended
+    for batch in range(21, 21 + 2 * KEPT):
+        assert place.run(batch, serial=2, before=2) == []
+    assert place.files("panes") == []
+    assert place.files("whole") == []
+    assert len(place.run(30, serial=1, before=2)) > STEPS
+
+
+def test_damaged_panes_are_named(place: Place) -> None:
+    for batch in range(10):
+        place.run(batch)
+    name = place.files("panes")[-1]
+    path = place.store.root / "queries" / name
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    query_task._kept.clear()
+    with pytest.raises(StateError, match=f"{name}: damaged"):
+        place.run(10)
