@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -92,14 +93,16 @@ def test_no_row_of_fifty_queries_is_lost_or_doubled_whoever_dies(rig: Rig) -> No
         wanted = truth.answers(text, name, since, last)
         rows = [plain(row) for row in found[name] if row.step <= last]
         if sorted(map(repr, rows)) != sorted(map(repr, wanted)):
-            wrong.append(f"{name}: found {len(rows)} rows, expected {len(wanted)}")
+            lost = Counter(row[0] for row in wanted) - Counter(row[0] for row in rows)
+            more = Counter(row[0] for row in rows) - Counter(row[0] for row in wanted)
+            wrong.append(f"{name} since {since} to {last}: rows lost {dict(lost)}, rows more {dict(more)}")
         orders: dict[str, int] = {}
         for row in found[name]:
             assert row.step >= orders.get(row.group, 0), f"{name}: out of order within {row.group!r}"
             orders[row.group] = row.step
         if not rows:
             silent.append(name)
-    assert wrong == []
+    assert wrong == [], "\n".join(wrong[:3])
     assert len(silent) < 5, f"queries without a row prove nothing: {silent}"
     begun, ended = (next(block.step for block in answers if block.definition == word) for word in (ADDED, "-"))
     added = [plain(row) for block in answers if block.query == "added" for row in block.rows]
