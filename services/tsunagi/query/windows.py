@@ -86,7 +86,7 @@ class Piece:
             if ":" not in name:
                 narrow = name[0] == "+" and array.min() >= 0 and array.max() <= np.iinfo(np.uint8).max
                 state[name] = array.astype(np.uint8) if narrow else array
-        for name in names:
+        for name in sorted(names):  # so that the same state is the same bytes in every process
             bins = bins_of(self.state, name)
             sums, rest = to_doubles(bins, (len(self.key),))
             if min(bins) < 0 or rest.any():  # infinities, or sums of more digits than a double has

@@ -117,7 +117,9 @@ def test_damaged_panes_are_named(place: Place) -> None:
         place.run(batch)
     name = place.files("panes")[-1]
     path = place.store.root / "queries" / name
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
     query_task._kept.clear()
     with pytest.raises(StateError, match=f"{name}: damaged"):
         place.run(10)
