@@ -15,6 +15,7 @@ import numpy as np
 
 from tsunagi.runtime.columns import F64, U8, U32
 from tsunagi.runtime.messages import VERSION, ResultBlock
+from tsunagi.runtime.wire import tag
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import QUERY, Ordered
 
@@ -70,8 +71,8 @@ def _bodies(ordered: Ordered) -> list[bytes]:
         which = np.flatnonzero(lengths == rows)
         place = ordered.start[which][:, None] + np.arange(rows)
         pieces = []
-        for tag, column in zip(_tags(rows), columns, strict=True):
-            pieces.append(np.broadcast_to(np.frombuffer(tag, dtype=U8), (len(which), len(tag))))
+        for head, column in zip(_tags(rows), columns, strict=True):
+            pieces.append(np.broadcast_to(np.frombuffer(head, dtype=U8), (len(which), len(head))))
             pieces.append(column[place].view(U8))
         matrix = np.concatenate(pieces, axis=1)
         data, width = matrix.tobytes(), matrix.shape[1]
@@ -83,15 +84,4 @@ def _bodies(ordered: Ordered) -> list[bytes]:
 @lru_cache(maxsize=1024)
 def _tags(rows: int) -> tuple[bytes, ...]:
     """Return the bytes before each column of `rows` rows: field number with wire type 2, and length in bytes."""
-    fields = ResultBlock.DESCRIPTOR.fields_by_name
-    return tuple(_varint(fields[name].number << 3 | 2) + _varint(rows * kind.itemsize) for name, kind in _KINDS.items())
-
-
-def _varint(value: int) -> bytes:
-    """Return protobuf's encoding of a number that is not negative: seven bits a byte, the lowest first."""
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    return tuple(tag(ResultBlock, name, rows * kind.itemsize) for name, kind in _KINDS.items())

@@ -42,6 +42,8 @@ class Programs:
         self._files = read_definitions(settings.query.files)
         self._aggregates = [item.name for item in settings.query.aggregates]
         self._current: QueryProgram | None = None
+        self._decided: tuple[int, dict[str, str]] | None = None
+        self._layout: Layout | None = None
         self._logger = structlog.get_logger("tsunagi.spark")
 
     def check(self, table: SensorTable) -> None:
@@ -60,9 +62,17 @@ class Programs:
             added: the texts of the statements on `plan`, by name.
             layout: the layout of the next batch.
         """
+        if (serial, added) == self._decided and layout is self._layout:  # as in nearly every batch
+            return serial
+        made = self._decide(serial, added, layout)
+        self._decided, self._layout = (made, dict(added)), layout
+        return made
+
+    def _decide(self, serial: int, added: Mapping[str, str], layout: Layout) -> int:
         wanted, refused = self._statements(added)
         kinds = attribute_kinds(layout.table)
-        refused |= program_of(wanted, self._step_us, kinds, self._aggregates)[1]
+        errors = program_of(wanted, self._step_us, kinds, self._aggregates)[1]
+        refused |= {name: str(error) for name, error in errors.items()}
         for name in sorted(refused.keys() - self.refused.keys()):
             self._logger.error("query refused", query=name, detail=refused[name])
         self.refused = refused

@@ -134,7 +134,7 @@ def catalog_with(attributes: Mapping[str, Kind]) -> Catalog:
 
 def program_of(
     definitions: Sequence[Definition], step_us: int, attributes: Mapping[str, Kind], aggregates: Collection[str] = ()
-) -> tuple[Program, dict[str, str]]:
+) -> tuple[Program, dict[str, QueryError]]:
     """Return the program of statements, and why others are not in it, by name.
 
     Args:
@@ -143,12 +143,12 @@ def program_of(
         aggregates: the names of `[query] aggregates`, which are names of queries in results as well.
     """
     program = Program(catalog_with(attributes), MappingProxyType({}))
-    refused: dict[str, str] = {}
+    refused: dict[str, QueryError] = {}
     for definition in in_order(definitions):
         try:
             program = _with(program, definition, step_us, aggregates)
         except QueryError as error:
-            refused[definition.name] = str(error)
+            refused[definition.name] = error
     return program, refused
 
 
@@ -172,9 +172,9 @@ def check(
     Raises:
         QueryError: a statement cannot be understood.
     """
-    program = Program(catalog_with(attributes), MappingProxyType({}))
-    for definition in in_order(definitions):
-        program = _with(program, definition, step_us, aggregates)
+    program, refused = program_of(definitions, step_us, attributes, aggregates)
+    for error in refused.values():
+        raise error
     return program
 
 

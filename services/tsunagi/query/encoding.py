@@ -9,7 +9,6 @@ texts stand in the order in which they come first, and a column whose values are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from tsunagi.query.relations import Rows
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind, ranks
 from tsunagi.runtime.messages import VERSION, ResultBlock, TypedColumn
+from tsunagi.runtime.wire import tag
 
 WIRE: Mapping[Kind, np.dtype[np.generic]] = {
     Kind.DOUBLE: np.dtype("<f8"),
@@ -123,13 +123,13 @@ def _pieces(name: str, column: Column, begins: Ints, ends: Ints) -> list[bytes]:
         width = WIRE[column.kind].itemsize
         data = np.ascontiguousarray(values, dtype=WIRE[column.kind]).tobytes()
         parts = [data[first * width : last * width] for first, last in bounds]
-        parts = [_tag(TypedColumn, "value", len(part)) + part for part in parts]
+        parts = [tag(TypedColumn, "value", len(part)) + part for part in parts]
         if nulls.any():
             parts = _with(parts, "valid", np.asarray(valid).astype(np.uint8), nulls, bounds)
     if spread is not None and wide.any():
         for field in ("low", "high", "sd"):
             parts = _with(parts, field, np.ascontiguousarray(getattr(spread, field), dtype=F64), wide, bounds)
-    return [_tag(ResultBlock, "column", len(head) + len(part)) + head + part for part in parts]
+    return [tag(ResultBlock, "column", len(head) + len(part)) + head + part for part in parts]
 
 
 def _with(
@@ -140,7 +140,7 @@ def _with(
     found = []
     for part, has, (first, last) in zip(parts, which.tolist(), bounds, strict=True):
         more = data[first * width : last * width] if has else b""
-        found.append(part + _tag(TypedColumn, field, len(more)) + more if has else part)
+        found.append(part + tag(TypedColumn, field, len(more)) + more if has else part)
     return found
 
 
@@ -170,19 +170,3 @@ def _text_piece(pool: Sequence[str], codes: Sequence[int], valid: bytes) -> byte
     return TypedColumn(
         value=np.array(places, dtype=WIRE[Kind.TEXT]).tobytes(), valid=valid, text=[pool[code] for code in place]
     ).SerializeToString()
-
-
-@lru_cache(maxsize=10_000)
-def _tag(message: type[ResultBlock | TypedColumn], field: str, length: int) -> bytes:
-    """Return what stands before a field of bytes: its number with wire type 2, and its length."""
-    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2) + _varint(length)
-
-
-def _varint(number: int) -> bytes:
-    """Return protobuf's encoding of a number that is not negative: seven bits a byte, the lowest first."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
-from tsunagi.query.catalog import READINGS, Catalog, readings_stream
 from tsunagi.query.relations import Rows
 from tsunagi.query.values import Array, Column, Floats, Ints, Kind, Spread, column, texts
 from tsunagi.runtime.messages import BOUNDED, QUALITY_NAMES, UNBOUNDED
@@ -32,11 +30,6 @@ def _is_number(cell: str) -> bool:
         return math.isfinite(float(cell))
     except ValueError:
         return False
-
-
-def catalog_of(table: SensorTable) -> Catalog:
-    """Return what queries over the readings of these sensors can name."""
-    return Catalog(MappingProxyType({READINGS: readings_stream(attribute_kinds(table))}))
 
 
 class Readings:

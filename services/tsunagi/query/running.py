@@ -29,7 +29,7 @@ from tsunagi.query.relations import (
     unique,
     with_nothing,
 )
-from tsunagi.query.snapshots import Tree, of_keys, of_rows, pack, to_keys, to_rows, unpack
+from tsunagi.query.snapshots import Tree, of_keys, of_rows, to_keys, to_rows
 from tsunagi.query.values import Column, Ints, Kind
 
 
@@ -245,15 +245,6 @@ class Queries:
             for name in (program.queries if names is None else names)
         }
         self.faults: dict[str, str] = {}
-
-    def context(self) -> bytes:
-        """Return what all queries keep between two steps."""
-        return pack({name: run.dump() for name, run in self.runs.items()})
-
-    def restore(self, context: bytes) -> None:
-        """Go on from what `context` has returned."""
-        for name, tree in unpack(context).items():
-            self.runs[name].load(tree)
 
     def stop(self, name: str) -> None:
         """Drop what a query keeps."""

@@ -12,6 +12,7 @@ from tests.unit.query.generator import Generator
 from tests.unit.query.oracle import CATALOG, Fleet, bag
 from tsunagi.query.planning import make_program
 from tsunagi.query.running import Queries
+from tsunagi.query.snapshots import pack, unpack
 
 COUNT = 300
 """Queries in `make test`; `python -m tests.unit.query.many --count 2000` runs more."""
@@ -39,7 +40,8 @@ def complaint(seed: int) -> str:
         high = min(LAST, low + chance.choice((1, 1, 2, 3, 5, 11, LAST)))
         if chance.random() < 0.3:  # a process that dies between two steps, and another one that goes on
             later = Queries(queries.program)
-            later.restore(queries.context())
+            for name, run in queries.runs.items():
+                later.runs[name].load(unpack(pack(run.dump())))
             queries = later
         rows = queries.advance({"readings": fleet.stream(low, high)}, low, high)["q"]
         found += zip(rows.step.tolist(), *(column.to_list() for column in rows.columns.values()), strict=True)

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tsunagi.query.definitions import catalog_with
 from tsunagi.query.planning import make_program
-from tsunagi.query.readings import Readings, attribute_kinds, catalog_of
+from tsunagi.query.readings import Readings, attribute_kinds
 from tsunagi.query.running import Queries
 from tsunagi.query.values import Kind
 from tsunagi.runtime.messages import BOUNDED, EXACT, UNMODELLED
@@ -29,13 +30,15 @@ def table(tmp_path: Path) -> SensorTable:
 
 def test_attributes_are_numbers_where_all_of_them_are(table: SensorTable) -> None:
     assert attribute_kinds(table) == {"site": Kind.TEXT, "depth": Kind.DOUBLE}
-    assert {"site", "depth", "value", "quality"} <= set(catalog_of(table).streams["readings"].columns)
+    assert {"site", "depth", "value", "quality"} <= set(
+        catalog_with(attribute_kinds(table)).streams["readings"].columns
+    )
 
 
 def test_a_query_sees_readings_attributes_and_the_bounds_of_estimates(table: SensorTable) -> None:
     text = """CREATE QUERY q AS SELECT sensor, site, depth, threshold, quality, time, 2 * value AS twice, bound
     FROM readings WHERE depth IS NULL OR depth > 3 OR site = 'north'"""
-    queries = Queries(make_program([("q", text)], 1_000_000, catalog_of(table)))
+    queries = Queries(make_program([("q", text)], 1_000_000, catalog_with(attribute_kinds(table))))
     step, sensor = np.array([1, 1, 1, 2]), np.array([0, 1, 2, 1], dtype=np.uint32)
     columns = {
         "mean": np.array([10.0, 11.0, math.nan, 12.0]),
