@@ -6,16 +6,16 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tsunagi.query.results import QueryRow, as_json, open_query
+from tsunagi.query.results import AggregateResults, QueryResults, QueryRow, as_json, open_query
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.outputs import open_results
@@ -25,6 +25,7 @@ from tsunagi.runtime.settings import Settings
 from tsunagi.system.topics import tool_log
 
 Write = Callable[[Row], None]
+R = TypeVar("R")
 
 
 def print_results(
@@ -51,17 +52,28 @@ def print_results(
     table = read_sensors(settings.sensors)
     source = tool_log(settings, "results")
     with StopFlag() as stop, open_results(source, settings, table, from_now=from_now) as results:
-        try:
-            for block in blocks_of(results, follow=follow, merged=merged, groups=groups, stopping=stop.is_set):
-                for row in block.rows(table) if block.window is None else ():
-                    write(row)
-                if follow:
-                    output.flush()
-            output.flush()
-        except BrokenPipeError:  # as in `tsunagi results | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if results.unreadable_count:
-            sys.stderr.write(f"tsunagi: {results.unreadable_count} records of `{results.topic}` could not be read\n")
+        blocks = blocks_of(results, follow=follow, merged=merged, groups=groups, stopping=stop.is_set)
+        rows = (block.rows(table) for block in blocks if block.window is None)
+        _write_all(rows, write, output, follow=follow)
+        _tell_unreadable(results)
+
+
+def _write_all(blocks: Iterable[Iterable[R]], write: Callable[[R], None], output: TextIO, *, follow: bool) -> None:
+    """Write the rows of blocks; whoever follows sees each block at once."""
+    try:
+        for rows in blocks:
+            for row in rows:
+                write(row)
+            if follow:
+                output.flush()
+        output.flush()
+    except BrokenPipeError:  # as in `tsunagi results | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _tell_unreadable(results: ResultsReader | QueryResults | AggregateResults) -> None:
+    if results.unreadable_count:
+        sys.stderr.write(f"tsunagi: {results.unreadable_count} records of `{results.topic}` could not be read\n")
 
 
 def blocks_of(
@@ -132,17 +144,9 @@ def print_query(
     source = tool_log(settings, "results")
     table = read_sensors(settings.sensors)
     with StopFlag() as stop, open_query(source, settings, table, names, from_now=from_now) as found:
-        try:
-            for block in found.blocks(follow=follow, stopping=stop.is_set):
-                for row in block.rows:
-                    write(row)
-                if follow:
-                    output.flush()
-            output.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if found.unreadable_count:
-            sys.stderr.write(f"tsunagi: {found.unreadable_count} records of `{found.topic}` could not be read\n")
+        rows = (block.rows for block in found.blocks(follow=follow, stopping=stop.is_set))
+        _write_all(rows, write, output, follow=follow)
+        _tell_unreadable(found)
 
 
 class OutputError(ValueError):

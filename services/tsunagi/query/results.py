@@ -105,12 +105,8 @@ def to_rows(message: ResultBlock, rows: Rows) -> tuple[QueryRow, ...]:
 
 def _values(column: Column) -> list[Any]:
     if column.kind is Kind.TIMESTAMP:
-        present = column.present().tolist()
-        times = column.values.tolist()
-        return [
-            _EPOCH + timedelta(microseconds=at) if there else None for at, there in zip(times, present, strict=True)
-        ]
-    return list(column.to_list())
+        return [None if at is None else _EPOCH + timedelta(microseconds=at) for at in column.to_list()]
+    return column.to_list()
 
 
 class QueryResults(BlockReader[QueryBlock]):
