@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ def test_a_frozen_owner_that_thaws_changes_nothing_and_stands_by_again(rig: Rig)
     fell_at = next(owner.offset for owner in verdict.checked.logs[1].owners if owner.epoch == epoch + 1)
     after = [control for control in counted if control.offset > fell_at]
     assert [control for control in after if control.writer == zombie] == []
-    assert unjust_outs(verdict, 1) == []
+    assert unjust_outs(verdict, 1, rig.down) == []
     LOGGER.info("void in slot 1: %s, of the zombie: %s", len(void), sum(item.writer == zombie for item in void))
 
 
@@ -163,10 +163,14 @@ def control_records(verdict: Verdict, slot: int) -> tuple[list[Control], list[Co
     return counted, void
 
 
-def unjust_outs(verdict: Verdict, slot: int) -> list[tuple[int, str]]:
-    """Return (offset, edge) of the valid EdgeOuts of edges that had been neither silent nor behind, by the log's times.
+def unjust_outs(verdict: Verdict, slot: int, killed: Mapping[str, Sequence[int]]) -> list[tuple[int, str]]:
+    """Return (offset, edge) of the valid EdgeOuts of edges that were alive, and neither silent nor behind.
 
-    A batch may land between the owner's decision and its EdgeOut, so the silence need not reach up to that.
+    Silence is measured by the log's times. A batch may land between the owner's decision and its EdgeOut, so the
+    silence need not reach up to that. An edge whose heartbeats have stopped is put out after a shorter silence.
+
+    Args:
+        killed: edge -> times of its SIGKILLs, microseconds.
     """
     valid = {control.offset for control in control_records(verdict, slot)[0]}
     patience_us = STEPS.slide_us + round(STEPS.grace_s * 1e6)
@@ -185,6 +189,7 @@ def unjust_outs(verdict: Verdict, slot: int) -> list[tuple[int, str]]:
             times = [time_us for time_us in heard.get(out.edge, []) if time_us > since_us]
             gaps = np.diff([since_us, *times, record.appended_us])
             behind = newest.get(out.edge, 0) + STEPS.max_skew_steps < out.from_step
-            if out.from_step != NEVER and gaps.max() < patience_us - _CLOCK_US and not behind:
+            dead = any(since_us < at_us <= record.appended_us for at_us in killed.get(out.edge, ()))
+            if out.from_step != NEVER and gaps.max() < patience_us - _CLOCK_US and not behind and not dead:
                 found.append((record.offset, out.edge))
     return found
