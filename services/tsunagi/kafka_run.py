@@ -13,7 +13,8 @@ from pathlib import Path
 from tsunagi.edge.position import PositionFile
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.up import System, died
-from tsunagi.query.results import QueryBlock, QueryRow, open_query
+from tsunagi.query.outputs import open_query
+from tsunagi.query.results import QueryBlock, QueryRow
 from tsunagi.results import Results
 from tsunagi.runtime.log import TUPLES
 from tsunagi.runtime.results import Row
@@ -96,10 +97,13 @@ class RunningResults(Results):
             self.close()
 
     def _of_source(self, block: QueryBlock) -> Iterator[QueryRow]:
-        return (row for row in block.rows if not self._ends or self._is_of_source(row.step))
+        every = not self._ends or self.settings.query.mode == "tuples"
+        return (row for row in block.rows if every or self._is_of_source(row.step))
 
     def _is_answered(self) -> bool:
-        """Return whether the Spark job has come past everything that the edges sent."""
+        """Return whether all that the edges sent has been answered, by the slots or by the Spark job."""
+        if self.settings.query.mode == "tuples":
+            return self._is_processed()
         if self._closed or not self._ends or not self._have_ended():
             return self._closed
         fleet = Fleet(self._log)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from tsunagi.edge.tuple_form import form_of
 from tsunagi.kafka_run import RunningResults, is_played
+from tsunagi.local.queries import program_with
 from tsunagi.local.up import System
 from tsunagi.memory import run_in_memory
 from tsunagi.operator_names import Given, PipelineError, importable, tables_of
 from tsunagi.pipeline_files import Readings, Scan, rows_named, scan, write_readings, write_sensors
-from tsunagi.query.definitions import definitions_of
+from tsunagi.query.definitions import definitions_of, read_definitions
 from tsunagi.results import Results
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.marked import mark
@@ -231,9 +233,10 @@ class Pipeline:
         settings = make(tables, ORIGIN)
         with rows_named(directory):
             table = read_sensors(settings.sensors)
-            found = None if data is None else scan(data, table)
+            found = None if data is None else scan(data, table, form_of(settings))
         if found is not None and found.interval_s is not None and "interval_s" not in tables.setdefault("steps", {}):
             tables["steps"]["interval_s"] = found.interval_s / settings.source.speed
             settings = make(tables, ORIGIN)
+        program_with(settings, read_definitions(settings.query.files))
         build_chain(SlotConfig.make(settings, table, place(table, 1), 0), None)
         return settings, table, found

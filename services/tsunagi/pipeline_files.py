@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsunagi.edge.csv_file import CsvFile
+from tsunagi.edge.csv_tuples import CsvTuples
 from tsunagi.edge.source import SourceError
 from tsunagi.operator_names import PipelineError
+from tsunagi.query.form import TupleForm
 from tsunagi.recovery import history_parquet
 from tsunagi.runtime.csv_text import CsvError, read_header, row_writer
 from tsunagi.runtime.naming import is_time
@@ -144,14 +146,17 @@ def write_sensors(rows: Iterable[Mapping[str, Any]] | None, data: Path | None, d
     return file
 
 
-def scan(data: Path, table: SensorTable) -> Scan:
-    """Read a CSV of readings to its end, so that its errors show before anything starts.
+def scan(data: Path, table: SensorTable, form: TupleForm | None = None) -> Scan:
+    """Read a CSV to its end, so that its errors show before anything starts.
+
+    Args:
+        form: the columns of tuples (CREATE STREAM); None = the file has readings.
 
     Raises:
         SourceError: the file cannot be used, for example because its time runs backwards.
         PipelineError: the file has no rows.
     """
-    file = CsvFile(data, table, table.sensors)
+    file = CsvFile(data, table, table.sensors) if form is None else CsvTuples(data, table, table.sensors, form)
     times: list[int] = []
     rows = 0
     try:

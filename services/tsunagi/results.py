@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Self
 
 from tsunagi.local.results import blocks_of
-from tsunagi.query.results import QueryRow, open_query
+from tsunagi.query.outputs import open_query
+from tsunagi.query.results import QueryRow
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RESULTS, Log, LogError
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block, ResultsReader, Row

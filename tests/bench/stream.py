@@ -130,7 +130,7 @@ class Writer:
                 columns = self._whole[slot][self.steps % VARIANTS]
             else:
                 columns = self._columns(slot, self.steps, gives)
-            value = Recovered(
+            message = Recovered(
                 version=VERSION,
                 slot=slot,
                 generation=GENERATION,
@@ -140,8 +140,10 @@ class Writer:
                 step=step,
                 event_time_us=step * self._slide_us,
                 appended_us=now_us,
-                **columns,
-            ).SerializeToString()
+            )
+            for name, column in columns.items():
+                setattr(message, name, column)
+            value = message.SerializeToString()
             key = pack_key(GENERATION, slot, Name(step, 0))
             while True:
                 try:

@@ -254,7 +254,7 @@ def of_all(world: World) -> Callable[[Settings], Settings]:
             OperatorSettings(use=item.use, **item.options | {"window": item.options["window"] + 2})
             if longer and "window" in item.options
             else item
-            for item in settings.query.operators
+            for item in settings.query.chain
         ]
         return settings.model_copy(
             update={

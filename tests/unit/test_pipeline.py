@@ -18,7 +18,7 @@ from pyarrow import parquet
 import tsunagi as ts
 from tests.unit.slot.example_operator import Smooth
 from tsunagi.edge.source import SourceError
-from tsunagi.query.results import open_query
+from tsunagi.query.outputs import open_query
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.birth import born
 from tsunagi.runtime.sensors import SensorsError

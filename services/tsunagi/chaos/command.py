@@ -69,7 +69,7 @@ def run_chaos(settings: Settings, config: Path | None, options: ChaosOptions, te
     _check(plans, offered, local=options.local)
     if options.servers:
         settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"servers": options.servers})})
-    values = settings.query.operators == _PLAIN
+    values = settings.query.chain == _PLAIN
     if not values:
         tell("the chain is not `recover` alone: readings are looked for by step and sensor, their values not compared")
     with contextlib.ExitStack() as stack:

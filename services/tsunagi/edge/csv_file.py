@@ -16,9 +16,10 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from tsunagi.edge.source import FilePosition, SourceError
+from tsunagi.edge.tuple_form import Cells
 from tsunagi.edge.window import Places
 from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
+from tsunagi.runtime.csv_text import CsvError, Header, passed_over, read_header, read_number, read_time, split_line
 from tsunagi.runtime.sensors import Sensor, SensorTable
 
 
@@ -31,6 +32,7 @@ class CsvRow(NamedTuple):
         places: intp[m], the sensors with a reading in this row, each by its place among the wanted sensors.
         values: float64[m], their readings.
         strangers: (column, cell) of each cell that is not empty and whose column is not in the sensors table.
+        cells: the columns of a tuple (`tsunagi.edge.csv_tuples`); None = the row has readings.
     """
 
     place: FilePosition
@@ -38,6 +40,7 @@ class CsvRow(NamedTuple):
     places: Places
     values: Floats
     strangers: list[tuple[str, str]]
+    cells: Cells | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +103,23 @@ class CsvFile:
         known = {sensor.name for sensor in table.sensors}
         if not known & seen.keys():
             raise SourceError(
-                f"{where}: no column is in the sensors table (found {_some(self._header)}, expected "
-                f"{_some(sensor.name for sensor in wanted)})"
+                f"{where}: no column is in the sensors table (found {some(self._header)}, expected "
+                f"{some(sensor.name for sensor in wanted)})"
             )
         missing = [sensor for sensor in wanted if sensor.name not in seen]
         if missing:
             raise SourceError(
                 f"{where}: the sensors table contradicts the data: no column for "
-                f"{_some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {_some(self._header)}"
+                f"{some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {some(self._header)}"
             )
         self._columns = [seen[sensor.name] - 1 for sensor in wanted]
         self._all: Places = np.arange(len(wanted))
         strangers = [name for name in header.sensors if name not in known]
         self._strangers = [(seen[name] - 1, name) for name in strangers]
+        self._begin(header)
+
+    def _begin(self, header: Header) -> None:
+        """Go to the first row."""
         self._place = self.first = FilePosition(0, header.line, header.offset)
         self._last_us: int | None = None
         self._lap_rows, self._lap_us = 1, 0
@@ -182,12 +189,7 @@ class CsvFile:
         return None
 
     def _parse(self, place: FilePosition, raw: bytes) -> CsvRow:
-        cells = self._cells(raw, place.line)
-        if len(cells) != len(self._header):
-            raise SourceError(
-                f"{self.path}, line {place.line}: found {len(cells)} fields, expected {len(self._header)} "
-                "as in the header"
-            )
+        cells = self._cells_of_row(raw, place)
         time_us = self._time(cells[0], place.line, place.row) if self.has_time else None
         texts = [cells[column] for column in self._columns]
         strangers = [(name, cells[column]) for column, name in self._strangers if cells[column].strip()]
@@ -199,6 +201,15 @@ class CsvFile:
         present = [number for number, cell in enumerate(texts) if cell.strip()]
         values = [self._number(texts[number], place.line, self._columns[number]) for number in present]
         return CsvRow(place, time_us, np.array(present, dtype=np.intp), np.array(values, dtype=np.float64), strangers)
+
+    def _cells_of_row(self, raw: bytes, place: FilePosition) -> list[str]:
+        cells = self._cells(raw, place.line)
+        if len(cells) != len(self._header):
+            raise SourceError(
+                f"{self.path}, line {place.line}: found {len(cells)} fields, expected {len(self._header)} "
+                "as in the header"
+            )
+        return cells
 
     def _number(self, cell: str, line: int, column: int) -> float:
         try:
@@ -249,7 +260,7 @@ def check_csv(path: Path, table: SensorTable) -> CsvSummary:
     return CsvSummary(rows, len(table), readings, first, last, file.unknown)
 
 
-def _some(names: Iterable[str]) -> str:
+def some(names: Iterable[str]) -> str:
     """Return the first five names as a text, and how many more there are."""
     listed = list(names)
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""

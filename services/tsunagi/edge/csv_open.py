@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tsunagi.edge.csv_file import CsvFile
 from tsunagi.edge.csv_source import CsvSource, Timing
+from tsunagi.edge.csv_tuples import CsvTuples
 from tsunagi.edge.dead_letters import RATE
 from tsunagi.edge.position import PositionFile, shared_origin
 from tsunagi.edge.source import EdgePosition, FileProgress, SourceError
+from tsunagi.query.form import TupleForm
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import MICROSECONDS, Settings
 
@@ -14,14 +16,28 @@ from tsunagi.runtime.settings import MICROSECONDS, Settings
 class CsvOpener:
     """The `tsunagi.edge.source.Opener` of a CSV.
 
+    Args:
+        form: the columns of tuples (CREATE STREAM); None = the file has readings.
+
     Raises:
         SourceError: the file's header cannot be used.
     """
 
-    def __init__(self, settings: Settings, edge: str, table: SensorTable, own: tuple[Sensor, ...]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        edge: str,
+        table: SensorTable,
+        own: tuple[Sensor, ...],
+        form: TupleForm | None = None,
+    ) -> None:
         self._settings = settings
         self._position_path = PositionFile(settings.state, edge).path
-        self._file = CsvFile(settings.source.path, table, own, repeat=settings.source.repeat)
+        path, repeat = settings.source.path, settings.source.repeat
+        if form is None:
+            self._file = CsvFile(path, table, own, repeat=repeat)
+        else:
+            self._file = CsvTuples(path, table, own, form, repeat=repeat)
         try:
             self._file.next_row()  # an unreadable row or a wrong unit of time ends the edge before it joins
         except SourceError:

@@ -159,7 +159,7 @@ class CsvSource:
             self._unusable.append(
                 Unusable(UNKNOWN_SENSOR, name, row.place.row, "not in the table", text.encode(), letter=first)
             )
-        handed = SourceRow(row.place.row, self._row_us, row.places, row.values)
+        handed = SourceRow(row.place.row, self._row_us, row.places, row.values, cells=row.cells)
         self._advance()
         return handed
 

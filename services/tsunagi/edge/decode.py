@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import UNKNOWN_SENSOR
+from tsunagi.edge.tuple_form import CellError, Cells, first_number, read_json
 from tsunagi.edge.window import NOT_A_NUMBER
+from tsunagi.query.form import TupleForm
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import SourceSettings
 from tsunagi.runtime.times import in_range
@@ -24,6 +26,8 @@ FOREIGN_SENSOR = "foreign-sensor"
 """Reason of a dead letter: the sensor belongs to another edge."""
 UNREADABLE = "unreadable"
 """Reason of a dead letter: the message is neither a JSON object nor a number."""
+BAD_COLUMN = "bad-column"
+"""Reason of a dead letter: a column of a tuple is not of its type."""
 TOO_LONG = "too-long"
 """Reason of a dead letter: the message is longer than `[source] max_bytes`. All of these reasons are also labels of the
 metric `tsunagi_edge_unusable_readings_total`."""
@@ -37,17 +41,19 @@ _MISSING = object()
 
 
 class Reading(NamedTuple):
-    """A reading that may go into windows.
+    """A reading that may go into windows, or a tuple.
 
     Attributes:
         place: the sensor's place among the edge's sensors.
         arrival: whether `time_us` is the time of arrival, because the message names none.
+        cells: the columns of a tuple (CREATE STREAM); None = the message is a reading.
     """
 
     place: int
     time_us: int
     value: float
     arrival: bool
+    cells: Cells | None = None
 
 
 class ReadingFault(NamedTuple):
@@ -65,9 +71,21 @@ class Decoder:
         own: the sensors of this edge.
         key_first: whether the sensor that the message's topic names (a level of an MQTT topic) counts more than the one
             in the payload. If not, a record's key (Kafka) counts only where the payload names no sensor.
+        form: the columns of tuples (CREATE STREAM), whose key names the sensor in place of `[source] sensor_key`; None
+            = messages are readings.
     """
 
-    def __init__(self, table: SensorTable, own: tuple[Sensor, ...], source: SourceSettings, *, key_first: bool) -> None:
+    def __init__(
+        self,
+        table: SensorTable,
+        own: tuple[Sensor, ...],
+        source: SourceSettings,
+        *,
+        key_first: bool,
+        form: TupleForm | None = None,
+    ) -> None:
+        self._form = form
+        self._sensor_key = source.sensor_key if form is None else form.key
         self._places = {sensor.name: place for place, sensor in enumerate(own)}
         self._edges = {sensor.name: sensor.edge for sensor in table.sensors}
         self._source = source
@@ -80,15 +98,16 @@ class Decoder:
             return ReadingFault(message.fault[0], message.sensor or "", message.fault[1])
         body = _parse(message.payload)
         if isinstance(body, dict):
-            own = body.get(self._source.sensor_key, _MISSING)
-        elif isinstance(body, float):
+            own = body.get(self._sensor_key, _MISSING)
+        elif isinstance(body, float) and self._form is None:
             own = _MISSING
         else:
-            return ReadingFault(UNREADABLE, message.sensor or "", f"{body}, expected a JSON object or a number")
-        found = self._sensor(own, message.sensor)
-        if isinstance(found, ReadingFault):
-            return found
-        name = found
+            expected = "a JSON object or a number" if self._form is None else "a JSON object"
+            found = body if isinstance(body, str) else f"found {body}"
+            return ReadingFault(UNREADABLE, message.sensor or "", f"{found}, expected {expected}")
+        name = self._sensor(own, message.sensor)
+        if isinstance(name, ReadingFault):
+            return name
         if isinstance(body, float):
             given: object = body
             time_us = self._plain_time(message, name)
@@ -105,6 +124,8 @@ class Decoder:
             return ReadingFault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")
         if isinstance(time_us, ReadingFault):
             return time_us
+        if self._form is not None and isinstance(body, dict):
+            return self._tuple(body, self._form, place, name, time_us)
         value = _number(given)
         if not math.isfinite(value):
             return ReadingFault(
@@ -112,17 +133,28 @@ class Decoder:
             )
         return Reading(place, time_us, value, isinstance(body, float))
 
+    def _tuple(
+        self, body: dict[str, Any], form: TupleForm, place: int, name: str, time_us: int
+    ) -> Reading | ReadingFault:
+        cells = {}
+        for column, kind in form.kinds.items():
+            try:
+                cells[column] = read_json(body.get(column), kind)
+            except CellError as error:
+                return ReadingFault(BAD_COLUMN, name, f"{column}: {error}")
+        return Reading(place, time_us, first_number(cells, form), arrival=False, cells=cells)
+
     def _sensor(self, own: object, key: str | None) -> str | ReadingFault:
         """Return the name of the sensor, or why there is none."""
         if own is not _MISSING and not isinstance(own, str):
             return ReadingFault(
-                NO_SENSOR, key or "", f"{self._source.sensor_key}: found {_short(own)}, expected a sensor's name"
+                NO_SENSOR, key or "", f"{self._sensor_key}: found {_short(own)}, expected a sensor's name"
             )
         named = own if isinstance(own, str) else ""
         name = (key or named) if self._key_first else (named or key or "")
         if not name:
             return ReadingFault(
-                NO_SENSOR, "", f"no key {self._source.sensor_key!r}, and no topic or record key that names one"
+                NO_SENSOR, "", f"no key {self._sensor_key!r}, and no topic or record key that names one"
             )
         return name
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,6 +38,10 @@ readings that had arrived meanwhile."""
 
 _NEVER_US = -(1 << 62)
 """An event time earlier than any other, in microseconds. Sums with durations do not overflow an int64."""
+
+
+Identity = tuple[Any, ...]
+"""(place, time, value, columns of a tuple): what a repeated delivery has in common with the first one."""
 
 
 class LiveFeed(Protocol):
@@ -145,8 +149,8 @@ class LiveSource:
         # of the record before each offset in `_next`
         self._digests = {key: at.mark.digest for key, at in partitions.items()}
         self._topic_id = next((at.mark.topic_id for at in partitions.values()), "")
-        self._seen: set[tuple[int, int, float]] = set()  # readings of open windows, to know repeated deliveries
-        self._seen_in_order: deque[tuple[int, int, float]] = deque()
+        self._seen: set[Identity] = set()  # readings of open windows, to know repeated deliveries
+        self._seen_in_order: deque[Identity] = deque()
         self._last_us = _NEVER_US
         self._dropped = 0
         self._unusable: list[Unusable] = []
@@ -264,7 +268,7 @@ class LiveSource:
                 self._unusable.append(self._reject(message, fault, letter=fault.reason != REPEATED))
             return
         if self._feed.may_repeat and not found.arrival:
-            key = (found.place, found.time_us, found.value)
+            key = _identity(found)
             if key not in self._seen:
                 self._seen.add(key)
                 self._seen_in_order.append(key)
@@ -279,6 +283,7 @@ class LiveSource:
                 np.array([found.value]),
                 self._origin(message),
                 message.again,
+                found.cells,
             )
         )
 
@@ -288,7 +293,7 @@ class LiveSource:
         ahead_us = reading.time_us - now_us
         if ahead_us > self._rules.max_ahead_us:
             return ReadingFault(AHEAD, name, f"its time is {_seconds(ahead_us)} s ahead of the edge's clock")
-        if message.repeated and (reading.place, reading.time_us, reading.value) in self._seen:
+        if message.repeated and _identity(reading) in self._seen:
             return ReadingFault(REPEATED, name, "delivered again by the broker")
         if reading.time_us > self._begin_us() or now_us - reading.time_us < self._held_us[reading.place]:
             return None
@@ -319,6 +324,11 @@ class LiveSource:
         middle = message.partition if self._feed.has_positions else self._run
         name = f"{scheme}/{middle}/{message.offset}"
         return Origin(name, message.place, message.partition, message.offset, message.payload)
+
+
+def _identity(reading: Reading) -> Identity:
+    cells = () if reading.cells is None else tuple(reading.cells.values())
+    return reading.place, reading.time_us, reading.value, *cells
 
 
 def _seconds(us: int) -> str:

@@ -7,16 +7,18 @@ from typing import NamedTuple
 import numpy as np
 
 from tsunagi.edge.source import SourceRow
+from tsunagi.edge.tuple_form import Cells
 from tsunagi.edge.window import ClosedWindow, Limits, Rejected
 from tsunagi.runtime.columns import Sensors
 from tsunagi.runtime.sensors import Sensor
 
 
 class Passed(NamedTuple):
-    """The readings of one row. `rows.step` is their number, which counts up over all incarnations of an edge."""
+    """The readings of one row, or its tuple. `rows.step` is its number, which counts up over all incarnations."""
 
     rows: ClosedWindow
     event_time_us: int
+    cells: Cells | None = None
 
 
 class Passing:
@@ -50,4 +52,4 @@ class Passing:
         places, values = places[order], values[order]
         self.last = time_us if self.last is None else max(time_us, self.last + 1)
         counts = np.ones(len(places), dtype=np.uint32)
-        return Passed(ClosedWindow(self.last, self._ids[places], places, values, counts), time_us), rejected
+        return Passed(ClosedWindow(self.last, self._ids[places], places, values, counts), time_us, row.cells), rejected

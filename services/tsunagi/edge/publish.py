@@ -7,7 +7,7 @@ that slot as well.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -20,7 +20,7 @@ from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import VERSION, HelperRequest, LogRecord, Placement, Plan, TupleBatch
+from tsunagi.runtime.messages import VERSION, HelperRequest, LogRecord, Placement, Plan, TupleBatch, TypedColumn
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable
 from tsunagi.system.identity import Membership
@@ -215,12 +215,21 @@ class EdgePublisher:
             told = {slot: int(mine.sum()) for slot, mine in self._lent.items()}
             self._logger.info("sensors sent to other slots as well", sensors_by_slot=told)
 
-    def publish(self, closed: ClosedWindow, event_time_us: int, incarnation: int, *, everywhere: bool = True) -> None:
+    def publish(
+        self,
+        closed: ClosedWindow,
+        event_time_us: int,
+        incarnation: int,
+        *,
+        everywhere: bool = True,
+        columns: Sequence[TypedColumn] = (),
+    ) -> None:
         """Hand over a step: one record for each slot that holds sensors of this edge.
 
         Args:
             everywhere: whether a slot also gets a record in which no sensor has a value, because it waits for each
                 step.
+            columns: the columns of a tuple (CREATE STREAM), whose sensor is the only one.
         """
         slot_of = self._slot_of[closed.places]
         self.unplaced_values += int((slot_of == _NOWHERE).sum())
@@ -238,6 +247,8 @@ class EdgePublisher:
                 value=pack_floats(closed.values[here]),
                 count=pack_sensors(closed.counts[here]),
             )
+            if columns:
+                batch.column.extend(columns)
             if lent.any():
                 batch.helper, batch.helper_value = pack_sensors(closed.sensors[lent]), pack_floats(closed.values[lent])
                 self.lent_values += int(lent.sum())

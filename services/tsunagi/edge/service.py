@@ -21,6 +21,7 @@ from tsunagi.edge.publish import EdgePlacementReader, EdgePublisher
 from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Source, SourceError, SourceRow, Unusable
 from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
+from tsunagi.edge.tuple_form import form_of, to_columns
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.clock import Clock, SteadyClock, SystemClock
@@ -103,6 +104,7 @@ class EdgeService:
         spool_file = self._position_file.path.with_name("spool.bin")
         spool = Spool(spool_file, settings.edge.spool_bytes, logger, clock.monotonic())
         try:
+            self._form = form_of(settings)
             self._opener = self._make_opener()
             self._position = self._load_position()
         except BaseException:
@@ -254,7 +256,7 @@ class EdgeService:
     def _make_opener(self) -> Opener:
         if self._given_opener is not None:
             return self._given_opener
-        return make_opener(self._settings, self.name, self._table, self._own, self._logger, self._clock)
+        return make_opener(self._settings, self.name, self._table, self._own, self._logger, self._clock, self._form)
 
     def _load_position(self) -> EdgePosition | None:
         opener = self._opener
@@ -360,7 +362,8 @@ class EdgeService:
             newest_us = max(item.event_time_us for item in passed) - self._offset_us
             self._save(source, passed[-1].rows.step, newest_us - source.delay_us)
         for item in passed:
-            self.publisher.publish(item.rows, item.event_time_us, self.incarnation, everywhere=False)
+            columns = () if item.cells is None or self._form is None else to_columns(item.cells, self._form)
+            self.publisher.publish(item.rows, item.event_time_us, self.incarnation, everywhere=False, columns=columns)
 
     def _save(self, source: Source, step: int, after_us: int) -> None:
         """Save the position before the step is sent, so that no step is made twice (tsunagi.edge.position)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from tsunagi.edge.tuple_form import Cells
 from tsunagi.edge.window import Places
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.marks import NO_MARK, LogMark
@@ -44,6 +45,7 @@ class SourceRow(NamedTuple):
         values: float64[m], their readings; NaN only where the source says so.
         origin: where a live reading came from; None for a row of a file.
         again: whether an earlier incarnation has read the row and has reported what was wrong with it.
+        cells: the columns of a tuple (CREATE STREAM), whose sensor is the only one; None = the row has readings.
     """
 
     number: int
@@ -52,6 +54,7 @@ class SourceRow(NamedTuple):
     values: Floats
     origin: Origin | None = None
     again: bool = False
+    cells: Cells | None = None
 
 
 @dataclass(frozen=True, slots=True)

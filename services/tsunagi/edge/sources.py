@@ -12,6 +12,7 @@ from tsunagi.edge.lines import Listener, StandardInput
 from tsunagi.edge.live import LiveFeed, LiveRules, LiveSource
 from tsunagi.edge.mqtt import MqttFeed
 from tsunagi.edge.source import EdgePosition, LiveProgress, Opener
+from tsunagi.query.form import TupleForm
 from tsunagi.runtime.clock import Clock, SystemClock
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
@@ -21,7 +22,7 @@ class LiveOpener:
     """The `tsunagi.edge.source.Opener` of a live source.
 
     Args:
-        key_first: as in `tsunagi.edge.decode.Decoder`.
+        key_first, form: as in `tsunagi.edge.decode.Decoder`.
         clock: stamps the arrival of a reading; None means the machine's clock.
     """
 
@@ -34,6 +35,7 @@ class LiveOpener:
         *,
         key_first: bool,
         clock: Clock | None = None,
+        form: TupleForm | None = None,
     ) -> None:
         self.name = feed.scheme
         self.digest = ""
@@ -42,7 +44,7 @@ class LiveOpener:
         self._settings = settings
         self._own = own
         self._clock = clock or SystemClock()
-        self._decoder = Decoder(table, own, settings.source, key_first=key_first)
+        self._decoder = Decoder(table, own, settings.source, key_first=key_first, form=form)
 
     def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> LiveSource:
         settings = self._settings
@@ -73,8 +75,12 @@ def make_opener(
     own: tuple[Sensor, ...],
     logger: structlog.stdlib.BoundLogger,
     clock: Clock | None = None,
+    form: TupleForm | None = None,
 ) -> Opener:
     """Return the opener of the source that the settings name.
+
+    Args:
+        form: the columns of tuples (CREATE STREAM); None = the source has readings.
 
     Raises:
         SourceError: the source cannot be used: its file, its topic pattern or its address.
@@ -83,11 +89,11 @@ def make_opener(
     feed: LiveFeed
     match source.kind:
         case "csv":
-            return CsvOpener(settings, edge, table, own)
+            return CsvOpener(settings, edge, table, own, form)
         case "mqtt":
             feed = MqttFeed(source, edge, logger)
         case "lines":
             feed = Listener(source, logger) if source.lines.listen else StandardInput(source, logger)
         case "kafka":
             feed = KafkaFeed(settings, edge, logger)
-    return LiveOpener(feed, settings, table, own, key_first=source.kind == "mqtt", clock=clock)
+    return LiveOpener(feed, settings, table, own, key_first=source.kind == "mqtt", clock=clock, form=form)

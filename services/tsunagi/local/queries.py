@@ -11,11 +11,12 @@ from typing import Any
 import structlog
 
 from tsunagi.local.fleet import Fleet
-from tsunagi.query.definitions import PLAN, Definition, check, definitions_of, read_definitions
+from tsunagi.query.definitions import PLAN, Definition, check, definitions_of, makes_stream, read_definitions
 from tsunagi.query.errors import QueryError
 from tsunagi.query.explaining import explain
 from tsunagi.query.planning import Program
 from tsunagi.query.readings import attribute_kinds
+from tsunagi.query.tuple_plans import check_tuples
 from tsunagi.runtime.log import PLAN as PLAN_TOPIC
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.message_reading import read_message
@@ -70,6 +71,8 @@ def program_with(settings: Settings, definitions: Sequence[Definition]) -> Progr
         SensorsError: the table cannot be used.
     """
     aggregates = [item.name for item in settings.query.aggregates]
+    if settings.query.mode == "tuples":
+        return check_tuples(definitions, aggregates)
     return check(definitions, settings.steps.slide_us, attribute_kinds(read_sensors(settings.sensors)), aggregates)
 
 
@@ -96,7 +99,12 @@ def check_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:
     program = program_with(settings, list(known.values()))
     for name in known if not given else [item.name for item in new]:
         plan = program.queries.get(name)
-        if plan is None:
+        stream = program.catalog.streams.get(name)
+        if stream is not None:
+            tell(
+                f"{name}: a stream of {', '.join(f'{column} {kind.value}' for column, kind in stream.columns.items())}"
+            )
+        elif plan is None:
             tell(f"{name}: a function")
         else:
             columns = ", ".join(f"{column} {kind.value}" for column, kind in plan.columns.items())
@@ -122,7 +130,7 @@ def explain_queries(settings: Settings, given: Sequence[str], tell: Tell) -> Non
     for name in wanted:
         plan = program.queries.get(name)
         if plan is not None:
-            for line in explain(plan, program, settings.steps.slide_us):
+            for line in explain(plan, program, None if settings.query.mode == "tuples" else settings.steps.slide_us):
                 tell(line)
 
 
@@ -136,6 +144,10 @@ def add_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:
     new = read_given(given)
     files = {item.name: item for item in read_definitions(settings.query.files)}
     for item in new:
+        if makes_stream(item):
+            raise QueryAskError(
+                f"stream {item.name}: expected in a file of [query] files: edges read it at their start"
+            )
         if item.name in files:
             raise QueryAskError(
                 f"{item.name} stands in {files[item.name].source}; change it there, or use another name"

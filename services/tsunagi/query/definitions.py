@@ -79,6 +79,11 @@ def read_definitions(files: Iterable[Path]) -> list[Definition]:
     return list(found.values())
 
 
+def makes_stream(definition: Definition) -> bool:
+    """Return whether a statement creates a stream."""
+    return any(isinstance(item, CreateStream) for item in parse(definition.text, definition.source))
+
+
 def _served(statement: Statement) -> Statement:
     """Return a statement that services run.
 
@@ -93,8 +98,6 @@ def _served(statement: Statement) -> Statement:
         raise QueryError(
             statement.place, f"{statement.name}: found {len(statement.text)} characters, expected at most {MAX_DETAIL}"
         )
-    if isinstance(statement, CreateStream):
-        raise QueryError(statement.place, "CREATE STREAM: no service delivers streams of several columns yet")
     if statement.name == READINGS:
         raise QueryError(statement.place, f"{READINGS} is the name of the stream; expected another name")
     return statement
@@ -153,10 +156,23 @@ def program_of(
 
 
 def _with(program: Program, definition: Definition, step_us: int, aggregates: Collection[str]) -> Program:
+    refuse_taken(definition, aggregates)
+    found = make_program([(definition.source, padded(definition))], step_us, before=program)
+    if len(found.catalog.streams) > len(program.catalog.streams):
+        place = Place(definition.source, definition.line, 1)
+        raise QueryError(place, f'stream {definition.name}: found [query] mode = "steps", expected "tuples"')
+    return found
+
+
+def refuse_taken(definition: Definition, aggregates: Collection[str]) -> None:
+    """Refuse a statement that has the name of a window aggregate.
+
+    Raises:
+        QueryError: it has.
+    """
     if definition.name in aggregates:
         place = Place(definition.source, definition.line, 1)
         raise QueryError(place, f"{definition.name} is the name of a window aggregate ([query] aggregates)")
-    return make_program([(definition.source, padded(definition))], step_us, before=program)
 
 
 def padded(definition: Definition) -> str:
@@ -180,8 +196,9 @@ def check(
 
 def fingerprints(program: Program) -> dict[str, str]:
     """Return for each query a digest of all that its state depends on: its text and those of what it reads."""
-    stream = program.catalog.streams[READINGS]
-    base = ",".join(f"{name} {kind.value}" for name, kind in sorted(stream.columns.items()))
+    streams = program.catalog.streams.values()
+    columns = (item for stream in streams for item in sorted(stream.columns.items()))
+    base = ",".join(f"{name} {kind.value}" for name, kind in columns)
     found: dict[str, str] = {}
     for name, plan in program.queries.items():
         parts = [base, plan.text, *(found.get(source.name, source.name) for source in plan.sources)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from tsunagi.query.relations import Rows
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind, ranks
-from tsunagi.runtime.messages import VERSION, ResultBlock, TypedColumn
+from tsunagi.runtime.messages import VERSION, Recovered, ResultBlock, TypedColumn
 from tsunagi.runtime.wire import tag
 
 WIRE: Mapping[Kind, np.dtype[np.generic]] = {
@@ -75,14 +75,14 @@ def encode_rows(
     fresh[1:] = (rows.step[1:] != rows.step[:-1]) | (name[1:] != name[:-1])
     begins = np.flatnonzero(fresh)
     ends = np.append(begins[1:], len(rows))
-    columns = [_pieces(key, column, begins, ends) for key, column in rows.columns.items()]
     step, group = rows.step[begins], name[begins]
     head = ResultBlock(version=VERSION, query=query)
     tails = {count: ResultBlock(rows=count).SerializeToString() for count in np.unique(ends - begins).tolist()}
     heads = zip(step.tolist(), group.tolist(), appended(step).tolist(), (ends - begins).tolist(), strict=True)
-    for (at, number, appended_us, count), *pieces in zip(heads, *columns, strict=True):
+    columns = encode_columns(rows, begins, ends, ResultBlock)
+    for (at, number, appended_us, count), data in zip(heads, columns, strict=True):
         head.group, head.step, head.event_time_us, head.appended_us = names[number], at, at * slide_us, appended_us
-        value = b"".join((head.SerializeToString(), *pieces, tails[count]))
+        value = head.SerializeToString() + data + tails[count]
         yield EncodedBlock(query, names[number], at, count, appended_us, value)
 
 
@@ -106,8 +106,15 @@ def _groups(rows: Rows, within: Sequence[str]) -> tuple[list[str], Ints]:
     return order, np.array([ranked[item] for item in names], dtype=np.int64)[number]
 
 
-def _pieces(name: str, column: Column, begins: Ints, ends: Ints) -> list[bytes]:
-    """Return the encoded field `column` of each block."""
+def encode_columns(rows: Rows, begins: Ints, ends: Ints, message: type[ResultBlock | Recovered]) -> Iterator[bytes]:
+    """Yield the encoded field `column` of such a message for each stretch of rows: those from a begin to its end."""
+    pieces = [_pieces(name, column, begins, ends, message) for name, column in rows.columns.items()]
+    for part in zip(*pieces, strict=True):
+        yield b"".join(part)
+
+
+def _pieces(name: str, column: Column, begins: Ints, ends: Ints, message: type[ResultBlock | Recovered]) -> list[bytes]:
+    """Return the encoded field `column`, with this one column, of each stretch of rows."""
     head = TypedColumn(name=name, kind=column.kind.value).SerializeToString()
     valid = column.valid
     nulls = np.zeros(len(begins), np.bool_) if valid is None else np.logical_or.reduceat(~valid, begins)
@@ -129,7 +136,11 @@ def _pieces(name: str, column: Column, begins: Ints, ends: Ints) -> list[bytes]:
     if spread is not None and wide.any():
         for field in ("low", "high", "sd"):
             parts = _with(parts, field, np.ascontiguousarray(getattr(spread, field), dtype=F64), wide, bounds)
-    return [tag(ResultBlock, "column", len(head) + len(part)) + head + part for part in parts]
+    return [_column(message, len(head) + len(part)) + head + part for part in parts]
+
+
+def _column(message: type[ResultBlock | Recovered], length: int) -> bytes:
+    return tag(ResultBlock, "column", length) if message is ResultBlock else tag(Recovered, "column", length)
 
 
 def _with(

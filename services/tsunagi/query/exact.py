@@ -27,6 +27,8 @@ _HALF = np.int64(2**31)
 """Half of a bin's range: digits are from minus this to less than this."""
 _MASK = np.uint64(0xFFFF_FFFF)
 """The bits of a bin."""
+_LEAST = 5e-324
+"""The least positive double."""
 _GREAT, _FAR = 64, 128
 """Sums with this bin or a greater one are made smaller by 2^128 while they are put together, or parts of them would be
 infinite although the sum is not."""
@@ -111,6 +113,8 @@ def to_doubles(bins: Mapping[int, Ints], shape: tuple[int, ...]) -> tuple[Floats
     with np.errstate(all="ignore"):
         for bin_, digit in reversed(digits):
             term = np.ldexp(digit.astype(np.float64), _WIDTH * bin_ - _SHIFT - down)
+            if down:  # what is far too small to be seen beside such a sum still decides a tie, and is still a remainder
+                term = np.where(term == 0, np.sign(digit) * _LEAST, term)
             high, term = _two_sum(high, term)
             low, term = _two_sum(low, term)
             rest = rest + term

@@ -13,14 +13,16 @@ _WIDTH = 12
 """Width of the words before each line, in characters."""
 
 
-def explain(plan: QueryPlan, program: Program, step_us: int) -> Iterator[str]:
+def explain(plan: QueryPlan, program: Program, step_us: int | None) -> Iterator[str]:
     """Yield the lines that explain a query.
 
     Args:
         program: the program of which it is a part.
-        step_us: length of a step, microseconds.
+        step_us: length of a step, microseconds; None = the query is over tuples.
     """
-    kind = plan.streaming.upper() or "relation; in results RSTREAM"
+    tuples = step_us is None
+    step_us = step_us or 1  # of tuples, ranges are in microseconds
+    kind = plan.streaming.upper() or f"relation; in results {'at each tuple of its key' if tuples else 'RSTREAM'}"
     yield f"{'query' if plan.published else 'view'} {plan.name} ({kind})"
     for source in plan.sources:
         yield _line("reads", _source(source, program, step_us))
@@ -37,11 +39,12 @@ def explain(plan: QueryPlan, program: Program, step_us: int) -> Iterator[str]:
     if plan.having != TRUE:
         yield _line("having", _behind(plan.having, plan))
     yield _line("gives", ", ".join(f"{name} {kind.value}" for name, kind in plan.columns.items()))
-    yield _line("at", _seconds(plan.period * step_us, "every step", "every"))
+    yield _line("at", "each tuple" if tuples else _seconds(plan.period * step_us, "every step", "every"))
     yield _line("OPK", ", ".join(_opk(plan)) or "none: all rows belong together")
     yield _line("SPK", ", ".join(plan.within) or "none: all rows are in one order")
-    yield _line("runs", f"Spark, behind the P-SORT cores: {_place(plan, program)}")
-    yield _line("keeps state", "; ".join(_state(plan, step_us)) or "none")
+    where = "the slot of each key, behind its operators: a secondary stands by" if tuples else _spark(plan, program)
+    yield _line("runs", where)
+    yield _line("keeps state", "; ".join(_state(plan, step_us, tuples=tuples)) or "none")
 
 
 def _line(word: str, text: str) -> str:
@@ -82,6 +85,10 @@ def _named(expression: Expression, plan: QueryPlan) -> Expression:
     return Reference(expression.kind, _behind(expression, plan))
 
 
+def _spark(plan: QueryPlan, program: Program) -> str:
+    return f"Spark, behind the P-SORT cores: {_place(plan, program)}"
+
+
 def _place(plan: QueryPlan, program: Program) -> str:
     if not plan.published:
         return "beside each query that reads it"
@@ -104,17 +111,19 @@ def _opk(plan: QueryPlan) -> list[str]:
     return [name for name in sorted(names) if name == f"{source.alias}.sensor"] or sorted(names)[:1]
 
 
-def _state(plan: QueryPlan, step_us: int) -> Iterator[str]:
+def _state(plan: QueryPlan, step_us: int, *, tuples: bool) -> Iterator[str]:
     single = len(plan.sources) == 1
     for source in plan.sources:
         window = source.window
+        if window is None and tuples:
+            continue
         if window is None:
             yield f"the rows of {source.name} at its last instant"
         elif window.kind == "rows":
             yield f"the last {window.length} rows of each {', '.join(map(str, window.keys))}"
         elif window.kind == "unbounded":
             yield "one sum for each group, for ever"
-        elif window.kind == "range" and plan.grouped and single:
+        elif window.kind == "range" and plan.grouped and single and not tuples:
             panes = -(-window.length // max(1, window.slide))
             yield f"for each group {panes} panes of {window.slide * step_us / 1e6:g} s"
         elif window.kind == "range":

@@ -342,7 +342,7 @@ def last_rows(
     Args:
         kept: what the call before returned: rows with the columns `#key` and `#number` beside their own.
     """
-    rows = _numbered(rows, keys, known, kept)
+    rows = numbered(rows, keys, known, kept)
     key, number = rows.columns["#key"].values, rows.columns["#number"].values
     order = np.lexsort((number, key))
     first = np.searchsorted(key[order], np.arange(len(known)))
@@ -368,7 +368,7 @@ def last_rows(
     return Rows(instants[at[in_time]], columns, found.taken, found.certain), rows.take(end == len(instants))
 
 
-def _numbered(rows: Rows, keys: Sequence[Column], known: KeyNumbers, kept: Rows | None) -> Rows:
+def numbered(rows: Rows, keys: Sequence[Column], known: KeyNumbers, kept: Rows | None) -> Rows:
     """Return rows, behind those that were kept, with their keys' numbers and their own among the rows of the key."""
     key = known.numbers(keys, len(rows))
     order = np.argsort(key, kind="stable")

@@ -25,17 +25,27 @@ class OwnKey(Enum):
 
 Carried = Mapping[str, OwnKey]
 """The columns that hold a sensor or a group, by name."""
-_OF_READINGS: Carried = {key.value: key for key in OwnKey}
+_OF_READINGS: Mapping[str, Carried] = {READINGS: {key.value: key for key in OwnKey}}
 """The columns of `readings` that do."""
 
 
-def split_queries(program: Program) -> frozenset[str]:
-    """Return the names of the published queries that can be split by the group of the sensors table."""
-    carried: dict[str, Carried] = {}
+def carried_columns(program: Program, streams: Mapping[str, Carried]) -> dict[str, Carried]:
+    """Return, for each query in which rows of different keys never meet, the columns of its rows that hold a key.
+
+    Args:
+        streams: the same of each stream.
+    """
+    carried = dict(streams)
     for name, plan in program.queries.items():
         found = _carried(plan, carried)
         if found is not None:
             carried[name] = found
+    return {name: columns for name, columns in carried.items() if name in program.queries}
+
+
+def split_queries(program: Program) -> frozenset[str]:
+    """Return the names of the published queries that can be split by the group of the sensors table."""
+    carried = carried_columns(program, _OF_READINGS)
     return frozenset(
         plan.name for plan in program.published if any(name in carried.get(plan.name, {}) for name in plan.within)
     )
@@ -56,11 +66,11 @@ def _carried(plan: QueryPlan, known: Mapping[str, Carried]) -> Carried | None:
     """Return the columns of a query's rows that hold a sensor or a group; None = the query cannot be split.
 
     Args:
-        known: the same of the queries before that can be split.
+        known: the same of streams, and of the queries before that can be split.
     """
     columns: dict[str, OwnKey] = {}
     for place, source in enumerate(plan.sources):
-        of_source = _OF_READINGS if source.name == READINGS else known.get(source.name)
+        of_source = known.get(source.name)
         if of_source is None:
             return None
         mine = {f"{source.alias}.{name}": key for name, key in of_source.items()}

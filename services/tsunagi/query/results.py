@@ -14,7 +14,7 @@ from tsunagi.query.typed import quality_of, rows_of
 from tsunagi.query.values import Column, Kind
 from tsunagi.runtime.block_reader import BlockReader, LastResult
 from tsunagi.runtime.log import RESULTS, Log, Record
-from tsunagi.runtime.messages import VERSION, ResultBlock
+from tsunagi.runtime.messages import VERSION, Recovered, ResultBlock
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.runtime.results import (
     Block,
@@ -86,8 +86,8 @@ class QueryBlock:
     part: int = 0
 
 
-def to_rows(message: ResultBlock, rows: Rows) -> tuple[QueryRow, ...]:
-    """Return the rows of a block."""
+def to_rows(message: ResultBlock | Recovered, rows: Rows, group: str) -> tuple[QueryRow, ...]:
+    """Return the rows of a block, or of an output of a slot."""
     moment = _EPOCH + timedelta(microseconds=message.event_time_us)
     lists = {name: _values(column) for name, column in rows.columns.items()}
     wide = {name: column.spread for name, column in rows.columns.items() if column.spread is not None}
@@ -99,7 +99,7 @@ def to_rows(message: ResultBlock, rows: Rows) -> tuple[QueryRow, ...]:
             for name, spread in wide.items()
             if spread.low[place] != spread.high[place]
         }
-        found.append(QueryRow(message.query, message.group, message.step, moment, quality, values, ends))
+        found.append(QueryRow(message.query, group, message.step, moment, quality, values, ends))
     return tuple(found)
 
 
@@ -152,7 +152,9 @@ class QueryResults(BlockReader[QueryBlock]):
         message = parse_block(record.value)
         if not is_of_query(message) or not self._wanted(message.query):
             return None
-        rows = () if message.definition else to_rows(message, rows_of(message))  # a damaged block is no repeat
+        rows = (
+            () if message.definition else to_rows(message, rows_of(message), message.group)
+        )  # a damaged block is no repeat
         if self._repeats(message.query, message.group, LastResult(message.step, -1), message.definition):
             return None
         head = (message.query, message.group, message.step, message.event_time_us, message.appended_us)
@@ -257,29 +259,6 @@ class AggregateResults:
         return QueryRow(block.query, block.group, block.step, row.time, row.quality, columns, ends)
 
 
-def open_query(
-    log: Log,
-    settings: Settings,
-    table: SensorTable,
-    names: Collection[str],
-    *,
-    from_now: bool = False,
-    at: Mapping[int, int] | None = None,
-) -> QueryResults | AggregateResults:
-    """Return a reader of queries in CQL, or of one window aggregate.
-
-    Raises:
-        ValueError: a window aggregate is asked for together with something else.
-        LogError: the topic is missing or the log does not answer.
-    """
-    aggregates = {item.name for item in settings.query.aggregates} & set(names)
-    if not aggregates:
-        return QueryResults(log, settings, names, from_now=from_now, at=at)
-    if len(set(names)) > 1:
-        raise ValueError(f"{min(aggregates)} is a window aggregate ([query] aggregates); expected it alone")
-    return AggregateResults(log, settings, table, aggregates.pop(), from_now=from_now, at=at)
-
-
 def _head(item: Mapping[str, Any]) -> tuple[str, str, int, int, int]:
     """Return (query, group, step, event time, append time) of a JSON object.
 
@@ -327,7 +306,7 @@ def json_lines(block: ResultBlock) -> Iterator[tuple[bytes, bytes]]:
     if block.definition:
         yield key.encode(), json.dumps(head | {"definition": block.definition}, ensure_ascii=False).encode()
         return
-    for place, row in enumerate(to_rows(block, rows_of(block))):
+    for place, row in enumerate(to_rows(block, rows_of(block), block.group)):
         item = head | {"id": place} | as_json(row)
         yield f"{key}/{place}".encode(), json.dumps(item, ensure_ascii=False).encode()
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.functions import Function
-from tsunagi.query.grouping import InstantGrouping, RunningGrouping, SlidingGrouping, last_rows
+from tsunagi.query.grouping import Grouping, InstantGrouping, RunningGrouping, SlidingGrouping, last_rows
 from tsunagi.query.plan import Join, QueryPlan, SourcePlan, Window
 from tsunagi.query.planning import Program
 from tsunagi.query.relations import (
@@ -57,7 +57,7 @@ class QueryRun:
     plan: QueryPlan
     functions: Mapping[str, Function]
     sources: list[SourceState] = field(default_factory=list)
-    grouping: SlidingGrouping | RunningGrouping | InstantGrouping | None = None
+    grouping: Grouping | None = None
     before: Rows | None = None
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class QueryRun:
             rows = self._joined(inputs, instants, low, high)
             if plan.where != TRUE:
                 rows = rows.kept(*Evaluation(rows.columns, len(rows), self.functions).condition(plan.where))
-            if self.grouping is not None:
+            if isinstance(self.grouping, InstantGrouping):
                 rows = self.grouping.at(rows, instants)
             found = self._projected(rows)
         if plan.distinct:
@@ -121,7 +121,7 @@ class QueryRun:
 
     def _filtered(self, source: SourcePlan, rows: Rows) -> Rows:
         """Return the rows of a source with its columns qualified, and only those that its condition keeps."""
-        return self._kept(source, _qualified(source, rows))
+        return self._kept(source, qualified(source, rows))
 
     def _kept(self, source: SourcePlan, rows: Rows) -> Rows:
         if source.where == TRUE:
@@ -134,7 +134,7 @@ class QueryRun:
         """Return the rows of a source at each instant of the query."""
         rows, window = rows.between(low, high), source.window
         if window is not None and window.kind == "rows":
-            return self._kept(source, self._last(source, window, state, _qualified(source, rows), instants))
+            return self._kept(source, self._last(source, window, state, qualified(source, rows), instants))
         rows = self._filtered(source, rows)
         if window is None:
             return self._held(source, state, rows, instants)
@@ -223,7 +223,7 @@ class QueryRun:
         return empty(self.plan.columns)
 
 
-def _qualified(source: SourcePlan, rows: Rows) -> Rows:
+def qualified(source: SourcePlan, rows: Rows) -> Rows:
     """Return the rows with the columns of a source, called `alias.column`."""
     return rows.named({f"{source.alias}.{name}": rows.columns[name] for name in source.columns})
 

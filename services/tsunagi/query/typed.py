@@ -8,7 +8,7 @@ from tsunagi.query.encoding import F64, WIRE
 from tsunagi.query.relations import Rows
 from tsunagi.query.values import Column, Kind, Spread
 from tsunagi.runtime.door import UnusableError
-from tsunagi.runtime.messages import ResultBlock, TypedColumn
+from tsunagi.runtime.messages import Recovered, ResultBlock, TypedColumn
 
 
 def from_message(message: TypedColumn, rows: int) -> Column:
@@ -45,8 +45,8 @@ def from_message(message: TypedColumn, rows: int) -> Column:
     return Column(kind, values, valid, pool, spread)
 
 
-def rows_of(block: ResultBlock) -> Rows:
-    """Read the rows of a block.
+def rows_of(block: ResultBlock | Recovered) -> Rows:
+    """Read the rows of a block, or of an output of a slot.
 
     Raises:
         UnusableError: its columns do not fit.

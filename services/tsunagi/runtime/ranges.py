@@ -136,6 +136,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "offset": OFFSET,
         "helper": SENSORS,
         "helper_value": READINGS,
+        "column": PART,
     },
     "Ownership": {
         "epoch": COUNT,
@@ -177,6 +178,9 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "sd": READINGS,
         "quality": QUALITIES,
         "bound": READINGS,
+        "query": NAME,
+        "rows": NUMBER,
+        "column": PART,
     },
     "ResultBlock": {
         "version": VERSION,

@@ -40,6 +40,7 @@ class SlotConfig:
         delta: the probability with which a bound holds.
         format: the version of the log's meaning (`FORMAT`).
         mode: "steps" = in lock-step, or "tuples" = each tuple as it comes.
+        statements: without steps: the statements in CQL that the slot runs, each behind those that it reads.
         unbounded: for values whose bound is wider than eps: "tag" = they are given out with a tag, "withhold" = not.
         auth: names the keys that verify the records of the slot's log (tsunagi.runtime.auth); "" = not verified.
     """
@@ -59,9 +60,19 @@ class SlotConfig:
     auth: str = ""
     mode: str = "steps"
     unbounded: str = "tag"
+    statements: tuple[str, ...] = ()
 
     @classmethod
-    def make(cls, settings: Settings, table: SensorTable, slot_of: Sensors, slot: int, *, auth: str = "") -> SlotConfig:
+    def make(
+        cls,
+        settings: Settings,
+        table: SensorTable,
+        slot_of: Sensors,
+        slot: int,
+        *,
+        auth: str = "",
+        statements: tuple[str, ...] = (),
+    ) -> SlotConfig:
         """Make a slot's configuration from the settings, the sensors table and the slot of each sensor, uint32[n]."""
         ids = np.flatnonzero(slot_of[: len(table)] == slot)
         rows = [table.sensors[int(i)] for i in ids]
@@ -74,17 +85,22 @@ class SlotConfig:
             max_ahead_us=round(settings.steps.max_ahead_s * 1e6),
             max_skew_steps=settings.steps.max_skew_steps,
             max_gap_steps=settings.steps.max_gap_steps,
-            operators=tuple({"use": item.use, **item.options} for item in settings.query.operators),
+            operators=tuple({"use": item.use, **item.options} for item in settings.query.chain),
             eps=settings.recovery.eps,
             delta=settings.recovery.delta,
             auth=auth,
             mode=settings.query.mode,
             unbounded=settings.recovery.unbounded,
+            statements=statements,
         )
 
     def same_but_bounds(self, other: SlotConfig) -> bool:
         """Return whether all but `eps`, `delta` and `unbounded` is equal."""
         return replace(self, eps=other.eps, delta=other.delta, unbounded=other.unbounded) == other
+
+    def same_but_statements(self, other: SlotConfig) -> bool:
+        """Return whether all but `statements` is equal."""
+        return replace(self, statements=other.statements) == other
 
     def text(self) -> str:
         """Return the canonical JSON."""
@@ -97,6 +113,8 @@ class SlotConfig:
             del fields["mode"]
         if self.unbounded == "tag":
             del fields["unbounded"]
+        if not self.statements:
+            del fields["statements"]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @cached_property
@@ -119,12 +137,13 @@ class SlotConfig:
         try:
             for name in ("sensors", "names", "edges", "operators"):
                 fields[name] = tuple(fields[name])
+            fields["statements"] = tuple(fields.get("statements", ()))
             config = cls(**fields)
             sound = (
                 len(config.sensors) == len(config.names) == len(config.edges)
                 and all(0 <= sensor <= MAX_SENSOR for sensor in config.sensors)
                 and list(config.sensors) == sorted(set(config.sensors))
-                and all(isinstance(name, str) for name in (*config.names, *config.edges))
+                and all(isinstance(name, str) for name in (*config.names, *config.edges, *config.statements))
                 and 0 < config.slide_us <= MAX_TIME_US
                 and all(0 <= limit <= MAX_TIME_US for limit in (config.max_ahead_us, config.max_skew_steps))
                 and 0 <= config.max_gap_steps <= MAX_TIME_US

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import EdgeState, TupleBatch
-from tsunagi.slot.packed import Packed
+from tsunagi.slot.packed import Packed, PackedRows
 
 NEVER = (1 << 63) - 1
 """The value of `out_from` while steps wait for the edge."""
@@ -94,4 +94,4 @@ class Taken(NamedTuple):
     place: int
     reason: str
     cursor: int
-    rows: Packed | None
+    rows: Packed | PackedRows | None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.query.values import Column
 from tsunagi.runtime.columns import Bytes, Floats, Sensors
 from tsunagi.runtime.messages import EXACT
 
@@ -67,10 +70,13 @@ class Run(Frame):
         step, event_time_us: those of the last record.
         time_us: int64[n], the rows' event times, microseconds since 1970.
         origin: int64[n], ascending: the place of each row's record in the run.
+        columns: the columns of a stream (CREATE STREAM) by name, [n] each, without the key, which is the sensor, and
+            the time. `mean` is then the first column of numbers. Otherwise there are none.
     """
 
     time_us: Integers
     origin: Integers
+    columns: Mapping[str, Column] = field(default_factory=lambda: MappingProxyType({}))
 
     def keep(self, rows: npt.NDArray[Any]) -> Run:
         return Run(
@@ -83,11 +89,20 @@ class Run(Frame):
             self.bound[rows],
             self.time_us[rows],
             self.origin[rows],
+            {name: column.take(rows) for name, column in self.columns.items()},
         )
 
 
-def measured_run(step: int, event_time_us: int, ids: Sensors, values: Floats, times: Integers, origin: Integers) -> Run:
+def measured_run(
+    step: int,
+    event_time_us: int,
+    ids: Sensors,
+    values: Floats,
+    times: Integers,
+    origin: Integers,
+    columns: Mapping[str, Column] = MappingProxyType({}),
+) -> Run:
     """Return a run of measured values, whose quality is `exact` and whose standard deviations and bounds are 0."""
     zeros = np.zeros(len(ids))
     exact = np.full(len(ids), EXACT, dtype=np.uint8)
-    return Run(step, event_time_us, ids, values, zeros, exact, zeros, times, origin)
+    return Run(step, event_time_us, ids, values, zeros, exact, zeros, times, origin, columns)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,9 @@ from tsunagi.slot.controls import BoundsControl, Control
 from tsunagi.slot.frames import Frame, OperatorError, Run
 from tsunagi.slot.recover import Recover
 from tsunagi.slot.tuple_windows import TupleAggregate
+
+if TYPE_CHECKING:
+    from tsunagi.slot.stream import SlotStream
 
 __all__ = ["Chain", "Frame", "Operator", "OperatorError", "OperatorFailedError", "Run", "Stateless", "build_chain"]
 
@@ -220,12 +223,17 @@ _TUPLE_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate
 """The built-in operators without steps. There a window is a number of tuples, and nothing can be recovered."""
 
 
+_STREAM = "stream"
+"""The name of the queries' state among the states of operators."""
+
+
 class Chain:
     """The operators of a slot, in order.
 
     Attributes:
         mode: "steps" or "tuples", as `SlotConfig.mode`.
         recover: the operator that estimates missing values; None = the chain has none.
+        stream: runs the queries over tuples, behind the operators; None = there are no statements.
     """
 
     def __init__(self, config: SlotConfig, model: Model | None) -> None:
@@ -242,9 +250,21 @@ class Chain:
         if "recover" in self._kinds and config.mode == "tuples":
             raise OperatorError('[query] operators: recover needs steps, found mode = "tuples"')
         self._operators = [_make(config, dict(options), model) for options in config.operators]
+        self.stream = _make_stream(config)
         self.recover: Recover | None = None
         if "recover" in self._kinds:
             self.set_model(model)
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether what leaves the operators goes out; tuples of several columns do not, unless there are operators."""
+        return bool(self._kinds) or self.stream is None or not self.stream.typed
+
+    def take_over(self, earlier: Chain) -> None:
+        """Go on with the state of a chain that differs in nothing but its statements."""
+        self._operators = earlier._operators
+        if self.stream is not None and earlier.stream is not None:
+            self.stream.take_over(earlier.stream)
 
     def set_model(self, model: Model | None) -> None:
         """Put another model in force. The operator `recover` starts anew with it; the others keep their state."""
@@ -305,12 +325,23 @@ class Chain:
     def context(self) -> dict[str, bytes]:
         """Return the state of each operator, by its place and name."""
         names = (f"{place}:{kind}" for place, kind in enumerate(self._kinds))
-        return {name: operator.context() for name, operator in zip(names, self._operators, strict=True)}
+        found = {name: operator.context() for name, operator in zip(names, self._operators, strict=True)}
+        return found if self.stream is None else found | {_STREAM: self.stream.context()}
 
     def restore(self, contexts: dict[str, bytes]) -> None:
         """Go on from the states that `context` returned."""
         for place, (kind, operator) in enumerate(zip(self._kinds, self._operators, strict=True)):
             operator.restore(contexts[f"{place}:{kind}"])
+        if self.stream is not None:
+            self.stream.restore(contexts[_STREAM])
+
+
+def _make_stream(config: SlotConfig) -> SlotStream | None:
+    if not config.statements:
+        return None
+    from tsunagi.slot.stream import SlotStream  # the parser: most slots do not need it
+
+    return SlotStream(config)
 
 
 def _process(kind: str, operator: Operator, frame: Frame) -> Sequence[Frame]:

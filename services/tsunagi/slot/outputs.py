@@ -9,7 +9,7 @@ from tsunagi.runtime.log import DEAD_LETTERS, LATE, TUPLES, Record
 from tsunagi.runtime.messages import VERSION, DeadLetter, Late, LogRecord, TupleBatch
 from tsunagi.runtime.names import Name, pack_key
 from tsunagi.slot.frames import Frame
-from tsunagi.slot.packed import Packed
+from tsunagi.slot.packed import Packed, PackedRows
 
 MAX_LETTER_BYTES = 65_536
 """A dead letter repeats at most this many bytes of its record's value. Otherwise the largest record that `tuples` takes
@@ -41,13 +41,13 @@ class Output:
     topic: str
     epoch: int
     appended_us: int
-    body: Frame | Packed | Late | DeadLetter
+    body: Frame | Packed | PackedRows | Late | DeadLetter
 
     def encode(self, slot: int, generation: int) -> tuple[bytes, bytes]:
         """Return the key and the value of the record; `generation` is the number of the slot's log."""
         key = pack_key(generation, slot, self.name)
         body = Packed.of(self.body) if isinstance(self.body, Frame) else self.body
-        if isinstance(body, Packed):
+        if isinstance(body, Packed | PackedRows):
             return key, body.encode(slot, generation, self.name, self.epoch, self.appended_us)
         return key, body.SerializeToString()
 

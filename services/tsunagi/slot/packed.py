@@ -82,6 +82,40 @@ class Packed:
         return _head(slot, generation) + middle.SerializeToString() + last.SerializeToString()
 
 
+@dataclass(slots=True)
+class PackedRows:
+    """The rows of a query in one output.
+
+    Attributes:
+        step, event_time_us: those of the record that the rows follow from.
+        rows: how many there are.
+        columns: the encoded field `column` of the message `Recovered`.
+    """
+
+    query: str
+    step: int
+    event_time_us: int
+    rows: int
+    columns: bytes
+
+    def encode(self, slot: int, generation: int, name: Name, epoch: int, appended_us: int) -> bytes:
+        """Return the message `Recovered`."""
+        head = Recovered(
+            version=VERSION,
+            slot=slot,
+            generation=generation,
+            offset=name.offset,
+            index=name.index,
+            epoch=epoch,
+            step=self.step,
+            event_time_us=self.event_time_us,
+            appended_us=appended_us,
+            query=self.query,
+            rows=self.rows,
+        )
+        return head.SerializeToString() + self.columns
+
+
 class _Kept(threading.local):
     """A message that is used again for each output, with all fields set anew. That costs half of making a new one."""
 

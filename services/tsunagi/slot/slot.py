@@ -330,7 +330,9 @@ class Slot:
                 name = Name(record.offset, len(outputs))
                 outputs.append(self.letters.refused(name, self.register.epoch, record, batch, "closed", before.cursor))
         self.models.announce_filter(self.models.base)
-        self.chain = build_chain(config, self.models.base)
+        running, self.chain = self.chain, build_chain(config, self.models.base)
+        if running is not None and earlier is not None and config.same_but_statements(earlier):
+            self.chain.take_over(running)
         self.models.drop_refit()
         self.helpers = Helpers()
         waiting, self._set_aside = self._set_aside, []

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from tsunagi.query.values import Column
 from tsunagi.runtime.columns import Sensors, floats, sensors
 from tsunagi.runtime.messages import EdgeState, TupleBatch
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.edges import NOT_YET, ClosedStep, SlotEdge, Taken, restore_edges, states_of
 from tsunagi.slot.frames import Integers, Run, measured_run
 from tsunagi.slot.operators import Chain
-from tsunagi.slot.packed import Packed, PackedColumns
+from tsunagi.slot.packed import Packed, PackedColumns, PackedRows
+
+if TYPE_CHECKING:
+    from tsunagi.slot.stream import SlotStream
 
 MAX_RECORDS = 128
 """The most records of a run: enough that the cost of a run by itself does not matter."""
@@ -69,35 +73,49 @@ class TupleBook:
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
         """Take in batches in the order of the log, and let those that count go through the chain as one run."""
-        columns = Batches(batches)
-        refused, run = self.accept_run(columns, appended_us)
+        columns, stream = Batches(batches), chain.stream
+        refused, run = self.accept_run(columns, appended_us, stream)
         parts = chain.process_run(run)
-        if len(parts) == 1 and not refused:
+        if len(parts) == 1 and not refused and stream is None:
             for place, rows in split(parts[0], columns):
                 yield Taken(place, "", 0, rows)
             return
-        made: dict[int, list[Packed]] = {place: [] for place in refused}
-        for part in parts:
-            for place, rows in split(part, columns):
-                made.setdefault(place, []).append(rows)
+        made: dict[int, list[Packed | PackedRows]] = {place: [] for place in refused}
+        for part in parts if chain.gives_rows else ():
+            for place, own in split(part, columns):
+                made.setdefault(place, []).append(own)
+        if stream is not None and parts:
+            for place, found in stream.follow(parts, columns.steps, columns.event_times):
+                made.setdefault(place, []).append(found)
         for place in sorted(made):
             if place in refused:
                 yield Taken(place, *refused[place], None)
-            for rows in made[place]:
-                yield Taken(place, "", 0, rows)
+            for body in made[place]:
+                yield Taken(place, "", 0, body)
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in one batch; return "" if it counts, else why it does not."""
         refused, _ = self.accept_run(Batches([batch]), [appended_us])
         return refused[0][0] if refused else ""
 
-    def accept_run(self, batches: Batches, appended_us: Sequence[int]) -> tuple[dict[int, tuple[str, int]], Run]:
+    def accept_run(
+        self, batches: Batches, appended_us: Sequence[int], stream: SlotStream | None = None
+    ) -> tuple[dict[int, tuple[str, int]], Run]:
         """Take in batches in the order of the log; return those that do not count, and the rows of the others.
+
+        Args:
+            stream: reads the columns of the rows; None = they have none.
 
         Returns:
             Place among the batches -> (reason, as `StepBook.accept` names it; the cursor when it was reached).
         """
         reasons = self._malformed(batches)
+        if stream is not None and stream.kinds:
+            reasons |= {
+                place: "damaged"
+                for place, batch in enumerate(batches.messages)
+                if place not in reasons and stream.damaged(batch)
+            }
         sizes = np.array([len(sensor) >> 2 for sensor in batches.sensors], dtype=np.int64)
         if reasons:
             sizes[list(reasons)] = 0
@@ -106,6 +124,9 @@ class TupleBook:
         else:
             ids, values = sensors(b"".join(batches.sensors)), floats(b"".join(batches.values))
         origin = np.repeat(np.arange(len(batches)), sizes)
+        columns: Mapping[str, Column] = {}
+        if stream is not None:
+            columns = stream.columns([batch for batch, size in zip(batches.messages, sizes, strict=True) if size])
         self._judge(batches, ids, origin, sizes, reasons)
         refused = self._advance(batches, appended_us, reasons)
         if refused:
@@ -113,8 +134,9 @@ class TupleBook:
             counts[list(refused)] = False
             kept = counts[origin]
             ids, values, origin = ids[kept], values[kept], origin[kept]
+            columns = {name: column.take(kept) for name, column in columns.items()}
         times = np.array(batches.event_times, dtype=np.int64)[origin]
-        return refused, measured_run(batches.steps[-1], batches.event_times[-1], ids, values, times, origin)
+        return refused, measured_run(batches.steps[-1], batches.event_times[-1], ids, values, times, origin, columns)
 
     def _malformed(self, batches: Batches) -> dict[int, str]:
         """Return place -> reason for the batches that cannot be read as rows."""

@@ -32,7 +32,7 @@ from tsunagi.slot.deciding import Decider, Decision, OwnerView, Repeats, control
 from tsunagi.slot.frames import Frame
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.packed import Packed
+from tsunagi.slot.packed import Packed, PackedRows
 from tsunagi.slot.slot import Slot
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, unwritten
@@ -113,6 +113,9 @@ class Primary:
                     exact += body.end - body.begin
                 else:
                     packed += body.quality
+            elif isinstance(body, PackedRows):
+                self.emitted += 1
+                exact += body.rows
             elif isinstance(body, Frame):
                 self.emitted += 1
                 self.quality_counts += np.bincount(body.quality, minlength=QUALITIES)[:QUALITIES]

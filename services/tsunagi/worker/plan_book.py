@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns
-from tsunagi.runtime.messages import Assignment, HelperRequest, Placement, Plan, RecoveryTarget, StandbyTarget
+from tsunagi.runtime.messages import (
+    Assignment,
+    HelperRequest,
+    Placement,
+    Plan,
+    QueryChange,
+    RecoveryTarget,
+    StandbyTarget,
+)
 from tsunagi.runtime.plan import MOVE, Words
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings, Target
@@ -53,6 +61,8 @@ class PlanBook:
         self._targets: dict[int, StandbyTarget] = {}
         self._requests: dict[int, HelperRequest] = {}
         self._recovery: RecoveryTarget | None = None
+        self._queries: dict[str, str] = {}  # the texts that users have added to the running system, by name
+        self._statements, _ = self._read_statements()
 
     def on_plan(self, plan: Plan, offset: int) -> bool:
         """Take in the record at this offset of `plan`; return whether it changes anything.
@@ -74,7 +84,26 @@ class PlanBook:
             self._recovery = plan.recovery
         elif kind == "helpers":
             self._requests[plan.helpers.slot] = plan.helpers
+        elif kind == "query":
+            self._on_query(plan.query)
         return True
+
+    def _on_query(self, change: QueryChange) -> None:
+        """Take in a statement that was added or dropped; one that cannot run is logged and left out."""
+        self._queries.pop(change.name, None)
+        if change.text:
+            self._queries[change.name] = change.text
+        self._statements, refused = self._read_statements()
+        if change.name in refused:
+            self._logger.warning("a query does not run", query=change.name, reason=refused[change.name])
+
+    def _read_statements(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the statements that slots run, and why others do not run, by name."""
+        if self._settings.query.mode != "tuples" or not (self._queries or self._settings.query.files):
+            return (), {}
+        from tsunagi.slot.stream import statements_of  # the parser: most workers do not need it
+
+        return statements_of(self._settings, self._queries)
 
     def wishes(self) -> Iterator[tuple[Assignment, Wish]]:
         """Yield each assignment that names this node, with what the node would compute for the slot.
@@ -89,7 +118,9 @@ class PlanBook:
         for assignment in self._assignments.values():
             if self._node not in (assignment.owner, assignment.secondary):
                 continue
-            config = SlotConfig.make(settings, self._table, placed, assignment.slot, auth=self._auth)
+            config = SlotConfig.make(
+                settings, self._table, placed, assignment.slot, auth=self._auth, statements=self._statements
+            )
             requested = self._requests.get(assignment.slot)
             if config.hash not in self._sound:
                 build_chain(config, None)

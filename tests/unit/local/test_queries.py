@@ -77,7 +77,7 @@ def test_what_others_read_is_not_dropped(place: Place) -> None:
     [
         ("CREATE QUERY q AS SELECT sensr FROM readings", r"command line, line 1, column 26: .* did you mean sensor\?"),
         ("CREATE QUERY n AS SELECT sensor FROM readings", r"n stands in .*plant.sql; change it there"),
-        ("CREATE STREAM s (k TEXT KEY, x DOUBLE)", "no service delivers streams"),
+        ("CREATE STREAM s (k TEXT KEY, x DOUBLE)", "edges read it at their start"),
         ("CREATE QUERY readings AS SELECT sensor FROM readings", "readings is the name of the stream"),
         ("nowhere.sql", "nowhere.sql: cannot be read"),
         ('CREATE QUERY "a/b" AS SELECT sensor FROM readings', "name 'a/b': expected letters, digits and _"),

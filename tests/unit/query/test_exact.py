@@ -22,6 +22,15 @@ def test_a_sum_is_the_exact_one_rounded_once(values: list[float]) -> None:
     )
 
 
+@pytest.mark.parametrize("small", [2.6817893400240365e-305, -2.6817893400240365e-305])
+def test_a_remainder_beside_a_great_sum_is_not_lost(small: float) -> None:
+    great, ulp = 2.0**900, 2.0**848
+    for values in ([great, small], [great, ulp / 2, small], [great, -ulp / 4, small]):
+        found, rest = to_doubles(add_up(np.array(values), np.zeros(len(values), np.int64), 1), (1,))
+        assert found[0] == float(sum(map(Fraction, values)))
+        assert rest[0] != 0
+
+
 def test_a_tie_is_decided_by_what_is_far_smaller() -> None:
     values = np.array([2.6319417537584798e-177] * 3 + [-1.0995143039138291e-231])
     found = to_doubles(add_up(values, np.zeros(4, np.int64), 1), (1,))[0]

@@ -86,8 +86,8 @@ def test_environment_wins_over_the_file_and_keeps_its_other_keys(
     assert settings.kafka.servers == "b:2"
     assert settings.kafka.prefix == "p."
     assert settings.standby.batch_tuples == float("inf")
-    assert settings.query.operators[0].use == "select"
-    assert settings.query.operators[0].options == {"where": "x"}
+    assert settings.query.chain[0].use == "select"
+    assert settings.query.chain[0].options == {"where": "x"}
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class LogRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., calibrated: _Optional[_Union[Calibrated, _Mapping]] = ..., sensor_out: _Optional[_Union[SensorOut, _Mapping]] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
-    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset", "helper", "helper_value")
+    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset", "helper", "helper_value", "column")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class TupleBatch(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     HELPER_FIELD_NUMBER: _ClassVar[int]
     HELPER_VALUE_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
     edge: str
     incarnation: int
     step: int
@@ -70,7 +71,8 @@ class TupleBatch(_message.Message):
     offset: int
     helper: bytes
     helper_value: bytes
-    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ..., offset: _Optional[int] = ..., helper: _Optional[bytes] = ..., helper_value: _Optional[bytes] = ...) -> None: ...
+    column: _containers.RepeatedCompositeFieldContainer[TypedColumn]
+    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ..., offset: _Optional[int] = ..., helper: _Optional[bytes] = ..., helper_value: _Optional[bytes] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ...) -> None: ...
 
 class Ownership(_message.Message):
     __slots__ = ("epoch", "node", "generation", "first_step", "settings_hash", "founding")
@@ -195,7 +197,7 @@ class Helpers(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., model: _Optional[str] = ..., sensor: _Optional[bytes] = ..., name: _Optional[_Iterable[str]] = ..., edge: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Recovered(_message.Message):
-    __slots__ = ("version", "slot", "generation", "offset", "index", "epoch", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound")
+    __slots__ = ("version", "slot", "generation", "offset", "index", "epoch", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "query", "rows", "column")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +212,9 @@ class Recovered(_message.Message):
     SD_FIELD_NUMBER: _ClassVar[int]
     QUALITY_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
     version: int
     slot: int
     generation: int
@@ -224,7 +229,10 @@ class Recovered(_message.Message):
     sd: bytes
     quality: bytes
     bound: bytes
-    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ...) -> None: ...
+    query: str
+    rows: int
+    column: _containers.RepeatedCompositeFieldContainer[TypedColumn]
+    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., query: _Optional[str] = ..., rows: _Optional[int] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ...) -> None: ...
 
 class ResultBlock(_message.Message):
     __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window", "column", "rows", "definition")

@@ -21,6 +21,10 @@ class OperatorSettings(Section):
         return dict(self.model_extra or {})
 
 
+_RECOVER = (OperatorSettings(use="recover"),)
+"""The default of `operators`."""
+
+
 class AggregateSettings(Section):
     """One window aggregate that the job computes: count, sum, mean, minimum and maximum (docs/howto/results.md)."""
 
@@ -48,8 +52,7 @@ class QuerySettings(Section):
         description="steps: in lock-step, a window of each sensor a step; tuples: each reading as it comes, no Spark",
     )
     operators: tuple[OperatorSettings, ...] = Field(
-        (OperatorSettings(use="recover"),),
-        description="tables with `use`: select | project | aggregate | recover, or module:Class",
+        _RECOVER, description="tables with `use`: select | project | aggregate | recover, or module:Class"
     )
     range_s: Seconds = Field(60.0, description="the range of q1 and q2")
     aggregates: tuple[AggregateSettings, ...] = Field(
@@ -57,6 +60,11 @@ class QuerySettings(Section):
     )
     files: tuple[File, ...] = Field((), description="files with queries in CQL (docs/reference/cql.md)")
     state_mb: float = Field(512.0, ge=1, le=1e6, description="most state of a query in CQL, MB; with more it stops")
+
+    @property
+    def chain(self) -> tuple[OperatorSettings, ...]:
+        """The operators in force: without steps, none in place of the default."""
+        return () if self.mode == "tuples" and self.operators == _RECOVER else self.operators
 
     @model_validator(mode="after")
     def _named_apart(self) -> QuerySettings:
@@ -67,7 +75,7 @@ class QuerySettings(Section):
 
     @model_validator(mode="after")
     def _stepwise(self) -> QuerySettings:
-        if self.mode == "tuples" and any(operator.use == "recover" for operator in self.operators):
+        if self.mode == "tuples" and any(operator.use == "recover" for operator in self.chain):
             raise ValueError(
                 'mode = "tuples" has no steps in which a value could be missing: name operators without recover'
             )

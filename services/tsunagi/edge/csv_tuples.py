@@ -1,0 +1,79 @@
+"""A CSV of tuples (CREATE STREAM): header = the stream's columns, one row a tuple, an empty cell = NULL.
+
+The first column may be ``time``, as in a CSV of readings. The key's column names the sensor. Columns that the
+stream does not have are passed over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from tsunagi.edge.csv_file import CsvFile, CsvRow, some
+from tsunagi.edge.source import FilePosition, SourceError
+from tsunagi.edge.tuple_form import CellError, first_number, read_text
+from tsunagi.query.form import TupleForm
+from tsunagi.runtime.csv_text import read_header
+from tsunagi.runtime.sensors import Sensor, SensorTable
+
+
+class CsvTuples(CsvFile):
+    """A CSV of tuples, opened for reading in order.
+
+    Args:
+        form: the columns of the stream.
+        path, table, wanted, repeat: as for `CsvFile`; tuples of sensors that are not wanted are passed over.
+
+    Raises:
+        SourceError: the file cannot be opened, or lacks a column.
+    """
+
+    def __init__(
+        self, path: Path, table: SensorTable, wanted: tuple[Sensor, ...], form: TupleForm, *, repeat: bool = False
+    ) -> None:
+        self._form = form
+        self._known = {sensor.name for sensor in table.sensors}
+        self._place_of = {sensor.name: np.array([place]) for place, sensor in enumerate(wanted)}
+        super().__init__(path, table, wanted, repeat=repeat)
+
+    def _read_header(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
+        del table, wanted
+        header = read_header(self._file, self.path)
+        self.header_sha256 = hashlib.sha256(header.text.encode()).hexdigest()
+        self._header = header.names
+        self.has_time = header.timed
+        seen = {name: number for number, name in enumerate(header.names)}
+        missing = [name for name in (self._form.key, *self._form.kinds) if name not in seen]
+        if missing:
+            raise SourceError(
+                f"{self.path}, line {header.line - 1}: no column {some(missing)}, which the stream has; found "
+                f"{some(header.names)}"
+            )
+        self._key_at = seen[self._form.key]
+        self._at = [(seen[name], name, kind) for name, kind in self._form.kinds.items()]
+        self._strangers = []
+        self._begin(header)
+
+    def _parse(self, place: FilePosition, raw: bytes) -> CsvRow:
+        cells = self._cells_of_row(raw, place)
+        time_us = self._time(cells[0], place.line, place.row) if self.has_time else None
+        key = cells[self._key_at].strip()
+        found = self._place_of.get(key)
+        if found is None:
+            strangers = [] if key in self._known else [(key, raw.decode(errors="replace").strip())]
+            return CsvRow(place, time_us, _NOWHERE, _NOTHING, strangers)
+        values = {}
+        for at, name, kind in self._at:
+            try:
+                values[name] = read_text(cells[at], kind)
+            except CellError as error:
+                raise SourceError(f"{self.path}, line {place.line}, column {name!r}: {error}") from None
+        return CsvRow(place, time_us, found, np.array([first_number(values, self._form)]), [], values)
+
+
+_NOWHERE = np.zeros(0, dtype=np.intp)
+"""The places of a row without a sensor of this edge."""
+_NOTHING = np.zeros(0)
+"""The readings of such a row."""

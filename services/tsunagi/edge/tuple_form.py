@@ -1,0 +1,112 @@
+"""The form of tuples of several columns (CREATE STREAM): how their values are read, and written into batches."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from tsunagi.query.form import TupleForm
+from tsunagi.query.values import Kind
+from tsunagi.runtime.messages import TypedColumn
+from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.times import NoZoneError, TimeRangeError, read_time_us
+
+Cells = Mapping[str, Any]
+"""The values of one tuple by column: float, int, bool, str, or None for NULL; times in microseconds."""
+INT64 = -(1 << 63), (1 << 63) - 1
+"""The least and the greatest BIGINT."""
+_BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+"""What a BOOLEAN may be in a CSV, in small letters."""
+_FORMATS = {Kind.DOUBLE: "<d", Kind.BIGINT: "<q", Kind.TIMESTAMP: "<q", Kind.BOOLEAN: "<B"}
+"""How a value is written, in the words of `struct`."""
+
+
+class CellError(ValueError):
+    """A value is not of its column's type. The message says what was found and what was expected."""
+
+
+def form_of(settings: Settings) -> TupleForm | None:
+    """Return the form that the statements of `[query] files` create; None = readings are numbers.
+
+    Raises:
+        QueryError: a statement cannot be understood.
+    """
+    if settings.query.mode != "tuples" or not settings.query.files:
+        return None
+    from tsunagi.query.definitions import read_definitions  # the parser: most edges do not need it
+    from tsunagi.query.tuple_plans import tuple_form
+
+    return tuple_form(read_definitions(settings.query.files))
+
+
+def read_text(text: str, kind: Kind) -> object:
+    """Return the value of a CSV's cell; an empty cell is NULL.
+
+    Raises:
+        CellError: the cell is not of this type.
+    """
+    if kind is Kind.TEXT:
+        return text or None
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        if kind is Kind.DOUBLE and "_" not in text:
+            return float(text)
+        if kind is Kind.BIGINT and "_" not in text and INT64[0] <= int(text) <= INT64[1]:
+            return int(text)
+        if kind is Kind.BOOLEAN:
+            return _BOOLEANS[text.lower()]
+        if kind is Kind.TIMESTAMP:
+            return read_time_us(text)
+    except (ValueError, KeyError, NoZoneError, TimeRangeError):
+        pass
+    raise CellError(f"found {text[:80]!r}, expected {kind.value}")
+
+
+def read_json(found: object, kind: Kind) -> object:
+    """Return the value of a JSON field; null is NULL.
+
+    Raises:
+        CellError: the value is not of this type.
+    """
+    number = isinstance(found, int | float) and not isinstance(found, bool)
+    if found is None:
+        return None
+    if kind is Kind.TEXT and isinstance(found, str):
+        return found
+    if kind is Kind.BOOLEAN and isinstance(found, bool):
+        return found
+    if kind is Kind.DOUBLE and number:
+        return float(found)  # type: ignore[arg-type]
+    if kind is Kind.BIGINT and number and found == int(found) and INT64[0] <= found <= INT64[1]:  # type: ignore[call-overload, operator]
+        return int(found)  # type: ignore[call-overload]
+    if kind is Kind.TIMESTAMP and isinstance(found, str):
+        return read_text(found, kind)
+    raise CellError(f"found {json.dumps(found)[:80]}, expected {kind.value}")
+
+
+def first_number(cells: Cells, form: TupleForm) -> float:
+    """Return the first number of a tuple, which operators see as its value; 0 if it has none."""
+    for name, kind in form.kinds.items():
+        if kind.numeric:
+            value = cells.get(name)
+            return 0.0 if value is None else float(value)
+    return 0.0
+
+
+def to_columns(cells: Cells, form: TupleForm) -> list[TypedColumn]:
+    """Return the columns of one tuple as messages."""
+    found = []
+    for name, kind in form.kinds.items():
+        value = cells.get(name)
+        valid = b"" if value is not None else b"\0"
+        if kind is Kind.TEXT:
+            texts = [] if value is None else [str(value)]
+            found.append(TypedColumn(name=name, kind=kind.value, value=bytes(4), valid=valid, text=texts))
+        else:
+            data = struct.pack(_FORMATS[kind], value or 0)
+            found.append(TypedColumn(name=name, kind=kind.value, value=data, valid=valid))
+    return found

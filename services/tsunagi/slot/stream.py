@@ -1,0 +1,187 @@
+"""The stream of a slot without lock-step: the typed columns of its batches, and the queries over them.
+
+`CREATE STREAM` says which columns a tuple has beside its key and its time. The key is the sensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tsunagi.query.definitions import PLAN, definitions_of, in_order, read_definitions
+from tsunagi.query.encoding import WIRE, encode_columns
+from tsunagi.query.errors import QueryError
+from tsunagi.query.tuple_plans import check_tuples, form_of_stream, tuple_program
+from tsunagi.query.tuple_runs import TupleQueries
+from tsunagi.query.values import Column, Kind, concatenate
+from tsunagi.runtime.messages import Recovered, TupleBatch
+from tsunagi.runtime.settings import Settings
+from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.frames import Integers, OperatorError, Run
+from tsunagi.slot.packed import PackedRows
+
+
+def statements_of(settings: Settings, added: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the statements that slots run, and why others are not among them, by name.
+
+    Args:
+        added: the statements that `plan` has besides those of `[query] files`, by name.
+
+    Raises:
+        QueryError: a statement of a file cannot be understood.
+    """
+    found = {item.name: item for item in read_definitions(settings.query.files)}
+    aggregates = [item.name for item in settings.query.aggregates]
+    check_tuples(list(found.values()), aggregates)
+    refused: dict[str, str] = {}
+    for name, text in added.items():
+        try:
+            (item,) = definitions_of(text, PLAN)
+        except (QueryError, ValueError) as error:
+            refused[name] = str(error)
+        else:
+            found.setdefault(name, item)
+    _, faults = tuple_program(list(found.values()), aggregates)
+    refused |= {name: str(error) for name, error in faults.items()}
+    return tuple(item.text for item in in_order(found.values()) if item.name not in refused), refused
+
+
+class SlotStream:
+    """Reads the columns of batches, and runs the queries over them.
+
+    Attributes:
+        kinds: the columns of a tuple without key and time.
+        typed: whether a tuple has such columns; if not, it is a reading of one number.
+
+    Raises:
+        OperatorError: a statement cannot be understood.
+    """
+
+    def __init__(self, config: SlotConfig) -> None:
+        try:
+            definitions = [item for text in config.statements for item in definitions_of(text, PLAN)]
+            self._queries = TupleQueries(check_tuples(definitions))
+        except QueryError as error:
+            raise OperatorError(f"[query] files: {error}") from None
+        stream = self._queries.stream
+        form = form_of_stream(stream)
+        self.typed = form is not None
+        self.kinds: Mapping[str, Kind] = {} if form is None else form.kinds
+        self._key = stream.key
+        self._sensors = np.array(config.sensors, dtype=np.int64)
+        self._names = config.names or ("",)
+
+    # ---- columns
+
+    def damaged(self, batch: TupleBatch) -> bool:
+        """Return whether a batch's columns do not fit the stream. A column that it lacks is NULL."""
+        rows = len(batch.sensor) >> 2
+        for item in batch.column:
+            kind = self.kinds.get(item.name)
+            if kind is None:
+                continue
+            if item.kind != kind.value or len(item.value) != rows * WIRE[kind].itemsize:
+                return True
+            if item.valid and len(item.valid) != rows:
+                return True
+            if kind is Kind.TEXT and rows and max(_codes(item.value)) >= max(1, len(item.text)):
+                return True
+        return False
+
+    def columns(self, batches: Sequence[TupleBatch]) -> dict[str, Column]:
+        """Return the columns of the rows of batches, one after the other."""
+        if not self.kinds:
+            return {}
+        items = [({item.name: item for item in batch.column}, len(batch.sensor) >> 2) for batch in batches]
+        found = {}
+        for name, kind in self.kinds.items():
+            width = WIRE[kind].itemsize
+            values, valid, null = [], [], False
+            pool: dict[str, int] = {}
+            for mine, rows in items:
+                item = mine.get(name)
+                if item is None:
+                    values.append(bytes(rows * width))
+                    valid.append(bytes(rows))
+                    null = null or rows > 0
+                    continue
+                if kind is Kind.TEXT:
+                    codes = [pool.setdefault(text, len(pool)) for text in item.text] or [0]
+                    values.append(np.array([codes[code] for code in _codes(item.value)], WIRE[kind]).tobytes())
+                else:
+                    values.append(item.value)
+                valid.append(item.valid or b"\1" * rows)
+                null = null or bool(item.valid)
+            array = np.frombuffer(b"".join(values), dtype=WIRE[kind]).astype(kind.dtype)
+            there = np.frombuffer(b"".join(valid), dtype=np.uint8) != 0 if null else None
+            found[name] = Column(kind, array, there, (tuple(pool) or ("",)) if kind is Kind.TEXT else ())
+        return found
+
+    # ---- queries
+
+    def follow(
+        self, runs: Sequence[Run], steps: Sequence[int], times: Sequence[int]
+    ) -> Iterator[tuple[int, PackedRows]]:
+        """Yield (the record's place in the run, the rows of a query), record by record.
+
+        Args:
+            runs: what has left the operators.
+            steps, times: the number and the event time of each record.
+        """
+        run = _together(runs)
+        if not len(run.origin) or not self._queries.published:
+            return
+        columns = dict(run.columns)
+        columns["time"] = Column(Kind.TIMESTAMP, run.time_us)
+        columns[self._key] = Column(
+            Kind.TEXT, np.searchsorted(self._sensors, run.sensor.astype(np.int64)), None, self._names
+        )
+        if not self.typed:
+            missing = np.isnan(run.mean)
+            value = np.where(missing, 0.0, run.mean)
+            columns["value"] = Column(Kind.DOUBLE, value, ~missing if missing.any() else None)
+        found, first = self._queries.follow(columns, run.origin)
+        places = np.unique(run.origin)
+        made: list[tuple[int, PackedRows]] = []
+        for query, rows in found.items():
+            if not len(rows):
+                continue
+            begins = np.flatnonzero(np.diff(rows.step, prepend=-1))
+            ends = np.append(begins[1:], len(rows))
+            counts, at = (ends - begins).tolist(), places[rows.step[begins] - first].tolist()
+            for place, count, data in zip(at, counts, encode_columns(rows, begins, ends, Recovered), strict=True):
+                made.append((place, PackedRows(query, steps[place], times[place], count, data)))
+        yield from sorted(made, key=lambda item: item[0])
+
+    def context(self) -> bytes:
+        """Return the state of the queries."""
+        return self._queries.context()
+
+    def restore(self, context: bytes) -> None:
+        """Go on from a state that `context` returned."""
+        self._queries.restore(context)
+
+    def take_over(self, earlier: SlotStream) -> None:
+        """Go on with the state of those queries that `earlier` ran, too."""
+        self._queries.take_over(earlier._queries)
+
+
+def _codes(value: bytes) -> list[int]:
+    found: list[int] = np.frombuffer(value, dtype=WIRE[Kind.TEXT]).tolist()
+    return found
+
+
+def _together(runs: Sequence[Run]) -> Run:
+    """Return runs as one, in the order of records."""
+    if len(runs) == 1:
+        return runs[0]
+    origin: Integers = np.concatenate([run.origin for run in runs])
+    order = np.argsort(origin, kind="stable")
+    arrays = {
+        name: np.concatenate([getattr(run, name) for run in runs])
+        for name in ("sensor", "mean", "sd", "quality", "bound", "time_us", "origin")
+    }
+    columns = {name: concatenate([run.columns[name] for run in runs]) for name in runs[0].columns}
+    last = runs[-1]
+    return Run(last.step, last.event_time_us, **arrays, columns=columns).keep(order)
