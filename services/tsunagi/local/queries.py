@@ -185,13 +185,15 @@ def drop_query(settings: Settings, name: str, tell: Tell) -> None:
 def list_queries(settings: Settings) -> list[dict[str, Any]]:
     """Return what is known of each query: where it stands, and what the Spark job says of it.
 
+    Without steps slots run the queries, and nobody counts their rows.
+
     Raises:
         LogError: the log does not answer.
     """
     source = tool_log(settings, "query")
     added = _added(settings, source)
     known = added | {item.name: item for item in read_definitions(settings.query.files)}
-    said = _said(source)
+    said = _in_slots(source, known) if settings.query.mode == "tuples" else _said(source)
     slide_us = settings.steps.slide_us
     found = []
     for name in [*known, *(name for name in said if name not in known)]:
@@ -202,7 +204,7 @@ def list_queries(settings: Settings) -> list[dict[str, Any]]:
             {
                 "query": name,
                 "source": item.source if item is not None else "",
-                "state": _state(item, beat),
+                "state": _state(item, beat, "workers" if settings.query.mode == "tuples" else "Spark"),
                 "since_us": None if since is None or since < 0 else since * slide_us,
                 "rows": beat.get("rows", 0),
                 "late": beat.get("late", 0),
@@ -214,12 +216,28 @@ def list_queries(settings: Settings) -> list[dict[str, Any]]:
     return found
 
 
-def _state(known: Definition | None, beat: Mapping[str, Any]) -> str:
+def _state(known: Definition | None, beat: Mapping[str, Any], runner: str) -> str:
     if not beat:
-        return "waits for Spark"
+        return f"waits for {runner}"
     if beat["fault"]:
         return "stopped"
     return "runs" if known else "ends"
+
+
+def _in_slots(source: Log, known: Mapping[str, Definition]) -> dict[str, dict[str, Any]]:
+    """Return the queries that slots run, by name: all of them if a slot has an owner."""
+    fleet = Fleet(source)
+    deadline = time.monotonic() + _LISTEN_S
+    try:
+        while time.monotonic() < deadline:
+            fleet.update(0.1)
+            if fleet.caught_up and any(
+                part.role == "primary" for beat in fleet.fresh().values() for part in beat.slots
+            ):
+                return {name: {"fault": ""} for name, item in known.items() if not makes_stream(item)}
+        return {}
+    finally:
+        fleet.close()
 
 
 def _said(source: Log) -> dict[str, dict[str, Any]]:

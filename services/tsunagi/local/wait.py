@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from tsunagi.query.outputs import QueryOutputs
+from tsunagi.query.results import QueryBlock
 from tsunagi.runtime.log import RECOVERED, RESULTS, Log, LogError
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block
@@ -54,14 +56,26 @@ def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], N
             block, rows = found
             waited_s = time.monotonic() - started_s
             kind = "ordered results" if settings.query.mode == "steps" else "results"
-            say(f"{kind}: step {block.step} of {block.group}, {rows} rows, after {waited_s:.1f} s")
+            what = block.group or f"query {block.query}"
+            say(f"{kind}: step {block.step} of {what}, {rows} rows, after {waited_s:.1f} s")
             return
     finally:
         timer.cancel()
 
 
-def _next_rows(source: Log, settings: Settings, table: SensorTable, over: threading.Event) -> tuple[Block, int] | None:
-    """Return the next block that has rows, and how many; None = the time is over."""
+def _next_rows(
+    source: Log, settings: Settings, table: SensorTable, over: threading.Event
+) -> tuple[Block | QueryBlock, int] | None:
+    """Return the next block that has rows, and how many; None = the time is over.
+
+    Without steps, slots may give nothing but rows of queries.
+    """
+    if settings.query.mode == "tuples" and settings.query.files:
+        with QueryOutputs(source, settings, from_now=True) as answers:
+            for answer in answers.blocks(follow=True, stopping=over.is_set):
+                if answer.rows:
+                    return answer, len(answer.rows)
+        return None
     with open_results(source, settings, table, from_now=True) as results:
         for block in results.blocks(follow=True, stopping=over.is_set):
             if rows := sum(1 for _ in block.rows(table)):

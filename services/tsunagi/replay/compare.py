@@ -16,6 +16,7 @@ from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Recovered
 from tsunagi.runtime.names import Name, unpack_key
 from tsunagi.slot.frames import Frame
+from tsunagi.slot.packed import PackedRows
 
 TOLERANCE_SD = 1e-6
 """Standard deviations by which a value that is computed again may differ: another machine may sum in another order."""
@@ -122,10 +123,20 @@ def _output(record: Record) -> tuple[int, Name, Recovered] | None:
     return generation, name, message
 
 
-def _compare_one(place: str, frame: Frame, found: Recovered, scale: Mapping[int, float], result: Comparison) -> None:
+def _compare_one(
+    place: str, frame: Frame | PackedRows, found: Recovered, scale: Mapping[int, float], result: Comparison
+) -> None:
     ids = sensors(found.sensor)
     if found.step != frame.step or found.event_time_us != frame.event_time_us:
         result.differ(f"{place}: step {found.step}, expected {frame.step}")
+        return
+    if isinstance(frame, PackedRows):
+        columns = Recovered(column=found.column).SerializeToString()
+        if (found.query, found.rows, columns) != (frame.query, frame.rows, frame.columns):
+            result.differ(f"{place}: query {found.query!r}, {found.rows} rows; expected other rows of {frame.query!r}")
+        return
+    if found.query:
+        result.differ(f"{place}: rows of query {found.query!r}, expected readings")
         return
     if not np.array_equal(ids, frame.sensor):
         result.differ(f"{place}: {len(ids)} rows, expected {len(frame.sensor)}, or other sensors")

@@ -23,8 +23,9 @@ from tsunagi.runtime.names import Name
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.controls import BoundsControl, DistrustControl, FactorsControl, HelpersControl, RefitControl
-from tsunagi.slot.frames import Frame, Run, measured_run
+from tsunagi.slot.frames import Frame, measured_run
 from tsunagi.slot.operators import Chain, build_chain
+from tsunagi.slot.packed import PackedRows
 
 _NEVER = math.inf
 """The first step from which an edge is out, while the edge is not out."""
@@ -41,7 +42,7 @@ class Recomputed:
 
     name: Name
     generation: int
-    frame: Frame
+    frame: Frame | PackedRows
 
 
 def recompute(  # noqa: C901 - the plain loop is the point: it is read beside docs/architecture.md
@@ -102,8 +103,10 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 chain.on_control(BoundsControl(config))
                 before = config
             else:
-                chain, helped = build_chain(config, model), {}
+                running, chain, helped = chain, build_chain(config, model), {}
                 lent.clear()
+                if before is not None and running is not None and config.same_but_statements(before):
+                    chain.take_over(running)
             if before is not None and before.slide_us != config.slide_us:
                 index += sum(len(delivered) for delivered in opened.values())  # the open batches go to `late`
                 opened.clear()
@@ -152,16 +155,14 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             continue
         if config.mode == "tuples":
             for batch, appended_us in batches:
-                if _refused(batch, appended_us, config, edges, -math.inf):
+                damaged = chain.stream is not None and chain.stream.damaged(batch)
+                if damaged or _refused(batch, appended_us, config, edges, -math.inf):
                     index += not buried
                     continue
                 edges[batch.edge]["last"] = batch.step
-                for run in chain.process_run(_as_run(batch)):
-                    rows = run.keep(~np.isnan(run.mean))
-                    if len(rows.mean):
-                        named = replace(rows, step=batch.step, event_time_us=batch.event_time_us)
-                        yield Recomputed(Name(record.offset, index), generation, named)
-                        index += 1
+                for frame in _of_tuples(chain, batch):
+                    yield Recomputed(Name(record.offset, index), generation, frame)
+                    index += 1
             continue
         for batch, appended_us in batches:
             if batch.edge not in edges and batch.helper and not batch.sensor:
@@ -247,11 +248,20 @@ def _recount(step: float, before: SlotConfig, config: SlotConfig) -> float:
     return step if math.isinf(step) else min(step * before.slide_us // config.slide_us, MAX_TIME_US)
 
 
-def _as_run(batch: TupleBatch) -> Run:
-    ids = sensors(batch.sensor)
+def _of_tuples(chain: Chain, batch: TupleBatch) -> Iterator[Frame | PackedRows]:
+    """Yield what follows from one batch without steps: the rows of the operators, and those of the queries."""
+    ids, stream = sensors(batch.sensor), chain.stream
     none = np.zeros(len(ids), dtype=np.int64)
-    time_us = batch.event_time_us
-    return measured_run(batch.step, time_us, ids, floats(batch.value), none + time_us, none)
+    step, time_us = batch.step, batch.event_time_us
+    columns = {} if stream is None else stream.columns([batch])
+    runs = chain.process_run(measured_run(step, time_us, ids, floats(batch.value), none + time_us, none, columns))
+    for run in runs if chain.gives_rows else ():
+        rows = run.keep(~np.isnan(run.mean))
+        if len(rows.mean):
+            yield replace(rows, step=step, event_time_us=time_us)
+    if stream is not None and runs:
+        for _, answer in stream.follow(runs, [step], [time_us]):
+            yield answer
 
 
 def _values(config: SlotConfig, batches: Mapping[str, TupleBatch]) -> Floats:

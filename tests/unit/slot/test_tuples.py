@@ -29,7 +29,7 @@ from tsunagi.runtime.columns import floats, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
 from tsunagi.runtime.messages import Context, LogRecord, Recovered, TupleBatch
 from tsunagi.runtime.names import Name
-from tsunagi.slot.frames import OperatorError, measured_run
+from tsunagi.slot.frames import Frame, OperatorError, measured_run
 from tsunagi.slot.operators import build_chain
 from tsunagi.slot.parsing import Parsed, parse
 from tsunagi.slot.slot import Slot
@@ -121,6 +121,7 @@ def test_replay_computes_the_same(chain: str) -> None:
     assert [name for name, _ in found] == [item.name for item in expected]
     for (_, value), item in zip(found, expected, strict=True):
         message = Recovered.FromString(value)
+        assert isinstance(item.frame, Frame)
         assert (message.step, message.event_time_us) == (item.frame.step, item.frame.event_time_us)
         assert sensors(message.sensor).tolist() == item.frame.sensor.tolist()
         assert floats(message.mean).tolist() == item.frame.mean.tolist()
