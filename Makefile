@@ -92,6 +92,7 @@ simulation: ready  ## so many fault schedules in virtual time, on all cores (N=1
 .PHONY: test-queries
 test-queries: ready  ## so many generated queries against DuckDB's answers (N=2000 SEED=1000)
 	@$(BIN)/python -m tests.unit.query.many --count $(or $(N),2000) --seed $(or $(SEED),1000)
+	@$(BIN)/python -m tests.unit.query.many --count $(or $(N),2000) --seed $(or $(SEED),1000) --tuples
 
 .PHONY: fuzz
 fuzz: ready  ## records as nobody would write them, against whoever reads, for an hour (SECONDS=3600 SEED=1)

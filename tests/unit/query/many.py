@@ -1,4 +1,4 @@
-"""Runs many generated queries against DuckDB: python -m tests.unit.query.many --count 2000 [--seed S]."""
+"""Runs many generated queries against DuckDB: python -m tests.unit.query.many --count 2000 [--seed S] [--tuples]."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 
-from tests.unit.query.test_against_duckdb import complaint
+from tests.unit.query import test_against_duckdb, test_tuples_against_duckdb
 
 
 def main() -> None:
@@ -14,7 +14,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1000)
+    parser.add_argument("--tuples", action="store_true", help="queries over tuples, not over readings")
     options = parser.parse_args()
+    complaint = (test_tuples_against_duckdb if options.tuples else test_against_duckdb).complaint
     began, failed = time.monotonic(), []
     for seed in range(options.seed, options.seed + options.count):
         try:
