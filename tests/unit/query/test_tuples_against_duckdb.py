@@ -56,8 +56,8 @@ def world(number: int) -> tuple[list[Trade], duckdb.DuckDBPyConnection]:
     database.execute("SET error_on_division_by_zero = false")
     database.execute("SET threads = 1")
     database.execute(
-        "CREATE TABLE trades (i BIGINT, moment BIGINT, symbol TEXT, side TEXT, price DOUBLE, volume BIGINT, open BOOLEAN, "
-        "paid BIGINT, rn BIGINT, newest BIGINT)"
+        "CREATE TABLE trades (i BIGINT, moment BIGINT, symbol TEXT, side TEXT, price DOUBLE, volume BIGINT, "
+        "open BOOLEAN, paid BIGINT, rn BIGINT, newest BIGINT)"
     )
     seen: Counter[int] = Counter()
     newest: dict[int, int] = defaultdict(int)
