@@ -1,12 +1,13 @@
-"""What every example's generator writes: readings, the sensors table, and a configuration that runs the operator."""
+"""What every example's generator writes: data, the sensors table, and a configuration that runs the example."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from tsunagi import Pipeline
 
 EDGES = 2
+QUERIES = Path(__file__).with_name("queries")
 
 CONFIG = """\
 state = "{out}/run"
@@ -29,7 +31,7 @@ interval_s = {interval_s}
 count = {slots}
 [query]
 mode = "tuples"
-operators = [{operator}]
+{query}
 [recovery]
 store = "{out}/models"
 [spark]
@@ -46,28 +48,59 @@ def write(
     operator: Mapping[str, Any],
     *,
     interval_s: float = 0.1,
-    slots: int = 4,
 ) -> None:
-    """Write the files.
+    """Write readings, and a configuration that runs an operator on them.
 
     Args:
         names: of the sensors.
         values: float64[rows, sensors]; a row every `interval_s`.
         operator: as in `[query] operators`.
     """
+    lines = [",".join(names), *(",".join(repr(float(value)) for value in row) for row in values)]
+    table = "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in operator.items()) + " }"
+    _write(out, names, lines, f"operators = [{table}]", interval_s)
+
+
+def write_tuples(
+    out: Path,
+    queries: str,
+    names: Sequence[str],
+    columns: Sequence[str],
+    tuples: Iterable[Sequence[object]],
+    *,
+    interval_s: float,
+) -> None:
+    """Write tuples, and a configuration that runs a file of `examples/queries` on them.
+
+    Args:
+        queries: the file's name.
+        names: the keys, which are the sensors.
+        columns: the names of the tuples' values; the first one is the key.
+        tuples: one every `interval_s`.
+    """
+    lines = [",".join(columns), *(",".join(map(str, item)) for item in tuples)]
+    _write(out, names, lines, f'files = ["{out.resolve()}/{queries}"]', interval_s)
+    shutil.copy(QUERIES / queries, out / queries)
+
+
+def _write(
+    out: Path, names: Sequence[str], lines: Sequence[str], query: str, interval_s: float, slots: int = 4
+) -> None:
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    lines = [",".join(names), *(",".join(repr(float(value)) for value in row) for row in values)]
     (out / "data.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     rows = [f"{name},edge-{number % EDGES + 1},group-1," for number, name in enumerate(names)]
     (out / "sensors.csv").write_text("\n".join(["sensor,edge,group,threshold", *rows]) + "\n", encoding="utf-8")
-    table = "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in operator.items()) + " }"
-    text = CONFIG.format(out=out, interval_s=interval_s, slots=slots, operator=table, workers=slots + 2)
+    text = CONFIG.format(out=out, interval_s=interval_s, slots=slots, query=query, workers=slots + 2)
     (out / "tsunagi.toml").write_text(text, encoding="utf-8")
 
 
-def generate(about: str, make: Callable[[Path, int, np.random.Generator], None]) -> None:
-    """Run a generator's command line: `make(out, rows, chance)`."""
+def generate(about: str, make: Callable[[Path, int, np.random.Generator], None], query: str = "") -> None:
+    """Run a generator's command line: `make(out, rows, chance)`.
+
+    Args:
+        query: the query whose rows `--run` prints; "" = there is none.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--out", type=Path, required=True, help="directory to write into")
     parser.add_argument("--rows", type=int, default=3000, help="rows of the CSV [3000]")
@@ -78,5 +111,8 @@ def generate(about: str, make: Callable[[Path, int, np.random.Generator], None])
     if options.run:
         settings = tomllib.loads((options.out / "tsunagi.toml").read_text(encoding="utf-8"))
         source = settings.pop("source") | {"repeat": False}
-        for row in Pipeline(source, **settings).run(memory=True):
+        results = Pipeline(source, **settings).run(memory=True)
+        for row in results:
             sys.stdout.write(f"{row.time.isoformat()} {row.sensor} {row.value}\n")
+        for answer in results.query(query) if query else ():
+            sys.stdout.write(f"{answer.time.isoformat()} {dict(answer)}\n")
