@@ -102,7 +102,7 @@ class Grouping:
     def results(self, step: Ints, key: Ints, state: Mapping[str, Array], distinct: Mapping[str, Ints]) -> Rows:
         """Return the groups with their measures as rows; the columns are `group.N` and the names of the aggregates."""
         shape = (len(step),)
-        columns = {f"group.{place}": column for place, column in enumerate(self.keys.columns(key))}
+        columns = {f"group.{place}": column for place, column in enumerate(self.key_columns(key))}
         for measure in self.measures:
             name = measure.aggregate.name
             if measure.distinct:
@@ -110,6 +110,10 @@ class Grouping:
             else:
                 columns[name] = measure.aggregate.result(state, shape)
         return Rows(step, columns)
+
+    def key_columns(self, key: Ints) -> list[Column]:
+        """Return what the groups of these numbers are grouped by, as columns."""
+        return self.keys.columns(key)
 
     def dump(self) -> Tree:
         """Return what is kept between two steps."""
@@ -342,7 +346,7 @@ def last_rows(
     Args:
         kept: what the call before returned: rows with the columns `#key` and `#number` beside their own.
     """
-    rows = numbered(rows, keys, known, kept)
+    rows = _numbered(rows, keys, known, kept)
     key, number = rows.columns["#key"].values, rows.columns["#number"].values
     order = np.lexsort((number, key))
     first = np.searchsorted(key[order], np.arange(len(known)))
@@ -368,7 +372,7 @@ def last_rows(
     return Rows(instants[at[in_time]], columns, found.taken, found.certain), rows.take(end == len(instants))
 
 
-def numbered(rows: Rows, keys: Sequence[Column], known: KeyNumbers, kept: Rows | None) -> Rows:
+def _numbered(rows: Rows, keys: Sequence[Column], known: KeyNumbers, kept: Rows | None) -> Rows:
     """Return rows, behind those that were kept, with their keys' numbers and their own among the rows of the key."""
     key = known.numbers(keys, len(rows))
     order = np.argsort(key, kind="stable")

@@ -6,22 +6,24 @@ the cost of a tuple does not grow with the number of keys. Instants are numbered
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tsunagi.query.aggregates import State, blank, pick, spread_out
 from tsunagi.query.definitions import fingerprints
-from tsunagi.query.expressions import TRUE, Evaluation
-from tsunagi.query.grouping import Grouping, InstantGrouping, cells_of, numbered
-from tsunagi.query.plan import SourcePlan, Window
+from tsunagi.query.expressions import TRUE, Evaluation, Expression, references
+from tsunagi.query.grouping import Grouping, InstantGrouping, cells_of
+from tsunagi.query.keyed_windows import FAR, KeptRows, KeyedWindow
+from tsunagi.query.plan import QueryPlan, SourcePlan
 from tsunagi.query.planning import Program
-from tsunagi.query.relations import KeyNumbers, Rows, changes, in_order, joined_rows, stretches, unique
+from tsunagi.query.relations import KeyNumbers, Rows, changes, in_order, unique
 from tsunagi.query.running import QueryRun, SourceState, qualified
 from tsunagi.query.snapshots import Tree, of_keys, pack, to_keys, unpack
 from tsunagi.query.tuple_plans import key_columns, stream_of
-from tsunagi.query.values import Column, Flags, Ints, Kind
+from tsunagi.query.values import Column, Ints, Kind
+from tsunagi.query.values import column as column_of
 from tsunagi.query.windows import accumulate, grown
 
 
@@ -30,7 +32,7 @@ class TouchedGrouping(Grouping):
     """GROUP BY over [RANGE UNBOUNDED]: all rows so far, of the groups that a tuple has reached.
 
     Attributes:
-        total: the state of each group, [groups].
+        total: the state of each group; there is room for more of them, so that a new group does not move the others.
     """
 
     total: State = field(default_factory=dict)
@@ -38,22 +40,30 @@ class TouchedGrouping(Grouping):
     def advance(self, rows: Rows) -> Rows:
         """Return, at each instant, the groups that have rows of it."""
         prepared = self.prepare(rows)
-        size = len(self.keys)
+        room = 1 << len(self.keys).bit_length()
         mine, group = np.unique(prepared.key, return_inverse=True)  # the groups of this call
         instants, which = np.unique(prepared.step, return_inverse=True)
         cell, at, column = cells_of(which, group)
         shape = (len(instants), len(mine))
         states = spread_out(self.state_of(prepared, cell, len(at)), (at, column), shape)
-        self.total = grown(self.total, size)
+        self.total = grown(self.total, room)
         found = accumulate(pick(self.total, mine), states, *shape)
         for name, array in found.items():
             if name not in self.total:
-                self.total[name] = blank(name, array.dtype, (size,))
+                self.total[name] = blank(name, array.dtype, (room,))
             self.total[name][mine] = array[-1]
         return self.results(instants[at], mine[column], pick(found, (at, column)), {})
 
+    def key_columns(self, key: Ints) -> list[Column]:
+        used, place = np.unique(key, return_inverse=True)
+        parts = list(zip(*(self.keys.values[number] for number in used.tolist()), strict=True)) or [()] * len(
+            self.groups
+        )
+        made = [column_of(kind, list(part)) for kind, part in zip(self.keys.kinds, parts, strict=True)]
+        return [item.take(place) for item in made]
+
     def dump(self) -> Tree:
-        return {"keys": of_keys(self.keys), "total": self.total}
+        return {"keys": of_keys(self.keys), "total": pick(self.total, slice(0, len(self.keys)))}
 
     def load(self, tree: Tree) -> None:
         self.keys = to_keys(tree["keys"]) or self.keys
@@ -67,14 +77,24 @@ class TupleRun(QueryRun):
     Args:
         key: the column of the stream that is its key.
         own: the column of the query's rows that holds the key; "" = none does.
+
+    Attributes:
+        windows: the windows by the alias of their source, but those that are the tuple itself or all tuples.
+        known, last: numbers of keys, and the rows that each key had at its last tuple, for ISTREAM.
     """
 
     key: str = ""
     own: str = ""
+    windows: dict[str, KeyedWindow] = field(init=False)
+    known: KeyNumbers = field(init=False)
+    last: KeptRows = field(init=False)
 
     def __post_init__(self) -> None:
         plan = self.plan
         self.sources = [SourceState() for _ in plan.sources]
+        self.windows = {source.alias: _window(plan, source, self.key) for source in plan.sources if _keeps(source)}
+        self.known = KeyNumbers((Kind.TEXT,))
+        self.last = KeptRows(plan.columns)
         if plan.grouped:
             window = plan.sources[0].window
             unbounded = window is not None and window.kind == "unbounded"
@@ -110,139 +130,79 @@ class TupleRun(QueryRun):
         self, source: SourcePlan, state: SourceState, rows: Rows, instants: Ints, low: int, high: int
     ) -> Rows:
         """Return the rows of a source at each tuple of a key that has come: those of this key."""
-        del instants, low, high
-        window = source.window
-        if window is None or window.kind == "now":
+        del state, instants, low, high
+        window = self.windows.get(source.alias)
+        if window is None:
             return self._filtered(source, rows)
-        keys = [key.name for key in window.keys] or [f"{source.alias}.{self.key}"]
-        if state.keys is None:
-            state.keys = KeyNumbers(tuple(source.columns[name.partition(".")[2]] for name in keys))
-        rows = qualified(source, rows)
-        rows = numbered(rows, [rows.columns[name] for name in keys], state.keys, state.rows)
-        time = f"{source.alias}.time" if window.kind == "range" else ""
-        found, state.rows = _windows(rows, 0 if state.rows is None else len(state.rows), window, time)
-        return self._kept(source, found)
+        return self._kept(source, window.follow(qualified(source, rows)))
 
     def _new(self, now: Rows, stream: Rows) -> Rows:
         """Return the rows that are new against the key's tuple before (ISTREAM)."""
-        known = KeyNumbers((Kind.TEXT,))
+        known, kept = self.known, self.last
         whose = known.numbers([stream.columns[self.key]], len(stream))
         key = known.numbers([now.columns[self.own]], len(now))
         order = np.lexsort((stream.step, whose))
         step, whose = stream.step[order], whose[order]
-        fresh = _changed(whose, step)
+        fresh = np.append(True, (whose[1:] != whose[:-1]) | (step[1:] != step[:-1]))
         step, whose = step[fresh], whose[fresh]  # each tuple of each key once, by key
-        begin = np.searchsorted(whose, whose)  # the key's first tuple
-        rank = np.arange(len(whose)) - begin + 1
-        at = _find((whose, step), (key, now.step))
-        ranked = replace(now, step=rank[at])
-        before, others = self.before, None
-        if before is not None:
-            old = known.numbers([before.columns[self.own]], len(before))
-            touched = np.isin(old, whose)
-            before, others = before.take(touched), before.take(~touched)
-        found = changes(before, ranked, np.arange(1, int(rank.max()) + 1), gone=False)
-        place = _find((whose, rank), (known.numbers([found.columns[self.own]], len(found)), found.step))
-        found = replace(found, step=step[place])
+        rank = np.arange(len(whose)) - np.searchsorted(whose, whose) + 1
         last = np.searchsorted(whose, whose, side="right") - 1  # the key's last tuple
-        newest = replace(now.take(at == last[at]), step=np.zeros(int((at == last[at]).sum()), dtype=np.int64))
-        self.before = newest if others is None else joined_rows([others, newest])
+        at = np.searchsorted(whose * FAR + step, key * FAR + now.step)  # the tuple of each row
+        touched: list[int] = np.unique(whose).tolist()
+        _, places = kept.of(touched)
+        before = Rows(np.zeros(len(places), dtype=np.int64), kept.columns(places))
+        found = changes(before, replace(now, step=rank[at]), np.arange(1, int(rank.max()) + 1), gone=False)
+        mine = known.numbers([found.columns[self.own]], len(found))
+        found = replace(found, step=step[np.searchsorted(whose * FAR + rank, mine * FAR + found.step)])
+        stays = at == last[at]
+        order = np.argsort(key[stays], kind="stable")
+        ends = np.searchsorted(key[stays][order], touched, side="right").tolist()
+        remembered = kept.append(now.columns, len(now))[stays][order]
+        for item, begin, end in zip(touched, [0, *ends], ends, strict=False):
+            kept.put(item, remembered[begin:end])
+        kept.tidy()
         return found.take(np.argsort(found.step, kind="stable"))
 
+    # ---- state
 
-def _changed(*keys: Ints) -> Flags:
-    """Return where a combination differs from the one before it."""
-    found = np.ones(len(keys[0]), dtype=np.bool_)
-    if len(found):
-        found[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    return found
+    def dump(self) -> Tree:
+        windows = {alias: window.dump() for alias, window in self.windows.items()}
+        grouping = None if self.grouping is None else self.grouping.dump()
+        last = {"known": of_keys(self.known), "kept": self.last.dump()}
+        return {"windows": windows, "grouping": grouping, "last": last}
 
-
-def _find(known: tuple[Ints, Ints], wanted: tuple[Ints, Ints]) -> Ints:
-    """Return the places of pairs among known pairs, which are in ascending order and have all of them."""
-    low = int(known[1].min()) if len(known[1]) else 0
-    width = (int(known[1].max()) if len(known[1]) else 0) - low + 1
-    return np.searchsorted(known[0] * width + (known[1] - low), wanted[0] * width + (wanted[1] - low))
-
-
-@dataclass(frozen=True, slots=True)
-class _ByKey:
-    """Rows in the order of (key, number), of which those behind `kept` are new.
-
-    Attributes:
-        order: the place of each row among the rows as they came.
-        key, number, step: int64[n].
-        begin, end: int64[n], the places of the first row of each row's key, and of the last one.
-        target: int64[t], the places of the new rows with which an instant of a key ends.
-    """
-
-    order: Ints
-    key: Ints
-    number: Ints
-    step: Ints
-    begin: Ints
-    end: Ints
-    target: Ints
-
-    @classmethod
-    def of(cls, rows: Rows, kept: int) -> _ByKey:
-        """Sort rows that have the columns `#key` and `#number`."""
-        key, number = rows.columns["#key"].values, rows.columns["#number"].values
-        order = np.lexsort((number, key))
-        key, number, step = key[order], number[order], rows.step[order]
-        last = np.append(_changed(key, step)[1:], np.True_)
-        begin, end = (np.searchsorted(key, key, side=side) for side in ("left", "right"))
-        return cls(order, key, number, step, begin, end - 1, np.flatnonzero(last & (order >= kept)))
+    def load(self, tree: Tree) -> None:
+        for alias, window in self.windows.items():
+            window.load(tree["windows"][alias])
+        if self.grouping is not None and tree["grouping"] is not None:
+            self.grouping.load(tree["grouping"])
+        self.known = to_keys(tree["last"]["known"]) or self.known
+        self.last.load(tree["last"]["kept"])
 
 
-def _last_rows(by: _ByKey, length: int, slide: int) -> tuple[Ints, Ints, Ints, Flags]:
-    """Return (target of each row of a window, the row's place, ...) as `_windows` needs it, for [ROWS n SLIDE m].
-
-    The window moves when a slide is complete. It ends with the row that has completed it.
-    """
-    done = (by.number + 1) // slide * slide
-    first = np.searchsorted(by.key * 2**40 + by.step, (by.key * 2**40 + by.step)[by.target])  # of the instant
-    target = by.target[done[by.target] > by.number[first] // slide * slide]
-    least = by.number[by.begin[target]]
-    begin = np.maximum(done[target] - length, least)
-    whose, at = stretches(by.begin[target] + begin - least, done[target] - begin)
-    return target, whose, at, by.number >= done[by.end] - length
+def _keeps(source: SourcePlan) -> bool:
+    return source.window is not None and source.window.kind in ("rows", "range")
 
 
-def _recent_rows(by: _ByKey, times: Ints, length: int) -> tuple[Ints, Ints, Ints, Flags]:
-    """Return the same for [RANGE length]: the rows later than the newest time of the key so far, less the length."""
-    known, rank = np.unique(times, return_inverse=True)
-    width = len(known) + 1
-    newest = np.maximum.accumulate(by.key * width + rank)  # the rank of the newest time so far, behind the key
-    since = np.searchsorted(known, known[newest - by.key * width] - length, side="right")  # the least rank inside
-    target = by.target
-    first = np.searchsorted(newest, (by.key * width + since)[target])
-    whose, at = stretches(first, target - first + 1)
-    inside = rank[at] >= since[target][whose]
-    kept = (newest >= by.key * width + since[by.end]) | (np.arange(len(times)) == by.end)
-    return target, whose[inside], at[inside], kept
+def _window(plan: QueryPlan, source: SourcePlan, key: str) -> KeyedWindow:
+    """Return the window of a source, with the columns of it that the query names."""
+    assert source.window is not None  # noqa: S101 - `_keeps` has seen to that
+    keys = [item.name for item in source.window.keys] or [f"{source.alias}.{key}"]
+    time = f"{source.alias}.time" if source.window.kind == "range" else ""
+    named = {name for expression in _expressions(plan, source) for name in references(expression)} | {*keys, time}
+    kinds = {f"{source.alias}.{name}": kind for name, kind in source.columns.items()}
+    return KeyedWindow(source.window, keys, time, {name: kind for name, kind in kinds.items() if name in named})
 
 
-def _windows(rows: Rows, kept: int, window: Window, time: str) -> tuple[Rows, Rows]:
-    """Return a window at each new tuple of each key, and the rows that are needed from now on.
-
-    Args:
-        rows: those that were kept, and behind them the new ones, with `#key` and `#number`.
-        kept: how many were kept.
-        time: the column of times; "" = the window counts rows.
-    """
-    by = _ByKey.of(rows, kept)
-    if time:
-        found = _recent_rows(by, rows.columns[time].values[by.order], window.length)
-    else:
-        found = _last_rows(by, window.length, window.slide)
-    target, whose, at, needed = found
-    step = by.step[target][whose]
-    in_time = np.argsort(step, kind="stable")
-    columns = {name: column for name, column in rows.columns.items() if not name.startswith("#")}
-    which = np.zeros(len(rows), dtype=np.bool_)
-    which[by.order[needed]] = True
-    return replace(rows.named(columns).take(by.order[at[in_time]]), step=step[in_time]), rows.take(which)
+def _expressions(plan: QueryPlan, source: SourcePlan) -> Iterator[Expression]:
+    """Yield all expressions that may name columns of a source."""
+    yield from (source.where, plan.where, *plan.groups, *plan.outputs.values())
+    for join in plan.joins:
+        yield from (*join.left, *join.right, join.where)
+    for measure in plan.measures:
+        yield measure.where
+        if measure.argument is not None:
+            yield measure.argument
 
 
 class TupleQueries:

@@ -54,6 +54,9 @@ STEP_CLOSED = Gauge("tsunagi_slot_step_closed", "The last step of the slot that 
 RECORD_COST_S = Gauge("tsunagi_slot_record_seconds", "Measured cost of processing one record.", ["slot"])
 EDGES_OUT = Gauge("tsunagi_slot_edges_out", "Edges that the slot does not wait for at present.", ["slot"])
 OUTPUTS_SENT = Counter("tsunagi_outputs_sent", "Records written to recovered (one a step and slot).", ["slot"])
+SLOT_QUERY_ROWS = Counter(
+    "tsunagi_slot_query_rows", "Rows that a query over tuples has written to recovered.", ["slot", "query"]
+)
 VALUES_RECOVERED = Counter("tsunagi_values", "Values in the outputs, by quality.", ["slot", "quality"])
 RECOVERY_TRUTHS = Counter(
     "tsunagi_recovery_truths",

@@ -8,6 +8,7 @@ the slot's log.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -57,6 +58,7 @@ class Primary:
     Attributes:
         emitted: how many outputs were written to `recovered` in this term.
         quality_counts: int64[4], how many of their values have each `Quality`.
+        query_rows: how many rows of queries over tuples were written, by query.
         side_counts: how many records were written to other topics, by "topic/reason".
         level0_offset, level1_offset: the offsets of the slot's log in the newest acknowledgements sent; -1 = none yet.
     """
@@ -78,6 +80,7 @@ class Primary:
         self.pending = pending
         self.pending.last = tail
         self.emitted = 0
+        self.query_rows: Counter[str] = Counter()
         self.side_counts: dict[str, int] = {}
         self.quality_counts = np.zeros(QUALITIES, np.int64)
         self._slot_id = slot
@@ -115,7 +118,7 @@ class Primary:
                     packed += body.quality
             elif isinstance(body, PackedRows):
                 self.emitted += 1
-                exact += body.rows
+                self.query_rows[body.query] += body.rows
             elif isinstance(body, Frame):
                 self.emitted += 1
                 self.quality_counts += np.bincount(body.quality, minlength=QUALITIES)[:QUALITIES]

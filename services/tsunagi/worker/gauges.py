@@ -160,6 +160,8 @@ class Gauges:
         ):
             if offset >= 0:
                 gauge.labels(slot=slot).set(offset)
+        for query, rows in primary.query_rows.items():
+            self._count(metrics.SLOT_QUERY_ROWS.labels(slot=slot, query=query), (TERM, slot, f"query/{query}"), rows)
         for reason, count in primary.side_counts.items():
             topic, _, why = reason.partition("/")
             counter = (
