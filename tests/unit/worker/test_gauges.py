@@ -49,6 +49,7 @@ def term(emitted: int, exact: int = 0, **side: int) -> Any:
     return SimpleNamespace(
         emitted=emitted,
         quality_counts=counts,
+        query_rows={},
         side_counts=side,
         level0_offset=5,
         level1_offset=-1,
@@ -159,6 +160,7 @@ def test_every_number_of_a_slot_is_shown_under_its_own_metric() -> None:
     """Each has a value of its own, so that none can stand for another."""
     gauges, mine = Gauges(), term(10, exact=30, **{"late/closed": 31, "dead-letters/damaged": 32})
     mine.deciders[1].helping = SimpleNamespace(wanted=SimpleNamespace(unmet={"cap": 33}))
+    mine.query_rows = {"vwap": 34}
     book = StepBook(make_config(), 40, helpers={6: "e3", 9: "e4"}, helper_readings=[0, 0])
     book.edges["e1"].out_from = 39
     shown = replica(96, "primary", mine)
@@ -201,6 +203,7 @@ def test_every_number_of_a_slot_is_shown_under_its_own_metric() -> None:
     assert sample("tsunagi_recovery_helper_readings_total", slot="96", state="used") == 22.0
     assert sample("tsunagi_recovery_helper_readings_total", slot="96", state="late") == 23.0
     assert sample("tsunagi_recovery_unmet_sensors", slot="96", reason="cap") == 33.0
+    assert sample("tsunagi_slot_query_rows_total", slot="96", query="vwap") == 34.0
     gauges.refresh([replica(96)], (), 2.0)  # what only an owner says is said no longer
     assert sample("tsunagi_recovery_helpers", slot="96") == -1.0
     assert sample("tsunagi_recovery_unmet_sensors", slot="96", reason="cap") == -1.0
