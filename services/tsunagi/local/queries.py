@@ -185,7 +185,7 @@ def drop_query(settings: Settings, name: str, tell: Tell) -> None:
 def list_queries(settings: Settings) -> list[dict[str, Any]]:
     """Return what is known of each query: where it stands, and what the Spark job says of it.
 
-    Without steps slots run the queries, and nobody counts their rows.
+    Without steps slots run the queries. Workers count rows (`tsunagi_slot_query_rows_total`), so numbers are None here.
 
     Raises:
         LogError: the log does not answer.
@@ -221,6 +221,8 @@ def _state(known: Definition | None, beat: Mapping[str, Any], runner: str) -> st
         return f"waits for {runner}"
     if beat["fault"]:
         return "stopped"
+    if beat.get("stream"):
+        return "a stream"
     return "runs" if known else "ends"
 
 
@@ -234,7 +236,8 @@ def _in_slots(source: Log, known: Mapping[str, Definition]) -> dict[str, dict[st
             if fleet.caught_up and any(
                 part.role == "primary" for beat in fleet.fresh().values() for part in beat.slots
             ):
-                return {name: {"fault": ""} for name, item in known.items() if not makes_stream(item)}
+                nothing = {"fault": "", "rows": None, "late": None, "state_bytes": None}
+                return {name: nothing | {"stream": makes_stream(item)} for name, item in known.items()}
         return {}
     finally:
         fleet.close()

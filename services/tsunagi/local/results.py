@@ -205,7 +205,9 @@ def print_queries(queries: Sequence[dict[str, Any]], console: Console) -> None:
         table.add_column(heading, overflow="fold", justify="right" if heading in ("rows", "late", "state") else "left")
     for item in queries:
         since = "" if item["since_us"] is None else _moment(item["since_us"])
-        numbers = (str(item["rows"]), str(item["late"]), f"{item['state_bytes'] / 1e3:,.0f} kB")
+        numbers: tuple[str, ...] = ("", "", "")
+        if item["rows"] is not None:
+            numbers = (str(item["rows"]), str(item["late"]), f"{item['state_bytes'] / 1e3:,.0f} kB")
         table.add_row(item["query"], item["source"], item["state"], since, *numbers)
     console.print(table)
     for item in queries:
