@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +29,7 @@ interval_s = {interval_s}
 count = {slots}
 [query]
 mode = "tuples"
-{query}
+files = ["{out}/{queries}"]
 [recovery]
 store = "{out}/models"
 [spark]
@@ -42,23 +40,17 @@ workers = {workers}
 
 
 def write(
-    out: Path,
-    names: Sequence[str],
-    values: npt.NDArray[np.float64],
-    operator: Mapping[str, Any],
-    *,
-    interval_s: float = 0.1,
+    out: Path, queries: str, names: Sequence[str], values: npt.NDArray[np.float64], *, interval_s: float = 0.1
 ) -> None:
-    """Write readings, and a configuration that runs an operator on them.
+    """Write readings, and a configuration that runs a file of `examples/queries` on them.
 
     Args:
+        queries: the file's name.
         names: of the sensors.
         values: float64[rows, sensors]; a row every `interval_s`.
-        operator: as in `[query] operators`.
     """
     lines = [",".join(names), *(",".join(repr(float(value)) for value in row) for row in values)]
-    table = "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in operator.items()) + " }"
-    _write(out, names, lines, f"operators = [{table}]", interval_s)
+    _write(out, queries, names, lines, interval_s)
 
 
 def write_tuples(
@@ -70,36 +62,35 @@ def write_tuples(
     *,
     interval_s: float,
 ) -> None:
-    """Write tuples, and a configuration that runs a file of `examples/queries` on them.
+    """Write tuples of several columns, and a configuration that runs a file of `examples/queries` on them.
 
     Args:
-        queries: the file's name.
         names: the keys, which are the sensors.
         columns: the names of the tuples' values; the first one is the key.
         tuples: one every `interval_s`.
     """
     lines = [",".join(columns), *(",".join(map(str, item)) for item in tuples)]
-    _write(out, names, lines, f'files = ["{out.resolve()}/{queries}"]', interval_s)
-    shutil.copy(QUERIES / queries, out / queries)
+    _write(out, queries, names, lines, interval_s)
 
 
 def _write(
-    out: Path, names: Sequence[str], lines: Sequence[str], query: str, interval_s: float, slots: int = 4
+    out: Path, queries: str, names: Sequence[str], lines: Sequence[str], interval_s: float, slots: int = 4
 ) -> None:
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     (out / "data.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     rows = [f"{name},edge-{number % EDGES + 1},group-1," for number, name in enumerate(names)]
     (out / "sensors.csv").write_text("\n".join(["sensor,edge,group,threshold", *rows]) + "\n", encoding="utf-8")
-    text = CONFIG.format(out=out, interval_s=interval_s, slots=slots, query=query, workers=slots + 2)
+    shutil.copy(QUERIES / queries, out / queries)
+    text = CONFIG.format(out=out, interval_s=interval_s, slots=slots, queries=queries, workers=slots + 2)
     (out / "tsunagi.toml").write_text(text, encoding="utf-8")
 
 
-def generate(about: str, make: Callable[[Path, int, np.random.Generator], None], query: str = "") -> None:
+def generate(about: str, make: Callable[[Path, int, np.random.Generator], None], query: str) -> None:
     """Run a generator's command line: `make(out, rows, chance)`.
 
     Args:
-        query: the query whose rows `--run` prints; "" = there is none.
+        query: the query whose rows `--run` prints.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--out", type=Path, required=True, help="directory to write into")
@@ -111,8 +102,5 @@ def generate(about: str, make: Callable[[Path, int, np.random.Generator], None],
     if options.run:
         settings = tomllib.loads((options.out / "tsunagi.toml").read_text(encoding="utf-8"))
         source = settings.pop("source") | {"repeat": False}
-        results = Pipeline(source, **settings).run(memory=True)
-        for row in results:
-            sys.stdout.write(f"{row.time.isoformat()} {row.sensor} {row.value}\n")
-        for answer in results.query(query) if query else ():
-            sys.stdout.write(f"{answer.time.isoformat()} {dict(answer)}\n")
+        for row in Pipeline(source, **settings).run(memory=True).query(query):
+            sys.stdout.write(f"{row.time.isoformat()} {dict(row)}\n")

@@ -97,7 +97,7 @@ class Scope:
 
     def _as_group(self, node: exp.Expr) -> Expression | None:
         """Return the reference to the expression of GROUP BY that this is; None if it is none of them."""
-        if has_aggregate(node):
+        if self.has_aggregate(node):
             return None
         found = self._of_rows().bind(node)
         if isinstance(found, Constant):
@@ -241,20 +241,28 @@ class Scope:
 
     def _function(self, node: exp.Anonymous) -> Expression:
         name = str(node.name).upper()
-        if name in AGGREGATES:
+        if self._is_aggregate(node):
             return self._measure(node, TRUE)
         found = self.catalog.function(name)
         if found is None:
-            known = [*function_names(), *AGGREGATES, *self.catalog.functions]
+            known = [*function_names(), *AGGREGATES, *self.catalog.functions, *self.catalog.aggregates]
             self.fail(node, f"function {node.name} is unknown{near(name, known)}")
         arguments = [self.bind(item) for item in node.expressions]
         return self.call(node, found.name if find(name) else name, _nulls(arguments, slice(None)), found)
 
     # ---- aggregates
 
+    def _is_aggregate(self, node: exp.Anonymous) -> bool:
+        name = str(node.name).upper()
+        return name in AGGREGATES or name in self.catalog.aggregates
+
+    def has_aggregate(self, node: exp.Expr) -> bool:
+        """Return whether an aggregate is called somewhere in it."""
+        return any(self._is_aggregate(item) for item in node.find_all(exp.Anonymous))
+
     def _filtered(self, node: exp.Filter) -> Expression:
         where = self._of_rows().condition(node.expression.this, "FILTER")
-        if not isinstance(node.this, exp.Anonymous) or str(node.this.name).upper() not in AGGREGATES:
+        if not isinstance(node.this, exp.Anonymous) or not self._is_aggregate(node.this):
             self.fail(node, "FILTER belongs behind an aggregate such as COUNT(*)")
         return self._measure(node.this, where)
 
@@ -275,14 +283,12 @@ class Scope:
         else:
             argument = self._of_rows().bind(arguments[0])
             self._check(node, name, argument, distinct=distinct)
-        measure = Measure(
-            AggregateFunction(
-                f"agg.{len(self.measures)}", AGGREGATES[name], None if argument is None else argument.kind
-            ),
-            argument,
-            where,
-            distinct,
-        )
+        own = self.catalog.aggregates.get(name)
+        if own is not None and argument is not None and not argument.kind.numeric:
+            self.fail(node, f"{name}: found {argument.kind.value}, expected numbers")
+        kind = None if argument is None or own is not None else argument.kind
+        function = AggregateFunction(f"agg.{len(self.measures)}", AGGREGATES.get(name, name), kind)
+        measure = Measure(function, argument, where, distinct, own)
         for known in self.measures:
             if (known.aggregate.function, known.argument, known.where, known.distinct) == (
                 measure.aggregate.function,
@@ -359,8 +365,3 @@ def _times(arguments: Sequence[Expression]) -> Sequence[Expression]:
 
 def _no_column(found: str, source: str, name: str, columns: Mapping[str, object]) -> str:
     return f"column {found} is unknown; {source} has {listed(columns)}{near(name, columns)}"
-
-
-def has_aggregate(node: exp.Expr) -> bool:
-    """Return whether an aggregate is called somewhere in it."""
-    return any(str(item.name).upper() in AGGREGATES for item in node.find_all(exp.Anonymous))

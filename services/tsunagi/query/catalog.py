@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tsunagi.query.aggregates import FUNCTIONS as AGGREGATES
 from tsunagi.query.errors import Place, QueryError, listed, near
 from tsunagi.query.functions import Function
 from tsunagi.query.functions import find as find_builtin
 from tsunagi.query.syntax import CreateFunction, CreateStream
-from tsunagi.query.values import Column, Kind
+from tsunagi.query.values import Column, Floats, Kind
 
 READINGS = "readings"
 """The stream of the sensors' readings: one row of each sensor a step."""
@@ -63,12 +64,18 @@ class Stream:
     in_steps: bool
 
 
+OwnAggregate = Callable[[Floats], float]
+"""An aggregate of one's own: from the values of a group, float64[n] in the order of time and without NULL, to a number;
+NaN is NULL. It must always give the same values the same number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """All that has a name."""
 
     streams: Mapping[str, Stream] = field(default_factory=lambda: MappingProxyType({READINGS: readings_stream()}))
     functions: Mapping[str, Function] = field(default_factory=lambda: MappingProxyType({}))
+    aggregates: Mapping[str, OwnAggregate] = field(default_factory=lambda: MappingProxyType({}))
 
     def with_stream(self, statement: CreateStream) -> Catalog:
         """Return the catalog with one more stream.
@@ -100,23 +107,26 @@ class Catalog:
         return replace(self, streams=MappingProxyType({**self.streams, found.name: found}))
 
     def with_function(self, statement: CreateFunction) -> Catalog:
-        """Return the catalog with a function of one's own.
+        """Return the catalog with a function or an aggregate of one's own.
 
         Raises:
             QueryError: the name is taken, or the function cannot be imported.
         """
-        name = statement.name.upper()
-        if name in self.functions or find_builtin(name) is not None:
-            raise taken(statement.place, f"function {statement.name}")
+        name, what = statement.name.upper(), "aggregate" if statement.aggregate else "function"
+        there = name in self.functions or name in self.aggregates or name in AGGREGATES
+        if there or find_builtin(name) is not None:
+            raise taken(statement.place, f"{what} {statement.name}")
         module, colon, attribute = statement.target.partition(":")
         if not colon:
             raise QueryError(
-                statement.place, f"function {statement.name}: found {statement.target!r}, expected 'module:function'"
+                statement.place, f"{what} {statement.name}: found {statement.target!r}, expected 'module:function'"
             )
         try:
             compute = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
-            raise QueryError(statement.place, f"function {statement.name}: {statement.target}: {error}") from None
+            raise QueryError(statement.place, f"{what} {statement.name}: {statement.target}: {error}") from None
+        if statement.aggregate:
+            return replace(self, aggregates=MappingProxyType({**self.aggregates, name: compute}))
         return replace(self, functions=MappingProxyType({**self.functions, name: own_function(name, compute)}))
 
     def function(self, name: str) -> Function | None:

@@ -161,6 +161,15 @@ def _with(program: Program, definition: Definition, step_us: int, aggregates: Co
     if len(found.catalog.streams) > len(program.catalog.streams):
         place = Place(definition.source, definition.line, 1)
         raise QueryError(place, f'stream {definition.name}: found [query] mode = "steps", expected "tuples"')
+    plan = found.queries.get(definition.name)
+    if plan is not None and any(measure.own is not None for measure in plan.measures):
+        window = plan.sources[0].window if len(plan.sources) == 1 else None
+        if window is not None and window.kind in ("range", "unbounded"):
+            place = Place(definition.source, definition.line, 1)
+            raise QueryError(
+                place,
+                f"query {plan.name}: found an aggregate of one's own over [RANGE ...], expected [ROWS n] or [NOW]",
+            )
     return found
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from tsunagi.query.aggregates import AggregateFunction, CellRows, State, pick, spread_out
+from tsunagi.query.catalog import OwnAggregate
 from tsunagi.query.expressions import TRUE, Evaluation, Expression
 from tsunagi.query.functions import Function
 from tsunagi.query.plan import Measure
 from tsunagi.query.relations import KeyNumbers, Rows, joined_rows, stretches
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
-from tsunagi.query.values import Array, Column, Flags, Ints, Kind, both
+from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
 
 PRESENT = AggregateFunction("present", "COUNT", None)
@@ -94,19 +96,24 @@ class Grouping:
         """Return the states of cells, of all measures together."""
         state = PRESENT.of_rows(CellRows(cell, cells, prepared.place, *prepared.shares), None)
         for measure, (argument, taken, certain) in zip(self.measures, prepared.arguments, strict=True):
-            if not measure.distinct:
+            if not measure.distinct and measure.own is None:
                 rows = CellRows(cell, cells, prepared.place, taken, certain)
                 state |= measure.aggregate.of_rows(rows, argument)
         return state
 
-    def results(self, step: Ints, key: Ints, state: Mapping[str, Array], distinct: Mapping[str, Ints]) -> Rows:
-        """Return the groups with their measures as rows; the columns are `group.N` and the names of the aggregates."""
+    def results(self, step: Ints, key: Ints, state: Mapping[str, Array], apart: Mapping[str, Column | Ints]) -> Rows:
+        """Return the groups with their measures as rows; the columns are `group.N` and the names of the aggregates.
+
+        Args:
+            apart: what is not in the states: counts of different values, and aggregates of the user.
+        """
         shape = (len(step),)
         columns = {f"group.{place}": column for place, column in enumerate(self.key_columns(key))}
         for measure in self.measures:
             name = measure.aggregate.name
-            if measure.distinct:
-                columns[name] = Column(Kind.BIGINT, distinct[name])
+            other = apart.get(name)
+            if other is not None:
+                columns[name] = other if isinstance(other, Column) else Column(Kind.BIGINT, other)
             else:
                 columns[name] = measure.aggregate.result(state, shape)
         return Rows(step, columns)
@@ -295,12 +302,13 @@ class InstantGrouping(Grouping):
             cell, at, key = cells_of(which, prepared.key)
             count = len(at)
         state = self.state_of(prepared, cell, count)
-        distinct = {
-            measure.aggregate.name: self._distinct(measure, number, prepared, cell, count)
-            for number, measure in enumerate(self.measures)
-            if measure.distinct
-        }
-        found = self.results(instants[at], key, state, distinct)
+        apart: dict[str, Column | Ints] = {}
+        for number, measure in enumerate(self.measures):
+            if measure.distinct:
+                apart[measure.aggregate.name] = self._distinct(measure, number, prepared, cell, count)
+            elif measure.own is not None:
+                apart[measure.aggregate.name] = _own(measure.own, prepared, number, cell, count)
+        found = self.results(instants[at], key, state, apart)
         if not self.groups:
             return found
         present = state["+present.n"] > 0
@@ -313,6 +321,24 @@ class InstantGrouping(Grouping):
         _, found = _numbers_of_pairs(keys, prepared, number, cell)
         whose = np.array([keys.values[value][0] for value in np.unique(found).tolist()], dtype=np.int64)
         return np.bincount(whose, minlength=cells).astype(np.int64)
+
+
+def _own(compute: OwnAggregate, prepared: Prepared, number: int, cell: Ints, cells: int) -> Column:
+    """Return an aggregate of the user for each cell. Nothing is known of it where one of its values is an estimate."""
+    argument, taken, _ = prepared.arguments[number]
+    assert argument is not None  # noqa: S101 - such an aggregate has an argument
+    chosen = argument.present() if taken is None else argument.present() & taken
+    order = np.lexsort((prepared.place[chosen], cell[chosen]))
+    values, whose = argument.values[chosen][order].astype(np.float64), cell[chosen][order]
+    ends = np.searchsorted(whose, np.arange(cells + 1)).tolist()
+    found = np.array([float(compute(values[begin:end])) for begin, end in pairwise(ends)], dtype=np.float64)
+    valid = ~np.isnan(found)
+    spread = None
+    if argument.spread is not None:
+        doubtful = np.bincount(cell, weights=argument.spread.low != argument.spread.high, minlength=cells) > 0
+        low, high = np.where(doubtful, -np.inf, found), np.where(doubtful, np.inf, found)
+        spread = Spread(low, high, np.where(doubtful, np.nan, 0.0))
+    return Column(Kind.DOUBLE, np.where(valid, found, 0.0), None if valid.all() else valid, (), spread)
 
 
 def _pair_keys(measure: Measure) -> KeyNumbers:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tsunagi.query.aggregates import AggregateFunction
+from tsunagi.query.catalog import OwnAggregate
 from tsunagi.query.expressions import TRUE, Expression, Reference
 from tsunagi.query.syntax import Streaming
 from tsunagi.query.values import Kind
@@ -78,12 +79,14 @@ class Measure:
         argument: what is aggregated; None = COUNT(*).
         where: the condition of FILTER.
         distinct: whether equal arguments count once.
+        own: an aggregate of the user; None = it is a built-in one.
     """
 
     aggregate: AggregateFunction
     argument: Expression | None
     where: Expression = TRUE
     distinct: bool = False
+    own: OwnAggregate | None = None
 
 
 @dataclass(frozen=True, slots=True)

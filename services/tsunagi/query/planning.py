@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from tsunagi.query.binding import Scope, has_aggregate
+from tsunagi.query.binding import Scope
 from tsunagi.query.catalog import READINGS, Catalog, taken
 from tsunagi.query.errors import QueryError, listed, near
 from tsunagi.query.expressions import (
@@ -116,7 +116,7 @@ class _Planner:
         groups = tuple(scope.bind(node) for node in grouping)
         selected = self._projections(select)
         having = select.args.get("having")
-        grouped = bool(grouping) or having is not None or any(has_aggregate(node) for node, _ in selected)
+        grouped = bool(grouping) or having is not None or any(scope.has_aggregate(node) for node, _ in selected)
         self._check_bounded([table for table, _ in joined], grouped=grouped)
         if grouped:
             scope.groups = groups

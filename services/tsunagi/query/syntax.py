@@ -82,12 +82,13 @@ class CreateQuery:
 
 @dataclass(frozen=True, slots=True)
 class CreateFunction:
-    """CREATE FUNCTION name AS 'module:function'."""
+    """CREATE FUNCTION name AS 'module:function', or CREATE AGGREGATE."""
 
     name: str
     target: str
     text: str
     place: Place
+    aggregate: bool = False
 
 
 Statement = CreateStream | CreateQuery | CreateFunction
@@ -160,7 +161,7 @@ class Cql(Dialect):
             if self._match(TokenType.SEMICOLON):  # sqlglot keeps one that a comment follows
                 return exp.Null()
             if not self._match(TokenType.CREATE):
-                self._fail(f"found {first.text!r}, expected CREATE STREAM, QUERY, VIEW or FUNCTION", first)
+                self._fail(f"found {first.text!r}, expected CREATE STREAM, QUERY, VIEW, FUNCTION or AGGREGATE", first)
             if self._match_text_seq("STREAM"):
                 self.statements.append(self._create_stream(first))
             elif self._match_text_seq("QUERY"):
@@ -169,8 +170,10 @@ class Cql(Dialect):
                 self.statements.append(self._create_query(first, published=False))
             elif self._match(TokenType.FUNCTION):
                 self.statements.append(self._create_function(first))
+            elif self._match_text_seq("AGGREGATE"):
+                self.statements.append(self._create_function(first, aggregate=True))
             else:
-                self._fail(f"found {self._word()}, expected STREAM, QUERY, VIEW or FUNCTION")
+                self._fail(f"found {self._word()}, expected STREAM, QUERY, VIEW, FUNCTION or AGGREGATE")
             return exp.Null()  # what was read is in `statements`
 
         def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
@@ -225,12 +228,12 @@ class Cql(Dialect):
             self._advance()
             return word
 
-        def _create_function(self, first: Token) -> CreateFunction:
-            name = self._name("function")
+        def _create_function(self, first: Token, *, aggregate: bool = False) -> CreateFunction:
+            name = self._name("aggregate" if aggregate else "function")
             self._expect("AS")
             if not self._match(TokenType.STRING):
                 self._fail(f"found {self._word()}, expected 'module:function' in quotes")
-            return CreateFunction(name, self._prev.text, self._text(first), self._place(first))
+            return CreateFunction(name, self._prev.text, self._text(first), self._place(first), aggregate=aggregate)
 
         def _create_query(self, first: Token, *, published: bool) -> CreateQuery:
             name = self._name("query")

@@ -131,6 +131,8 @@ def _unfit(plan: QueryPlan, program: Program) -> str:
             return "SLIDE m UNIT: found over tuples, expected no SLIDE: there is a row for each tuple"
         if window.kind == "rows" and window.slide > 1 and len(plan.sources) > 1:
             return "ROWS n SLIDE m: found in a join, expected no SLIDE, or a query of its own without a join"
+        if window.kind == "unbounded" and any(measure.own is not None for measure in plan.measures):
+            return "an aggregate of one's own over [RANGE UNBOUNDED] would keep every value for ever; expected [ROWS n]"
         if window.kind == "unbounded" and any(measure.distinct for measure in plan.measures):
             return "COUNT(DISTINCT) over [RANGE UNBOUNDED] would keep every value for ever; expected [ROWS n]"
     return ""

@@ -13,44 +13,11 @@ import numpy as np
 import pytest
 
 from examples import regex, sst, vwap
+from examples.files import QUERIES
 from tsunagi import Pipeline
 from tsunagi.edge.tuple_form import form_of
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import load
-from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.frames import measured_run
-from tsunagi.slot.operators import OperatorError
-from tsunagi.slot.testkit import check_operators
-
-
-def config(sensors: int = 2) -> SlotConfig:
-    names = tuple(f"s{number}" for number in range(sensors))
-    return SlotConfig(
-        slot=0,
-        sensors=tuple(range(sensors)),
-        names=names,
-        edges=("e",) * sensors,
-        slide_us=1,
-        max_ahead_us=1,
-        max_skew_steps=1,
-        max_gap_steps=1,
-        operators=(),
-        eps=1.0,
-        delta=0.9,
-        mode="tuples",
-    )
-
-
-def through(operator: Any, sensors: list[int], values: list[float]) -> list[float]:
-    count = len(values)
-    ids = np.array(sensors, dtype=np.uint32)
-    run = measured_run(1, 1, ids, np.array(values), np.arange(count), np.arange(count))
-    return [value for frame in operator.process(run) for value in frame.mean.tolist()]
-
-
-@pytest.mark.parametrize("mode", ["steps", "tuples"])
-def test_sst_keeps_the_laws_of_operators(mode: Any) -> None:
-    check_operators({"use": "examples.sst:Sst", "window": 4, "columns": 3, "lag": 3, "rank": 2}, mode=mode, count=60)
 
 
 def rows(module: Any, query: str, tmp_path: Path, count: int) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
@@ -64,7 +31,7 @@ def rows(module: Any, query: str, tmp_path: Path, count: int) -> tuple[list[dict
 
 
 def test_vwap_weighs_the_prices_of_the_last_hundred_trades_by_volume(tmp_path: Path) -> None:
-    tuples, found = rows(vwap, "vwap", tmp_path, 4000)
+    tuples, found = rows(vwap, "vwap", tmp_path, 2800)
     last: dict[str, deque[tuple[float, int]]] = defaultdict(lambda: deque(maxlen=100))
     wanted: dict[str, list[float]] = defaultdict(list)
     for item in tuples:
@@ -84,19 +51,17 @@ def test_messages_of_a_kilobyte_are_matched(tmp_path: Path) -> None:
     assert 0 < len(found) < 200
 
 
-def test_sst_finds_where_a_series_changes() -> None:
+def test_sst_finds_where_a_series_changes(tmp_path: Path) -> None:
     at = np.arange(200)
     series = np.where(at < 100, np.sin(2 * np.pi * at / 8), np.sin(2 * np.pi * at / 19))
-    scores = through(sst.Sst(config(), rank=2), [0] * 200, series.tolist())
-    first = 200 - len(scores)
-    by_place = {first + place: value for place, value in enumerate(scores)}
-    assert max(by_place[place] for place in range(60, 100)) < 0.01
-    assert max(by_place[place] for place in range(100, 140)) > 0.3
-
-
-def test_options_that_cannot_be_are_refused() -> None:
-    with pytest.raises(OperatorError, match="sst: found"):
-        sst.Sst(config(), rank=30)
+    readings = [{"wave": float(value)} for value in series]
+    pipeline = Pipeline(readings, query={"mode": "tuples", "files": [QUERIES / "sst.sql"]})
+    found = list(pipeline.run(memory=True).query("changes"))
+    assert len(found) == 200 - sst.LENGTH + 1
+    scores = {sst.LENGTH - 1 + place: row["score"] for place, row in enumerate(found)}
+    assert all(scores[place] == sst.change(series[place - sst.LENGTH + 1 : place + 1]) for place in scores)
+    assert max(scores[place] for place in range(60, 100)) < 0.01
+    assert max(scores[place] for place in range(100, 140)) > 0.3
 
 
 @pytest.mark.parametrize("module", [regex, vwap, sst])
