@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +44,7 @@ def form_of(settings: Settings) -> TupleForm | None:
 
 
 def read_text(text: str, kind: Kind) -> object:
-    """Return the value of a CSV's cell; an empty cell is NULL.
+    """Return the value of a CSV's cell; an empty cell is NULL, and so is what is no number.
 
     Raises:
         CellError: the cell is not of this type.
@@ -54,7 +56,7 @@ def read_text(text: str, kind: Kind) -> object:
         return None
     try:
         if kind is Kind.DOUBLE and "_" not in text:
-            return float(text)
+            return _number(float(text))
         if kind is Kind.BIGINT and "_" not in text and INT64[0] <= int(text) <= INT64[1]:
             return int(text)
         if kind is Kind.BOOLEAN:
@@ -67,25 +69,31 @@ def read_text(text: str, kind: Kind) -> object:
 
 
 def read_json(found: object, kind: Kind) -> object:
-    """Return the value of a JSON field; null is NULL.
+    """Return the value of a JSON field; null is NULL, and so is what is no number.
 
     Raises:
         CellError: the value is not of this type.
     """
-    number = isinstance(found, int | float) and not isinstance(found, bool)
     if found is None:
         return None
     if kind is Kind.TEXT and isinstance(found, str):
         return found
     if kind is Kind.BOOLEAN and isinstance(found, bool):
         return found
-    if kind is Kind.DOUBLE and number:
-        return float(found)  # type: ignore[arg-type]
-    if kind is Kind.BIGINT and number and found == int(found) and INT64[0] <= found <= INT64[1]:  # type: ignore[call-overload, operator]
-        return int(found)  # type: ignore[call-overload]
     if kind is Kind.TIMESTAMP and isinstance(found, str):
         return read_text(found, kind)
+    if kind.numeric and isinstance(found, int | float) and not isinstance(found, bool):
+        with contextlib.suppress(OverflowError, ValueError):  # hundreds of digits, or no whole number
+            if kind is Kind.DOUBLE:
+                return _number(float(found))
+            whole = int(found)
+            if whole == found and INT64[0] <= whole <= INT64[1]:
+                return whole
     raise CellError(f"found {json.dumps(found)[:80]}, expected {kind.value}")
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def first_number(cells: Cells, form: TupleForm) -> float:

@@ -52,7 +52,7 @@ def read_given(given: Sequence[str]) -> list[Definition]:
         else:
             found += read_definitions([Path(item)])
     if not found:
-        raise QueryAskError("found no statement, expected CREATE QUERY, VIEW or FUNCTION")
+        raise QueryAskError("found no statement, expected CREATE STREAM, QUERY, VIEW, FUNCTION or AGGREGATE")
     return found
 
 

@@ -115,6 +115,8 @@ class SlotStream:
                 null = null or bool(item.valid)
             array = np.frombuffer(b"".join(values), dtype=WIRE[kind]).astype(kind.dtype)
             there = np.frombuffer(b"".join(valid), dtype=np.uint8) != 0 if null else None
+            if kind is Kind.DOUBLE and (missing := np.isnan(array)).any():  # what is no number is NULL
+                there, array = ~missing if there is None else there & ~missing, np.where(missing, 0.0, array)
             found[name] = Column(kind, array, there, (tuple(pool) or ("",)) if kind is Kind.TEXT else ())
         return found
 

@@ -15,7 +15,7 @@ from tsunagi.edge.decode import Decoder, Reading, ReadingFault
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.passing import Passing
 from tsunagi.edge.source import SourceError, SourceRow
-from tsunagi.edge.tuple_form import first_number, form_of, to_columns
+from tsunagi.edge.tuple_form import CellError, first_number, form_of, read_json, read_text, to_columns
 from tsunagi.pipeline import Pipeline
 from tsunagi.query.form import TupleForm
 from tsunagi.query.typed import from_message
@@ -123,6 +123,17 @@ def test_what_is_no_tuple_is_told_with_the_reason(body: object, reason: str, det
     assert isinstance(found, ReadingFault)
     assert found.reason == reason
     assert detail in found.detail
+
+
+@pytest.mark.parametrize("given", ["nan", float("nan")])
+def test_what_is_no_number_is_null(given: Any) -> None:
+    assert (read_text if isinstance(given, str) else read_json)(given, Kind.DOUBLE) is None
+
+
+@pytest.mark.parametrize(("given", "kind"), [(10**400, Kind.DOUBLE), (1e300, Kind.BIGINT), (float("inf"), Kind.BIGINT)])
+def test_a_number_that_does_not_fit_is_told(given: Any, kind: Kind) -> None:
+    with pytest.raises(CellError, match=f"expected {kind.value}"):
+        read_json(given, kind)
 
 
 def test_a_tuple_is_read_back_from_its_columns() -> None:

@@ -14,8 +14,14 @@ QUERY = "CREATE QUERY q AS "
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("SELECT 1", "f.sql, line 1, column 1: found 'SELECT', expected CREATE STREAM, QUERY, VIEW or FUNCTION"),
-        ("CREATE TABLE t (a INT)", "f.sql, line 1, column 8: found 'TABLE', expected STREAM, QUERY, VIEW or FUNCTION"),
+        (
+            "SELECT 1",
+            "f.sql, line 1, column 1: found 'SELECT', expected CREATE STREAM, QUERY, VIEW, FUNCTION or AGGREGATE",
+        ),
+        (
+            "CREATE TABLE t (a INT)",
+            "f.sql, line 1, column 8: found 'TABLE', expected STREAM, QUERY, VIEW, FUNCTION or AGGREGATE",
+        ),
         (QUERY + "SELECT value\nFROM", "line 2, column 1: found the end of the text, expected the name of a stream"),
         (QUERY + "SELECT (value FROM readings", "column 33: found 'FROM': Expecting )"),
         (QUERY + "SELECT 'value FROM readings", "f.sql: found text that does not end"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -182,6 +183,16 @@ def test_a_batch_with_a_damaged_column_is_a_dead_letter(damage: str) -> None:
     writer.add(batch=batch)
     made = play(Slot(SLOT, load), writer.records)
     assert [(topic, DeadLetter.FromString(value).reason) for topic, _, value in made] == [(DEAD_LETTERS, "damaged")]
+
+
+def test_what_is_no_number_is_null() -> None:
+    chain = build_chain(queries(STREAM, LAST), None)
+    assert chain.stream is not None
+    ids = np.array([0, 2], "<u4").tobytes()
+    price = TypedColumn(name="price", kind="DOUBLE", value=np.array([math.nan, 2.0]).tobytes())
+    found = chain.stream.columns([TupleBatch(sensor=ids, column=[price]), TupleBatch(sensor=ids)])
+    assert found["price"].to_list() == [None, 2.0, None, None]
+    assert found["note"].to_list() == [None] * 4
 
 
 def test_tuples_without_columns_are_what_they_were() -> None:
