@@ -23,8 +23,7 @@ import numpy as np
 
 from tests.bench import outcome
 from tests.bench.system import say
-from tsunagi.edge.tuple_form import to_columns
-from tsunagi.query.form import TupleForm
+from tsunagi.query.form import TupleForm, to_columns
 from tsunagi.query.values import Kind
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.log import TUPLES, Record

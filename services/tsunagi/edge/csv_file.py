@@ -16,8 +16,8 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from tsunagi.edge.source import FilePosition, SourceError
-from tsunagi.edge.tuple_form import Cells
 from tsunagi.edge.window import Places
+from tsunagi.query.form import Cells
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.csv_text import CsvError, Header, passed_over, read_header, read_number, read_time, split_line
 from tsunagi.runtime.sensors import Sensor, SensorTable

@@ -13,8 +13,8 @@ import numpy as np
 
 from tsunagi.edge.csv_file import CsvFile, CsvRow, some
 from tsunagi.edge.source import FilePosition, SourceError
-from tsunagi.edge.tuple_form import CellError, first_number, read_text
-from tsunagi.query.form import TupleForm
+from tsunagi.edge.tuple_form import CellError, read_text
+from tsunagi.query.form import TupleForm, first_number
 from tsunagi.runtime.csv_text import read_header
 from tsunagi.runtime.sensors import Sensor, SensorTable
 

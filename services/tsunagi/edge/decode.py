@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import UNKNOWN_SENSOR
-from tsunagi.edge.tuple_form import CellError, Cells, first_number, read_json
+from tsunagi.edge.tuple_form import CellError, read_json
 from tsunagi.edge.window import NOT_A_NUMBER
-from tsunagi.query.form import TupleForm
+from tsunagi.query.form import Cells, TupleForm, first_number
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import SourceSettings
 from tsunagi.runtime.times import in_range

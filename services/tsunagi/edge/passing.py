@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tsunagi.edge.source import SourceRow
-from tsunagi.edge.tuple_form import Cells
 from tsunagi.edge.window import ClosedWindow, Limits, Rejected
+from tsunagi.query.form import Cells
 from tsunagi.runtime.columns import Sensors
 from tsunagi.runtime.sensors import Sensor
 

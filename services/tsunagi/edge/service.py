@@ -21,8 +21,9 @@ from tsunagi.edge.publish import EdgePlacementReader, EdgePublisher
 from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Source, SourceError, SourceRow, Unusable
 from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
-from tsunagi.edge.tuple_form import form_of, to_columns
+from tsunagi.edge.tuple_form import form_of
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
+from tsunagi.query.form import to_columns
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.clock import Clock, SteadyClock, SystemClock
 from tsunagi.runtime.health import HealthServer

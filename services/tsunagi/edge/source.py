@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from tsunagi.edge.tuple_form import Cells
 from tsunagi.edge.window import Places
+from tsunagi.query.form import Cells
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.marks import NO_MARK, LogMark
 

@@ -1,28 +1,20 @@
-"""The form of tuples of several columns (CREATE STREAM): how their values are read, and written into batches."""
+"""Reads the values of tuples of several columns (CREATE STREAM) from CSV and JSON."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-import struct
-from collections.abc import Mapping
-from typing import Any
 
 from tsunagi.query.form import TupleForm
 from tsunagi.query.values import Kind
-from tsunagi.runtime.messages import TypedColumn
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.times import NoZoneError, TimeRangeError, read_time_us
 
-Cells = Mapping[str, Any]
-"""The values of one tuple by column: float, int, bool, str, or None for NULL; times in microseconds."""
 INT64 = -(1 << 63), (1 << 63) - 1
 """The least and the greatest BIGINT."""
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 """What a BOOLEAN may be in a CSV, in small letters."""
-_FORMATS = {Kind.DOUBLE: "<d", Kind.BIGINT: "<q", Kind.TIMESTAMP: "<q", Kind.BOOLEAN: "<B"}
-"""How a value is written, in the words of `struct`."""
 
 
 class CellError(ValueError):
@@ -94,27 +86,3 @@ def read_json(found: object, kind: Kind) -> object:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def first_number(cells: Cells, form: TupleForm) -> float:
-    """Return the first number of a tuple, which operators see as its value; 0 if it has none."""
-    for name, kind in form.kinds.items():
-        if kind.numeric:
-            value = cells.get(name)
-            return 0.0 if value is None else float(value)
-    return 0.0
-
-
-def to_columns(cells: Cells, form: TupleForm) -> list[TypedColumn]:
-    """Return the columns of one tuple as messages."""
-    found = []
-    for name, kind in form.kinds.items():
-        value = cells.get(name)
-        valid = b"" if value is not None else b"\0"
-        if kind is Kind.TEXT:
-            texts = [] if value is None else [str(value)]
-            found.append(TypedColumn(name=name, kind=kind.value, value=bytes(4), valid=valid, text=texts))
-        else:
-            data = struct.pack(_FORMATS[kind], value or 0)
-            found.append(TypedColumn(name=name, kind=kind.value, value=data, valid=valid))
-    return found

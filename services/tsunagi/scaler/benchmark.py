@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tsunagi.query.form import Cells, TupleForm, to_columns
+from tsunagi.query.values import Kind
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import TUPLES, Record
@@ -69,16 +71,23 @@ def limited(rate: float, size: SizeSettings) -> float:
     return min(rate * min(1.0, size.cpus), size.limit or float("inf"))
 
 
+_VALUES = 1000
+"""How many different values the columns of tuples have."""
+_TEXT_BYTES = 100
+"""Length of their texts."""
+
+
 class _Feed:
     """A slot, and an endless log for it."""
 
     def __init__(self, settings: Settings, table: SensorTable) -> None:
         placed = place_sensors(settings, table)
         largest = int(np.bincount(placed, minlength=settings.slots.count).argmax())
-        self.config = SlotConfig.make(settings, table, placed, largest)
+        self.config = SlotConfig.make(settings, table, placed, largest, statements=_statements(settings))
         file = settings.recovery.model
         model = Model.load(Path(file)) if file and settings.query.mode == "steps" else None
-        build_chain(self.config, None)
+        stream = build_chain(self.config, None).stream
+        self._form = None if stream is None or not stream.typed else TupleForm("", stream.kinds)
         self._slot = Slot(largest, lambda _sha256: _known(model))
         self._draw = np.random.default_rng(0)
         self._offset = 0
@@ -118,7 +127,9 @@ class _Feed:
         slide_us = self.config.slide_us
         time_us = 1 if self.config.mode == "tuples" else slide_us
         for _ in range(-(-count // len(self._of_edge))):
-            for edge, sensors in self._of_edge.items():
+            for edge, own in self._of_edge.items():
+                # An edge sends tuples of several columns one by one.
+                sensors = own if self._form is None else [int(self._draw.choice(own))]
                 batch = TupleBatch(
                     edge=edge,
                     incarnation=1,
@@ -128,8 +139,22 @@ class _Feed:
                     value=pack_floats(self._draw.standard_normal(len(sensors))),
                     count=pack_sensors([1] * len(sensors)),
                 )
+                if self._form is not None:
+                    batch.column.extend(to_columns(self._cells(self._form), self._form))
                 yield self._record(LogRecord(batch=batch))
             self._step += 1
+
+    def _cells(self, form: TupleForm) -> Cells:
+        """Return the values of one tuple."""
+        number = int(self._draw.integers(_VALUES))
+        of_kind = {
+            Kind.DOUBLE: float(number),
+            Kind.BIGINT: number,
+            Kind.BOOLEAN: number % 2 == 0,
+            Kind.TEXT: f"{number} ".ljust(_TEXT_BYTES, "."),
+            Kind.TIMESTAMP: number,
+        }
+        return {name: of_kind[kind] for name, kind in form.kinds.items()}
 
     def _record(self, message: LogRecord) -> Record:
         message.version = VERSION
@@ -137,6 +162,15 @@ class _Feed:
         # The append time is never ahead of the log's clock, and never later than a slot waits for.
         appended_us = self._step * (1 if self.config.mode == "tuples" else self.config.slide_us)
         return Record(TUPLES, self._slot.slot, offset, appended_us, b"", message.SerializeToString())
+
+
+def _statements(settings: Settings) -> tuple[str, ...]:
+    """Return the statements of `[query] files` that slots run."""
+    if settings.query.mode != "tuples" or not settings.query.files:
+        return ()
+    from tsunagi.slot.stream import statements_of  # noqa: PLC0415 - CQL's parser, which few need
+
+    return statements_of(settings, {})[0]
 
 
 def _known(model: Model | None) -> Model:

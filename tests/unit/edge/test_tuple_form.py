@@ -15,9 +15,9 @@ from tsunagi.edge.decode import Decoder, Reading, ReadingFault
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.passing import Passing
 from tsunagi.edge.source import SourceError, SourceRow
-from tsunagi.edge.tuple_form import CellError, first_number, form_of, read_json, read_text, to_columns
+from tsunagi.edge.tuple_form import CellError, form_of, read_json, read_text
 from tsunagi.pipeline import Pipeline
-from tsunagi.query.form import TupleForm
+from tsunagi.query.form import TupleForm, first_number, to_columns
 from tsunagi.query.typed import from_message
 from tsunagi.query.values import Kind
 from tsunagi.runtime.sensors import Sensor, SensorTable

@@ -41,6 +41,20 @@ def test_every_made_up_tuple_is_processed(tmp_path: Path, mode: str) -> None:
     assert slot.last_name.offset >= feed._offset - 8
 
 
+def test_tuples_of_several_columns_go_through_their_queries(tmp_path: Path) -> None:
+    statements = tmp_path / "trades.sql"
+    statements.write_text(
+        "CREATE STREAM trades (symbol TEXT KEY, note TEXT, price DOUBLE, open BOOLEAN, paid TIMESTAMP, volume BIGINT);"
+        "CREATE QUERY q AS SELECT symbol, note, open, paid, price * volume AS money FROM trades",
+        encoding="utf-8",
+    )
+    asked = settings(tmp_path).model_copy(update={"query": QuerySettings(mode="tuples", files=(statements,))})
+    feed = _Feed(asked, _table(tmp_path))
+    assert feed.run(0.05) > 100
+    assert feed._slot.letters.counts == {}
+    assert feed._slot.last_name.offset == feed._offset - 1  # each tuple gives a row
+
+
 def _table(tmp_path: Path) -> SensorTable:
     return read_sensors(tmp_path / "sensors.csv")
 
