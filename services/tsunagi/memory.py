@@ -138,6 +138,8 @@ def _with_row(host: ReplicaHost, error: OperatorFailedError) -> OperatorFailedEr
 
     There may be none: an operator may fail because of what it remembers, or because of several rows together.
     """
+    if error.operator.startswith("query "):
+        return error  # it names the query
     frame, kind = error.frame, type(error.__cause__)
     for replica in host.replicas.values():
         config = replica.wish.config

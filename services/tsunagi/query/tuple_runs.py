@@ -205,6 +205,18 @@ def _expressions(plan: QueryPlan, source: SourcePlan) -> Iterator[Expression]:
             yield measure.argument
 
 
+class QueryFailedError(RuntimeError):
+    """A query failed on its rows, as a function of the user may; the exception is the cause.
+
+    Attributes:
+        query: its name.
+    """
+
+    def __init__(self, query: str) -> None:
+        super().__init__(f"query {query}")
+        self.query = query
+
+
 class TupleQueries:
     """The queries of a program over tuples, in one slot.
 
@@ -232,6 +244,9 @@ class TupleQueries:
         Args:
             columns: the columns of the stream, at least one row each.
             instant: int64[n], ascending: rows of one record of the log have the same.
+
+        Raises:
+            QueryFailedError: a query has failed.
         """
         _, number = np.unique(instant, return_inverse=True)
         first = self._count
@@ -239,7 +254,10 @@ class TupleQueries:
         rows = Rows(first + number.astype(np.int64), columns)
         inputs = {self.stream.name: rows}
         for name, run in self._runs.items():
-            inputs[name] = run.follow(inputs, rows)
+            try:
+                inputs[name] = run.follow(inputs, rows)
+            except Exception as error:
+                raise QueryFailedError(name) from error
         return {name: inputs[name].only_taken() for name in self.published}, first
 
     # ---- state

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -13,6 +16,7 @@ import numpy.typing as npt
 from tsunagi.query.values import Column
 from tsunagi.runtime.columns import Bytes, Floats, Sensors
 from tsunagi.runtime.messages import EXACT
+from tsunagi.runtime.times import in_range
 
 Integers = npt.NDArray[np.int64]
 
@@ -91,6 +95,37 @@ class Run(Frame):
             self.origin[rows],
             {name: column.take(rows) for name, column in self.columns.items()},
         )
+
+
+class OperatorFailedError(RuntimeError):
+    """A user's operator, or a function that a query calls, failed on a frame; its exception is the cause.
+
+    Attributes:
+        operator: the operator's name in [query], or `query NAME`.
+        frame: the frame that it was given.
+        detail: the exception's type and message, and where it was raised.
+        unforeseen: the error is logged with its traceback, and a worker that dies of it repeatedly stops trying.
+    """
+
+    unforeseen = True
+
+    def __init__(self, operator: str, frame: Frame, detail: str, row: str = "") -> None:
+        time_us = frame.event_time_us
+        time = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat() if in_range(time_us) else f"{time_us} us"
+        place = f"step {frame.step}, event time {time}" + (f", {row}" if row else "")
+        super().__init__(f"operator {operator}: {place}: {detail}")
+        self.operator, self.frame, self.detail = operator, frame, detail
+
+    def at(self, row: str) -> OperatorFailedError:
+        """Return the error with words that say which row is to blame."""
+        return OperatorFailedError(self.operator, self.frame, self.detail, row)
+
+
+def place_of(error: BaseException) -> str:
+    """Return words with the file and line in which an operator failed; "" = not known."""
+    trace = error.__traceback__
+    last = traceback.extract_tb(trace)[-1:] if trace is not None else []
+    return "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
 
 
 def measured_run(

@@ -13,12 +13,9 @@ slot's configuration and, as keyword arguments, the other keys of its entry in `
 from __future__ import annotations
 
 import importlib
-import traceback
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -28,10 +25,9 @@ import numpy.typing as npt
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats, Sensors, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import EXACT
-from tsunagi.runtime.times import in_range
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.controls import BoundsControl, Control
-from tsunagi.slot.frames import Frame, OperatorError, Run
+from tsunagi.slot.frames import Frame, OperatorError, OperatorFailedError, Run, place_of
 from tsunagi.slot.recover import Recover
 from tsunagi.slot.tuple_windows import TupleAggregate
 
@@ -39,30 +35,6 @@ if TYPE_CHECKING:
     from tsunagi.slot.stream import SlotStream
 
 __all__ = ["Chain", "Frame", "Operator", "OperatorError", "OperatorFailedError", "Run", "Stateless", "build_chain"]
-
-
-class OperatorFailedError(RuntimeError):
-    """A user's operator failed on a frame; its exception is the cause.
-
-    Attributes:
-        operator: the operator's name in [query].
-        frame: the frame that it was given.
-        detail: the exception's type and message, and where it was raised.
-        unforeseen: the error is logged with its traceback, and a worker that dies of it repeatedly stops trying.
-    """
-
-    unforeseen = True
-
-    def __init__(self, operator: str, frame: Frame, detail: str, row: str = "") -> None:
-        time_us = frame.event_time_us
-        time = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat() if in_range(time_us) else f"{time_us} us"
-        place = f"step {frame.step}, event time {time}" + (f", {row}" if row else "")
-        super().__init__(f"operator {operator}: {place}: {detail}")
-        self.operator, self.frame, self.detail = operator, frame, detail
-
-    def at(self, row: str) -> OperatorFailedError:
-        """Return the error with words that say which row is to blame."""
-        return OperatorFailedError(self.operator, self.frame, self.detail, row)
 
 
 class Operator(Protocol):
@@ -356,17 +328,10 @@ def _process(kind: str, operator: Operator, frame: Frame) -> Sequence[Frame]:
         found = operator.process(frame)
         frames = () if isinstance(found, Frame) or found is None else tuple(found)
     except Exception as error:
-        raise OperatorFailedError(kind, frame, f"{type(error).__name__}: {error}{_line(error)}") from error
+        raise OperatorFailedError(kind, frame, f"{type(error).__name__}: {error}{place_of(error)}") from error
     if isinstance(found, Frame) or found is None:
         raise OperatorFailedError(kind, frame, f"process: found {type(found).__name__}, expected a list of frames")
     return frames
-
-
-def _line(error: Exception) -> str:
-    """Return words with the file and line in which an operator failed; "" = not known."""
-    trace = error.__traceback__
-    last = traceback.extract_tb(trace)[-1:] if trace is not None else []
-    return "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
 
 
 def _make(config: SlotConfig, options: dict[str, Any], model: Model | None) -> Operator:

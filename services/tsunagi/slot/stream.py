@@ -13,12 +13,12 @@ from tsunagi.query.definitions import PLAN, definitions_of, in_order, read_defin
 from tsunagi.query.encoding import WIRE, encode_columns
 from tsunagi.query.errors import QueryError
 from tsunagi.query.tuple_plans import check_tuples, form_of_stream, tuple_program
-from tsunagi.query.tuple_runs import TupleQueries
+from tsunagi.query.tuple_runs import QueryFailedError, TupleQueries
 from tsunagi.query.values import Column, Kind, concatenate
 from tsunagi.runtime.messages import Recovered, TupleBatch
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.frames import Integers, OperatorError, Run
+from tsunagi.slot.frames import Integers, OperatorError, OperatorFailedError, Run, place_of
 from tsunagi.slot.packed import PackedRows
 
 
@@ -130,6 +130,9 @@ class SlotStream:
         Args:
             runs: what has left the operators.
             steps, times: the number and the event time of each record.
+
+        Raises:
+            OperatorFailedError: a function of the user failed.
         """
         run = _together(runs)
         if not len(run.origin) or not self._queries.published:
@@ -143,7 +146,12 @@ class SlotStream:
             missing = np.isnan(run.mean)
             value = np.where(missing, 0.0, run.mean)
             columns["value"] = Column(Kind.DOUBLE, value, ~missing if missing.any() else None)
-        found, first = self._queries.follow(columns, run.origin)
+        try:
+            found, first = self._queries.follow(columns, run.origin)
+        except QueryFailedError as error:
+            cause = error.__cause__ or error
+            detail = f"{type(cause).__name__}: {cause}{place_of(cause)}"
+            raise OperatorFailedError(f"query {error.query}", run, detail) from cause
         places = np.unique(run.origin)
         made: list[tuple[int, PackedRows]] = []
         for query, rows in found.items():

@@ -21,7 +21,7 @@ from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
 from tsunagi.runtime.messages import Context, DeadLetter, LogRecord, Recovered, TupleBatch, TypedColumn
 from tsunagi.runtime.names import pack_key
 from tsunagi.slot.config import SlotConfig
-from tsunagi.slot.frames import Frame, Run
+from tsunagi.slot.frames import Frame, OperatorFailedError, Run
 from tsunagi.slot.operators import Operator, OperatorError, build_chain
 from tsunagi.slot.parsing import parse
 from tsunagi.slot.slot import Slot
@@ -183,6 +183,22 @@ def test_a_batch_with_a_damaged_column_is_a_dead_letter(damage: str) -> None:
     writer.add(batch=batch)
     made = play(Slot(SLOT, load), writer.records)
     assert [(topic, DeadLetter.FromString(value).reason) for topic, _, value in made] == [(DEAD_LETTERS, "damaged")]
+
+
+def odd(values: Any) -> Any:
+    """Fail on what a table of numbers lacks, as users' functions do."""
+    return np.array([{1.0: 2.0}[value] for value in values.tolist()])
+
+
+def test_a_function_that_fails_is_told_with_its_query() -> None:
+    statements = (
+        STREAM,
+        "CREATE FUNCTION odd AS 'tests.unit.slot.test_stream:odd'",
+        "CREATE QUERY q AS SELECT symbol, ODD(price) AS p FROM trades",
+    )
+    records = typed(tuple_log(2, queries(*statements)), 3)
+    with pytest.raises(OperatorFailedError, match=r"operator query q: step \d+.*KeyError.*test_stream.py, line"):
+        play(Slot(SLOT, load), records)
 
 
 def test_what_is_no_number_is_null() -> None:
