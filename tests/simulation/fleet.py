@@ -53,6 +53,9 @@ WITHOUT_STEPS: tuple[dict[str, Any], ...] = (
 )
 """What is computed in one run of eight, each tuple as it comes."""
 
+ASKED = Path(__file__).with_name("tuples.sql")
+"""Queries that slots run behind the operators in half of those runs."""
+
 EPS = 1.12
 """Tolerated error in a run with a model. With an edge down a slot cannot keep it by itself; with sensors of the other
 slot it can."""
@@ -104,7 +107,11 @@ def make_settings(
         standby=StandbySettings(**standby, context_s=0.5),
         scaler=ScalerSettings(workers=len(WORKERS), launcher="none"),
         paper=PaperSettings(batch_steps=seed % 16 == 15),
-        query=QuerySettings(mode=mode, operators=tuple(OperatorSettings(**options) for options in chain)),
+        query=QuerySettings(
+            mode=mode,
+            operators=tuple(OperatorSettings(**options) for options in chain),
+            files=(ASKED,) if mode == "tuples" and seed % 16 == 6 else (),
+        ),
         recovery=_recovery() if modelled else RecoverySettings(),
     )
 

@@ -304,7 +304,10 @@ class KeyNumbers:
         return len(self.values)
 
     def numbers(self, columns: Sequence[Column], rows: int) -> Ints:
-        """Return the number of each row's combination, int64[rows]; new combinations get new numbers."""
+        """Return the number of each row's combination, int64[rows].
+
+        New combinations get new numbers in the order in which they come, so the cut into calls does not change them.
+        """
         if not columns:
             self._of([()])
             return np.zeros(rows, dtype=np.int64)
@@ -312,8 +315,11 @@ class KeyNumbers:
             return self._of_texts(columns[0])
         code, _ = codes_of(columns, rows)
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-        combos = zip(*(column.take(first).to_list() for column in columns), strict=True)
-        return self._of(list(combos))[inverse]
+        order = np.argsort(first)
+        combos = zip(*(column.take(first[order]).to_list() for column in columns), strict=True)
+        found = np.empty(len(order), dtype=np.int64)
+        found[order] = self._of(list(combos))
+        return found[inverse]
 
     def add(self, combos: Iterable[tuple[object, ...]]) -> None:
         """Give new combinations numbers, in their order."""
@@ -336,7 +342,8 @@ class KeyNumbers:
         table = self._of_code[1]
         found = table[column.values]
         if (found < 0).any():
-            codes = np.unique(column.values[found < 0])
+            codes, first = np.unique(column.values[found < 0], return_index=True)
+            codes = codes[np.argsort(first)]
             table[codes] = self._of([(column.pool[code],) for code in codes.tolist()])
             found = table[column.values]
         return found

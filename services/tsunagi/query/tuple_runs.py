@@ -63,7 +63,8 @@ class TouchedGrouping(Grouping):
         return [item.take(place) for item in made]
 
     def dump(self) -> Tree:
-        return {"keys": of_keys(self.keys), "total": pick(self.total, slice(0, len(self.keys)))}
+        total = pick(self.total, slice(0, len(self.keys)))
+        return {"keys": of_keys(self.keys), "total": {name: total[name] for name in sorted(total)}}
 
     def load(self, tree: Tree) -> None:
         self.keys = to_keys(tree["keys"]) or self.keys

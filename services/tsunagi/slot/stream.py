@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from tsunagi.query.definitions import PLAN, definitions_of, in_order, read_definitions
 from tsunagi.query.encoding import WIRE, encode_columns
 from tsunagi.query.errors import QueryError
+from tsunagi.query.planning import Program
 from tsunagi.query.tuple_plans import check_tuples, form_of_stream, tuple_program
 from tsunagi.query.tuple_runs import QueryFailedError, TupleQueries
 from tsunagi.query.values import Column, Kind, concatenate
@@ -47,6 +49,12 @@ def statements_of(settings: Settings, added: Mapping[str, str]) -> tuple[tuple[s
     return tuple(item.text for item in in_order(found.values()) if item.name not in refused), refused
 
 
+@lru_cache(maxsize=16)
+def _program(statements: tuple[str, ...]) -> Program:
+    """Return the program of statements. It is kept, since a slot is restored from many contexts with the same ones."""
+    return check_tuples([item for text in statements for item in definitions_of(text, PLAN)])
+
+
 class SlotStream:
     """Reads the columns of batches, and runs the queries over them.
 
@@ -60,8 +68,7 @@ class SlotStream:
 
     def __init__(self, config: SlotConfig) -> None:
         try:
-            definitions = [item for text in config.statements for item in definitions_of(text, PLAN)]
-            self._queries = TupleQueries(check_tuples(definitions))
+            self._queries = TupleQueries(_program(config.statements))
         except QueryError as error:
             raise OperatorError(f"[query] files: {error}") from None
         stream = self._queries.stream

@@ -94,7 +94,9 @@ def test_resumed_anywhere_and_cut_anyhow_the_same_follows(chain: str) -> None:
     assert {topic for topic, _, _ in flat} == {RECOVERED, LATE, DEAD_LETTERS}
     assert flat == sorted(flat, key=lambda item: item[1])
     for seed in range(3):
-        assert play_runs(Slot(SLOT, load), records, seed) == flat
+        cut = Slot(SLOT, load)
+        assert play_runs(cut, records, seed) == flat
+        assert cut.context() == straight.context()  # the state is the same bytes, too
     source = Slot(SLOT, load)
     for place, record in enumerate(records):
         if source.book is not None and place % 9 == 0:
