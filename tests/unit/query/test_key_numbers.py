@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from tsunagi.query.relations import KeyNumbers
 from tsunagi.query.values import Column, Kind, column, texts
 
+POOL = ("a", "b", "c", "d", "e")
+
 
 def columns(number: int, rows: list[tuple[str | None, int]]) -> list[Column]:
-    found = [texts([text for text, _ in rows]), column(Kind.BIGINT, [value for _, value in rows])]
-    return found[:number]
+    names = [text for text, _ in rows]
+    first = texts(names)
+    if None not in names:  # as the keys of a slot: all of them are in the pool from the start
+        first = Column(Kind.TEXT, np.array([POOL.index(str(text)) for text in names]), None, POOL)
+    return [first, column(Kind.BIGINT, [value for _, value in rows])][:number]
 
 
 @pytest.mark.parametrize("null", [False, True])
