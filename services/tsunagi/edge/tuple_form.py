@@ -57,7 +57,7 @@ def read_text(text: str, kind: Kind) -> object:
             return read_time_us(text)
     except (ValueError, KeyError, NoZoneError, TimeRangeError):
         pass
-    raise CellError(f"found {text[:80]!r}, expected {kind.value}")
+    raise CellError(f"found {text[:80]!r}, expected {_expected(kind)}")
 
 
 def read_json(found: object, kind: Kind) -> object:
@@ -81,7 +81,11 @@ def read_json(found: object, kind: Kind) -> object:
             whole = int(found)
             if whole == found and INT64[0] <= whole <= INT64[1]:
                 return whole
-    raise CellError(f"found {json.dumps(found)[:80]}, expected {kind.value}")
+    raise CellError(f"found {json.dumps(found)[:80]}, expected {_expected(kind)}")
+
+
+def _expected(kind: Kind) -> str:
+    return "TIMESTAMP, as ISO 8601 with a zone" if kind is Kind.TIMESTAMP else kind.value
 
 
 def _number(value: float) -> float | None:

@@ -30,9 +30,13 @@ _STEP_US = 1
 
 
 def tuple_form(definitions: Sequence[Definition]) -> TupleForm | None:
-    """Return the form of the stream that statements create; None = they create none."""
-    program, _ = tuple_program(definitions)
-    return form_of_stream(stream_of(program))
+    """Return the form of the stream that statements create; None = they create none.
+
+    Raises:
+        QueryError: the stream cannot be created.
+    """
+    # Edges need nothing else: what queries and functions name need not be installed there.
+    return form_of_stream(stream_of(check_tuples([item for item in definitions if makes_stream(item)])))
 
 
 def form_of_stream(stream: Stream) -> TupleForm | None:

@@ -168,9 +168,9 @@ def _statements(settings: Settings) -> tuple[str, ...]:
     """Return the statements of `[query] files` that slots run."""
     if settings.query.mode != "tuples" or not settings.query.files:
         return ()
-    from tsunagi.slot.stream import statements_of  # noqa: PLC0415 - CQL's parser, which few need
+    from tsunagi.slot.stream import Statements  # noqa: PLC0415 - CQL's parser, which few need
 
-    return statements_of(settings, {})[0]
+    return Statements(settings).texts({})[0]
 
 
 def _known(model: Model | None) -> Model:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tsunagi.query.definitions import PLAN, definitions_of, in_order, read_definitions
+from tsunagi.query.definitions import PLAN, definitions_of, in_order, makes_stream, read_definitions
 from tsunagi.query.encoding import WIRE, encode_columns
 from tsunagi.query.errors import QueryError
 from tsunagi.query.planning import Program
@@ -24,29 +24,39 @@ from tsunagi.slot.frames import Integers, OperatorError, OperatorFailedError, Ru
 from tsunagi.slot.packed import PackedRows
 
 
-def statements_of(settings: Settings, added: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the statements that slots run, and why others are not among them, by name.
-
-    Args:
-        added: the statements that `plan` has besides those of `[query] files`, by name.
+class Statements:
+    """The statements that slots run: those of `[query] files`, as they are now, and those that `plan` has besides.
 
     Raises:
         QueryError: a statement of a file cannot be understood.
     """
-    found = {item.name: item for item in read_definitions(settings.query.files)}
-    aggregates = [item.name for item in settings.query.aggregates]
-    check_tuples(list(found.values()), aggregates)
-    refused: dict[str, str] = {}
-    for name, text in added.items():
-        try:
-            (item,) = definitions_of(text, PLAN)
-        except (QueryError, ValueError) as error:
-            refused[name] = str(error)
-        else:
-            found.setdefault(name, item)
-    _, faults = tuple_program(list(found.values()), aggregates)
-    refused |= {name: str(error) for name, error in faults.items()}
-    return tuple(item.text for item in in_order(found.values()) if item.name not in refused), refused
+
+    def __init__(self, settings: Settings) -> None:
+        self._aggregates = [item.name for item in settings.query.aggregates]
+        self._files = read_definitions(settings.query.files)
+        check_tuples(self._files, self._aggregates)
+
+    def texts(self, added: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the statements, each behind those that it reads, and why others are not among them, by name.
+
+        Args:
+            added: the statements that `plan` has, by name.
+        """
+        found = {item.name: item for item in self._files}
+        refused: dict[str, str] = {}
+        for name, text in added.items():
+            try:
+                (item,) = definitions_of(text, PLAN)
+            except (QueryError, ValueError) as error:
+                refused[name] = str(error)
+                continue
+            if makes_stream(item):
+                refused[name] = "a stream stands in a file of [query] files: edges read it at their start"
+            else:
+                found.setdefault(name, item)
+        _, faults = tuple_program(list(found.values()), self._aggregates)
+        refused |= {name: str(error) for name, error in faults.items()}
+        return tuple(item.text for item in in_order(found.values()) if item.name not in refused), refused
 
 
 @lru_cache(maxsize=16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from structlog.stdlib import BoundLogger
 
@@ -24,6 +25,9 @@ from tsunagi.slot.operators import build_chain
 from tsunagi.slot.wish import Wish
 from tsunagi.standby.target import read_target
 from tsunagi.worker.recovery_target import with_target
+
+if TYPE_CHECKING:
+    from tsunagi.slot.stream import Statements
 
 
 class PlanBook:
@@ -62,7 +66,8 @@ class PlanBook:
         self._requests: dict[int, HelperRequest] = {}
         self._recovery: RecoveryTarget | None = None
         self._queries: dict[str, str] = {}  # the texts that users have added to the running system, by name
-        self._statements, _ = self._read_statements()
+        self._statements = _read_statements(settings) if settings.query.files else None
+        self._texts: tuple[str, ...] = () if self._statements is None else self._statements.texts({})[0]
 
     def on_plan(self, plan: Plan, offset: int) -> bool:
         """Take in the record at this offset of `plan`; return whether it changes anything.
@@ -90,20 +95,18 @@ class PlanBook:
 
     def _on_query(self, change: QueryChange) -> None:
         """Take in a statement that was added or dropped; one that cannot run is logged and left out."""
+        if self._settings.query.mode != "tuples":
+            return  # the Spark job runs it
         self._queries.pop(change.name, None)
         if change.text:
             self._queries[change.name] = change.text
-        self._statements, refused = self._read_statements()
+        if self._statements is None:
+            self._statements = _read_statements(self._settings)
+        refused: dict[str, str] = {}
+        if self._statements is not None:
+            self._texts, refused = self._statements.texts(self._queries)
         if change.name in refused:
             self._logger.warning("a query does not run", query=change.name, reason=refused[change.name])
-
-    def _read_statements(self) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Return the statements that slots run, and why others do not run, by name."""
-        if self._settings.query.mode != "tuples" or not (self._queries or self._settings.query.files):
-            return (), {}
-        from tsunagi.slot.stream import statements_of  # the parser: most workers do not need it
-
-        return statements_of(self._settings, self._queries)
 
     def wishes(self) -> Iterator[tuple[Assignment, Wish]]:
         """Yield each assignment that names this node, with what the node would compute for the slot.
@@ -119,7 +122,7 @@ class PlanBook:
             if self._node not in (assignment.owner, assignment.secondary):
                 continue
             config = SlotConfig.make(
-                settings, self._table, placed, assignment.slot, auth=self._auth, statements=self._statements
+                settings, self._table, placed, assignment.slot, auth=self._auth, statements=self._texts
             )
             requested = self._requests.get(assignment.slot)
             if config.hash not in self._sound:
@@ -150,3 +153,12 @@ class PlanBook:
         if assignment is None or not assignment.owner or self._node in (assignment.owner, assignment.secondary):
             return None
         return assignment
+
+
+def _read_statements(settings: Settings) -> Statements | None:
+    """Return what slots are asked; None = nothing, since the Spark job is."""
+    if settings.query.mode != "tuples":
+        return None
+    from tsunagi.slot.stream import Statements  # CQL's parser: most workers do not need it
+
+    return Statements(settings)

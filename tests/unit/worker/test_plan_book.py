@@ -2,7 +2,9 @@ from itertools import count
 
 import pytest
 import structlog
+import structlog.testing
 
+from tsunagi.query.errors import QueryError
 from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.messages import (
     VERSION,
@@ -10,6 +12,7 @@ from tsunagi.runtime.messages import (
     HelperRequest,
     Placement,
     Plan,
+    QueryChange,
     RecoveryTarget,
     StandbyTarget,
 )
@@ -128,3 +131,67 @@ def test_what_is_asked_of_the_recovery_and_of_helpers_is_in_the_wish(tmp_path):
     assert book.on_plan(*plan(helpers=HelperRequest(slot=0, epoch=4, sensor=pack_sensors([3, 9]))))
     assert not book.on_plan(*plan(helpers=HelperRequest(slot=0, epoch=3)))
     assert wish_of(book).requested == (3, 9)
+
+
+def asked(tmp_path, **query) -> tuple[PlanBook, structlog.testing.LogCapture]:
+    """A book of gw-1 that owns the only slot, and what it logs."""
+    (tmp_path / "sensors.csv").write_text("sensor,edge\na,e\n", encoding="utf-8")
+    table = read_sensors(tmp_path / "sensors.csv")
+    said = structlog.testing.LogCapture()
+    logger = structlog.wrap_logger(structlog.PrintLogger(), processors=[said])
+    book = PlanBook(Settings(query=query), "gw-1", table, logger)
+    book.on_plan(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=table.digest(1))))
+    book.on_plan(*plan(assignment=Assignment(slot=0, owner="gw-1", serial=1)))
+    return book, said
+
+
+def statements(book: PlanBook) -> tuple[str, ...]:
+    ((_, wish),) = book.wishes()
+    return wish.config.statements
+
+
+def test_statements_are_those_of_the_files_at_the_start_and_of_the_plan(tmp_path):
+    file = tmp_path / "q.sql"
+    stream = "CREATE STREAM s (k TEXT KEY, x DOUBLE)"
+    file.write_text(f"CREATE QUERY high AS SELECT k, x FROM s WHERE x > 1; {stream}", encoding="utf-8")
+    book, said = asked(tmp_path, mode="tuples", files=[file])
+    high = "CREATE QUERY high AS SELECT k, x FROM s WHERE x > 1"
+    assert statements(book) == (stream, high)
+    file.write_text("CREATE QUERY other AS", encoding="utf-8")
+    low = "CREATE QUERY low AS SELECT k, x FROM s WHERE x < 1"
+    assert book.on_plan(*plan(query=QueryChange(name="low", text=low)))
+    assert statements(book) == (stream, high, low)
+    refused = {
+        "y": ("CREATE QUERY y AS SELECT z FROM s", "column z is unknown"),
+        "t": ("CREATE STREAM t (k TEXT KEY)", "a stream stands in a file"),
+        "n": ("CREATE QUERY n AS SELECT COUNT(*) AS n FROM s", "expected k in GROUP BY"),
+        "m": ("nothing", "expected CREATE STREAM"),
+        "high": ("CREATE QUERY high AS SELECT k FROM s", None),  # the file's counts
+    }
+    for name, (text, why) in refused.items():
+        book.on_plan(*plan(query=QueryChange(name=name, text=text)))
+        assert statements(book) == (stream, high, low), name
+        assert why is None or why in said.entries[-1]["reason"]
+    book.on_plan(*plan(query=QueryChange(name="low", text="")))
+    assert statements(book) == (stream, high)
+
+
+def test_without_files_the_plan_alone_may_ask(tmp_path):
+    book, _ = asked(tmp_path, mode="tuples")
+    assert statements(book) == ()
+    text = "CREATE QUERY q AS SELECT sensor, value FROM readings"
+    book.on_plan(*plan(query=QueryChange(name="q", text=text)))
+    assert statements(book) == (text,)
+
+
+def test_with_steps_the_spark_job_is_asked(tmp_path):
+    book, said = asked(tmp_path)
+    book.on_plan(*plan(query=QueryChange(name="q", text="CREATE QUERY q AS SELECT none FROM readings")))
+    assert (statements(book), said.entries) == ((), [])
+
+
+def test_a_file_that_cannot_be_understood_ends_the_worker(tmp_path):
+    file = tmp_path / "q.sql"
+    file.write_text("CREATE QUERY q AS SELECT valu FROM readings", encoding="utf-8")
+    with pytest.raises(QueryError, match=r"q.sql, line 1, column 26: column valu is unknown.*did you mean value"):
+        asked(tmp_path, mode="tuples", files=[file])
