@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tsunagi.runtime.messages import VERSION, Plan, QueryChange
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.scaler.placing import place_sensors
 from tsunagi.system.plan import write_plan
 from tsunagi.system.topics import read_partition, tool_log
 
@@ -127,11 +129,25 @@ def explain_queries(settings: Settings, given: Sequence[str], tell: Tell) -> Non
         if name not in known:
             raise QueryAskError(f"query {name}: found none of this name among {', '.join(known) or 'no queries'}")
     program = program_with(settings, list(known.values()))
+    step_us = None if settings.query.mode == "tuples" else settings.steps.slide_us
+    loads = _loads(settings)
     for name in wanted:
         plan = program.queries.get(name)
         if plan is not None:
-            for line in explain(plan, program, None if settings.query.mode == "tuples" else settings.steps.slide_us):
+            for line in explain(plan, program, step_us, loads):
                 tell(line)
+
+
+def _loads(settings: Settings) -> list[int]:
+    """Return how many sensors each slot has, or with steps each query core, as the Spark job spreads groups."""
+    table = read_sensors(settings.sensors)
+    if settings.query.mode == "tuples":
+        found = Counter(place_sensors(settings, table).tolist())
+        return [found[slot] for slot in range(settings.slots.count)]
+    groups = [sensor.group or settings.spark.unknown_group for sensor in table.sensors]
+    number = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    found = Counter(number[group] % settings.spark.cores for group in groups)
+    return [found[core] for core in range(settings.spark.cores)]
 
 
 def add_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tsunagi.query.expressions import TRUE, Call, Expression, Reference, references
 from tsunagi.query.placing import split_queries
@@ -13,12 +13,13 @@ _WIDTH = 12
 """Width of the words before each line, in characters."""
 
 
-def explain(plan: QueryPlan, program: Program, step_us: int | None) -> Iterator[str]:
+def explain(plan: QueryPlan, program: Program, step_us: int | None, loads: Sequence[int] = ()) -> Iterator[str]:
     """Yield the lines that explain a query.
 
     Args:
         program: the program of which it is a part.
         step_us: length of a step, microseconds; None = the query is over tuples.
+        loads: how many sensors each slot has, or each query core if the query is split; none = it is not known.
     """
     tuples = step_us is None
     step_us = step_us or 1  # of tuples, ranges are in microseconds
@@ -44,6 +45,8 @@ def explain(plan: QueryPlan, program: Program, step_us: int | None) -> Iterator[
     yield _line("SPK", ", ".join(plan.within) or "none: all rows are in one order")
     where = "the slot of each key, behind its operators: a secondary stands by" if tuples else _spark(plan, program)
     yield _line("runs", where)
+    if any(loads) and plan.published:
+        yield _line("speed-up", _speed_up(loads, tuples=tuples, split=tuples or plan.name in split_queries(program)))
     yield _line("keeps state", "; ".join(_state(plan, step_us, tuples=tuples)) or "none")
 
 
@@ -95,6 +98,16 @@ def _place(plan: QueryPlan, program: Program) -> str:
     if plan.name in split_queries(program):
         return "split over all query cores by group, since rows of different groups never meet in it; no merge"
     return "on one query core, which gets all rows; no merge"
+
+
+def _speed_up(loads: Sequence[int], *, tuples: bool, split: bool) -> str:
+    """Return the predicted speed-up over one core: P-SORT's law (section 3.2) without a merge."""
+    if not split:
+        return "1: all rows on one core"
+    found, where = sum(loads) / max(loads), "slots" if tuples else "query cores"
+    return (
+        f"{found:.1f} of {len(loads)} {where}, if all sensors send alike; the busiest has {max(loads) / sum(loads):.0%}"
+    )
 
 
 def _opk(plan: QueryPlan) -> list[str]:

@@ -113,8 +113,24 @@ def test_check_and_explain_say_what_a_query_is(place: Place) -> None:
     assert "query high" in text
     assert "n: the relation of a query" in text
     assert "on one query core" in text
+    assert "speed-up    1: all rows on one core" in text
     with pytest.raises(QueryAskError, match="query hihg: found none of this name among high, n"):
         queries.explain_queries(place.settings, ["hihg"], place.said.append)
+
+
+@pytest.mark.parametrize(("mode", "said"), [("steps", "1.5 of 2 query cores"), ("tuples", "2.0 of 2 slots")])
+def test_explain_predicts_what_cores_give(mode: str, said: str, tmp_path: Path) -> None:
+    table = tmp_path / "sensors.csv"
+    groups = ["left", "left", "left", "left", "right", "right"]
+    rows = [f"s{number},e{number % 2},{group}" for number, group in enumerate(groups)]
+    table.write_text("\n".join(["sensor,edge,group", *rows]) + "\n", encoding="utf-8")
+    settings = Settings(sensors=table, query={"mode": mode}, slots={"count": 2}, spark={"cores": 2})
+    lines: list[str] = []
+    text = (
+        "CREATE QUERY q AS SELECT sensor, MAX(value) AS top FROM readings [ROWS 3] GROUP BY sensor ORDER WITHIN sensor"
+    )
+    queries.explain_queries(settings, [text], lines.append)
+    assert any(said in line for line in lines), lines
 
 
 def test_a_statement_on_plan_that_cannot_be_read_is_listed_all_the_same(place: Place) -> None:
