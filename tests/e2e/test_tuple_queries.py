@@ -59,7 +59,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory, broker: Broker, inputs: Inputs
     statements = directory / "trades.sql"
     statements.write_text(STATEMENTS, encoding="utf-8")
     changes: dict[str, dict[str, Any]] = {
-        "query": {"mode": "tuples", "files": [str(statements)]},
+        "query": {"mode": "tuples", "files": [str(statements)], "at_edge": True},
         "steps": {"interval_s": 0.02},
         "source": {"when_behind": "send"},
     }

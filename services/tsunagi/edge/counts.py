@@ -27,6 +27,7 @@ class Counts:
         self._step = metrics.EDGE_STEP.labels(edge)
         self._unplaced = metrics.EDGE_UNPLACED.labels(edge)
         self._lent = metrics.EDGE_LENT.labels(edge)
+        self._filtered = metrics.EDGE_FILTERED.labels(edge)
         self._contradicted = metrics.EDGE_SOURCE_CONTRADICTED.labels(edge)
         self._connected = metrics.EDGE_SOURCE_CONNECTED.labels(edge)
         self._queue = metrics.EDGE_SOURCE_QUEUE.labels(edge)
@@ -45,6 +46,10 @@ class Counts:
             self._step.set(publisher.last_step)
         for reason, count in unusable.items():
             metrics.EDGE_UNUSABLE.labels(self._edge, reason).inc(self._since(reason, count))
+
+    def note_filtered(self, count: int) -> None:
+        """Update the metric of tuples that no query uses."""
+        self._filtered.inc(self._since("filtered", count))
 
     def look(self, source: Source, disk: str) -> None:
         """Update the metrics of the source's connection and of the disk."""

@@ -20,7 +20,16 @@ from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import VERSION, HelperRequest, LogRecord, Placement, Plan, TupleBatch, TypedColumn
+from tsunagi.runtime.messages import (
+    VERSION,
+    HelperRequest,
+    LogRecord,
+    Placement,
+    Plan,
+    QueryChange,
+    TupleBatch,
+    TypedColumn,
+)
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable
 from tsunagi.system.identity import Membership
@@ -44,6 +53,8 @@ class EdgePlacementReader:
     Attributes:
         current: the newest placement; None until the first one is read.
         helpers: for each slot that asks for helpers, the ids of the sensors that it asks for.
+        queries: statements that were added or dropped; whoever takes them empties the list.
+        caught_up: whether all has been read that stood in `plan` at the start.
         trouble: why there is no placement yet, for people.
 
     Args:
@@ -60,6 +71,9 @@ class EdgePlacementReader:
     ) -> None:
         self.current: Placement | None = None
         self.helpers: dict[int, frozenset[int]] = {}
+        self.queries: list[QueryChange] = []
+        self.caught_up = False
+        self._end = 0
         self._words = Words()
         self.trouble = "the plan has not been read"
         self._reader = log.reader()
@@ -82,6 +96,7 @@ class EdgePlacementReader:
             return False
         before, asked = self.current, False
         for record in self._reader.read(1000, 0.0):
+            self.caught_up = self.caught_up or record.offset + 1 >= self._end
             plan = None if record.value is None else read_message(Plan, record, self._logger)
             if plan is None or not self._words.take(plan, record.offset):
                 continue
@@ -90,6 +105,8 @@ class EdgePlacementReader:
                 self._consider(plan.placement)
             elif kind == "helpers":
                 asked |= self._hear(plan.helpers)
+            elif kind == "query":
+                self.queries.append(plan.query)
             elif kind == "system" and self._member is not None:
                 self._member.hear(plan.system)
         if self.current is None:
@@ -105,13 +122,14 @@ class EdgePlacementReader:
         if now_s < self._retry_s:
             return False
         try:
-            first, _ = self._reader.range(PLAN, 0)
+            first, self._end = self._reader.range(PLAN, 0)
         except LogError as error:
             self.trouble = f"the plan cannot be read: {error}"
             self._retry_s = self._clock.monotonic() + _RETRY_S
             return False
         self._reader.assign([Position(PLAN, 0, first)])
         self._reading = True
+        self.caught_up = first >= self._end
         return True
 
     def _hear(self, request: HelperRequest) -> bool:

@@ -6,10 +6,13 @@ of its own. `run` adds what a process needs around it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from contextlib import closing
+from typing import TYPE_CHECKING
 
+import numpy as np
 import structlog
 
 from tsunagi.edge.counts import Counts
@@ -23,7 +26,7 @@ from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
 from tsunagi.edge.tuple_form import form_of
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
-from tsunagi.query.form import to_columns
+from tsunagi.query.form import TupleForm, to_columns
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.clock import Clock, SteadyClock, SystemClock
 from tsunagi.runtime.health import HealthServer
@@ -33,9 +36,12 @@ from tsunagi.runtime.log import Log
 from tsunagi.runtime.logging_setup import configure
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Heartbeat
-from tsunagi.runtime.sensors import SensorsError, read_sensors
+from tsunagi.runtime.sensors import Sensor, SensorsError, read_sensors
 from tsunagi.runtime.settings import MICROSECONDS, Settings
 from tsunagi.system.identity import Membership
+
+if TYPE_CHECKING:
+    from tsunagi.edge.needed import Needed
 
 MAX_ROWS = 256
 """Most rows that are taken from the source in one turn. Heartbeats, probes and signals are looked after between two
@@ -106,6 +112,7 @@ class EdgeService:
         spool = Spool(spool_file, settings.edge.spool_bytes, logger, clock.monotonic())
         try:
             self._form = form_of(settings)
+            self._needed = _make_needed(settings, self._form, self._own)
             self._opener = self._make_opener()
             self._position = self._load_position()
         except BaseException:
@@ -172,10 +179,12 @@ class EdgeService:
         if self._placements.poll() and self._placements.current is not None:
             self.publisher.place(self._placements.current)
             self.publisher.help(self._placements.helpers)
+        self._hear_queries()
         self._follow_clock()
         now_us = self._clock.now_us()
         if self._source is None:
-            if self._placements.current is None:
+            unheard = self._needed is not None and not self._placements.caught_up  # of queries
+            if self._placements.current is None or unheard:
                 self._say("waiting for the placement", reason=self._placements.trouble)
                 return _IDLE_S
             self._source = self._open(now_us)
@@ -349,9 +358,16 @@ class EdgeService:
             self.publisher.publish(closed, self._windows.end_us(step), self.incarnation)
         return True
 
+    def _hear_queries(self) -> None:
+        if self._needed is not None:
+            for change in self._placements.queries:
+                self._needed.on_query(change)
+        self._placements.queries.clear()
+
     def _pass_on(self, source: Source, passing: Passing, rows: list[SourceRow]) -> None:
         """Publish the readings of each row, where the query takes each tuple as it comes."""
         passed: list[Passed] = []
+        taken: list[SourceRow] = []
         for row in rows:
             if row.again:  # an earlier incarnation has sent this row
                 continue
@@ -359,11 +375,16 @@ class EdgeService:
             self._set_aside(row, rejected)
             if item is not None:
                 passed.append(item)
+                taken.append(row)
         if passed:
             newest_us = max(item.event_time_us for item in passed) - self._offset_us
             self._save(source, passed[-1].rows.step, newest_us - source.delay_us)
-        for item in passed:
-            columns = () if item.cells is None or self._form is None else to_columns(item.cells, self._form)
+        form, kept = self._form, np.ones(len(passed), dtype=np.bool_)
+        if self._needed is not None:
+            form, kept = self._needed.form, self._needed.choose(taken, self._offset_us)
+            self._counts.note_filtered(self._needed.dropped)
+        for item in itertools.compress(passed, kept.tolist()):
+            columns = () if item.cells is None or form is None else to_columns(item.cells, form)
             self.publisher.publish(item.rows, item.event_time_us, self.incarnation, everywhere=False, columns=columns)
 
     def _save(self, source: Source, step: int, after_us: int) -> None:
@@ -404,6 +425,15 @@ class EdgeService:
         if now_s - self._said_s.get(event, -math.inf) >= _LOG_INTERVAL_S:
             self._said_s[event] = now_s
             self._logger.info(event, **fields)
+
+
+def _make_needed(settings: Settings, form: TupleForm | None, own: tuple[Sensor, ...]) -> Needed | None:
+    """Return what chooses the tuples to send; None = all are sent."""
+    if form is None or not settings.query.at_edge:
+        return None
+    from tsunagi.edge.needed import Needed  # CQL's parser: most edges do not need it
+
+    return Needed(settings, form, [sensor.name for sensor in own])
 
 
 def run(

@@ -190,12 +190,12 @@ def _window(plan: QueryPlan, source: SourcePlan, key: str) -> KeyedWindow:
     assert source.window is not None  # noqa: S101 - `_keeps` has seen to that
     keys = [item.name for item in source.window.keys] or [f"{source.alias}.{key}"]
     time = f"{source.alias}.time" if source.window.kind == "range" else ""
-    named = {name for expression in _expressions(plan, source) for name in references(expression)} | {*keys, time}
+    named = {name for expression in expressions_of(plan, source) for name in references(expression)} | {*keys, time}
     kinds = {f"{source.alias}.{name}": kind for name, kind in source.columns.items()}
     return KeyedWindow(source.window, keys, time, {name: kind for name, kind in kinds.items() if name in named})
 
 
-def _expressions(plan: QueryPlan, source: SourcePlan) -> Iterator[Expression]:
+def expressions_of(plan: QueryPlan, source: SourcePlan) -> Iterator[Expression]:
     """Yield all expressions that may name columns of a source."""
     yield from (source.where, plan.where, *plan.groups, *plan.outputs.values())
     for join in plan.joins:

@@ -226,6 +226,9 @@ EDGE_UNUSABLE = Counter(
 )
 EDGE_UNPLACED = Counter("tsunagi_edge_unplaced_values", "Values not sent: their sensor has no slot yet.", ["edge"])
 EDGE_LENT = Counter("tsunagi_edge_lent_values", "Values sent to slots that asked for helpers as well.", ["edge"])
+EDGE_FILTERED = Counter(
+    "tsunagi_edge_filtered_tuples", "Tuples not sent, since no query uses them ([query] at_edge).", ["edge"]
+)
 EDGE_STEP = Gauge("tsunagi_edge_step", "The newest step sent.", ["edge"])
 EDGE_SOURCE_CONNECTED = Gauge(
     "tsunagi_edge_source_connected", "1 = the edge's source is there; 0 = it is waited for.", ["edge"]

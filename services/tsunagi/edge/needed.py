@@ -1,0 +1,112 @@
+"""What an edge sends of tuples of several columns, if it may choose ([query] at_edge): what a query can use.
+
+A column that no query names is left out; it is NULL to the slots. Where all queries look at single tuples, a tuple that
+none of them keeps is not sent. Both need nothing but the tuple itself, so they save the link without changing a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tsunagi.edge.source import SourceRow
+from tsunagi.query.definitions import PLAN, definitions_of
+from tsunagi.query.expressions import TRUE, Evaluation, Expression, references
+from tsunagi.query.form import TupleForm
+from tsunagi.query.plan import QueryPlan, SourcePlan
+from tsunagi.query.tuple_plans import form_of_stream, stream_of, tuple_program
+from tsunagi.query.tuple_runs import expressions_of
+from tsunagi.query.values import Column, Flags, Kind, column, texts
+from tsunagi.runtime.messages import QueryChange
+from tsunagi.runtime.settings import Settings
+from tsunagi.slot.stream import Statements
+
+
+class Needed:
+    """Chooses what is sent.
+
+    Args:
+        names: the names of the edge's sensors, which are the keys of its tuples.
+
+    Attributes:
+        form: the columns that are sent.
+        dropped: how many tuples were not sent since no query keeps them.
+
+    Raises:
+        QueryError: a statement of a file cannot be understood.
+    """
+
+    def __init__(self, settings: Settings, form: TupleForm, names: Sequence[str]) -> None:
+        self.form = form
+        self.dropped = 0
+        self._all = form
+        self._names = list(names)
+        self._statements = Statements(settings)
+        self._added: dict[str, str] = {}
+        self._understand()
+
+    def on_query(self, change: QueryChange) -> None:
+        """Take in a statement that was added to the running system, or dropped."""
+        self._added.pop(change.name, None)
+        if change.text:
+            self._added[change.name] = change.text
+        self._understand()
+
+    def _understand(self) -> None:
+        found, refused = self._statements.texts(self._added)
+        program, faults = tuple_program([item for text in found for item in definitions_of(text, PLAN)])
+        stream = stream_of(program)
+        self._functions = program.catalog.functions
+        sources = [
+            (plan, source) for plan in program.queries.values() for source in plan.sources if source.name == stream.name
+        ]
+        self._conditions: list[SourcePlan] | None = [source for _, source in sources]
+        if refused or faults or form_of_stream(stream) != self._all:
+            # Slots may know a function that is not installed here, so anything may be needed.
+            self.form, self._conditions = self._all, None
+            return
+        named = {name for plan, source in sources for name in _columns_of(plan, source)}
+        self.form = TupleForm(self._all.key, {name: kind for name, kind in self._all.kinds.items() if name in named})
+        if any(source.where == TRUE or not _looks_at_one(source) for _, source in sources):
+            self._conditions = None
+
+    def choose(self, rows: Sequence[SourceRow], offset_us: int) -> Flags:
+        """Return which rows some query may use: bool[n]. Each row is one tuple.
+
+        Args:
+            offset_us: microseconds that are added to the rows' times.
+        """
+        kept = np.zeros(len(rows), dtype=np.bool_)
+        if self._conditions is None or not len(rows):
+            return np.ones(len(rows), dtype=np.bool_)
+        found: dict[str, Column] = {
+            "time": Column(Kind.TIMESTAMP, np.array([row.time_us + offset_us for row in rows], dtype=np.int64)),
+            self._all.key: texts([self._names[int(row.places[0])] for row in rows]),
+        }
+        for name, kind in self.form.kinds.items():
+            found[name] = column(kind, [(row.cells or {}).get(name) for row in rows])
+        for source in self._conditions:
+            columns = {f"{source.alias}.{name}": item for name, item in found.items()}
+            holds, _, _ = Evaluation(columns, len(rows), self._functions).condition(source.where)
+            kept |= holds
+        self.dropped += int((~kept).sum())
+        return kept
+
+
+def _columns_of(plan: QueryPlan, source: SourcePlan) -> set[str]:
+    """Return the columns of a source that a query names."""
+    named: set[str] = set()
+    expressions: list[Expression] = [*expressions_of(plan, source)]
+    if source.window is not None:
+        expressions += source.window.keys
+    for expression in expressions:
+        for name in references(expression):
+            alias, _, own = name.partition(".")
+            if alias == source.alias:
+                named.add(own)
+    return named
+
+
+def _looks_at_one(source: SourcePlan) -> bool:
+    return source.window is not None and source.window.kind == "now"
