@@ -86,10 +86,13 @@ class Needed:
         }
         for name, kind in self.form.kinds.items():
             found[name] = column(kind, [(row.cells or {}).get(name) for row in rows])
-        for source in self._conditions:
-            columns = {f"{source.alias}.{name}": item for name, item in found.items()}
-            holds, _, _ = Evaluation(columns, len(rows), self._functions).condition(source.where)
-            kept |= holds
+        try:
+            for source in self._conditions:
+                columns = {f"{source.alias}.{name}": item for name, item in found.items()}
+                holds, _, _ = Evaluation(columns, len(rows), self._functions).condition(source.where)
+                kept |= holds
+        except Exception:  # noqa: BLE001 - a function of the user: the slot says what it failed on
+            return np.ones(len(rows), dtype=np.bool_)
         self.dropped += int((~kept).sum())
         return kept
 

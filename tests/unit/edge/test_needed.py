@@ -88,6 +88,17 @@ def test_of_what_is_not_understood_anything_may_be_needed(tmp_path: Path) -> Non
     assert found.choose(ROWS, 0).all()
 
 
+def odd(values: Any) -> Any:
+    """Fail, as users' functions do."""
+    raise KeyError(float(values[0]))
+
+
+def test_a_function_that_fails_ends_no_edge(tmp_path: Path) -> None:
+    own = "CREATE FUNCTION odd AS 'tests.unit.edge.test_needed:odd';"
+    found = needed(tmp_path, own + "CREATE QUERY q AS SELECT k FROM s WHERE ODD(x) > 2")
+    assert found.choose(ROWS, 0).all()
+
+
 def test_results_are_the_same_and_less_is_sent(tmp_path: Path) -> None:
     data = tmp_path / "data.csv"
     lines = [f"{'ab'[number % 2]},{number % 10},{number},{'text ' * 20}" for number in range(60)]
