@@ -161,21 +161,22 @@ def _left_for_good(self: Closer, book: StepBook, name: str) -> bool:
     return name in self._left
 
 
-PLANTED: dict[str, tuple[int, tuple[tuple[type, str, Any], ...]]] = {
-    "the last word in the plan counts": (2, ((Words, "take", _last_word_counts),)),
-    "a control record of the same epoch counts again": (6, ((Register, "read", _unnumbered),)),
+PLANTED: dict[str, tuple[tuple[int, ...], tuple[tuple[type, str, Any], ...]]] = {
+    "the last word in the plan counts": ((3, 4, 5), ((Words, "take", _last_word_counts),)),
+    "a control record of the same epoch counts again": ((6, 11, 13), ((Register, "read", _unnumbered),)),
     "an edge that has left is out whatever is said since": (
-        11,
+        (11, 2, 3),
         ((Detector, "on_heartbeat", _all_is_news), (Closer, "_has_left", _left_for_good)),
     ),
 }
-"""What is wrong -> (a seed that finds it, the methods that are patched, and by what)."""
+"""What is wrong -> (seeds, the methods that are patched, and by what). What a seed strikes changes with the messages' fields,
+so several are tried."""
 
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_without_a_rule_the_repeats_are_found(bug: str) -> None:
-    seed, patches = PLANTED[bug]
+    seeds, patches = PLANTED[bug]
     with ExitStack() as planted:
         for owner, name, wrong in patches:
             planted.enter_context(patch.object(owner, name, wrong))
-        assert complaints(seed)
+        assert any(complaints(seed) for seed in seeds)
