@@ -169,8 +169,8 @@ PLANTED: dict[str, tuple[tuple[int, ...], tuple[tuple[type, str, Any], ...]]] = 
         ((Detector, "on_heartbeat", _all_is_news), (Closer, "_has_left", _left_for_good)),
     ),
 }
-"""What is wrong -> (seeds, the methods that are patched, and by what). Several seeds are tried, since what a seed strikes
-changes with the fields of messages."""
+"""What is wrong -> (seeds, the methods that are patched, and by what). Several seeds are tried, since what a seed
+strikes changes with the fields of messages."""
 
 
 @pytest.mark.parametrize("bug", PLANTED)
