@@ -7,7 +7,7 @@ The first column may be ``time``: ISO 8601 with a zone, or seconds since the epo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,11 +95,29 @@ class CsvFile:
 
     def _read_header(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
         header = read_header(self._file, self.path)
-        where = f"{self.path}, line {header.line - 1}"
         self.header_sha256 = hashlib.sha256(header.text.encode()).hexdigest()
         self._header = header.names
         self.has_time = header.timed
-        seen = {name: number for number, name in enumerate(self._header, start=1)}
+        seen = {name: place for place, name in enumerate(header.names)}
+        self._find_columns(header, seen, table, wanted)
+        self._place = self.first = FilePosition(0, header.line, header.offset)
+        self._last_us: int | None = None
+        self._lap_rows, self._lap_us = 1, 0
+        if self._repeat and self.has_time:
+            self._lap_rows, self._lap_us = self._measure()
+
+    def _find_columns(
+        self, header: Header, seen: Mapping[str, int], table: SensorTable, wanted: tuple[Sensor, ...]
+    ) -> None:
+        """Note which columns are read.
+
+        Args:
+            seen: the place of each column by its name.
+
+        Raises:
+            SourceError: the header lacks a column.
+        """
+        where = f"{self.path}, line {header.line - 1}"
         known = {sensor.name for sensor in table.sensors}
         if not known & seen.keys():
             raise SourceError(
@@ -112,19 +130,9 @@ class CsvFile:
                 f"{where}: the sensors table contradicts the data: no column for "
                 f"{some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {some(self._header)}"
             )
-        self._columns = [seen[sensor.name] - 1 for sensor in wanted]
+        self._columns = [seen[sensor.name] for sensor in wanted]
         self._all: Places = np.arange(len(wanted))
-        strangers = [name for name in header.sensors if name not in known]
-        self._strangers = [(seen[name] - 1, name) for name in strangers]
-        self._begin(header)
-
-    def _begin(self, header: Header) -> None:
-        """Go to the first row."""
-        self._place = self.first = FilePosition(0, header.line, header.offset)
-        self._last_us: int | None = None
-        self._lap_rows, self._lap_us = 1, 0
-        if self._repeat and self.has_time:
-            self._lap_rows, self._lap_us = self._measure()
+        self._strangers = [(seen[name], name) for name in header.sensors if name not in known]
 
     @property
     def unknown(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ stream does not have are passed over.
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from tsunagi.edge.csv_file import CsvFile, CsvRow, some
 from tsunagi.edge.source import FilePosition, SourceError
 from tsunagi.edge.tuple_form import CellError, read_text
 from tsunagi.query.form import TupleForm, first_number
-from tsunagi.runtime.csv_text import read_header
+from tsunagi.runtime.csv_text import Header
 from tsunagi.runtime.sensors import Sensor, SensorTable
 
 
@@ -38,13 +38,10 @@ class CsvTuples(CsvFile):
         self._place_of = {sensor.name: np.array([place]) for place, sensor in enumerate(wanted)}
         super().__init__(path, table, wanted, repeat=repeat)
 
-    def _read_header(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
+    def _find_columns(
+        self, header: Header, seen: Mapping[str, int], table: SensorTable, wanted: tuple[Sensor, ...]
+    ) -> None:
         del table, wanted
-        header = read_header(self._file, self.path)
-        self.header_sha256 = hashlib.sha256(header.text.encode()).hexdigest()
-        self._header = header.names
-        self.has_time = header.timed
-        seen = {name: number for number, name in enumerate(header.names)}
         missing = [name for name in (self._form.key, *self._form.kinds) if name not in seen]
         if missing:
             raise SourceError(
@@ -54,7 +51,6 @@ class CsvTuples(CsvFile):
         self._key_at = seen[self._form.key]
         self._at = [(seen[name], name, kind) for name, kind in self._form.kinds.items()]
         self._strangers = []
-        self._begin(header)
 
     def _parse(self, place: FilePosition, raw: bytes) -> CsvRow:
         cells = self._cells_of_row(raw, place)

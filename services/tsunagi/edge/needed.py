@@ -12,11 +12,11 @@ import numpy as np
 
 from tsunagi.edge.source import SourceRow
 from tsunagi.query.definitions import PLAN, definitions_of
-from tsunagi.query.expressions import TRUE, Evaluation, Expression, references
+from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.form import TupleForm
-from tsunagi.query.plan import QueryPlan, SourcePlan
+from tsunagi.query.plan import SourcePlan
 from tsunagi.query.tuple_plans import form_of_stream, stream_of, tuple_program
-from tsunagi.query.tuple_runs import expressions_of
+from tsunagi.query.tuple_runs import named_columns
 from tsunagi.query.values import Column, Flags, Kind, column, texts
 from tsunagi.runtime.messages import QueryChange
 from tsunagi.runtime.settings import Settings
@@ -66,7 +66,7 @@ class Needed:
             # Slots may know a function that is not installed here, so anything may be needed.
             self.form, self._conditions = self._all, None
             return
-        named = {name for plan, source in sources for name in _columns_of(plan, source)}
+        named = {name.partition(".")[2] for plan, source in sources for name in named_columns(plan, source)}
         self.form = TupleForm(self._all.key, {name: kind for name, kind in self._all.kinds.items() if name in named})
         if any(source.where == TRUE or not _looks_at_one(source) for _, source in sources):
             self._conditions = None
@@ -95,20 +95,6 @@ class Needed:
             return np.ones(len(rows), dtype=np.bool_)
         self.dropped += int((~kept).sum())
         return kept
-
-
-def _columns_of(plan: QueryPlan, source: SourcePlan) -> set[str]:
-    """Return the columns of a source that a query names."""
-    named: set[str] = set()
-    expressions: list[Expression] = [*expressions_of(plan, source)]
-    if source.window is not None:
-        expressions += source.window.keys
-    for expression in expressions:
-        for name in references(expression):
-            alias, _, own = name.partition(".")
-            if alias == source.alias:
-                named.add(own)
-    return named
 
 
 def _looks_at_one(source: SourcePlan) -> bool:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tsunagi.query.outputs import QueryOutputs, open_query
+from tsunagi.query.outputs import open_query
 from tsunagi.query.results import AggregateResults, QueryResults, QueryRow, as_json
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.loop import StopFlag
@@ -72,7 +72,7 @@ def _write_all(blocks: Iterable[Iterable[R]], write: Callable[[R], None], output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tell_unreadable(results: ResultsReader | QueryResults | QueryOutputs | AggregateResults) -> None:
+def _tell_unreadable(results: ResultsReader | QueryResults | AggregateResults) -> None:
     if results.unreadable_count:
         sys.stderr.write(f"tsunagi: {results.unreadable_count} records of `{results.topic}` could not be read\n")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from tsunagi.query.results import AggregateResults, QueryBlock, QueryResults, to_rows
 from tsunagi.query.typed import rows_of
-from tsunagi.runtime.block_reader import BlockReader
 from tsunagi.runtime.door import decode
 from tsunagi.runtime.log import RECOVERED, Log, Record
 from tsunagi.runtime.messages import Recovered
@@ -15,14 +14,11 @@ from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 
 
-class QueryOutputs(BlockReader[QueryBlock]):
+class QueryOutputs(QueryResults):
     """Reads the rows of queries over tuples, and drops repeats by name. Between slots there is no order.
 
     Args:
-        names: the queries; none = all.
-        log, settings: as for `BlockReader`.
-        from_now: whether to leave out what is there already.
-        at: the offset to begin at instead, by partition.
+        log, settings, names, from_now, at: as for `QueryResults`.
     """
 
     topic = RECOVERED
@@ -36,31 +32,17 @@ class QueryOutputs(BlockReader[QueryBlock]):
         from_now: bool = False,
         at: Mapping[int, int] | None = None,
     ) -> None:
-        super().__init__(log, settings, start="end" if from_now else "beginning", at=at)
-        self._names = frozenset(names)
+        super().__init__(log, settings, names, from_now=from_now, at=at)
         self._newest: dict[tuple[int, int], Name] = {}  # the last name of each (slot, generation)
 
-    def _blocks(self, records: Sequence[Record], read_us: int) -> list[QueryBlock]:
-        del read_us
-        found = []
-        for record in records:
-            try:
-                block = self._block(record)
-            except ValueError as error:
-                self._note(record, str(error))
-                continue
-            if block is not None:
-                found.append(block)
-        return found
-
-    def _block(self, record: Record) -> QueryBlock | None:
+    def _read(self, record: Record) -> QueryBlock | None:
         generation, _, name = unpack_key(record.key)
         message = decode(Recovered, record.value)
         if name <= self._newest.get((record.partition, generation), NO_NAME):
             self._repeat(f"slot {record.partition}")
             return None
         self._newest[record.partition, generation] = name
-        if not message.query or (self._names and message.query not in self._names):
+        if not message.query or not self._wanted(message.query):
             return None
         rows = to_rows(message, rows_of(message), "")
         return QueryBlock(message.query, "", message.step, message.event_time_us, message.appended_us, rows)
@@ -74,7 +56,7 @@ def open_query(
     *,
     from_now: bool = False,
     at: Mapping[int, int] | None = None,
-) -> QueryResults | QueryOutputs | AggregateResults:
+) -> QueryResults | AggregateResults:
     """Return a reader of queries in CQL for the mode of the system, or of one window aggregate.
 
     Raises:

@@ -133,17 +133,24 @@ class QueryResults(BlockReader[QueryBlock]):
         self._defined: set[tuple[str, int, str]] = set()
 
     def _blocks(self, records: Sequence[Record], read_us: int) -> list[QueryBlock]:
-        read = self._from_json if self._form == "json" else self._from_message
         found = []
         for record in records:
             try:
-                block = read(record)
+                block = self._read(record)
             except ValueError as error:
                 self._note(record, str(error))
                 continue
             if block is not None:
                 found.append(block)
         return found
+
+    def _read(self, record: Record) -> QueryBlock | None:
+        """Return the block of a record; None = it is another query's, or a repeat.
+
+        Raises:
+            ValueError: the record is no result.
+        """
+        return self._from_json(record) if self._form == "json" else self._from_message(record)
 
     def _wanted(self, query: str) -> bool:
         return not self._names or query in self._names

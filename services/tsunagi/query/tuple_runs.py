@@ -6,7 +6,7 @@ the cost of a tuple does not grow with the number of keys. Instants are numbered
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -190,20 +190,22 @@ def _window(plan: QueryPlan, source: SourcePlan, key: str) -> KeyedWindow:
     assert source.window is not None  # noqa: S101 - `_keeps` has seen to that
     keys = [item.name for item in source.window.keys] or [f"{source.alias}.{key}"]
     time = f"{source.alias}.time" if source.window.kind == "range" else ""
-    named = {name for expression in expressions_of(plan, source) for name in references(expression)} | {*keys, time}
+    named = named_columns(plan, source) | {*keys, time}
     kinds = {f"{source.alias}.{name}": kind for name, kind in source.columns.items()}
     return KeyedWindow(source.window, keys, time, {name: kind for name, kind in kinds.items() if name in named})
 
 
-def expressions_of(plan: QueryPlan, source: SourcePlan) -> Iterator[Expression]:
-    """Yield all expressions that may name columns of a source."""
-    yield from (source.where, plan.where, *plan.groups, *plan.outputs.values())
+def named_columns(plan: QueryPlan, source: SourcePlan) -> set[str]:
+    """Return the columns of a source that a query names, as `alias.column`."""
+    expressions: list[Expression] = [source.where, plan.where, *plan.groups, *plan.outputs.values()]
     for join in plan.joins:
-        yield from (*join.left, *join.right, join.where)
+        expressions += [*join.left, *join.right, join.where]
     for measure in plan.measures:
-        yield measure.where
-        if measure.argument is not None:
-            yield measure.argument
+        expressions += [measure.where, *([] if measure.argument is None else [measure.argument])]
+    if source.window is not None:
+        expressions += source.window.keys
+    named = {name for expression in expressions for name in references(expression)}
+    return {name for name in named if name.partition(".")[0] == source.alias}
 
 
 class QueryFailedError(RuntimeError):
