@@ -90,6 +90,7 @@ class Job:
             kafka=settings.kafka,
             task_bytes=settings.spark.max_bytes // settings.spark.cores,
             query_bytes=round(settings.query.state_mb * 1e6),
+            readings=settings.results.readings,
         )
         self._query = query
         self._programs = Programs(settings, store)

@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from tsunagi.query.catalog import READINGS
 from tsunagi.query.definitions import Definition, fingerprints, program_of
-from tsunagi.query.encoding import EncodedBlock, encode_rows
+from tsunagi.query.encoding import EncodedBlock, block_name, encode_rows
 from tsunagi.query.placing import split_queries, together
 from tsunagi.query.planning import Program
 from tsunagi.query.readings import Readings
@@ -289,6 +289,11 @@ class QueryCore:
         return Queries(compiled, together(compiled, self.published))
 
     @cached_property
+    def _named(self) -> set[str]:
+        """The columns of readings that the queries name."""
+        return self.queries.named(READINGS)
+
+    @cached_property
     def _wanted(self) -> dict[str, str]:
         """The digests of the queries that run here."""
         digests = fingerprints(self.program.compiled)
@@ -318,7 +323,7 @@ class QueryCore:
             high = min(upto, self.done + _ADVANCE_STEPS)
             rest, count = self.waiting.behind(high)
             part = {name: column[:count] for name, column in self.waiting.rows.items()}
-            readings = table.rows(part["step"], part["sensor"], part)
+            readings = table.rows(part["step"], part["sensor"], part, self._named)
             found = self.queries.advance({READINGS: readings}, self.done, high)
             for name, why in self.queries.faults.items():
                 self.figures[name].fault = why
@@ -348,14 +353,13 @@ class QueryCore:
         block = ResultBlock(
             version=VERSION, query=name, step=self.done, event_time_us=self.done * self.program.step_us, definition=text
         )
-        return EncodedBlock(name, "", self.done, 0, 0, block.SerializeToString())
+        return EncodedBlock(name, "", self.done, 0, 0, block_name(name, "", self.done), block.SerializeToString())
 
     def _blocks(self, found: Mapping[str, Rows], complete: CompleteRows) -> Iterator[EncodedBlock]:
         for name in sorted(self.published & found.keys()):
-            within = self.program.compiled.queries[name].within
-            for block in encode_rows(name, found[name], within, self.program.step_us, complete.appended_at):
-                self.figures[name].rows += block.rows
-                yield block
+            within, rows = self.program.compiled.queries[name].within, found[name].only_taken()
+            self.figures[name].rows += len(rows)
+            yield from encode_rows(name, rows, within, self.program.step_us, complete.appended_at)
 
     def _pack(self, most_bytes: int) -> None:
         """Write down the state of each query that runs, and stop those that have too much."""
@@ -458,6 +462,7 @@ def check_state(data: bytes, path: Path, get: Get) -> None:
         unpack(packed.tobytes(), get)
 
 
-def partition_of(block: EncodedBlock, layout: Layout) -> int:
-    """Return the partition of `results` for a block: all blocks of one order are in one."""
-    return zlib.crc32(f"{block.query}/{block.group}".encode()) % layout.cores
+@lru_cache(maxsize=100_000)
+def partition_of(query: str, group: str, cores: int) -> int:
+    """Return the partition of `results` for a query's blocks of a group: all blocks of one order are in one."""
+    return zlib.crc32(f"{query}/{group}".encode()) % cores

@@ -188,11 +188,12 @@ def _run(
     with Sending(job.kafka) as out:
         table = _table(context, core.program, layout)
         for block in core.advance(came, first, upto, table):
-            partition = partition_of(block, layout)
-            for key, value in _records(block, layout, job.form):
+            partition = partition_of(block.query, block.group, layout.cores)
+            records = [(block.key, block.value)] if job.form == "blocks" else _as_json(block, layout)
+            for key, value in records:
                 out.send(RESULTS, partition, key, value)
                 sent += len(value)
-                places[partition] += 1
+            places[partition] += len(records)
             blocks, count = blocks + 1, count + block.rows
             if block.appended_us:
                 appended.append(block.appended_us)
@@ -223,11 +224,8 @@ def _run(
     }
 
 
-def _records(block: EncodedBlock, layout: Layout, form: str) -> Iterator[tuple[bytes, bytes]]:
-    if form == "blocks":
-        yield block.key, block.value
-    else:
-        yield from messages(parse_block(block.value), layout, form)
+def _as_json(block: EncodedBlock, layout: Layout) -> list[tuple[bytes, bytes]]:
+    return list(messages(parse_block(block.value), layout, "json"))
 
 
 def _published(program: QueryProgram, kind: str) -> frozenset[str]:

@@ -24,6 +24,7 @@ class JobContext:
 
     Attributes:
         form: the setting `[results] format`.
+        readings: the setting `[results] readings`.
         memory, specs: as in `merge.CoreTask`.
         task_bytes: most bytes of records that one task reads in a batch.
         query_bytes: most bytes of state that a query in CQL may have.
@@ -38,6 +39,7 @@ class JobContext:
     kafka: KafkaSettings
     task_bytes: int
     query_bytes: int
+    readings: bool = True
 
 
 @dataclass(frozen=True, slots=True)

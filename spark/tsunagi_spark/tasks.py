@@ -320,7 +320,9 @@ def _encoded(
     job: JobContext, layout: Layout, ordered: Ordered, windows: CompleteWindows, part: int
 ) -> Iterator[Encoded]:
     blocks = window_blocks(windows, job.specs, layout, job.slide_us, part)
-    if job.form == "blocks":
+    if not job.readings:
+        pass
+    elif job.form == "blocks":
         yield from encode_blocks(ordered, layout, job.slide_us, part)
     else:
         readings = result_blocks(ordered, layout, job.slide_us, part)

@@ -18,7 +18,8 @@ as gateways would: a record a step and slot. The sensors are `--sensors` on `--m
                   (wait, load, compute, ...)
 
 With --drain nothing is read before all is out: the job's acknowledgements tell how far it is.
-With --queries the job also runs the queries in CQL of these files; `query_rows` are those that came out of them.
+With --queries the job also runs the queries in CQL of these files; `query_rows` are those that came out of them. With
+--only-queries it runs nothing else, and their rows stand for readings: they must give one for each (q3.sql does).
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def prepare(options: argparse.Namespace) -> Settings:
     config = work / "tsunagi.toml"
     text = CONFIG.format(work=work, port=options.port, slots=SLOTS, step_s=step_s, batch=options.batch)
     files = [str(path.resolve()) for path in options.queries]
-    config.write_text(text + f"[query]\nfiles = {json.dumps(files)}\n", encoding="utf-8")
+    text += f"[query]\nfiles = {json.dumps(files)}\n[results]\nreadings = {json.dumps(not options.only_queries)}\n"
+    config.write_text(text, encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(config)
     return load(config)
 
@@ -174,10 +176,14 @@ class Writer:
 class Judge:
     """Reads results on its own, and compares them with what was written.
 
+    Args:
+        queries: whether rows of queries stand for readings: there are no others then, and one for each reading.
+
     Attributes:
         latency_s: (step, seconds) of each block.
     """
 
+    queries: bool
     rows: int = 0
     query_rows: int = 0
     inversions: int = 0
@@ -201,6 +207,9 @@ class Judge:
                 self.inversions += block.step < self._last.get(name, -1)
                 self._seen[name].add(block.step)
                 self._last[name] = block.step
+                if self.queries and block.rows:
+                    self.rows += block.rows
+                    self.latency_s.append((block.step - FIRST_STEP, (now_us - block.appended_us) / 1e6))
                 continue
             ids = sensors(block.sensor).astype(np.int64)
             self.inversions += block.step < self._last.get(name, -1) or bool((np.diff(ids) <= 0).any())
@@ -290,7 +299,7 @@ def drain(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> dic
     finally:
         driver.close()
         acks.close()
-    judge = Judge()
+    judge = Judge(options.only_queries)
     reader.assign([Position(RESULTS, number, 0) for number in partitions])
     left = sum(reader.range(RESULTS, number)[1] for number in partitions)
     while left:
@@ -320,7 +329,7 @@ def stream(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> di
     step_s = settings.steps.slide_us / 1e6
     driver = start_job(options)
     reader = log.reader()
-    judge = Judge()
+    judge = Judge(options.only_queries)
     try:
         reader.assign([Position(RESULTS, number, 0) for number in range(log.partitions(RESULTS))])
         writer.step()
@@ -395,6 +404,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, help="[spark] max_offsets (default: 20,000 records; with --drain 400)")
     parser.add_argument("--sensors", type=int, default=2000)
     parser.add_argument("--queries", type=Path, nargs="*", default=[], help="files with queries in CQL")
+    parser.add_argument("--only-queries", action="store_true", help="readings are no results, only rows of queries are")
     parser.add_argument("--machines", type=int, default=100)
     parser.add_argument("--port", type=int, default=29692)
     parser.add_argument("--work", type=Path, default=Path("out/stream"))

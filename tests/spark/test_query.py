@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.spark.world import FIRST_STEP, expected_blocks, write_placement, writ
 from tsunagi.broker.broker import Broker
 from tsunagi.local.queries import add_queries, drop_query, list_queries
 from tsunagi.query.results import QueryBlock, QueryResults, QueryRow
+from tsunagi.runtime.log import RESULTS
+from tsunagi.system.topics import read_partition
 
 Q3 = """
 CREATE VIEW q1 AS SELECT sensor, COUNT(*) AS n FROM readings [RANGE 12 SECONDS] GROUP BY sensor;
@@ -161,7 +164,7 @@ def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place])
     assert sum(item["late"] for item in listed.values()) == 0
 
 
-def test_rows_in_json_say_the_same(make_place: Callable[..., Place]) -> None:
+def test_rows_in_json_say_the_same_and_stand_alone(make_place: Callable[..., Place]) -> None:
     place = make_place("queries-json", LINES, form="json")
     world = place.world
     write_placement(place.log, world)
@@ -169,9 +172,11 @@ def test_rows_in_json_say_the_same(make_place: Callable[..., Place]) -> None:
     write_records(
         place.log, [(slot, *world.record(slot, FIRST_STEP + step)) for step in range(30) for slot in range(2)]
     )
-    driver = place.drive()
+    driver = place.drive(TSUNAGI_RESULTS__READINGS="false")
     wait_until(lambda: watch.reached("lines", FIRST_STEP + 28), "rows")
     assert driver.stop() == 0
+    records = (read_partition(place.log, RESULTS, number) for number in range(place.log.partitions(RESULTS)))
+    assert {json.loads(record.value or b"")["query"] for part in records for record in part} == {"lines"}
     watch.reached("lines", 0)
     begin = watch.since("lines")[0]
     wanted = Truth.of_world(world).answers(LINES, "lines", begin, FIRST_STEP + 29)

@@ -14,9 +14,8 @@ from tsunagi.edge.source import SourceRow
 from tsunagi.query.definitions import PLAN, definitions_of
 from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.form import TupleForm
-from tsunagi.query.plan import SourcePlan
+from tsunagi.query.plan import SourcePlan, named_columns
 from tsunagi.query.tuple_plans import form_of_stream, stream_of, tuple_program
-from tsunagi.query.tuple_runs import named_columns
 from tsunagi.query.values import Column, Flags, Kind, column, texts
 from tsunagi.runtime.messages import QueryChange
 from tsunagi.runtime.settings import Settings

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsunagi.query.relations import Rows
-from tsunagi.query.values import Array, Column, Flags, Ints, Kind, ranks
+from tsunagi.query.relations import Rows, codes_of, distinct
+from tsunagi.query.values import Array, Column, Flags, Ints, Kind
 from tsunagi.runtime.messages import VERSION, Recovered, ResultBlock, TypedColumn
-from tsunagi.runtime.wire import tag
+from tsunagi.runtime.wire import tag, whole_numbers
 
 WIRE: Mapping[Kind, np.dtype[np.generic]] = {
     Kind.DOUBLE: np.dtype("<f8"),
@@ -28,8 +28,14 @@ WIRE: Mapping[Kind, np.dtype[np.generic]] = {
 """The types of numbers in messages, by kind; of TEXT, that of the places in `text`."""
 F64 = np.dtype("<f8")
 """The type of ends and standard deviations."""
+_FEW = 16
+"""Up to so many stretches of rows are encoded one by one: for these, a matrix would cost more than it saves."""
 _CACHED = 10_000
 """Most encoded pieces of a column of texts that are kept: the same texts often stand in block after block."""
+
+
+_WEIGHTS = np.random.default_rng(1).integers(1, 2**63, 1024, dtype=np.uint64)
+"""Weights of a checksum over codes."""
 
 
 class EncodedBlock(NamedTuple):
@@ -37,6 +43,7 @@ class EncodedBlock(NamedTuple):
 
     Attributes:
         rows: how many rows it has.
+        key: the name of the block, which is the key of its record.
         value: the serialised `ResultBlock`.
     """
 
@@ -45,12 +52,13 @@ class EncodedBlock(NamedTuple):
     step: int
     rows: int
     appended_us: int
+    key: bytes
     value: bytes
 
-    @property
-    def key(self) -> bytes:
-        """The name of the block, which is the key of its record."""
-        return f"{self.query}/{self.group}/{self.step}".encode()
+
+def block_name(query: str, group: str, step: int) -> bytes:
+    """Return the name of a block of a query in CQL."""
+    return f"{query}/{group}/{step}".encode()
 
 
 def encode_rows(
@@ -76,14 +84,16 @@ def encode_rows(
     begins = np.flatnonzero(fresh)
     ends = np.append(begins[1:], len(rows))
     step, group = rows.step[begins], name[begins]
-    head = ResultBlock(version=VERSION, query=query)
+    appended_us = appended(step)
+    heads = [ResultBlock(version=VERSION, query=query, group=item).SerializeToString() for item in names]
+    keys = [block_name(query, item, 0)[:-1] for item in names]
     tails = {count: ResultBlock(rows=count).SerializeToString() for count in np.unique(ends - begins).tolist()}
-    heads = zip(step.tolist(), group.tolist(), appended(step).tolist(), (ends - begins).tolist(), strict=True)
-    columns = encode_columns(rows, begins, ends, ResultBlock)
-    for (at, number, appended_us, count), data in zip(heads, columns, strict=True):
-        head.group, head.step, head.event_time_us, head.appended_us = names[number], at, at * slide_us, appended_us
-        value = head.SerializeToString() + data + tails[count]
-        yield EncodedBlock(query, names[number], at, count, appended_us, value)
+    times = whole_numbers(ResultBlock, {"step": step, "event_time_us": step * slide_us, "appended_us": appended_us})
+    columns = zip(*_column_pieces(rows, begins, ends, ResultBlock), strict=True)
+    numbers = zip(group.tolist(), step.tolist(), (ends - begins).tolist(), appended_us.tolist(), strict=True)
+    for (number, at, count, appended_at), time, data in zip(numbers, times, columns, strict=True):
+        value = b"".join((heads[number], time, *data, tails[count]))
+        yield EncodedBlock(query, names[number], at, count, appended_at, b"%b%d" % (keys[number], at), value)
 
 
 def _groups(rows: Rows, within: Sequence[str]) -> tuple[list[str], Ints]:
@@ -92,13 +102,12 @@ def _groups(rows: Rows, within: Sequence[str]) -> tuple[list[str], Ints]:
     names = [""]
     for place, key in enumerate(within):
         column = rows.columns[key]
-        values = ranks(column.pool)[column.values] if column.kind is Kind.TEXT else column.values
-        there = np.arange(len(rows)) if column.valid is None else np.flatnonzero(column.valid)
-        _, first, which = np.unique(values[there], return_index=True, return_inverse=True)
-        inverse = np.zeros(len(rows), dtype=np.int64)  # 0 is NULL
-        inverse[there] = which + 1
-        words = ["", *(str(value) for value in column.take(there[first]).to_list())]
-        found, number = np.unique(number * len(words) + inverse, return_inverse=True)
+        values, size = codes_of([column], len(rows))
+        found, inverse = distinct(values, size)
+        first = np.empty(len(found), dtype=np.int64)
+        first[inverse[::-1]] = np.arange(len(rows))[::-1]
+        words = ["" if value is None else str(value) for value in column.take(first).to_list()]
+        found, number = distinct(number * len(words) + inverse, len(names) * len(words))
         joined = [(names[item // len(words)], words[item % len(words)]) for item in found.tolist()]
         names = [f"{before}/{word}" if place else word for before, word in joined]
     order = sorted(set(names))
@@ -108,9 +117,56 @@ def _groups(rows: Rows, within: Sequence[str]) -> tuple[list[str], Ints]:
 
 def encode_columns(rows: Rows, begins: Ints, ends: Ints, message: type[ResultBlock | Recovered]) -> Iterator[bytes]:
     """Yield the encoded field `column` of such a message for each stretch of rows: those from a begin to its end."""
-    pieces = [_pieces(name, column, begins, ends, message) for name, column in rows.columns.items()]
-    for part in zip(*pieces, strict=True):
+    for part in zip(*_column_pieces(rows, begins, ends, message), strict=True):
         yield b"".join(part)
+
+
+def _column_pieces(rows: Rows, begins: Ints, ends: Ints, message: type[ResultBlock | Recovered]) -> list[list[bytes]]:
+    """Return the encoded columns of each stretch of rows, in pieces: one or more columns each."""
+    pieces: list[list[bytes]] = []
+    plain: dict[str, Column] = {}
+    for name, column in rows.columns.items():
+        if len(begins) > _FEW and _is_plain(column):
+            plain[name] = column
+            continue
+        if plain:
+            pieces.append(_plain_pieces(plain, begins, ends, message))
+            plain = {}
+        pieces.append(_pieces(name, column, begins, ends, message))
+    if plain:
+        pieces.append(_plain_pieces(plain, begins, ends, message))
+    return pieces
+
+
+def _is_plain(column: Column) -> bool:
+    """Return whether a column is nothing but its numbers: none is NULL, and all are measured."""
+    if column.kind is Kind.TEXT or column.valid is not None:
+        return False
+    return column.spread is None or np.array_equal(column.spread.low, column.spread.high)
+
+
+def _plain_pieces(
+    columns: Mapping[str, Column], begins: Ints, ends: Ints, message: type[ResultBlock | Recovered]
+) -> list[bytes]:
+    """Return the encoded columns of each stretch; those of equal length are written together, as a matrix of bytes."""
+    lengths = ends - begins
+    pieces = [b""] * len(begins)
+    for rows in np.unique(lengths).tolist():
+        which = np.flatnonzero(lengths == rows)
+        place = begins[which][:, None] + np.arange(rows)
+        parts = []
+        for name, column in columns.items():
+            kind = WIRE[column.kind]
+            head = TypedColumn(name=name, kind=column.kind.value).SerializeToString()
+            head += tag(TypedColumn, "value", rows * kind.itemsize)
+            head = _column(message, len(head) + rows * kind.itemsize) + head
+            parts.append(np.broadcast_to(np.frombuffer(head, dtype=np.uint8), (len(which), len(head))))
+            parts.append(np.ascontiguousarray(column.values, dtype=kind)[place].view(np.uint8))
+        matrix = np.concatenate(parts, axis=1)
+        data, width = matrix.tobytes(), matrix.shape[1]
+        for number, stretch in enumerate(which.tolist()):
+            pieces[stretch] = data[number * width : (number + 1) * width]
+    return pieces
 
 
 def _pieces(name: str, column: Column, begins: Ints, ends: Ints, message: type[ResultBlock | Recovered]) -> list[bytes]:
@@ -126,6 +182,9 @@ def _pieces(name: str, column: Column, begins: Ints, ends: Ints, message: type[R
     bounds = list(zip(begins.tolist(), ends.tolist(), strict=True))
     if column.kind is Kind.TEXT:
         parts = _texts(column, values, valid, nulls, bounds)
+        if spread is None:  # the same few texts stand in block after block
+            whole = {part: _column(message, len(head) + len(part)) + head + part for part in set(parts)}
+            return [whole[part] for part in parts]
     else:
         width = WIRE[column.kind].itemsize
         data = np.ascontiguousarray(values, dtype=WIRE[column.kind]).tobytes()
@@ -160,6 +219,8 @@ def _texts(
 ) -> list[bytes]:
     """Return the fields `value`, `valid` and `text` of each block."""
     codes = np.ascontiguousarray(values, dtype=np.int64)
+    if valid is None and len(bounds) > _FEW:
+        return _alike(column.pool, codes, bounds)
     data = codes.tobytes()
     there = None if valid is None else valid.astype(np.uint8).tobytes()
     known: dict[tuple[bytes, bytes], bytes] = {}
@@ -172,6 +233,24 @@ def _texts(
             if len(known) < _CACHED:
                 known[key] = piece
         found.append(piece)
+    return found
+
+
+def _alike(pool: Sequence[str], codes: Ints, bounds: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Return the fields of texts without NULL: equal stretches of codes are looked for all at once, by a checksum."""
+    begins, ends = np.array(bounds, dtype=np.int64).T
+    lengths = ends - begins
+    found = [b""] * len(bounds)
+    for rows in np.unique(lengths).tolist():
+        which = np.flatnonzero(lengths == rows)
+        stretch = codes[begins[which][:, None] + np.arange(rows)]
+        checksum = (stretch.astype(np.uint64) + 1) @ _WEIGHTS.take(np.arange(rows), mode="wrap")
+        _, first, alike = np.unique(checksum, return_index=True, return_inverse=True)
+        if not np.array_equal(stretch[first[alike]], stretch):  # stretches that differ have one checksum
+            first = alike = np.arange(len(which))
+        pieces = [_text_piece(pool, row, b"") for row in stretch[first].tolist()]
+        for number, place in zip(which.tolist(), alike.tolist(), strict=True):
+            found[number] = pieces[place]
     return found
 
 

@@ -14,7 +14,7 @@ from tsunagi.query.catalog import OwnAggregate
 from tsunagi.query.expressions import TRUE, Evaluation, Expression
 from tsunagi.query.functions import Function
 from tsunagi.query.plan import Measure
-from tsunagi.query.relations import KeyNumbers, Rows, joined_rows, stretches
+from tsunagi.query.relations import KeyNumbers, Rows, distinct, joined_rows, stretches
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
@@ -138,7 +138,7 @@ def cells_of(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
     code = (first - low) * width + second
     if (code[1:] > code[:-1]).all():
         return np.arange(len(code)), first, second
-    found, cell = np.unique(code, return_inverse=True)
+    found, cell = distinct(code, (int(first.max()) - low + 1) * width)
     return cell, found // width + low, found % width
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tsunagi.query.aggregates import AggregateFunction
 from tsunagi.query.catalog import OwnAggregate
-from tsunagi.query.expressions import TRUE, Expression, Reference
+from tsunagi.query.expressions import TRUE, Expression, Reference, references
 from tsunagi.query.syntax import Streaming
 from tsunagi.query.values import Kind
 
@@ -132,3 +132,16 @@ class QueryPlan:
     def is_stream(self) -> bool:
         """Whether other queries see a stream, over which they may put a window."""
         return self.streaming != ""
+
+
+def named_columns(plan: QueryPlan, source: SourcePlan) -> set[str]:
+    """Return the columns of a source that a query names, as `alias.column`."""
+    expressions: list[Expression] = [source.where, plan.where, *plan.groups, *plan.outputs.values()]
+    for join in plan.joins:
+        expressions += [*join.left, *join.right, join.where]
+    for measure in plan.measures:
+        expressions += [measure.where, *([] if measure.argument is None else [measure.argument])]
+    if source.window is not None:
+        expressions += source.window.keys
+    named = {name for expression in expressions for name in references(expression)}
+    return {name for name in named if name.partition(".")[0] == source.alias}

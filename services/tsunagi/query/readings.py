@@ -6,7 +6,7 @@ What the table says is the same at every step, so each of its columns is made on
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -59,7 +59,9 @@ class Readings:
             else:
                 self._columns[name] = texts([cell or None for cell in cells])
 
-    def rows(self, step: Ints, sensor: Array, columns: Mapping[str, Array]) -> Rows:
+    def rows(
+        self, step: Ints, sensor: Array, columns: Mapping[str, Array], wanted: Collection[str] | None = None
+    ) -> Rows:
         """Return readings as rows.
 
         Args:
@@ -67,9 +69,10 @@ class Readings:
             sensor: uint32[n], ids.
             columns: float64[n] `mean`, `sd` and `bound`, uint8[n] `quality`, as in `recovered`; a mean that is NaN is
                 NULL.
+            wanted: the columns of the result, by name; None = all that `readings` has.
         """
         mean, sd, bound, quality = (columns[name] for name in ("mean", "sd", "bound", "quality"))
-        found = {name: item.take(sensor) for name, item in self._columns.items()}
+        found = {name: item.take(sensor) for name, item in self._columns.items() if wanted is None or name in wanted}
         missing = np.isnan(mean)
         valid = ~missing if missing.any() else None
         value = np.where(missing, 0.0, mean) if valid is not None else mean
@@ -78,6 +81,8 @@ class Readings:
         found["quality"] = Column(Kind.TEXT, quality.astype(np.int64), None, QUALITY_NAMES)
         found["sd"] = _numbers(sd)
         found["bound"] = _numbers(bound)
+        if wanted is not None:
+            found = {name: item for name, item in found.items() if name in wanted}
         return Rows(step, found)
 
 

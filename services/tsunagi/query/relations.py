@@ -16,6 +16,8 @@ from tsunagi.query.values import column as column_of
 
 _MOST_KEYS = 2**62
 """Most different pairs of keys that are packed into one whole number."""
+_TABLE = 4
+"""Codes up to so many times the number of rows are looked up in a table; greater ones are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,10 @@ def _codes(column: Column) -> tuple[Ints, int]:
         found, count = column.values.astype(np.int64), 2
     else:
         values = column.values + 0.0 if column.kind is Kind.DOUBLE else column.values  # -0.0 equals 0.0
-        low = int(values.min(initial=0)) if column.kind is not Kind.DOUBLE else 0
-        width = int(values.max(initial=0)) - low + 1 if column.kind is not Kind.DOUBLE else 0
+        low, width = 0, 0
+        if column.kind is not Kind.DOUBLE and len(values):
+            low = int(values.min())
+            width = int(values.max()) - low + 1
         if 0 < width <= 2**31:
             found, count = values - low, width
         else:
@@ -135,6 +139,20 @@ def _codes(column: Column) -> tuple[Ints, int]:
     if column.valid is None:
         return found, max(1, count)
     return np.where(column.valid, found, count), count + 1
+
+
+def distinct(codes: Ints, size: int) -> tuple[Ints, Ints]:
+    """Return (the different codes, ascending; the place of each row's code among them), as `numpy.unique` does.
+
+    Args:
+        size: one more than the greatest code may be.
+    """
+    if size > _TABLE * len(codes):
+        found, place = np.unique(codes, return_inverse=True)
+        return found, place
+    there = np.zeros(size, dtype=np.bool_)
+    there[codes] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[codes]
 
 
 def common_codes(one: Sequence[Column], other: Sequence[Column], sizes: tuple[int, int]) -> tuple[Ints, Ints]:
@@ -152,12 +170,34 @@ def common_codes(one: Sequence[Column], other: Sequence[Column], sizes: tuple[in
 
 def pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     """Return the places (in left, in right) of all rows with equal codes, in the order of left; -1 equals nothing."""
+    found = _partners(left, right)
+    if found is not None:
+        whose = np.flatnonzero(found >= 0)
+        return whose, found[whose]
     order = np.argsort(right, kind="stable")
     ordered = right[order]
     first, last = np.searchsorted(ordered, left), np.searchsorted(ordered, left, side="right")
     count = np.where(left < 0, 0, last - first)
     whose, place = stretches(first, count)
     return whose, order[place]
+
+
+def _partners(left: Ints, right: Ints) -> Ints | None:
+    """Return the one place in `right` for each code of `left`, -1 if there is none.
+
+    None is returned if a code is there twice in `right`, or if codes are so great that a table of them costs more than
+    to sort.
+    """
+    size = int(max(left.max(initial=-1), right.max(initial=-1))) + 2
+    if size > _TABLE * (len(left) + len(right)):
+        return None
+    table = np.full(size, -1, dtype=np.int64)  # the last cell is that of -1
+    table[right] = np.arange(len(right))
+    there = right >= 0
+    if not np.array_equal(table[right[there]], np.flatnonzero(there)):
+        return None
+    table[-1] = -1
+    return np.asarray(table[left])
 
 
 def stretches(first: Ints, count: Ints) -> tuple[Ints, Ints]:
@@ -168,7 +208,8 @@ def stretches(first: Ints, count: Ints) -> tuple[Ints, Ints]:
 
 def paired(left: Rows, right: Rows, whose: Ints, partner: Ints) -> Rows:
     """Return pairs of rows as rows with the columns of both."""
-    one, other = left.take(whose), right.take(partner)
+    one = left if np.array_equal(whose, np.arange(len(left))) else left.take(whose)
+    other = right.take(partner)
     taken, certain = both(one.taken, other.taken), both(one.certain, other.certain)
     return Rows(one.step, {**one.columns, **other.columns}, taken, certain)
 

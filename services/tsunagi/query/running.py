@@ -5,7 +5,7 @@ What is given does not depend on how steps are cut into calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.functions import Function
 from tsunagi.query.grouping import Grouping, InstantGrouping, RunningGrouping, SlidingGrouping, last_rows
-from tsunagi.query.plan import Join, QueryPlan, SourcePlan, Window
+from tsunagi.query.plan import Join, QueryPlan, SourcePlan, Window, named_columns
 from tsunagi.query.planning import Program
 from tsunagi.query.relations import (
     KeyNumbers,
@@ -52,6 +52,7 @@ class QueryRun:
 
     Attributes:
         before: the rows of the query's relation at its last instant, for ISTREAM and DSTREAM.
+        named: for each source the columns that the query names, as `alias.column`; it works on no others.
     """
 
     plan: QueryPlan
@@ -59,9 +60,11 @@ class QueryRun:
     sources: list[SourceState] = field(default_factory=list)
     grouping: Grouping | None = None
     before: Rows | None = None
+    named: dict[str, Collection[str]] = field(init=False)
 
     def __post_init__(self) -> None:
         plan = self.plan
+        self.named = {source.alias: named_columns(plan, source) for source in plan.sources}
         self.sources = [SourceState() for _ in plan.sources]
         if not plan.grouped:
             return
@@ -111,8 +114,14 @@ class QueryRun:
         return {"sources": sources, "grouping": grouping, "before": of_rows(self.before)}
 
     def load(self, tree: Tree) -> None:
-        """Go on from what `dump` has returned."""
-        self.sources = [SourceState(to_rows(rows), to_keys(keys)) for rows, keys in tree["sources"]]
+        """Go on from what `dump` has returned, perhaps in an earlier version, which kept all columns of its sources."""
+        self.sources = []
+        for source, (kept, keys) in zip(self.plan.sources, tree["sources"], strict=True):
+            rows, wanted = to_rows(kept), self.named[source.alias]
+            if rows is not None:
+                columns = rows.columns
+                rows = rows.named({name: columns[name] for name in columns if name in wanted or name[0] == "#"})
+            self.sources.append(SourceState(rows, to_keys(keys)))
         self.before = to_rows(tree["before"])
         if self.grouping is not None and tree["grouping"] is not None:
             self.grouping.load(tree["grouping"])
@@ -121,7 +130,10 @@ class QueryRun:
 
     def _filtered(self, source: SourcePlan, rows: Rows) -> Rows:
         """Return the rows of a source with its columns qualified, and only those that its condition keeps."""
-        return self._kept(source, qualified(source, rows))
+        return self._kept(source, self._qualified(source, rows))
+
+    def _qualified(self, source: SourcePlan, rows: Rows) -> Rows:
+        return qualified(source, rows, self.named[source.alias])
 
     def _kept(self, source: SourcePlan, rows: Rows) -> Rows:
         if source.where == TRUE:
@@ -134,7 +146,7 @@ class QueryRun:
         """Return the rows of a source at each instant of the query."""
         rows, window = rows.between(low, high), source.window
         if window is not None and window.kind == "rows":
-            return self._kept(source, self._last(source, window, state, qualified(source, rows), instants))
+            return self._kept(source, self._last(source, window, state, self._qualified(source, rows), instants))
         rows = self._filtered(source, rows)
         if window is None:
             return self._held(source, state, rows, instants)
@@ -205,6 +217,8 @@ class QueryRun:
             return found
         alone = np.ones(len(left), dtype=np.bool_)
         alone[whose] = False
+        if not alone.any():
+            return found
         found = joined_rows([found, with_nothing(left.take(alone), right.columns)])
         order = np.argsort(np.concatenate((whose, np.flatnonzero(alone))), kind="stable")
         return found.take(order)
@@ -223,9 +237,10 @@ class QueryRun:
         return empty(self.plan.columns)
 
 
-def qualified(source: SourcePlan, rows: Rows) -> Rows:
-    """Return the rows with the columns of a source, called `alias.column`."""
-    return rows.named({f"{source.alias}.{name}": rows.columns[name] for name in source.columns})
+def qualified(source: SourcePlan, rows: Rows, wanted: Collection[str]) -> Rows:
+    """Return the rows with the wanted columns of a source, called `alias.column`."""
+    names = {f"{source.alias}.{name}": name for name in source.columns}
+    return rows.named({called: rows.columns[name] for called, name in names.items() if called in wanted})
 
 
 class Queries:
@@ -245,6 +260,16 @@ class Queries:
             for name in (program.queries if names is None else names)
         }
         self.faults: dict[str, str] = {}
+
+    def named(self, stream: str) -> set[str]:
+        """Return the columns of a stream that queries name."""
+        return {
+            name.removeprefix(f"{source.alias}.")
+            for run in self.runs.values()
+            for source in run.plan.sources
+            if source.name == stream
+            for name in run.named[source.alias]
+        }
 
     def stop(self, name: str) -> None:
         """Drop what a query keeps."""

@@ -13,13 +13,13 @@ import numpy as np
 
 from tsunagi.query.aggregates import State, blank, pick, spread_out
 from tsunagi.query.definitions import fingerprints
-from tsunagi.query.expressions import TRUE, Evaluation, Expression, references
+from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.grouping import Grouping, InstantGrouping, cells_of
 from tsunagi.query.keyed_windows import FAR, KeptRows, KeyedWindow
-from tsunagi.query.plan import QueryPlan, SourcePlan
+from tsunagi.query.plan import SourcePlan, named_columns
 from tsunagi.query.planning import Program
 from tsunagi.query.relations import KeyNumbers, Rows, changes, in_order, unique
-from tsunagi.query.running import QueryRun, SourceState, qualified
+from tsunagi.query.running import QueryRun, SourceState
 from tsunagi.query.snapshots import Tree, of_keys, pack, to_keys, unpack
 from tsunagi.query.tuple_plans import key_columns, stream_of
 from tsunagi.query.values import Column, Ints, Kind
@@ -93,7 +93,8 @@ class TupleRun(QueryRun):
     def __post_init__(self) -> None:
         plan = self.plan
         self.sources = [SourceState() for _ in plan.sources]
-        self.windows = {source.alias: _window(plan, source, self.key) for source in plan.sources if _keeps(source)}
+        self.named = {source.alias: named_columns(plan, source) for source in plan.sources}
+        self.windows = {source.alias: self._window(source) for source in plan.sources if _keeps(source)}
         self.known = KeyNumbers((Kind.TEXT,))
         self.last = KeptRows(plan.columns)
         if plan.grouped:
@@ -127,6 +128,15 @@ class TupleRun(QueryRun):
             found = self._new(found.only_taken(), stream)
         return in_order(found)
 
+    def _window(self, source: SourcePlan) -> KeyedWindow:
+        """Return the window of a source, with the columns of it that the query names, or that tell its rows apart."""
+        assert source.window is not None  # noqa: S101 - `_keeps` has seen to that
+        keys = [item.name for item in source.window.keys] or [f"{source.alias}.{self.key}"]
+        time = f"{source.alias}.time" if source.window.kind == "range" else ""
+        wanted = self.named[source.alias] = {*self.named[source.alias], *keys, time}
+        kinds = {f"{source.alias}.{name}": kind for name, kind in source.columns.items()}
+        return KeyedWindow(source.window, keys, time, {name: kind for name, kind in kinds.items() if name in wanted})
+
     def _relation(
         self, source: SourcePlan, state: SourceState, rows: Rows, instants: Ints, low: int, high: int
     ) -> Rows:
@@ -135,7 +145,7 @@ class TupleRun(QueryRun):
         window = self.windows.get(source.alias)
         if window is None:
             return self._filtered(source, rows)
-        return self._kept(source, window.follow(qualified(source, rows)))
+        return self._kept(source, window.follow(self._qualified(source, rows)))
 
     def _new(self, now: Rows, stream: Rows) -> Rows:
         """Return the rows that are new against the key's tuple before (ISTREAM)."""
@@ -183,29 +193,6 @@ class TupleRun(QueryRun):
 
 def _keeps(source: SourcePlan) -> bool:
     return source.window is not None and source.window.kind in ("rows", "range")
-
-
-def _window(plan: QueryPlan, source: SourcePlan, key: str) -> KeyedWindow:
-    """Return the window of a source, with the columns of it that the query names."""
-    assert source.window is not None  # noqa: S101 - `_keeps` has seen to that
-    keys = [item.name for item in source.window.keys] or [f"{source.alias}.{key}"]
-    time = f"{source.alias}.time" if source.window.kind == "range" else ""
-    named = named_columns(plan, source) | {*keys, time}
-    kinds = {f"{source.alias}.{name}": kind for name, kind in source.columns.items()}
-    return KeyedWindow(source.window, keys, time, {name: kind for name, kind in kinds.items() if name in named})
-
-
-def named_columns(plan: QueryPlan, source: SourcePlan) -> set[str]:
-    """Return the columns of a source that a query names, as `alias.column`."""
-    expressions: list[Expression] = [source.where, plan.where, *plan.groups, *plan.outputs.values()]
-    for join in plan.joins:
-        expressions += [*join.left, *join.right, join.where]
-    for measure in plan.measures:
-        expressions += [measure.where, *([] if measure.argument is None else [measure.argument])]
-    if source.window is not None:
-        expressions += source.window.keys
-    named = {name for expression in expressions for name in references(expression)}
-    return {name for name in named if name.partition(".")[0] == source.alias}
 
 
 class QueryFailedError(RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.query.slow_blocks import blocks_of, to_message
+from tsunagi.query import encoding, relations
 from tsunagi.query.encoding import encode_rows
-from tsunagi.query.relations import Rows, in_order
+from tsunagi.query.relations import Rows, in_order, pairs
 from tsunagi.query.typed import from_message, quality_of, rows_of
 from tsunagi.query.values import Column, Kind, Spread, column
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.messages import ResultBlock, TypedColumn
+from tsunagi.runtime.wire import whole_numbers
 
 VALUES = {
     Kind.DOUBLE: st.floats(allow_nan=False),
@@ -121,13 +124,40 @@ def some_rows(draw: st.DrawFn) -> Rows:
     return Rows(step, columns)
 
 
-@given(some_rows(), st.integers(0, 2))
-def test_blocks_are_encoded_as_protobuf_would(rows: Rows, within: int) -> None:
+@given(some_rows(), st.integers(0, 2), st.sampled_from([0, 16]))
+def test_blocks_are_encoded_as_protobuf_would(rows: Rows, within: int, few: int) -> None:
+    """Whether one by one, as if there were few of them, or all together."""
     rows = in_order(rows)
     names = list(rows.columns)[:within]
     slow = [block.SerializeToString(deterministic=True) for block in blocks_of("q", rows, names, 1000)]
-    fast = list(encode_rows("q", rows, names, 1000))
+    with mock.patch.object(encoding, "_FEW", few):
+        fast = list(encode_rows("q", rows, names, 1000))
     assert [block.value for block in fast] == slow
     assert [(block.group, block.step, block.rows) for block in fast] == [
         (block.group, block.step, block.rows) for block in map(ResultBlock.FromString, slow)
     ]
+    assert [block.key for block in fast] == [f"q/{block.group}/{block.step}".encode() for block in fast]
+
+
+def test_stretches_of_texts_that_share_a_checksum_are_told_apart() -> None:
+    rows = Rows(np.arange(40), {"x": column(Kind.TEXT, [str(number % 7) for number in range(40)])})
+    slow = [block.SerializeToString(deterministic=True) for block in blocks_of("q", rows, [], 1000)]
+    with mock.patch.object(encoding, "_WEIGHTS", np.zeros(1024, dtype=np.uint64)):
+        assert [block.value for block in encode_rows("q", rows, [], 1000)] == slow
+
+
+@given(st.lists(st.tuples(*(st.sampled_from([0, 1, 127, 128, 2**40, 2**63 - 1, -1, -(2**63)]),) * 3), max_size=9))
+def test_whole_numbers_are_encoded_as_protobuf_would(rows: list[tuple[int, int, int]]) -> None:
+    names = ("step", "event_time_us", "appended_us")
+    columns = {name: np.array([row[place] for row in rows], dtype=np.int64) for place, name in enumerate(names)}
+    slow = [ResultBlock(step=row[0], event_time_us=row[1], appended_us=row[2]).SerializeToString() for row in rows]
+    assert whole_numbers(ResultBlock, columns) == slow
+
+
+@given(st.lists(st.integers(-1, 6), max_size=9), st.lists(st.integers(-1, 6), max_size=9), st.sampled_from([0, 4]))
+def test_pairs_are_those_with_equal_codes(left: list[int], right: list[int], table: int) -> None:
+    """Whether they are looked up in a table or sorted."""
+    with mock.patch.object(relations, "_TABLE", table):
+        whose, partner = pairs(np.array(left, dtype=np.int64), np.array(right, dtype=np.int64))
+    wanted = [(i, j) for i, one in enumerate(left) for j, other in enumerate(right) if one == other != -1]
+    assert list(zip(whose.tolist(), partner.tolist(), strict=True)) == wanted

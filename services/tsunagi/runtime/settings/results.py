@@ -15,5 +15,8 @@ class ResultsSettings(Section):
     format: Literal["blocks", "json"] = Field(
         "blocks", description="blocks: protobuf ResultBlock; json: a row a message"
     )
+    readings: bool = Field(
+        default=True, description="each reading is a row with q1 to q3; false: only rows of queries are written"
+    )
     files: str = Field("", description="directory that the job also writes results to, as Parquet files; empty = none")
     files_s: Seconds = Field(60.0, description="event time in one file of a partition")
