@@ -19,7 +19,8 @@ import structlog
 from tsunagi.runtime import metrics
 from tsunagi.runtime.marked import MARKER
 from tsunagi_spark.layout import Layout
-from tsunagi_spark.query_core import QueryProgram, check_state
+from tsunagi_spark.query_core import check_state
+from tsunagi_spark.query_program import QueryProgram
 from tsunagi_spark.query_task import FOLDER, program_file, read_panes, state_files
 from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import MINUTE_ROW, CoreState, StateError, Store, write_atomically

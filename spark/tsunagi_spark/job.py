@@ -31,10 +31,10 @@ from tsunagi_spark.blocks import Counters
 from tsunagi_spark.frontier import NEVER, SlotMark, Waiting
 from tsunagi_spark.identity import LogChangedError, result_ends, written_faults
 from tsunagi_spark.layout import Layout, LayoutError, make_layout, rate_of, same
-from tsunagi_spark.programs import Programs, runs_direct
+from tsunagi_spark.programs import Programs, filled, runs_direct
 from tsunagi_spark.progress import describe, show, show_queries
 from tsunagi_spark.queries import span_steps
-from tsunagi_spark.query_task import QUERIES
+from tsunagi_spark.query_task import QUERIES, forget_fills
 from tsunagi_spark.stall import Stall
 from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import KEPT, CoreState, StateError, Store
@@ -43,6 +43,8 @@ from tsunagi_spark.tasks import MERGE
 from tsunagi_spark.windows import specs_of
 
 Answer = TypeVar("Answer")
+_SWEEP_BATCHES = 100
+"""After so many batches the job looks whether files of queries are left that are gone."""
 
 
 class StoppedError(Exception):
@@ -59,6 +61,7 @@ class BatchDecision:
     dropped: frozenset[int] = frozenset()
     program: int = 0
     direct: bool = False
+    fills: tuple[str, ...] = ()
 
 
 class Job:
@@ -169,7 +172,8 @@ class Job:
         self._began_s = began_s
         decided_s = time.monotonic()
         program, program_before = (self._programs.load(serial) for serial in (decision.program, before.program))
-        decision = replace(decision, direct=runs_direct(program, program_before, decision.layout))
+        direct = runs_direct(program, program_before, decision.layout)
+        decision = replace(decision, direct=direct, fills=filled(program, program_before))
         context = BatchContext(
             query=self._id,
             batch=batch,
@@ -182,8 +186,9 @@ class Job:
             program=decision.program,
             program_before=before.program,
             split=program is not None and bool(program.split),
-            whole=program is not None and bool(program.whole),
+            whole=program is not None and bool(program.whole or program.fills),
             direct=decision.direct,
+            fills=decision.fills,
         )
         merge = bool(decision.layout.cut.any())
         reports = act(frame, self._context, context, merge=merge, cores=self._settings.spark.cores)
@@ -193,7 +198,7 @@ class Job:
         self.standing = replace(after, topic_ids=before.topic_ids, ends=ends, faults=before.faults)
         self._store.write_json(f"driver/after-{batch}", self.standing.as_json())
         self._acknowledger.write(self.standing.marks, before.topic_ids.get(RECOVERED, ""))
-        self._clean(batch, decision.layout.serial)
+        self._clean(batch, decision)
         ended_s = time.monotonic()
         metrics.SPARK_BATCH_S.observe(ended_s - began_s)
         self.beat.batch, self.beat.batch_us = batch, round((ended_s - began_s) * 1e6)
@@ -383,7 +388,8 @@ class Job:
         cores = {report["core"]: report for report in reports if report["core"] != MERGE}
         if set(cores) != set(range(self._settings.spark.cores)) or len(merged) != decision.layout.cut.any():
             raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
-        if len(answered) != (self._settings.spark.cores + (not decision.direct)) * (decision.program > 0):
+        expected = (self._settings.spark.cores + (not decision.direct)) * (decision.program > 0) + len(decision.fills)
+        if len(answered) != expected:
             raise StateError(f"batch {batch}: {len(answered)} query cores reported")
         marks = dict(before.marks)
         silent_s = dict(decision.silent_s)
@@ -446,7 +452,10 @@ class Job:
             metrics.FRONTIER_STEP.labels(group).set(step)
         self._stall.on_delivered(steps)
 
-    def _clean(self, batch: int, layout: int) -> None:
+    def _clean(self, batch: int, decision: BatchDecision) -> None:
+        layout = decision.layout.serial
+        if batch % _SWEEP_BATCHES == 0:
+            forget_fills(self._store, decision.fills, batch - KEPT)
         self._store.remove(f"driver/before-{batch - KEPT}")
         self._store.remove(f"driver/after-{batch - KEPT}")
         if layout > KEPT:

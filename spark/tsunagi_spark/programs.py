@@ -7,16 +7,19 @@ gives the same rows. A statement of a file counts more than one of the same name
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 import structlog
 
 from tsunagi.query.definitions import PLAN, Definition, check, definitions_of, program_of, read_definitions
 from tsunagi.query.readings import attribute_kinds
+from tsunagi.runtime.messages import QueryChange
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi_spark.layout import Ints, Layout
-from tsunagi_spark.query_core import QueryProgram
+from tsunagi_spark.query_program import QueryProgram
 from tsunagi_spark.query_task import program_file
 from tsunagi_spark.state import KEPT, Store
 
@@ -42,7 +45,7 @@ class Programs:
         self._files = read_definitions(settings.query.files)
         self._aggregates = [item.name for item in settings.query.aggregates]
         self._current: QueryProgram | None = None
-        self._decided: tuple[int, dict[str, str]] | None = None
+        self._decided: tuple[int, dict[str, QueryChange]] | None = None
         self._layout: Layout | None = None
         self._logger = structlog.get_logger("tsunagi.spark")
 
@@ -54,12 +57,12 @@ class Programs:
         """
         check(self._files, self._step_us, attribute_kinds(table), self._aggregates)
 
-    def newest(self, serial: int, added: Mapping[str, str], layout: Layout) -> int:
+    def newest(self, serial: int, added: Mapping[str, QueryChange], layout: Layout) -> int:
         """Return the number of the version for the next batch; a new version is written down first.
 
         Args:
             serial: the version of the batch before; 0 if there was none.
-            added: the texts of the statements on `plan`, by name.
+            added: the statements on `plan`, by name.
             layout: the layout of the next batch.
         """
         if (serial, added) == self._decided and layout is self._layout:  # as in nearly every batch
@@ -68,7 +71,7 @@ class Programs:
         self._decided, self._layout = (made, dict(added)), layout
         return made
 
-    def _decide(self, serial: int, added: Mapping[str, str], layout: Layout) -> int:
+    def _decide(self, serial: int, added: Mapping[str, QueryChange], layout: Layout) -> int:
         wanted, refused = self._statements(added)
         kinds = attribute_kinds(layout.table)
         errors = program_of(wanted, self._step_us, kinds, self._aggregates)[1]
@@ -92,15 +95,16 @@ class Programs:
         self._logger.info("queries", serial=made.serial, names=[item.name for item in usable])
         return made.serial
 
-    def _statements(self, added: Mapping[str, str]) -> tuple[list[Definition], dict[str, str]]:
+    def _statements(self, added: Mapping[str, QueryChange]) -> tuple[list[Definition], dict[str, str]]:
         """Return the statements, and why others cannot be read, by name."""
         found = {item.name: item for item in self._files}
         refused = {}
-        for name, text in sorted(added.items()):
+        for name, change in sorted(added.items(), key=itemgetter(0)):
             if name in found:
                 continue
             try:
-                (found[name],) = definitions_of(text, PLAN)
+                (item,) = definitions_of(change.text, PLAN)
+                found[name] = replace(item, from_us=change.from_us)
             except ValueError as error:  # a QueryError, or not one statement
                 refused[name] = str(error)
         return list(found.values()), refused
@@ -127,8 +131,13 @@ def runs_direct(program: QueryProgram | None, before: QueryProgram | None, layou
         before: those of the batch before, whose query cores may have to say that queries have ended.
         layout: the layout of the batch.
     """
-    if program is None or not program.split or program.whole or (before is not None and before.whole):
+    if program is None or not program.split or any(item.whole or item.fills for item in (program, before or program)):
         return False
     places = program.places_in(layout)
     together = not layout.cut.any() and np.array_equal(places[layout.group_of], layout.sensor_core)
     return together and len(np.unique(places)) == layout.cores
+
+
+def filled(program: QueryProgram | None, before: QueryProgram | None) -> tuple[str, ...]:
+    """Return the queries that are filled from the log, or have been, and those of the batch before, which may end."""
+    return tuple(sorted({name for item in (program, before) if item is not None for name in item.fills}))

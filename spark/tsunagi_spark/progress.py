@@ -93,6 +93,7 @@ def show_queries(beat: SparkBeat, reports: Iterable[Mapping[str, Any]], refused:
             for key in ("rows", "late", "state_bytes"):
                 known[key] += figures[key]
             known["fault"] = known["fault"] or figures["fault"]
+            known["filled_to"] = figures["filled_to"]
     for name, figures in found.items():
         beat.query.add(name=name, **figures)
     beat.query.extend(QueryBeat(name=name, fault=why) for name, why in refused.items())

@@ -18,86 +18,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsunagi.query.catalog import READINGS
-from tsunagi.query.definitions import Definition, fingerprints, program_of
 from tsunagi.query.encoding import EncodedBlock, block_name, encode_rows
-from tsunagi.query.placing import split_queries, together
-from tsunagi.query.planning import Program
+from tsunagi.query.placing import together
 from tsunagi.query.readings import Readings
 from tsunagi.query.relations import Rows
 from tsunagi.query.results import ENDED
 from tsunagi.query.running import Queries
 from tsunagi.query.snapshots import Get, pack, unpack
-from tsunagi.query.values import Array, Kind
+from tsunagi.query.values import Array
 from tsunagi.query.windows import Piece, Stored
 from tsunagi.runtime.messages import VERSION, ResultBlock
 from tsunagi_spark.blocks import SlotBlock
-from tsunagi_spark.frontier import NEVER, frontiers
+from tsunagi_spark.frontier import NEVER, SlotMark, frontiers
 from tsunagi_spark.kway import block_order
-from tsunagi_spark.layout import Flags, Ints, Layout
+from tsunagi_spark.layout import Flags, Ints
 from tsunagi_spark.merge import CoreTask, Ordered, counted_slots
+from tsunagi_spark.query_program import QueryProgram
 from tsunagi_spark.state import seal_body, unseal_body
 
 _ADVANCE_STEPS = 2_000
 """Most steps for which queries are advanced at once: rows of many instants are in memory together."""
 _READING = ("step", "sensor", "mean", "sd", "quality", "bound")
 """The columns of the rows that queries read."""
-
-
-@dataclass(frozen=True)
-class QueryProgram:
-    """The statements in force, as the driver has written them down.
-
-    Attributes:
-        serial: number of the version, from 1.
-        definitions: the statements that are understood.
-        kinds: the kinds of the attributes of the sensors table, by the names of these.
-        step_us: length of a step, microseconds.
-        places: for each group that was known, the query core that runs split queries on it, for good.
-    """
-
-    serial: int
-    definitions: tuple[Definition, ...]
-    kinds: Mapping[str, Kind]
-    step_us: int
-    places: tuple[int, ...] = ()
-
-    @cached_property
-    def compiled(self) -> Program:
-        """The program."""
-        return program_of(self.definitions, self.step_us, self.kinds)[0]
-
-    def places_in(self, layout: Layout) -> Ints:
-        """Return the query core of each group of a layout, int64[groups]."""
-        known = self.places[: len(layout.groups)]
-        return np.concatenate((np.array(known, dtype=np.int64), layout.home[len(known) :]))
-
-    @cached_property
-    def split(self) -> frozenset[str]:
-        """The published queries that are split over the query cores, by the group of the sensors table."""
-        return split_queries(self.compiled)
-
-    @cached_property
-    def whole(self) -> frozenset[str]:
-        """The published queries that need all rows in one place."""
-        return frozenset(plan.name for plan in self.compiled.published) - self.split
-
-    def dump(self) -> bytes:
-        """Return the program as JSON."""
-        rows = [[item.name, item.text, item.source, sorted(item.reads), item.line] for item in self.definitions]
-        kinds = {name: kind.value for name, kind in self.kinds.items()}
-        fields: dict[str, Any] = {"version": 1, "serial": self.serial, "definitions": rows, "kinds": kinds}
-        return json.dumps(fields | {"step_us": self.step_us, "places": self.places}).encode()
-
-    @staticmethod
-    def load(data: bytes) -> QueryProgram:
-        """Read a program that `dump` has written."""
-        fields = json.loads(data)
-        rows = tuple(
-            Definition(name, text, source, frozenset(reads), line)
-            for name, text, source, reads, line in fields["definitions"]
-        )
-        kinds = {name: Kind(kind) for name, kind in fields["kinds"].items()}
-        return QueryProgram(fields["serial"], rows, kinds, fields["step_us"], tuple(fields["places"]))
 
 
 class CompleteRows(NamedTuple):
@@ -258,6 +200,9 @@ class QueryCore:
     Args:
         published: the queries whose rows this core sends.
         tells: whether this core says in `results` where these queries begin and end.
+        begin: the first step that counts; NEVER = the first with a reading.
+        filling: how far each slot has been read in the log, if the core is filled from there; None = it has caught up,
+            and goes on with what the P-SORT cores have complete.
 
     Attributes:
         done: the last step for which queries have given their rows.
@@ -274,6 +219,8 @@ class QueryCore:
     published: frozenset[str]
     tells: bool = True
     done: int = NEVER
+    begin: int = NEVER
+    filling: dict[int, SlotMark] | None = None
     first: int = NEVER
     waiting: CompleteRows = field(default_factory=no_rows)
     digests: dict[str, str] = field(default_factory=dict)
@@ -296,8 +243,7 @@ class QueryCore:
     @cached_property
     def _wanted(self) -> dict[str, str]:
         """The digests of the queries that run here."""
-        digests = fingerprints(self.program.compiled)
-        return {name: digests[name] for name in self.queries.runs}
+        return {name: self.program.digests[name] for name in self.queries.runs}
 
     # ---- a batch
 
@@ -317,7 +263,7 @@ class QueryCore:
         if first != NEVER:
             self.first = first if self.first == NEVER else min(first, self.first)
         if self.done == NEVER and NEVER < self.first <= upto:  # however batches are cut, this is the first reading
-            self.done = self.first - 1
+            self.done = max(self.first, self.begin) - 1
         yield from self._begun()
         while self.done < upto and self.done != NEVER:
             high = min(upto, self.done + _ADVANCE_STEPS)
@@ -340,7 +286,8 @@ class QueryCore:
             self.figures.pop(name)
             if self.tells and name in self.told:
                 self.told.remove(name)
-                yield self._definition(name, ENDED)
+                if name not in plans:  # otherwise it runs in another place now, which says where it begins
+                    yield self._definition(name, ENDED)
         for name, digest in self._wanted.items():
             if self.digests.get(name) == digest:
                 continue
@@ -351,7 +298,12 @@ class QueryCore:
 
     def _definition(self, name: str, text: str) -> EncodedBlock:
         block = ResultBlock(
-            version=VERSION, query=name, step=self.done, event_time_us=self.done * self.program.step_us, definition=text
+            version=VERSION,
+            query=name,
+            step=self.done,
+            event_time_us=self.done * self.program.step_us,
+            definition=text,
+            run=self.program.runs.get(name, 0),
         )
         return EncodedBlock(name, "", self.done, 0, 0, block_name(name, "", self.done), block.SerializeToString())
 
@@ -359,7 +311,8 @@ class QueryCore:
         for name in sorted(self.published & found.keys()):
             within, rows = self.program.compiled.queries[name].within, found[name].only_taken()
             self.figures[name].rows += len(rows)
-            yield from encode_rows(name, rows, within, self.program.step_us, complete.appended_at)
+            run = self.program.runs.get(name, 0)
+            yield from encode_rows(name, rows, within, self.program.step_us, complete.appended_at, run)
 
     def _pack(self, most_bytes: int) -> None:
         """Write down the state of each query that runs, and stop those that have too much."""
@@ -395,6 +348,7 @@ class QueryCore:
         head = {
             "done": self.done,
             "first": self.first,
+            "filling": self.filling,
             "told": sorted(self.told),
             "panes": [sorted(self.panes.needed), self.panes.dropped],
             "digests": self.digests,
@@ -416,6 +370,8 @@ class QueryCore:
         found = unpack(unseal_body(data, path))
         tree = json.loads(found["head"])
         self.done, self.first = tree["done"], tree["first"]
+        filling = tree.get("filling")
+        self.filling = None if filling is None else {int(slot): SlotMark.of(mark) for slot, mark in filling.items()}
         self.waiting = CompleteRows.from_arrays(found["waiting"])
         self.panes = PaneFiles.of(tree["panes"])
         self.digests, self.told = dict(tree["digests"]), set(tree["told"])
@@ -438,6 +394,7 @@ class QueryCore:
                 "late": item.late,
                 "fault": item.fault,
                 "state_bytes": item.state_bytes,
+                "filled_to": 0 if self.filling is None else self.done,
             }
             for name, item in self.figures.items()
         }

@@ -5,27 +5,35 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings
 from tsunagi.query.windows import Stored
 from tsunagi.runtime.columns import pack_arrays, unpack_arrays
-from tsunagi.runtime.log import RESULTS
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import RESULTS, Reader
 from tsunagi.runtime.results import parse_block
+from tsunagi.runtime.settings import KafkaSettings
+from tsunagi_spark.fill import Past, fill, time_for
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import Ordered
 from tsunagi_spark.publish import Sending, Stopwatch, messages
-from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram, no_rows, pane_files, partition_of
+from tsunagi_spark.query_core import CompleteRows, QueryCore, no_rows, pane_files, partition_of
+from tsunagi_spark.query_program import QueryProgram
 from tsunagi_spark.state import KEPT, StateError, Store
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of
 
 QUERIES = -2
 """Stands for a query core in reports."""
+_FILL = "fill-"
+"""What the kinds of query cores begin with that have one query, which is filled from the log or was."""
 FOLDER = "queries"
 """The folder of the query cores' state in the job's store."""
 _TIMES = 100
@@ -119,10 +127,29 @@ def read_panes(store: Store, kind: str, where: Stored) -> bytes:
     return data
 
 
+def fill_file(batch: int, query: str) -> str:
+    """Return the name of the file that has what a query keeps after a batch which is filled from the log, or was."""
+    return f"{FOLDER}/{_FILL}{query}-{batch}"
+
+
 def state_files(program: QueryProgram, batch: int, cores: int) -> list[str]:
     """Return the names of all files that queries need to go on after a batch."""
     split = [split_file(batch, core) for core in range(cores)] if program.split else []
-    return split + ([whole_file(batch)] if program.whole else [])
+    fills = [fill_file(batch, query) for query in sorted(program.fills)]
+    return split + ([whole_file(batch)] if program.whole else []) + fills
+
+
+def forget_fills(store: Store, known: Collection[str], batch: int) -> None:
+    """Remove what is left of queries that were filled, and are gone.
+
+    Args:
+        known: the queries that are filled, or have been, and are there still.
+        batch: files of batches after this one stay, since a batch may run again.
+    """
+    for path in (store.root / FOLDER).glob(f"*{_FILL}*"):
+        name, _, number = path.name.removeprefix("panes-").removeprefix(_FILL).rpartition("-")
+        if name not in known and number.isdecimal() and int(number) <= batch:
+            path.unlink(missing_ok=True)
 
 
 def run_queries(
@@ -138,8 +165,11 @@ def run_queries(
     place = _Place(f"split-{number}", partial(split_file, core=number), tells=number == 0)
     yield _run(job, context, place, _together(part.split for part in parts), first, parts[0].upto)
     if number == _whole_core(layout_of(job, context)):
-        place = _Place("whole", whole_file, tells=True)
-        yield _run(job, context, place, _together(part.whole for part in parts), first, parts[0].upto)
+        rows = _together(part.whole for part in parts)
+        yield _run(job, context, _Place("whole", whole_file, tells=True), rows, first, parts[0].upto)
+        for name in context.fills:  # behind the others, which should not wait for it
+            place = _Place(f"{_FILL}{name}", partial(fill_file, query=name), tells=True)
+            yield _run(job, context, place, rows, first, parts[0].upto)
 
 
 def run_direct(job: JobContext, context: BatchContext, number: int, ordered: Ordered, upto: int) -> dict[str, Any]:
@@ -157,7 +187,7 @@ class _Place(NamedTuple):
     """A query core.
 
     Attributes:
-        kind: `split-CORE` or `whole`.
+        kind: `split-CORE`, `whole`, or `fill-QUERY`.
         state_file: returns the name of the file with its state after a batch.
         tells: whether it says in `results` where its queries begin and end.
     """
@@ -187,7 +217,7 @@ def _run(
     blocks = count = 0
     with Sending(job.kafka) as out:
         table = _table(context, core.program, layout)
-        for block in core.advance(came, first, upto, table):
+        for block in _advance(job, context, core, came, first, upto, table):
             partition = partition_of(block.query, block.group, layout.cores)
             records = [(block.key, block.value)] if job.form == "blocks" else _as_json(block, layout)
             for key, value in records:
@@ -228,7 +258,37 @@ def _as_json(block: EncodedBlock, layout: Layout) -> list[tuple[bytes, bytes]]:
     return list(messages(parse_block(block.value), layout, "json"))
 
 
+def _advance(
+    job: JobContext,
+    context: BatchContext,
+    core: QueryCore,
+    came: CompleteRows,
+    first: int,
+    upto: int,
+    table: Readings,
+) -> Iterator[EncodedBlock]:
+    """Yield the blocks of a batch: of a core that is filled from the log those of the past first."""
+    if core.filling is not None:
+        past = Past(layout_of(job, context), context.marks, np.array(context.delivered, dtype=np.int64), job.slide_us)
+        yield from fill(core, past, _reader(job.kafka), time.monotonic() + time_for(job.slide_us), table)
+    if core.filling is None:
+        yield from core.advance(came, first, upto, table)
+
+
+_readers: dict[str, Reader] = {}
+
+
+def _reader(settings: KafkaSettings) -> Reader:
+    """Return this process's reader of what queries are filled with."""
+    key = settings.model_dump_json()
+    if key not in _readers:
+        _readers[key] = KafkaLog(settings, client_id="tsunagi-spark-fill").reader()
+    return _readers[key]
+
+
 def _published(program: QueryProgram, kind: str) -> frozenset[str]:
+    if kind.startswith(_FILL):
+        return frozenset({kind.removeprefix(_FILL)} & program.fills.keys())
     return program.whole if kind == "whole" else program.split
 
 
@@ -245,14 +305,23 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
         if (query, batch, core.program.serial) == (context.query, context.batch - 1, context.program):
             return core
     program = _program(context, store, context.program)
+    before = _program(context, store, context.program_before) if context.program_before else None
     core = QueryCore(program, _published(program, kind), place.tells, max(context.delivered, default=NEVER))
-    if context.program_before:
+    anew = False
+    if kind.startswith(_FILL):
+        query = kind.removeprefix(_FILL)
+        if query in program.fills:
+            core.done, core.begin, core.filling = NEVER, program.fills[query], {}
+            anew = before is not None and before.runs.get(query) != program.runs[query]
+    if before is not None:
         name = place.state_file(context.batch - 1)
         get = partial(read_panes, store, kind)
-        if _published(_program(context, store, context.program_before), kind):
+        if _published(before, kind) and not anew:
             core.load(store.read(name), store.root / name, get)
         elif (data := store.find(name)) is not None:
             core.panes = pane_files(data, store.root / name)
+    if not core.published:
+        core.filling = None
     return core
 
 

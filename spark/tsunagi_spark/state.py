@@ -9,6 +9,7 @@
     programs/SERIAL      the statements in CQL that are in force
     queries/split-C-N, queries/whole-N
                          what the queries in CQL keep after batch N: those that are split, and the others
+    queries/fill-Q-N     the same of a query that is filled from the log, or was
     queries/panes-K-N    panes of windows that batch N has completed, and that do not change any more
 
 Every file is written under a temporary name, synced and renamed, so that a file that exists is whole. Batch N reads

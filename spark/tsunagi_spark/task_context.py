@@ -58,6 +58,7 @@ class BatchContext:
         program_before: the same of the batch before.
         split, whole: whether there are queries that are split over the query cores, and others.
         direct: whether each P-SORT core has just the groups of the query core of its number, and runs it itself.
+        fills: the queries that are filled from the log, or were, in this program or the one before.
     """
 
     query: str
@@ -73,6 +74,7 @@ class BatchContext:
     split: bool = False
     whole: bool = False
     direct: bool = False
+    fills: tuple[str, ...] = ()
 
     def as_text(self) -> str:
         """Return the fields as JSON for `of`."""
@@ -98,6 +100,7 @@ class BatchContext:
             split=fields["split"],
             whole=fields["whole"],
             direct=fields["direct"],
+            fills=tuple(fields["fills"]),
         )
 
 

@@ -20,6 +20,9 @@ as gateways would: a record a step and slot. The sensors are `--sensors` on `--m
 With --drain nothing is read before all is out: the job's acknowledgements tell how far it is.
 With --queries the job also runs the queries in CQL of these files; `query_rows` are those that came out of them. With
 --only-queries it runs nothing else, and their rows stand for readings: they must give one for each (q3.sql does).
+
+With --fill FILE the queries of this file are added when the warm seconds are over, and filled from the first step on;
+--past rows were written before the job began. `fill` says how long it took, and how many readings a second that were.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ import psutil
 from tests.bench import outcome
 from tests.spark.driver import Driver
 from tsunagi.broker.broker import Broker
+from tsunagi.local.queries import add_queries
 from tsunagi.runtime.columns import Floats, pack_floats, pack_octets, pack_sensors, sensors
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, RESULTS, Position, Record
@@ -186,6 +190,7 @@ class Judge:
     queries: bool
     rows: int = 0
     query_rows: int = 0
+    query_step: int = 0
     inversions: int = 0
     duplicates: int = 0
     latency_s: list[tuple[int, float]] = field(default_factory=list)
@@ -204,6 +209,7 @@ class Judge:
                 continue
             if block.column or block.definition:
                 self.query_rows += block.rows
+                self.query_step = max(self.query_step, block.step - FIRST_STEP)
                 self.inversions += block.step < self._last.get(name, -1)
                 self._seen[name].add(block.step)
                 self._last[name] = block.step
@@ -327,6 +333,9 @@ def stream(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> di
     """Write at a rate, and read along."""
     writer = Writer(log, settings)
     step_s = settings.steps.slide_us / 1e6
+    while writer.steps * options.sensors < options.past:
+        writer.step()
+    writer.flush()
     driver = start_job(options)
     reader = log.reader()
     judge = Judge(options.only_queries)
@@ -335,7 +344,7 @@ def stream(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> di
         writer.step()
         writer.flush()
         deadline = time.monotonic() + READY_S
-        while not judge.rows:
+        while judge.rows < max(1, options.past):
             judge.take(reader.read(1000, LOOK_S))
             if driver.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no results within {READY_S:g} s; see {driver.log}")
@@ -343,6 +352,8 @@ def stream(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> di
         begun, base, late_s = time.monotonic(), writer.steps, 0.0
         cpu_before, rows_before, log_before = 0.0, 0, 0
         end_s = begun + all_steps * step_s + options.settle
+        fill: dict[str, Any] = {}
+        added, added_s = 0, 0.0
         while time.monotonic() < end_s and judge.rows < (base + all_steps) * options.sensors:
             number = writer.steps - base
             due = begun + number * step_s
@@ -352,7 +363,15 @@ def stream(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> di
                 if number == warm_steps:
                     cpu_before, rows_before = family_cpu_s(driver), judge.rows
                     log_before = driver.log.stat().st_size
+                    if options.fill:
+                        begin = str(FIRST_STEP * settings.steps.slide_us / 1e6)
+                        add_queries(settings, [str(options.fill)], lambda _: None, begin)
+                        added, added_s = writer.steps, time.monotonic()
                 writer.step()
+            if added and not fill and judge.query_step >= added:
+                spent_s = time.monotonic() - added_s
+                rows = added * options.sensors
+                fill = {"seconds": round(spent_s, 2), "rows": rows, "rows_per_s": round(rows / spent_s)}
             judge.take(reader.read(1000, min(max(due - time.monotonic(), 0.0), 0.01)))
         spent_s = time.monotonic() - begun - warm_steps * step_s
         cpu_s, rows = family_cpu_s(driver) - cpu_before, judge.rows - rows_before
@@ -374,6 +393,7 @@ def stream(log: KafkaLog, settings: Settings, options: argparse.Namespace) -> di
         },
         "batch_s": batch_seconds(driver.log, log_before),
         "writer_late_s": round(late_s, 4),
+        "fill": fill,
         "rows_per_s": round(rows / spent_s),
         "cpu_s_per_million_rows": round(cpu_s / rows * 1e6, 3),
         "query_rows": judge.query_rows,
@@ -405,6 +425,8 @@ def main() -> int:
     parser.add_argument("--sensors", type=int, default=2000)
     parser.add_argument("--queries", type=Path, nargs="*", default=[], help="files with queries in CQL")
     parser.add_argument("--only-queries", action="store_true", help="readings are no results, only rows of queries are")
+    parser.add_argument("--fill", type=Path, help="a file with queries that are added later, and filled")
+    parser.add_argument("--past", type=int, default=0, help="rows that are there before the job begins")
     parser.add_argument("--machines", type=int, default=100)
     parser.add_argument("--port", type=int, default=29692)
     parser.add_argument("--work", type=Path, default=Path("out/stream"))

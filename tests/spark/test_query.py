@@ -32,6 +32,10 @@ CREATE QUERY lines AS ISTREAM (SELECT l.role, COUNT(*) AS n, SUM(l.value) AS tot
   FROM readings l [RANGE 20 SECONDS SLIDE 4 SECONDS], readings r [NOW] WHERE l.edge = r.edge AND r.value > 1
   GROUP BY l.role)
 """
+PAST = """
+CREATE QUERY past AS SELECT r.sensor, r.value - g.mean AS off FROM readings r, groups g WHERE r.group = g.group;
+CREATE VIEW groups AS SELECT group, AVG(value) AS mean FROM readings [RANGE 10 SECONDS] GROUP BY group
+"""
 MEANS = "CREATE QUERY means AS SELECT edge, AVG(value) AS mean FROM readings [RANGE 8 SECONDS] GROUP BY edge"
 
 
@@ -95,9 +99,12 @@ def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place])
     driver.kill()
 
     add_queries(place.settings, [LINES, MEANS], lambda _line: None)
+    begin_us = (FIRST_STEP + 10) * world.settings.steps.slide_us
+    add_queries(place.settings, [PAST], lambda _line: None, str(begin_us / 1e6))
     write(40, 60)
     driver = place.drive(TSUNAGI_SPARK__MAX_OFFSETS="16")
     wait_until(lambda: watch.reached("means", FIRST_STEP + 45), "rows of the query that was added")
+    wait_until(lambda: watch.reached("past", FIRST_STEP + 12), "rows of the query that is filled")
     driver.kill()
     for name in ("offsets", "commits"):  # as after a power cut
         for path in (place.settings.spark.checkpoint / name).glob("[0-9]*"):
@@ -128,8 +135,8 @@ def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place])
         return {item["state"] for item in listed.values()} == {"runs"} and listed["means"]["since_us"] == since_us
 
     wait_until(is_told, "heartbeats that tell of all queries")
-    assert set(listed) == {"q1", "q2", "q3", "lines", "means"}
-    for name in ("means", "lines"):
+    assert set(listed) == {"q1", "q2", "q3", "lines", "means", "past", "groups"}
+    for name in ("means", "lines", "past"):
         drop_query(place.settings, name, lambda _line: None)
     write(last_step[0], last_step[0] + 5)
     last = FIRST_STEP + last_step[0] + 4
@@ -158,6 +165,9 @@ def test_queries_survive_kills_and_come_and_go(make_place: Callable[..., Place])
     ended = {block.query: block.step for block in watch.blocks if block.definition == "-"}
     (begin,) = watch.since("lines")
     assert [plain(row) for row in watch.rows("lines")] == truth.answers(LINES, "lines", begin, ended["lines"])
+    assert watch.since("past") == [FIRST_STEP + 9]
+    past = truth.answers(PAST, "past", FIRST_STEP + 9, ended["past"])
+    assert [plain(row) for row in watch.rows("past")] == past
     first, second = watch.since("means")
     means = truth.answers(MEANS, "means", first, second) + truth.answers(changed, "means", second, ended["means"])
     assert [plain(row) for row in watch.rows("means")] == means

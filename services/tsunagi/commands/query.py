@@ -54,18 +54,30 @@ def explain(given: tuple[str, ...]) -> None:
 
 @query.command("add")
 @click.argument("statements", nargs=-1, required=True, metavar="FILE|TEXT")
-def add(statements: tuple[str, ...]) -> None:
+@click.option(
+    "--from",
+    "begin",
+    default="",
+    metavar="LENGTH|TIME",
+    help="Fill queries from the log, from a moment on, or from a length of time (90s, 30m, 24h, 7d) before the newest "
+    "result.",
+)
+def add(statements: tuple[str, ...], begin: str) -> None:
     """Add queries to the running system, or replace them.
 
     They begin behind the step that is complete then. A query that is replaced begins anew; the others go on. The
     statements are kept in the log until they are dropped.
 
-    Example: tsunagi query add alarms.sql
+    With --from they are filled with what the log still holds, some of it at each batch, until they have caught up.
+
+    \b
+    tsunagi query add alarms.sql
+    tsunagi query add --from 24h alarms.sql
     """
     from tsunagi.local.queries import add_queries
     from tsunagi.runtime.settings import load
 
-    add_queries(load(), statements, click.echo)
+    add_queries(load(), statements, click.echo, begin)
 
 
 @query.command("drop")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import getpass
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +23,21 @@ from tsunagi.query.tuple_plans import check_tuples
 from tsunagi.runtime.log import PLAN as PLAN_TOPIC
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import VERSION, Plan, QueryChange
+from tsunagi.runtime.messages import VERSION, Plan, QueryChange, SparkBeat
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.times import read_time_us
 from tsunagi.scaler.placing import place_sensors
 from tsunagi.system.plan import write_plan
 from tsunagi.system.topics import read_partition, tool_log
 
 _LINE = "command line"
 """The source of statements that are given as a text."""
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+"""Matches a length of time."""
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+"""The units of a length of time, in seconds."""
 _LISTEN_S = 3.0
 """Longest wait for a heartbeat of the Spark job, in seconds."""
 Tell = Callable[[str], None]
@@ -150,14 +157,20 @@ def _loads(settings: Settings) -> list[int]:
     return [found[core] for core in range(settings.spark.cores)]
 
 
-def add_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:
+def add_queries(settings: Settings, given: Sequence[str], tell: Tell, begin: str = "") -> None:
     """Add statements to the running system, or replace those of the same names.
+
+    Args:
+        begin: the event time from which queries are filled from what the log still holds: a moment, or a length of time
+            before the newest result, such as 24h; "" = they begin at the present.
 
     Raises:
         QueryError, QueryAskError: a statement cannot be understood, or stands in `[query] files`.
         LogError: the broker does not take the records.
     """
     new = read_given(given)
+    if begin and settings.query.mode == "tuples":
+        raise QueryAskError('--from: found [query] mode = "tuples", where a query begins with the next tuple')
     files = {item.name: item for item in read_definitions(settings.query.files)}
     for item in new:
         if makes_stream(item):
@@ -170,10 +183,52 @@ def add_queries(settings: Settings, given: Sequence[str], tell: Tell) -> None:
             )
     added = _added(settings)
     known = added | files | {item.name: item for item in new}
-    program_with(settings, list(known.values()))
-    write_plan(settings, {f"query/{item.name}": _change(item.name, item.text) for item in new})
+    program = program_with(settings, list(known.values()))
+    from_us = _begin_us(settings, begin) if begin else 0
+    published = {plan.name for plan in program.published}
+    if begin and not any(item.name in published for item in new):
+        raise QueryAskError("--from: found no CREATE QUERY: a view is filled with the queries that read it")
+    changes = {item.name: _change(item.name, item.text, from_us if item.name in published else 0) for item in new}
+    write_plan(settings, {f"query/{name}": change for name, change in changes.items()})
     for item in new:
-        tell(f"{item.name}: {'replaced' if item.name in added else 'added'}")
+        said = "replaced" if item.name in added else "added"
+        filled = changes[item.name].query.from_us
+        tell(f"{item.name}: {said}" + (f", filled from {_moment(filled)} on" if filled else ""))
+
+
+def _begin_us(settings: Settings, begin: str) -> int:
+    """Return the event time that `--from` names, microseconds since 1970.
+
+    Raises:
+        QueryAskError: it names none, or one that has not come.
+    """
+    newest_us = _newest_us(settings)
+    length = _LENGTH.fullmatch(begin)
+    if length is not None:
+        return max(1, newest_us - round(float(length[1]) * _UNITS_S[length[2]] * 1e6))
+    try:
+        from_us = read_time_us(begin)
+    except ValueError as error:
+        raise QueryAskError(
+            f"--from: found {begin!r} ({error}), expected a length of time such as 90s, 30m, 24h or 7d, or a moment "
+            "such as 2026-11-27T08:00:00Z"
+        ) from None
+    if not 0 < from_us <= newest_us:
+        raise QueryAskError(f"--from: found {begin}, expected a moment before the newest result, {_moment(newest_us)}")
+    return from_us
+
+
+def _newest_us(settings: Settings) -> int:
+    """Return the event time of the newest result; the present if the Spark job says of none."""
+    source = tool_log(settings, "query")
+    beat = _spark_beat(source)
+    if beat is None or beat.newest <= 0:
+        return time.time_ns() // 1000
+    return int(beat.newest) * settings.steps.slide_us
+
+
+def _moment(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def drop_query(settings: Settings, name: str, tell: Tell) -> None:
@@ -226,6 +281,7 @@ def list_queries(settings: Settings) -> list[dict[str, Any]]:
                 "late": beat.get("late", 0),
                 "state_bytes": beat.get("state_bytes", 0),
                 "fault": beat.get("fault", ""),
+                "filled_to_us": beat.get("filled_to", 0) * slide_us or None,
                 "text": item.text if item is not None else "",
             }
         )
@@ -239,6 +295,8 @@ def _state(known: Definition | None, beat: Mapping[str, Any], runner: str) -> st
         return "stopped"
     if beat.get("stream"):
         return "a stream"
+    if beat.get("filled_to"):
+        return "is filled"
     return "runs" if known else "ends"
 
 
@@ -261,6 +319,13 @@ def _in_slots(source: Log, known: Mapping[str, Definition]) -> dict[str, dict[st
 
 def _said(source: Log) -> dict[str, dict[str, Any]]:
     """Return what the last heartbeat of the Spark job says of queries, by name."""
+    beat = _spark_beat(source)
+    fields = ("since", "rows", "late", "state_bytes", "fault", "filled_to")
+    return {} if beat is None else {item.name: {name: getattr(item, name) for name in fields} for item in beat.query}
+
+
+def _spark_beat(source: Log) -> SparkBeat | None:
+    """Return the last heartbeat of the Spark job; None if it says nothing."""
     fleet = Fleet(source)
     deadline = time.monotonic() + _LISTEN_S
     try:
@@ -268,17 +333,8 @@ def _said(source: Log) -> dict[str, dict[str, Any]]:
             fleet.update(0.1)
             beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
             if beats and fleet.caught_up:
-                return {
-                    item.name: {
-                        "since": item.since,
-                        "rows": item.rows,
-                        "late": item.late,
-                        "state_bytes": item.state_bytes,
-                        "fault": item.fault,
-                    }
-                    for item in beats[0].query
-                }
-        return {}
+                return beats[0]
+        return None
     finally:
         fleet.close()
 
@@ -306,9 +362,9 @@ def _statements(source: Log) -> Iterator[tuple[str, Definition]]:
         yield name, item
 
 
-def _change(name: str, text: str) -> Plan:
+def _change(name: str, text: str, from_us: int = 0) -> Plan:
     try:
         by = getpass.getuser()
     except (KeyError, OSError):  # as in a container whose user has no name
         by = ""
-    return Plan(version=VERSION, query=QueryChange(name=name, text=text, by=by))
+    return Plan(version=VERSION, query=QueryChange(name=name, text=text, by=by, from_us=from_us))

@@ -208,7 +208,8 @@ def print_queries(queries: Sequence[dict[str, Any]], console: Console) -> None:
         numbers: tuple[str, ...] = ("", "", "")
         if item["rows"] is not None:
             numbers = (str(item["rows"]), str(item["late"]), f"{item['state_bytes'] / 1e3:,.0f} kB")
-        table.add_row(item["query"], item["source"], item["state"], since, *numbers)
+        state = item["state"] + (f", up to {_moment(item['filled_to_us'])}" if item["filled_to_us"] else "")
+        table.add_row(item["query"], item["source"], state, since, *numbers)
     console.print(table)
     for item in queries:
         if item["fault"]:

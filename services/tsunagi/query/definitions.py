@@ -37,6 +37,7 @@ class Definition:
         source: where it stands: a file, or `plan`.
         reads: the names of what it reads.
         line: the line of its source on which it begins.
+        from_us: the event time from which a query is filled from the log; 0 = it begins at the present.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Definition:
     source: str
     reads: frozenset[str] = frozenset()
     line: int = 1
+    from_us: int = 0
 
 
 def definitions_of(text: str, source: str) -> list[Definition]:

@@ -62,7 +62,12 @@ def block_name(query: str, group: str, step: int) -> bytes:
 
 
 def encode_rows(
-    query: str, rows: Rows, within: Sequence[str], slide_us: int, appended: Callable[[Ints], Ints] = np.zeros_like
+    query: str,
+    rows: Rows,
+    within: Sequence[str],
+    slide_us: int,
+    appended: Callable[[Ints], Ints] = np.zeros_like,
+    run: int = 0,
 ) -> Iterator[EncodedBlock]:
     """Yield the rows of a query as blocks, one for each instant and each combination of the columns of ORDER WITHIN.
 
@@ -70,6 +75,7 @@ def encode_rows(
         rows: in the order of `relations.in_order`.
         within: the names of the columns; none = there is one block for each instant.
         appended: returns for steps, int64[n] ascending, when their inputs were appended, int64[n].
+        run: of a query that was filled from the log: tells its rows from those of another query of its name.
     """
     rows = rows.only_taken()
     if not len(rows):
@@ -87,7 +93,7 @@ def encode_rows(
     appended_us = appended(step)
     heads = [ResultBlock(version=VERSION, query=query, group=item).SerializeToString() for item in names]
     keys = [block_name(query, item, 0)[:-1] for item in names]
-    tails = {count: ResultBlock(rows=count).SerializeToString() for count in np.unique(ends - begins).tolist()}
+    tails = {count: ResultBlock(rows=count, run=run).SerializeToString() for count in np.unique(ends - begins).tolist()}
     times = whole_numbers(ResultBlock, {"step": step, "event_time_us": step * slide_us, "appended_us": appended_us})
     columns = zip(*_column_pieces(rows, begins, ends, ResultBlock), strict=True)
     numbers = zip(group.tolist(), step.tolist(), (ends - begins).tolist(), appended_us.tolist(), strict=True)

@@ -74,6 +74,7 @@ class QueryBlock:
         event_time_us, appended_us: as in `tsunagi.runtime.results.Block`.
         rows: the rows in order, each with its columns.
         definition: the text of the query, which begins behind this step; `-` if it ends here; "" in blocks of rows.
+        run: tells the rows of a query that was filled from the log from those of another query of its name; else 0.
     """
 
     query: str
@@ -84,6 +85,7 @@ class QueryBlock:
     rows: tuple[QueryRow, ...] = ()
     definition: str = ""
     part: int = 0
+    run: int = 0
 
 
 def to_rows(message: ResultBlock | Recovered, rows: Rows, group: str) -> tuple[QueryRow, ...]:
@@ -162,10 +164,9 @@ class QueryResults(BlockReader[QueryBlock]):
         rows = (
             () if message.definition else to_rows(message, rows_of(message), message.group)
         )  # a damaged block is no repeat
-        if self._repeats(message.query, message.group, LastResult(message.step, -1), message.definition):
-            return None
         head = (message.query, message.group, message.step, message.event_time_us, message.appended_us)
-        return QueryBlock(*head, rows, message.definition)
+        block = QueryBlock(*head, rows, message.definition, run=message.run)
+        return None if self._repeats(block, -1) else block
 
     def _from_json(self, record: Record) -> QueryBlock | None:
         item = parse_json(record.value)
@@ -176,24 +177,24 @@ class QueryResults(BlockReader[QueryBlock]):
             return None
         definition = str(item.get("definition", ""))
         rows = () if definition else (_json_row(item, head),)
-        if self._repeats(head[0], head[1], LastResult(head[2], item.get("id", -1)), definition):
-            return None
-        return QueryBlock(*head, rows, definition)
+        block = QueryBlock(*head, rows, definition, run=int(item.get("run", 0)))
+        return None if self._repeats(block, item.get("id", -1)) else block
 
-    def _repeats(self, query: str, group: str, place: LastResult, definition: str) -> bool:
-        """Return whether a block, or a row, was read before; else note it."""
-        if definition:
-            known = (query, place.step, definition)
+    def _repeats(self, block: QueryBlock, row: int) -> bool:
+        """Return whether a block, or a row of it, was read before; else note it."""
+        place = LastResult(block.step, row)
+        if block.definition:
+            known = (block.query, block.step, block.definition)
             repeated = known in self._defined
             self._defined.add(known)
         else:
-            run = (query, group, 0, 0)
+            run = (block.query, block.group, block.run, 0)
             last = self.last.get(run)
             repeated = last is not None and place <= last
             if not repeated:
                 self.last[run] = place
         if repeated:
-            self._repeat(group)
+            self._repeat(block.group)
         return repeated
 
     def rows(self, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False) -> Iterator[QueryRow]:
@@ -308,7 +309,7 @@ def json_lines(block: ResultBlock) -> Iterator[tuple[bytes, bytes]]:
         "time": moment.isoformat(timespec="microseconds"),
         "time_us": block.event_time_us,
         "appended_us": block.appended_us,
-    }
+    } | ({"run": block.run} if block.run else {})
     key = f"{block.query}/{block.group}/{block.step}"
     if block.definition:
         yield key.encode(), json.dumps(head | {"definition": block.definition}, ensure_ascii=False).encode()

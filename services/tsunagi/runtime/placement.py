@@ -8,7 +8,7 @@ import structlog
 
 from tsunagi.runtime.log import PLAN, Log, LogError, Position, Reader, Record
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import Placement, Plan
+from tsunagi.runtime.messages import Placement, Plan, QueryChange
 from tsunagi.runtime.plan import Words
 
 _READ_S = 0.1
@@ -24,7 +24,7 @@ class PlacementReader:
         log: the log.
 
     Attributes:
-        statements: the texts of the statements in CQL that are in force, by name, as far as `latest` has read.
+        statements: the statements in CQL that are in force, by name, as far as `latest` has read.
     """
 
     def __init__(self, log: Log) -> None:
@@ -34,7 +34,7 @@ class PlacementReader:
         self._next = self._ends.range(PLAN, 0)[0]
         self._words = Words()
         self._newest: Placement | None = None
-        self.statements: dict[str, str] = {}
+        self.statements: dict[str, QueryChange] = {}
         self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.placement")
 
     def latest(self) -> Placement | None:
@@ -70,7 +70,7 @@ class PlacementReader:
         if kind == "placement":
             self._newest = plan.placement
         elif plan.query.text:
-            self.statements[plan.query.name] = plan.query.text
+            self.statements[plan.query.name] = plan.query
         else:
             self.statements.pop(plan.query.name, None)
 

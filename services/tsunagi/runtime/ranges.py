@@ -203,6 +203,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "column": PART,
         "rows": NUMBER,
         "definition": DETAIL,
+        "run": COUNT,
     },
     "TypedColumn": {
         "name": NAME,
@@ -321,6 +322,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "state_bytes": COUNT,
         "late": COUNT,
         "fault": DETAIL,
+        "filled_to": Whole(NOT_YET, MAX_TIME_US),
     },
     "SlotBeat": {
         "slot": NUMBER,
@@ -356,7 +358,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "serial": SERIAL,
         "mac": MAC,
     },
-    "QueryChange": {"name": NAME, "text": DETAIL, "by": DETAIL},
+    "QueryChange": {"name": NAME, "text": DETAIL, "by": DETAIL, "from_us": TIME},
     "System": {"id": WORD, "prefix": NAME, "made_us": TIME, "by": DETAIL},
     "Assignment": {"slot": NUMBER, "owner": NAME, "secondary": NAME, "serial": COUNT, "reason": DETAIL},
     "Workers": {"as_configured": FLAG, "count": Whole(0, 100_000), "by": WORD},

@@ -11,9 +11,9 @@ from tsunagi.runtime.settings import Settings
 
 _READ_RECORDS = 2000
 """The most records of one read."""
-_READ_S = 2.0
-"""Longest wait of one read for records, in seconds."""
-_IDLE_READS = 5
+_READ_S = 0.1
+"""Longest wait of one read, in seconds. A read waits as long unless all that it asks for comes."""
+_IDLE_READS = 100
 """A partition counts as unreadable after this many reads in a row without a record, since records must be missing."""
 _CONNECT_S = 15.0
 """Longest wait for the first answer, in seconds. A new client must connect first, which takes seconds on a busy
@@ -74,7 +74,8 @@ def read_partition(source: Log, topic: str, partition: int) -> list[Record]:
         reader.assign([Position(topic, partition, low)])
         idle = 0
         while low < high and (not records or records[-1].offset < high - 1):
-            fresh = reader.read(_READ_RECORDS, _READ_S)
+            left = high - (records[-1].offset + 1 if records else low)
+            fresh = reader.read(min(_READ_RECORDS, left), _READ_S)
             idle = 0 if fresh else idle + 1
             if idle == _IDLE_READS:
                 end = records[-1].offset + 1 if records else low

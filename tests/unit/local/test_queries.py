@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
 from tsunagi.local import queries
 from tsunagi.local.queries import QueryAskError
+from tsunagi.local.results import print_queries
 from tsunagi.query.errors import QueryError
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import PLAN
-from tsunagi.runtime.messages import VERSION, Plan, QueryChange
+from tsunagi.runtime.messages import VERSION, Plan, QueryBeat, QueryChange, SparkBeat
 from tsunagi.runtime.settings import Settings, make
 from tsunagi.runtime.testing import MemoryLog
 
@@ -43,8 +47,8 @@ class Place:
             plan.serial = len(self.log.records(PLAN, 0)) + 1
             self.log.append(PLAN, 0, key.encode(), plan.SerializeToString())
 
-    def add(self, *given: str) -> None:
-        queries.add_queries(self.settings, given, self.said.append)
+    def add(self, *given: str, begin: str = "") -> None:
+        queries.add_queries(self.settings, given, self.said.append, begin)
 
 
 @pytest.fixture
@@ -64,6 +68,73 @@ def test_queries_come_go_and_are_listed(place: Place) -> None:
     assert "> 6" in listed[0]["text"]
     queries.drop_query(place.settings, "high", place.said.append)
     assert [item["query"] for item in queries.list_queries(place.settings)] == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "from_us"),
+    [
+        ("90s", 910),
+        ("1.5m", 910),
+        ("5d", 0),
+        ("400", 400),
+        ("1970-01-01T00:06:40Z", 400),
+        ("1970-01-01T02:06:40+02:00", 400),
+    ],
+)
+def test_a_query_is_filled_from_a_moment_or_a_length_of_time_before_the_newest_result(
+    place: Place, monkeypatch: pytest.MonkeyPatch, begin: str, from_us: int
+) -> None:
+    monkeypatch.setattr(queries, "_spark_beat", lambda _: SparkBeat(newest=1000))
+    place.add(ADDED, "CREATE VIEW v AS SELECT sensor FROM readings", begin=begin)
+    plans = [Plan.FromString(record.value or b"").query for record in place.log.records(PLAN, 0)]
+    assert {plan.name: plan.from_us for plan in plans} == {"high": max(1, from_us * 1_000_000), "v": 0}
+    assert [
+        line.startswith(said)
+        for line, said in zip(place.said, ("high: added, filled from 1970-", "v: added"), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("begin", "given", "message"),
+    [
+        ("24", ADDED, None),
+        ("24 hours", ADDED, r"--from: found '24 hours' .*, expected a length of time such as 90s"),
+        ("2026-11-27", ADDED, "has no zone"),
+        ("1e9", ADDED, "expected a moment before the newest result, 1970-01-01T00:16:40Z"),
+        ("0", ADDED, "expected a moment before the newest result"),
+        ("24h", "CREATE VIEW v AS SELECT sensor FROM readings", "a view is filled with the queries that read it"),
+    ],
+)
+def test_what_cannot_be_filled_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch, begin: str, given: str, message: str | None
+) -> None:
+    monkeypatch.setattr(queries, "_spark_beat", lambda _: SparkBeat(newest=1000))
+    if message is None:
+        return place.add(given, begin=begin)
+    with pytest.raises(QueryAskError, match=message):
+        place.add(given, begin=begin)
+    assert place.log.records(PLAN, 0) == []
+    return None
+
+
+def test_the_list_says_how_far_a_query_is_filled(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.add(ADDED)
+    beat = SparkBeat(query=[QueryBeat(name="high", since=10, filled_to=20), QueryBeat(name="n", since=10)])
+    monkeypatch.setattr(queries, "_spark_beat", lambda _: beat)
+    listed = queries.list_queries(place.settings)
+    assert [(item["query"], item["state"], item["filled_to_us"]) for item in listed] == [
+        ("high", "is filled", 20_000_000),
+        ("n", "runs", None),
+    ]
+    console = Console(width=200, file=io.StringIO())
+    print_queries(listed, console)
+    assert "is filled, up to 01-01 00:00:20" in cast(io.StringIO, console.file).getvalue()
+
+
+def test_over_tuples_nothing_is_filled(place: Place) -> None:
+    place.settings = make({"sensors": place.settings.sensors, "query": {"mode": "tuples"}}, "test")
+    with pytest.raises(QueryAskError, match=r"--from: found .* where a query begins with the next tuple"):
+        place.add("CREATE QUERY q AS SELECT sensor FROM readings", begin="24h")
 
 
 def test_what_others_read_is_not_dropped(place: Place) -> None:

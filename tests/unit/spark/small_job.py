@@ -13,13 +13,14 @@ from tsunagi.runtime.messages import Placement, Plan
 from tsunagi.runtime.settings import Settings
 from tsunagi_spark.blocks import Counters, SlotBlock, from_arrow, to_arrow
 from tsunagi_spark.decode import Arrived, Sidelined, decode
-from tsunagi_spark.frontier import SlotMark
+from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.layout import Layout, Order, make_layout
 from tsunagi_spark.merge import CoreTask, Ordered, advance, grown, result_blocks
 from tsunagi_spark.moving import GATHERED, gather, settled, touched, within
 from tsunagi_spark.parts import dump_part, dump_windows, load_part, load_windows, merge_parts, merge_windows
 from tsunagi_spark.publish import block_key
 from tsunagi_spark.queries import QueryReadings, span_steps
+from tsunagi_spark.query_core import query_frontier
 from tsunagi_spark.state import CoreState
 from tsunagi_spark.windows import CompleteWindows, Spec, window_blocks
 
@@ -43,6 +44,10 @@ class SmallJob:
     merged_rows: int = 0
     before: Layout | None = None
     specs: tuple[Spec, ...] = ()
+    complete: list[Ordered] = field(default_factory=list)
+    """What each core had complete in the last batch."""
+    upto: int = NEVER
+    """The last step that is complete for every group."""
 
     @property
     def span(self) -> int:
@@ -78,6 +83,7 @@ class SmallJob:
             blocks += made
             self.sidelined += decoder.sidelined
         already, parts = len(self.sent), []
+        self.complete = []
         states = {core: grown(self.states.get(core), layout) for core in range(layout.cores)}
         for core in range(layout.cores):
             mine_blocks = from_arrow(to_arrow([block for block in blocks if block.core == core]))
@@ -107,6 +113,8 @@ class SmallJob:
 
             advanced = advance(state, task, mine_blocks, read)
             self.states[core], keep = advanced.state, advanced.keep
+            self.complete.append(advanced.ordered)
+            self.upto = query_frontier(task, mine_blocks)
             if gathered is not None:
                 self.states[core].minute, keep = settled(
                     advanced.state.minute, gathered, keep, advanced.state.delivered, layout, self.span, self.batch

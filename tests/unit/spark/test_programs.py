@@ -8,11 +8,11 @@ import pytest
 
 from tsunagi.query.errors import QueryError
 from tsunagi.runtime.columns import pack_sensors
-from tsunagi.runtime.messages import Placement
+from tsunagi.runtime.messages import Placement, QueryChange
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import make
 from tsunagi_spark.layout import Layout, make_layout
-from tsunagi_spark.programs import Programs
+from tsunagi_spark.programs import Programs, filled, runs_direct
 from tsunagi_spark.state import KEPT, Store
 
 COUNT = "CREATE QUERY n AS SELECT COUNT(*) AS n FROM readings"
@@ -50,6 +50,10 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+def added(**texts: str) -> dict[str, QueryChange]:
+    return {name: QueryChange(name=name, text=text) for name, text in texts.items()}
+
+
 def names(programs: Programs, serial: int) -> list[str]:
     found = programs.load(serial)
     return [] if found is None else [item.name for item in found.definitions]
@@ -59,23 +63,23 @@ def test_there_is_no_version_until_there_is_a_statement(place: Place) -> None:
     programs = place.programs()
     assert programs.newest(0, {}, LAYOUT) == 0
     assert programs.load(0) is None
-    assert programs.newest(0, {"n": COUNT}, LAYOUT) == 1
-    assert programs.newest(1, {"n": COUNT}, LAYOUT) == 1
+    assert programs.newest(0, added(n=COUNT), LAYOUT) == 1
+    assert programs.newest(1, added(n=COUNT), LAYOUT) == 1
     assert programs.newest(1, {}, LAYOUT) == 2, "what was dropped has to be ended"
     assert names(programs, 1) == ["n"]
     assert names(programs, 2) == []
 
 
 def test_a_version_is_the_same_for_another_driver(place: Place) -> None:
-    serial = place.programs(COUNT).newest(0, {"m": COUNT.replace("n AS", "m AS", 1)}, LAYOUT)
+    serial = place.programs(COUNT).newest(0, added(m=COUNT.replace("n AS", "m AS", 1)), LAYOUT)
     other = place.programs(COUNT)
     assert names(other, serial) == ["n", "m"]
-    assert other.newest(serial, {"m": COUNT.replace("n AS", "m AS", 1)}, LAYOUT) == serial
+    assert other.newest(serial, added(m=COUNT.replace("n AS", "m AS", 1)), LAYOUT) == serial
 
 
 def test_a_statement_of_a_file_counts_more_than_one_of_plan(place: Place) -> None:
     programs = place.programs(COUNT)
-    serial = programs.newest(0, {"n": COUNT.replace("COUNT(*)", "AVG(value)")}, LAYOUT)
+    serial = programs.newest(0, added(n=COUNT.replace("COUNT(*)", "AVG(value)")), LAYOUT)
     found = programs.load(serial)
     assert found is not None
     assert [item.text for item in found.definitions] == [COUNT]
@@ -83,14 +87,14 @@ def test_a_statement_of_a_file_counts_more_than_one_of_plan(place: Place) -> Non
 
 def test_what_cannot_be_understood_is_refused_and_harms_no_other(place: Place) -> None:
     programs = place.programs(COUNT)
-    added = {
+    texts = {
         "bad": "CREATE QUERY bad AS SELECT valu FROM readings",
         "odd": "CREATE NONSENSE",
         "reader": "CREATE QUERY reader AS SELECT b.x FROM bad b",
         "five": "CREATE QUERY five AS SELECT sensor FROM readings",
         "good": "CREATE QUERY good AS SELECT site, n.n FROM readings, n",
     }
-    serial = programs.newest(0, added, LAYOUT)
+    serial = programs.newest(0, added(**texts), LAYOUT)
     assert names(programs, serial) == ["n", "good"]
     assert programs.refused.keys() == {"bad", "odd", "reader", "five"}
     assert "did you mean value?" in programs.refused["bad"]
@@ -114,9 +118,34 @@ def test_an_attribute_of_another_kind_makes_a_new_version(place: Place) -> None:
 def test_groups_stay_where_they_are_and_old_versions_are_removed(place: Place) -> None:
     programs, serial, layout = place.programs(), 0, layout_of("a", "b", "c")
     for number in range(KEPT + 3):
-        serial = programs.newest(serial, {"n": COUNT + f" WHERE value > {number}"}, layout)
+        serial = programs.newest(serial, added(n=COUNT + f" WHERE value > {number}"), layout)
     found = programs.load(serial)
     assert found is not None
     assert found.places == tuple(layout.holds.argmax(axis=1).tolist())
     left = sorted(path.name for path in (place.store.root / "programs").iterdir())
     assert left == [str(number) for number in range(serial - KEPT + 1, serial + 1)]
+
+
+def test_a_query_that_is_filled_runs_alone_and_another_text_or_begin_makes_other_rows(place: Place) -> None:
+    programs = place.programs()
+    by_group = "CREATE QUERY n AS SELECT group, COUNT(*) AS n FROM readings GROUP BY group ORDER WITHIN group"
+    first = programs.load(serial := programs.newest(0, added(m=by_group.replace("n AS", "m AS", 1)), LAYOUT))
+    assert first is not None
+    assert first.split == {"m"}
+    found = []
+    other = by_group.replace("COUNT(*)", "SUM(value)")
+    for from_us, text in ((1_500_000, by_group), (2_500_000, by_group), (1_500_000, other)):
+        change = added(n=text)
+        change["n"].from_us = from_us
+        item = programs.load(serial := programs.newest(serial, change, LAYOUT))
+        assert item is not None
+        found.append(item)
+        assert (item.split, item.whole) == (frozenset(), frozenset())
+        assert not runs_direct(item, item, LAYOUT)
+    last = programs.load(programs.newest(serial, {}, LAYOUT))
+    assert [item.fills for item in found] == [{"n": 2}, {"n": 3}, {"n": 2}], (
+        "the first step that is not before the time"
+    )
+    assert len({item.runs["n"] for item in found}) == 3
+    assert filled(last, found[-1]) == ("n",)
+    assert filled(last, last) == ()

@@ -19,7 +19,8 @@ from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout, make_layout
 from tsunagi_spark.programs import runs_direct
-from tsunagi_spark.query_core import CompleteRows, QueryCore, QueryProgram, no_rows
+from tsunagi_spark.query_core import CompleteRows, QueryCore, no_rows
+from tsunagi_spark.query_program import QueryProgram
 
 STEP_US = 1_000_000
 FIRST = 850_000_000

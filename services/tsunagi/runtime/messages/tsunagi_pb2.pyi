@@ -235,7 +235,7 @@ class Recovered(_message.Message):
     def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., query: _Optional[str] = ..., rows: _Optional[int] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ...) -> None: ...
 
 class ResultBlock(_message.Message):
-    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window", "column", "rows", "definition")
+    __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window", "column", "rows", "definition", "run")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -256,6 +256,7 @@ class ResultBlock(_message.Message):
     COLUMN_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     version: int
     query: str
     group: str
@@ -276,7 +277,8 @@ class ResultBlock(_message.Message):
     column: _containers.RepeatedCompositeFieldContainer[TypedColumn]
     rows: int
     definition: str
-    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., window: _Optional[_Union[Window, _Mapping]] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ..., rows: _Optional[int] = ..., definition: _Optional[str] = ...) -> None: ...
+    run: int
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., group: _Optional[str] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., q1: _Optional[bytes] = ..., q2: _Optional[bytes] = ..., q3: _Optional[bytes] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., window: _Optional[_Union[Window, _Mapping]] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ..., rows: _Optional[int] = ..., definition: _Optional[str] = ..., run: _Optional[int] = ...) -> None: ...
 
 class TypedColumn(_message.Message):
     __slots__ = ("name", "kind", "value", "valid", "text", "low", "high", "sd")
@@ -535,20 +537,22 @@ class SparkBeat(_message.Message):
     def __init__(self, batch: _Optional[int] = ..., batch_us: _Optional[int] = ..., latency_us: _Optional[int] = ..., frontier: _Optional[int] = ..., newest: _Optional[int] = ..., held_by: _Optional[_Iterable[int]] = ..., left_behind: _Optional[_Iterable[int]] = ..., carried: _Optional[int] = ..., order: _Optional[str] = ..., cut: _Optional[int] = ..., fault: _Optional[str] = ..., query: _Optional[_Iterable[_Union[QueryBeat, _Mapping]]] = ...) -> None: ...
 
 class QueryBeat(_message.Message):
-    __slots__ = ("name", "since", "rows", "state_bytes", "late", "fault")
+    __slots__ = ("name", "since", "rows", "state_bytes", "late", "fault", "filled_to")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
+    FILLED_TO_FIELD_NUMBER: _ClassVar[int]
     name: str
     since: int
     rows: int
     state_bytes: int
     late: int
     fault: str
-    def __init__(self, name: _Optional[str] = ..., since: _Optional[int] = ..., rows: _Optional[int] = ..., state_bytes: _Optional[int] = ..., late: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
+    filled_to: int
+    def __init__(self, name: _Optional[str] = ..., since: _Optional[int] = ..., rows: _Optional[int] = ..., state_bytes: _Optional[int] = ..., late: _Optional[int] = ..., fault: _Optional[str] = ..., filled_to: _Optional[int] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
     __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us", "declared")
@@ -631,14 +635,16 @@ class System(_message.Message):
     def __init__(self, id: _Optional[str] = ..., prefix: _Optional[str] = ..., made_us: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
 
 class QueryChange(_message.Message):
-    __slots__ = ("name", "text", "by")
+    __slots__ = ("name", "text", "by", "from_us")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     BY_FIELD_NUMBER: _ClassVar[int]
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
     name: str
     text: str
     by: str
-    def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
+    from_us: int
+    def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ..., by: _Optional[str] = ..., from_us: _Optional[int] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("slot", "owner", "secondary", "serial", "reason")
