@@ -26,6 +26,9 @@ ADDED = (
 )
 
 
+FILLED = "CREATE QUERY filled AS SELECT group, SUM(value) AS total FROM readings [RANGE 2 SECONDS] GROUP BY group"
+
+
 def fifty() -> Iterator[str]:
     """Yield the statements of fifty queries: grouped by several keys, changes alone, joins, last rows."""
     number = itertools.count()
@@ -64,6 +67,7 @@ def test_no_row_of_fifty_queries_is_lost_or_doubled_whoever_dies(rig: Rig) -> No
     rig.kill_owner(0)
     rig.advance()
     add_queries(rig.settings, [ADDED], lambda _line: None)
+    add_queries(rig.settings, [FILLED], lambda _line: None, "1h")  # as if it had been there from the beginning
     rig.wait_protected()
     rig.signal(rig.fleet.standby_ready(1), signal.SIGKILL)
     edge = rig.inputs.table.edges[0]
@@ -84,9 +88,10 @@ def test_no_row_of_fifty_queries_is_lost_or_doubled_whoever_dies(rig: Rig) -> No
     listed = list_queries(rig.settings)
     assert [item for item in listed if item["fault"] or item["late"]] == []
 
-    text = ";".join(fifty())
+    text = ";".join((*fifty(), FILLED))
     names = sorted({block.query for block in answers if block.definition} - {"added"})
-    assert len(names) == 50
+    assert len(names) == 51
+    assert len({block.step for block in answers if block.definition and block.query in ("q0", "filled")}) == 1
     found = {name: [row for block in answers if block.query == name for row in block.rows] for name in names}
     wrong, silent = [], []
     for name in names:
