@@ -2,9 +2,10 @@
 
     python -m tests.bench.query_window --keys 10000 --range-s 3600 --steps 7200 --out out/query-window.json
 
-Runs the engine of queries alone, in this process, on rows of one step a second. One JSON object comes out:
+Runs the engine of queries alone, in this process, on rows of one step a second: aggregates, or with --changes the
+changes (ISTREAM) of the rows above a limit. One JSON object comes out:
 
-    us_per_row   CPU microseconds for a row, by each stretch of `--stretch` steps
+    us_per_row   CPU microseconds for a row that comes in, by each stretch of `--stretch` steps
     rss_mb       memory of the process at the end of each stretch, MB
 """
 
@@ -33,12 +34,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=10, help="steps in a call")
     parser.add_argument("--stretch", type=int, default=600)
     parser.add_argument("--select", default="COUNT(*) AS n, AVG(value) AS mean, MAX(value) AS most")
+    parser.add_argument("--changes", action="store_true", help="ISTREAM of a selection, not aggregates")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     text = (
         f"CREATE QUERY q AS SELECT sensor, {options.select} FROM readings "
         f"[RANGE {options.range_s} SECONDS SLIDE 1 SECOND] GROUP BY sensor"
     )
+    if options.changes:
+        window = f"[RANGE {options.range_s} SECONDS]"
+        text = f"CREATE QUERY q AS ISTREAM (SELECT sensor, value FROM readings {window} WHERE value > 70)"
     queries = Queries(make_program([("bench", text)], 1_000_000))
     names = tuple(f"s{number}" for number in range(options.keys))
     chance, process = np.random.default_rng(1), psutil.Process()
@@ -55,9 +60,9 @@ def main() -> None:
         columns["value"] = Column(Kind.DOUBLE, chance.normal(50, 10, len(step)))
         columns["time"] = Column(Kind.TIMESTAMP, step * 1_000_000)
         began = time.process_time()
-        found = queries.advance({"readings": Rows(step, columns)}, low, low + options.batch)["q"]
+        queries.advance({"readings": Rows(step, columns)}, low, low + options.batch)
         spent += time.process_time() - began
-        rows += len(found)
+        rows += len(step)
         if (low + options.batch) % options.stretch == 0:
             us.append(round(spent / rows * 1e6, 3))
             memory.append(round(process.memory_info().rss / 1e6))

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from tsunagi.query.catalog import READINGS, Catalog, readings_stream, taken
 from tsunagi.query.errors import Place, QueryError
+from tsunagi.query.lifetimes import has_lifetimes
 from tsunagi.query.planning import Program, make_program
 from tsunagi.query.syntax import CreateQuery, CreateStream, Statement, parse
 from tsunagi.query.values import Kind
@@ -212,6 +213,7 @@ def fingerprints(program: Program) -> dict[str, str]:
     base = ",".join(f"{name} {kind.value}" for name, kind in columns)
     found: dict[str, str] = {}
     for name, plan in program.queries.items():
-        parts = [base, plan.text, *(found.get(source.name, source.name) for source in plan.sources)]
+        form = ["lifetimes"] if has_lifetimes(plan) else []  # so that no state of an earlier form is taken for one
+        parts = [base, *form, plan.text, *(found.get(source.name, source.name) for source in plan.sources)]
         found[name] = hashlib.sha256("\x1e".join(parts).encode()).hexdigest()[:16]
     return found

@@ -13,6 +13,7 @@ import numpy as np
 from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.functions import Function
 from tsunagi.query.grouping import Grouping, InstantGrouping, RunningGrouping, SlidingGrouping, last_rows
+from tsunagi.query.lifetimes import Lifetimes, has_lifetimes
 from tsunagi.query.plan import Join, QueryPlan, SourcePlan, Window, named_columns
 from tsunagi.query.planning import Program
 from tsunagi.query.relations import (
@@ -52,6 +53,7 @@ class QueryRun:
 
     Attributes:
         before: the rows of the query's relation at its last instant, for ISTREAM and DSTREAM.
+        lives: the rows of a query that gives changes alone; None = they are found by comparing instants.
         named: for each source the columns that the query names, as `alias.column`; it works on no others.
     """
 
@@ -60,12 +62,15 @@ class QueryRun:
     sources: list[SourceState] = field(default_factory=list)
     grouping: Grouping | None = None
     before: Rows | None = None
+    lives: Lifetimes | None = None
     named: dict[str, Collection[str]] = field(init=False)
 
     def __post_init__(self) -> None:
         plan = self.plan
         self.named = {source.alias: named_columns(plan, source) for source in plan.sources}
         self.sources = [SourceState() for _ in plan.sources]
+        if has_lifetimes(plan):
+            self.lives = Lifetimes(plan, self.functions, self._projected)
         if not plan.grouped:
             return
         window = plan.sources[0].window if len(plan.sources) == 1 else None
@@ -83,6 +88,9 @@ class QueryRun:
             inputs: the rows of these steps of every stream, and of every query that is read.
         """
         plan = self.plan
+        if self.lives is not None:
+            came = [self._filtered(source, inputs[source.name].between(low, high)) for source in plan.sources]
+            return in_order(self.lives.advance(came, low, high))
         instants = np.arange(low // plan.period + 1, high // plan.period + 1) * plan.period
         if isinstance(self.grouping, SlidingGrouping | RunningGrouping):
             rows = self._filtered(plan.sources[0], inputs[plan.sources[0].name].between(low, high))
@@ -111,7 +119,8 @@ class QueryRun:
         """Return what the query keeps between two steps."""
         sources = [[of_rows(state.rows), of_keys(state.keys)] for state in self.sources]
         grouping = None if self.grouping is None else self.grouping.dump()
-        return {"sources": sources, "grouping": grouping, "before": of_rows(self.before)}
+        lives = None if self.lives is None else self.lives.dump()
+        return {"sources": sources, "grouping": grouping, "before": of_rows(self.before), "lives": lives}
 
     def load(self, tree: Tree) -> None:
         """Go on from what `dump` has returned, perhaps in an earlier version, which kept all columns of its sources."""
@@ -123,6 +132,8 @@ class QueryRun:
                 rows = rows.named({name: columns[name] for name in columns if name in wanted or name[0] == "#"})
             self.sources.append(SourceState(rows, to_keys(keys)))
         self.before = to_rows(tree["before"])
+        if self.lives is not None:
+            self.lives.load(tree["lives"])
         if self.grouping is not None and tree["grouping"] is not None:
             self.grouping.load(tree["grouping"])
 

@@ -270,6 +270,12 @@ class Cql(Dialect):
 
         # ---- windows
 
+        def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:  # noqa: ANN401 - as sqlglot's own
+            """Parse a join; behind a comma there must be a source, and what is wrong with it is the error to tell."""
+            if self._match(TokenType.COMMA):
+                return self.expression(exp.Join(this=self._parse_table()))
+            return super()._parse_join(*args, **options)
+
         def _parse_table(self, *args: Any, **options: Any) -> exp.Expr | None:  # noqa: ANN401 - as sqlglot's own
             if self._curr and self._curr.token_type == TokenType.L_PAREN:
                 self._fail("found '(', expected a name: give a query of its own a name by CREATE VIEW")

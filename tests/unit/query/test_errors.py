@@ -36,6 +36,15 @@ QUERY = "CREATE QUERY q AS "
             "RANGE: found 1.5 s, expected a multiple of a step, 1 s",
         ),
         (QUERY + "SELECT value FROM readings [RANGE 2 SECONDS SLIDE 3 SECONDS]", "SLIDE is longer than the window"),
+        (
+            QUERY + "SELECT a.value FROM readings a, readings b [RANGE 2 SECONDS SLIDE 3 SECONDS]",
+            "column 63: found 'RANGE': SLIDE is longer than the window",
+        ),
+        (
+            QUERY + "SELECT a.value FROM readings a, readings b [NWO]",
+            "column 63: found 'NWO', expected RANGE, ROWS, NOW",
+        ),
+        (QUERY + "SELECT value FROM readings, ", "found the end of the text, expected the name of a stream or a query"),
         (QUERY + "SELECT value FROM readings [ROWS 0]", "expected a whole number above zero"),
         (QUERY + "SELECT value FROM (SELECT 1)", "column 37: found '(', expected a name"),
         (QUERY + "ISTREAM SELECT value FROM readings", "column 27: found 'SELECT', expected ("),
