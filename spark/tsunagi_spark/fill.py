@@ -66,6 +66,10 @@ class Past:
     delivered: Ints
     slide_us: int
 
+    def counts(self, slot: int) -> bool:
+        """Return whether a slot has sensors."""
+        return slot < self.layout.slots and bool(self.layout.held[:, slot].any())
+
     @property
     def upto(self) -> int:
         """The last step that all groups had delivered which have delivered any."""
@@ -85,21 +89,23 @@ def fill(core: QueryCore, past: Past, reader: Reader, until_s: float, table: Rea
         LogError: the log does not answer.
     """
     assert core.filling is not None  # noqa: S101 - the caller asks a core that is being filled
-    if not core.filling and past.marks:
-        core.filling = {slot: _beginning(reader, slot, mark, core.begin) for slot, mark in past.marks.items()}
-    log = _Log(reader, past, core.filling)
-    while True:
-        left = log.left()
-        came = log.read(left) if left else no_rows()
-        behind = [step for slot, step in log.steps(log.left()) if past.layout.held[:, slot].any()]
-        complete = min([past.upto, *behind])
-        first = int(came.rows["step"].min()) if len(came.rows["step"]) else NEVER
-        yield from core.advance(came, first, complete, table)
-        core.filling = log.marks()
-        if not left:
-            break
-        if time.monotonic() > until_s:
-            return
+    try:
+        if not core.filling and past.marks:
+            core.filling = {slot: _beginning(reader, slot, mark, core.begin) for slot, mark in past.marks.items()}
+        log = _Log(reader, past, core.filling)
+        while True:
+            left = log.left()
+            came = log.read(left) if left else no_rows()
+            complete = min([past.upto, *(step for slot, step in log.steps(log.left()) if past.counts(slot))])
+            first = int(came.rows["step"].min()) if len(came.rows["step"]) else NEVER
+            yield from core.advance(came, first, complete, table)
+            core.filling = log.marks()
+            if not left:
+                break
+            if time.monotonic() > until_s:
+                return
+    finally:
+        reader.assign([])  # nothing is fetched until the next batch
     # What groups have not delivered yet comes from the P-SORT cores.
     waiting = core.waiting
     group = past.layout.group_of[waiting.rows["sensor"]]

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import structlog
 
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings
 from tsunagi.query.windows import Stored
 from tsunagi.runtime.columns import pack_arrays, unpack_arrays
 from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.log import RESULTS, Reader
+from tsunagi.runtime.log import RESULTS, LogError, Reader
 from tsunagi.runtime.results import parse_block
 from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark.fill import Past, fill, time_for
@@ -166,10 +167,11 @@ def run_queries(
     yield _run(job, context, place, _together(part.split for part in parts), first, parts[0].upto)
     if number == _whole_core(layout_of(job, context)):
         rows = _together(part.whole for part in parts)
+        until_s = time.monotonic() + time_for(job.slide_us)  # for all of them together
         yield _run(job, context, _Place("whole", whole_file, tells=True), rows, first, parts[0].upto)
         for name in context.fills:  # behind the others, which should not wait for it
             place = _Place(f"{_FILL}{name}", partial(fill_file, query=name), tells=True)
-            yield _run(job, context, place, rows, first, parts[0].upto)
+            yield _run(job, context, place, rows, first, parts[0].upto, until_s)
 
 
 def run_direct(job: JobContext, context: BatchContext, number: int, ordered: Ordered, upto: int) -> dict[str, Any]:
@@ -204,8 +206,19 @@ def _together(parts: Iterable[bytes | None]) -> CompleteRows:
 
 
 def _run(
-    job: JobContext, context: BatchContext, place: _Place, came: CompleteRows, first: int, upto: int
+    job: JobContext,
+    context: BatchContext,
+    place: _Place,
+    came: CompleteRows,
+    first: int,
+    upto: int,
+    until_s: float = 0.0,
 ) -> dict[str, Any]:
+    """Run a query core on a batch; return its report.
+
+    Args:
+        until_s: until when, by `time.monotonic`, a query is filled from the log, if it is.
+    """
     watch = Stopwatch()
     cpu_s = time.thread_time()
     store = Store(Path(job.checkpoint))
@@ -217,7 +230,7 @@ def _run(
     blocks = count = 0
     with Sending(job.kafka) as out:
         table = _table(context, core.program, layout)
-        for block in _advance(job, context, core, came, first, upto, table):
+        for block in _advance(job, context, core, (came, first, upto), table, until_s):
             partition = partition_of(block.query, block.group, layout.cores)
             records = [(block.key, block.value)] if job.form == "blocks" else _as_json(block, layout)
             for key, value in records:
@@ -262,17 +275,24 @@ def _advance(
     job: JobContext,
     context: BatchContext,
     core: QueryCore,
-    came: CompleteRows,
-    first: int,
-    upto: int,
+    came: tuple[CompleteRows, int, int],
     table: Readings,
+    until_s: float,
 ) -> Iterator[EncodedBlock]:
-    """Yield the blocks of a batch: of a core that is filled from the log those of the past first."""
+    """Yield the blocks of a batch; of a query that is filled from the log those of the past first.
+
+    Args:
+        came: the arguments of `QueryCore.advance`.
+    """
     if core.filling is not None:
-        past = Past(layout_of(job, context), context.marks, np.array(context.delivered, dtype=np.int64), job.slide_us)
-        yield from fill(core, past, _reader(job.kafka), time.monotonic() + time_for(job.slide_us), table)
+        delivered = np.array(context.delivered, dtype=np.int64)
+        past = Past(layout_of(job, context), context.marks, delivered, job.slide_us)
+        try:
+            yield from fill(core, past, _reader(job.kafka), until_s, table)
+        except LogError as error:  # it is filled later, and the others go on
+            structlog.get_logger("tsunagi.spark").warning("a query is not filled now", detail=str(error))
     if core.filling is None:
-        yield from core.advance(came, first, upto, table)
+        yield from core.advance(*came, table)
 
 
 _readers: dict[str, Reader] = {}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
 from tests.unit.spark.test_query_core import FIRST, layout_of, program, rows_of
+from tsunagi.query.definitions import definitions_of
+from tsunagi.query.encoding import EncodedBlock
+from tsunagi.runtime.log import LogError
 from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark import query_task
 from tsunagi_spark.frontier import NEVER
+from tsunagi_spark.query_core import QueryCore
 from tsunagi_spark.query_task import QueryParts, _packed, program_file, run_queries
 from tsunagi_spark.state import KEPT, StateError, Store
 from tsunagi_spark.task_context import BatchContext, JobContext
@@ -54,13 +59,16 @@ class Place:
         self.store.write(program_file(2), program("", 2).dump())
         self.job = JobContext(str(self.directory), 1, 1, "blocks", 0, (), KafkaSettings(), 1, 10**9)
 
-    def run(self, batch: int, serial: int = 1, before: int = 1) -> list[tuple[int, bytes, bytes]]:
+    def run(
+        self, batch: int, serial: int = 1, before: int = 1, fills: tuple[str, ...] = ()
+    ) -> list[tuple[int, bytes, bytes]]:
         """Run a batch; return what it has sent."""
         context = BatchContext(
             *("query", batch, 1, 1, {}, (NEVER, NEVER), frozenset(), frozenset()),
             program=serial,
             program_before=before if batch else 0,
             whole=serial == 1,
+            fills=fills,
         )
         first = batch * STEPS
         part = QueryParts(FIRST + first, FIRST + first + STEPS - 1, None, _packed(rows_of(first, first + STEPS)))
@@ -110,6 +118,30 @@ def test_panes_are_kept_as_long_as_a_window_or_a_batch_needs_them(place: Place) 
     assert place.files("panes") == []
     assert place.files("whole") == []
     assert len(place.run(30, serial=1, before=2)) > STEPS
+
+
+def test_a_query_that_cannot_be_filled_now_is_filled_later_and_the_batch_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "CREATE QUERY f AS SELECT COUNT(*) AS n FROM readings"
+    items = tuple(replace(item, from_us=1) for item in definitions_of(text, "test"))
+    filled = replace(program(WINDOW, 1), definitions=(*program(WINDOW, 1).definitions, *items))
+    place.store.write(program_file(1), filled.dump())
+
+    def away(*_: object) -> Any:
+        raise LogError("the broker is away")
+
+    monkeypatch.setattr(query_task, "_reader", lambda _: None)
+    monkeypatch.setattr(query_task, "fill", away)
+    assert {key.split(b"/")[0] for _, key, _ in place.run(0, fills=("f",))} == {b"long"}
+    assert place.files("fill-f") == ["fill-f-0"]
+    monkeypatch.setattr(query_task, "fill", caught_up)
+    assert {key.split(b"/")[0] for _, key, _ in place.run(1, fills=("f",))} == {b"long", b"f"}
+
+
+def caught_up(core: QueryCore, *_: object) -> Iterator[EncodedBlock]:
+    core.filling = None
+    return iter(())
 
 
 def test_damaged_panes_are_named(place: Place) -> None:
