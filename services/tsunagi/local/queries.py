@@ -307,11 +307,14 @@ def _in_slots(source: Log, known: Mapping[str, Definition]) -> dict[str, dict[st
     try:
         while time.monotonic() < deadline:
             fleet.update(0.1)
-            if fleet.caught_up and any(
-                part.role == "primary" for beat in fleet.fresh().values() for part in beat.slots
-            ):
-                nothing = {"fault": "", "rows": None, "late": None, "state_bytes": None}
-                return {name: nothing | {"stream": makes_stream(item)} for name, item in known.items()}
+            owners = [part for beat in fleet.fresh().values() for part in beat.slots if part.role == "primary"]
+            if fleet.caught_up and owners:
+                stopped = {item.name: f"slot {part.slot}: {item.fault}" for part in owners for item in part.query}
+                nothing = {"rows": None, "late": None, "state_bytes": None}
+                return {
+                    name: nothing | {"fault": stopped.get(name, ""), "stream": makes_stream(item)}
+                    for name, item in known.items()
+                }
         return {}
     finally:
         fleet.close()

@@ -18,7 +18,7 @@ from tsunagi.query.grouping import Grouping, InstantGrouping, cells_of
 from tsunagi.query.keyed_windows import FAR, KeptRows, KeyedWindow
 from tsunagi.query.plan import SourcePlan, named_columns
 from tsunagi.query.planning import Program
-from tsunagi.query.relations import KeyNumbers, Rows, changes, in_order, unique
+from tsunagi.query.relations import KeyNumbers, Rows, changes, empty, in_order, joined_rows, unique
 from tsunagi.query.running import QueryRun, SourceState
 from tsunagi.query.snapshots import Tree, of_keys, pack, to_keys, unpack
 from tsunagi.query.tuple_plans import key_columns, stream_of
@@ -195,6 +195,12 @@ def _keeps(source: SourcePlan) -> bool:
     return source.window is not None and source.window.kind in ("rows", "range")
 
 
+_MEASURED = 4096
+"""States of queries are measured after at least so many instants."""
+_BYTES_A_RECORD = 2048
+"""Bytes of state that are measured for one record, on average, if states are large."""
+
+
 class QueryFailedError(RuntimeError):
     """A query failed on its rows, as a function of the user may; the exception is the cause.
 
@@ -210,21 +216,33 @@ class QueryFailedError(RuntimeError):
 class TupleQueries:
     """The queries of a program over tuples, in one slot.
 
+    Args:
+        most_bytes: a query whose state is larger is stopped, and so are those that read it. States are measured at
+            instants that do not depend on how tuples are cut into calls, so all replicas of a slot stop it at the same.
+
     Attributes:
         stream: the stream that they read.
         published: the names of the queries whose rows go out.
+        sizes: the size of the state of each query when it was last measured, bytes.
+        faults: why a query does not run any more, by name.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, most_bytes: int = 1 << 62) -> None:
         self.stream = stream_of(program)
         self.published = [plan.name for plan in program.published]
+        self.sizes: dict[str, int] = {}
+        self.faults: dict[str, str] = {}
+        self._program = program
+        self._most_bytes = most_bytes
         self._prints = fingerprints(program)
-        own = key_columns(program)
-        self._runs = {
-            name: TupleRun(plan, program.catalog.functions, key=self.stream.key, own=own[name])
-            for name, plan in program.queries.items()
-        }
+        self._own = key_columns(program)
+        self._runs = {name: self._new(name) for name in program.queries}
         self._count = 0  # instants so far
+        self._measured_at = _MEASURED  # the count at which states are measured next
+
+    def _new(self, name: str) -> TupleRun:
+        functions = self._program.catalog.functions
+        return TupleRun(self._program.queries[name], functions, key=self.stream.key, own=self._own[name])
 
     def follow(self, columns: Mapping[str, Column], instant: Ints) -> tuple[dict[str, Rows], int]:
         """Return the rows of every published query, and the number of the first instant of these tuples.
@@ -240,21 +258,53 @@ class TupleQueries:
         """
         _, number = np.unique(instant, return_inverse=True)
         first = self._count
-        self._count += int(number[-1]) + 1
+        end = first + int(number[-1]) + 1
         rows = Rows(first + number.astype(np.int64), columns)
+        parts: list[dict[str, Rows]] = []
+        while self._count < end:
+            upto = min(end, self._measured_at)
+            parts.append(self._follow(rows.between(self._count - 1, upto - 1)))
+            self._count = upto
+            if upto == self._measured_at:
+                self._measure()
+        if len(parts) == 1:
+            return parts[0], first
+        return {name: joined_rows([part[name] for part in parts]) for name in self.published}, first
+
+    def _follow(self, rows: Rows) -> dict[str, Rows]:
         inputs = {self.stream.name: rows}
         for name, run in self._runs.items():
+            if name in self.faults:
+                inputs[name] = empty(run.plan.columns)
+                continue
             try:
                 inputs[name] = run.follow(inputs, rows)
             except Exception as error:
                 raise QueryFailedError(name) from error
-        return {name: inputs[name].only_taken() for name in self.published}, first
+        return {name: inputs[name].only_taken() for name in self.published}
+
+    def _measure(self) -> None:
+        """Measure the states, and stop queries that have too much. It costs a record little, however large they are."""
+        for name, run in self._runs.items():
+            lost = next((source.name for source in run.plan.sources if source.name in self.faults), "")
+            self.sizes[name] = 0 if name in self.faults else len(pack(run.dump()))
+            if name in self.faults or not (lost or self.sizes[name] > self._most_bytes):
+                continue
+            found, most = self.sizes[name] / 1e6, self._most_bytes / 1e6
+            self.faults[name] = (
+                f"it reads {lost}, which has stopped"
+                if lost
+                else f"its state has grown to {found:.1f} MB in a slot, [query] state_mb allows {most:g}"
+            )
+            self._runs[name] = self._new(name)
+        self._measured_at = self._count + _MEASURED + sum(self.sizes.values()) // _BYTES_A_RECORD
 
     # ---- state
 
     def context(self) -> bytes:
         """Return the whole state."""
-        return pack({"count": self._count, "runs": {name: run.dump() for name, run in self._runs.items()}})
+        runs = {name: run.dump() for name, run in self._runs.items()}
+        return pack({"count": self._count, "measured_at": self._measured_at, "faults": self.faults, "runs": runs})
 
     def restore(self, context: bytes) -> None:
         """Go on from a state that `context` returned.
@@ -264,12 +314,19 @@ class TupleQueries:
         """
         tree = unpack(context)
         self._count = tree["count"]
+        # A context of an earlier version says nothing of measures.
+        self._measured_at = tree.get("measured_at", self._count + _MEASURED)
+        self.faults = dict(tree.get("faults", {}))
         for name, run in self._runs.items():
             run.load(tree["runs"][name])
 
     def take_over(self, earlier: TupleQueries) -> None:
         """Go on with the state of those queries that were there before, and mean the same."""
-        self._count = earlier._count
+        self._count, self._measured_at = earlier._count, earlier._measured_at
         for name in self._runs:
             if self._prints[name] == earlier._prints.get(name):
                 self._runs[name] = earlier._runs[name]
+                if name in earlier.faults:
+                    self.faults[name] = earlier.faults[name]
+                if name in earlier.sizes:
+                    self.sizes[name] = earlier.sizes[name]

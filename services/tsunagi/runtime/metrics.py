@@ -57,6 +57,16 @@ OUTPUTS_SENT = Counter("tsunagi_outputs_sent", "Records written to recovered (on
 SLOT_QUERY_ROWS = Counter(
     "tsunagi_slot_query_rows", "Rows that a query over tuples has written to recovered.", ["slot", "query"]
 )
+SLOT_QUERY_STATE_BYTES = Gauge(
+    "tsunagi_slot_query_state_bytes",
+    "Size of what a query over tuples keeps in the slot, when it was last measured.",
+    ["slot", "query"],
+)
+SLOT_QUERY_STOPPED = Gauge(
+    "tsunagi_slot_query_stopped",
+    "1 = the query over tuples does not run in the slot (`tsunagi query list` says why).",
+    ["slot", "query"],
+)
 VALUES_RECOVERED = Counter("tsunagi_values", "Values in the outputs, by quality.", ["slot", "quality"])
 RECOVERY_TRUTHS = Counter(
     "tsunagi_recovery_truths",

@@ -344,6 +344,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "wait_us": Whole(-MAX_TIME_US, MAX_TIME_US),
         "busy_limit_us": Whole(0, INT64_MAX),
         "declared": DETAIL,
+        "query": PART,
     },
     "Plan": {
         "version": VERSION,

@@ -18,6 +18,9 @@ from tsunagi.runtime.settings import Settings
 MAX_SENSOR = (1 << 31) - 1
 """The greatest sensor id allowed, since a table with a row for each id up to a slot's greatest is in memory."""
 
+STATE_BYTES = 512_000_000
+"""The default of `[query] state_mb`, in bytes."""
+
 FORMAT = 1
 """Version of the log's meaning, raised when that changes: else two releases might silently compute differently."""
 
@@ -41,6 +44,7 @@ class SlotConfig:
         format: the version of the log's meaning (`FORMAT`).
         mode: "steps" = in lock-step, or "tuples" = each tuple as it comes.
         statements: without steps: the statements in CQL that the slot runs, each behind those that it reads.
+        state_bytes: without steps: most state of a query in CQL, in bytes.
         unbounded: for values whose bound is wider than eps: "tag" = they are given out with a tag, "withhold" = not.
         auth: names the keys that verify the records of the slot's log (tsunagi.runtime.auth); "" = not verified.
     """
@@ -61,6 +65,7 @@ class SlotConfig:
     mode: str = "steps"
     unbounded: str = "tag"
     statements: tuple[str, ...] = ()
+    state_bytes: int = STATE_BYTES
 
     @classmethod
     def make(
@@ -92,6 +97,7 @@ class SlotConfig:
             mode=settings.query.mode,
             unbounded=settings.recovery.unbounded,
             statements=statements,
+            state_bytes=round(settings.query.state_mb * 1e6) if statements else STATE_BYTES,
         )
 
     def same_but_bounds(self, other: SlotConfig) -> bool:
@@ -99,8 +105,8 @@ class SlotConfig:
         return replace(self, eps=other.eps, delta=other.delta, unbounded=other.unbounded) == other
 
     def same_but_statements(self, other: SlotConfig) -> bool:
-        """Return whether all but `statements` is equal."""
-        return replace(self, statements=other.statements) == other
+        """Return whether all but `statements` and their limit is equal."""
+        return replace(self, statements=other.statements, state_bytes=other.state_bytes) == other
 
     def text(self) -> str:
         """Return the canonical JSON."""
@@ -115,6 +121,8 @@ class SlotConfig:
             del fields["unbounded"]
         if not self.statements:
             del fields["statements"]
+        if self.state_bytes == STATE_BYTES:
+            del fields["state_bytes"]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @cached_property
@@ -147,6 +155,7 @@ class SlotConfig:
                 and 0 < config.slide_us <= MAX_TIME_US
                 and all(0 <= limit <= MAX_TIME_US for limit in (config.max_ahead_us, config.max_skew_steps))
                 and 0 <= config.max_gap_steps <= MAX_TIME_US
+                and 0 < config.state_bytes <= MAX_TIME_US
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"slot settings: {error}") from None

@@ -78,7 +78,7 @@ class SlotStream:
 
     def __init__(self, config: SlotConfig) -> None:
         try:
-            self._queries = TupleQueries(_program(config.statements))
+            self._queries = TupleQueries(_program(config.statements), config.state_bytes)
         except QueryError as error:
             raise OperatorError(f"[query] files: {error}") from None
         stream = self._queries.stream
@@ -88,6 +88,16 @@ class SlotStream:
         self._key = stream.key
         self._sensors = np.array(config.sensors, dtype=np.int64)
         self._names = config.names or ("",)
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The size of the state of each query when it was last measured, bytes."""
+        return self._queries.sizes
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Why queries do not run any more, by name."""
+        return self._queries.faults
 
     # ---- columns
 

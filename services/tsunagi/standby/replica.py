@@ -21,11 +21,11 @@ lost records. A *Level-0-Ack* says up to which input the outputs are in `recover
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tsunagi.runtime.log import RECOVERED, Record
-from tsunagi.runtime.messages import Ack, Context, SlotBeat
+from tsunagi.runtime.messages import Ack, Context, QueryBeat, SlotBeat
 from tsunagi.runtime.names import Name
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
@@ -85,6 +85,7 @@ class Published(NamedTuple):
     wait_us: int
     taking_up: bool
     declared: str
+    stopped: Mapping[str, str]
 
 
 class Replica:
@@ -235,6 +236,7 @@ class Replica:
             wait_us=said.wait_us,
             taking_up=said.taking_up,
             declared=said.declared,
+            query=[QueryBeat(name=name, fault=why) for name, why in said.stopped.items()],
         )
 
     def _publish(self, now: float) -> Published:
@@ -261,6 +263,7 @@ class Replica:
             wait_us=intake.longest_way_us(since) if owns else 0,
             taking_up=isinstance(self._handler, OwnStage) and self._handler.promotion is not None,
             declared=shared.trust.contradiction or shared.scan.declared,
+            stopped=dict(slot.chain.stream.faults) if owns and slot.chain and slot.chain.stream else {},
         )
 
     # ---- stages ------------------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ slot's whole state at one offset of its log) from which on the log is still need
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+import structlog
 from prometheus_client import Counter, Gauge
 
 from tsunagi.owner.calibrator import Calibrator
@@ -19,6 +21,9 @@ from tsunagi.runtime.messages import QUALITY_NAMES
 from tsunagi.slot.edges import NEVER
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.replica import Replica
+
+if TYPE_CHECKING:
+    from tsunagi.slot.stream import SlotStream
 
 REFRESH_S = 1.0
 """Seconds between two refreshes of the metrics."""
@@ -64,6 +69,8 @@ class Gauges:
         self._slots: set[int] = set()
         self._terms: dict[str, Primary] = {}
         self._owned: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}  # gauges that only an owner has, by slot
+        self._told: set[tuple[str, str]] = set()
+        self._logger = structlog.get_logger("tsunagi.worker")
 
     def due(self, now: float) -> bool:
         """Return whether the last export was at least `REFRESH_S` ago."""
@@ -176,6 +183,8 @@ class Gauges:
         counted: list[tuple[Counter, tuple[str, ...], float]] = []
         if chain is not None and chain.recover is not None:
             counted.append((metrics.WITHHELD.labels(slot=slot), (slot, "withheld"), chain.recover.withheld))
+        if chain is not None and chain.stream is not None:
+            self._export_queries(slot, chain.stream)
         if book is not None and book.in_steps:
             self._say(metrics.HELPERS, float(len(book.helpers)), slot)
             for state, count in zip(("used", "late"), book.helper_readings, strict=True):
@@ -192,6 +201,21 @@ class Gauges:
                     self._say(metrics.UNMET, float(unmet.get(reason, 0)), slot, reason)
             elif isinstance(decider, CalibrationDecider) and decider.calibrator is not None:
                 self._export_calibration(slot, decider.calibrator)
+
+    def _export_queries(self, slot: str, stream: SlotStream) -> None:
+        gauges = (metrics.SLOT_QUERY_STATE_BYTES, metrics.SLOT_QUERY_STOPPED)
+        sizes = dict(stream.sizes)
+        for gauge, labels in [item for item in self._owned.get(slot, ()) if item[0] in gauges]:
+            if labels[1] not in sizes:  # it was dropped
+                gauge.remove(*labels)
+                self._owned[slot].remove((gauge, labels))
+        for query, size in sizes.items():
+            why = stream.faults.get(query, "")
+            self._say(metrics.SLOT_QUERY_STATE_BYTES, float(size), slot, query)
+            self._say(metrics.SLOT_QUERY_STOPPED, float(bool(why)), slot, query)
+            if why and (slot, query) not in self._told:
+                self._logger.error("query stopped", slot=slot, query=query, detail=why)
+                self._told.add((slot, query))
 
     def _export_calibration(self, slot: str, calibrator: Calibrator) -> None:
         self._say(metrics.DISTRUSTED, float(calibrator.recovery.distrusted.sum()), slot)

@@ -15,7 +15,7 @@ from tsunagi.local.results import print_queries
 from tsunagi.query.errors import QueryError
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import PLAN
-from tsunagi.runtime.messages import VERSION, Plan, QueryBeat, QueryChange, SparkBeat
+from tsunagi.runtime.messages import VERSION, Heartbeat, Plan, QueryBeat, QueryChange, SlotBeat, SparkBeat
 from tsunagi.runtime.settings import Settings, make
 from tsunagi.runtime.testing import MemoryLog
 
@@ -129,6 +129,42 @@ def test_the_list_says_how_far_a_query_is_filled(place: Place, monkeypatch: pyte
     console = Console(width=200, file=io.StringIO())
     print_queries(listed, console)
     assert "is filled, up to 01-01 00:00:20" in cast(io.StringIO, console.file).getvalue()
+
+
+class Owners:
+    """A fleet of two slots, in one of which a query has stopped."""
+
+    caught_up = True
+
+    def __init__(self, _log: object) -> None:
+        stopped = SlotBeat(slot=1, role="primary", query=[QueryBeat(name="high", fault="too large")])
+        self._beats = {"gw-1": Heartbeat(slots=[SlotBeat(slot=0, role="primary")]), "gw-2": Heartbeat(slots=[stopped])}
+
+    def fresh(self) -> dict[str, Heartbeat]:
+        return self._beats
+
+    def update(self, _timeout_s: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_over_tuples_the_list_says_in_which_slot_a_query_has_stopped(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "Fleet", Owners)
+    monkeypatch.setattr(queries, "_LISTEN_S", 5.0)
+    place.settings = make({"sensors": place.settings.sensors, "query": {"mode": "tuples"}}, "test")
+    place.add(
+        "CREATE QUERY high AS SELECT sensor FROM readings WHERE value > 5",
+        "CREATE QUERY q AS SELECT sensor FROM readings",
+    )
+    listed = queries.list_queries(place.settings)
+    assert [(item["query"], item["state"], item["fault"]) for item in listed] == [
+        ("high", "stopped", "slot 1: too large"),
+        ("q", "runs", ""),
+    ]
 
 
 def test_over_tuples_nothing_is_filled(place: Place) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.slot.small_slot import FIRST, SENSORS, SLOT, Encoded, load, owned, play
 from tests.unit.slot.test_tuples import config, play_runs, tuple_log
+from tsunagi.query import tuple_runs
 from tsunagi.query.typed import rows_of
 from tsunagi.replay.compare import compare
 from tsunagi.replay.recompute import recompute
@@ -37,9 +38,13 @@ ALL = (
 )
 RAIN = "CREATE QUERY rain AS ISTREAM (SELECT symbol, note FROM trades WHERE note LIKE 'r%')"
 READINGS = "CREATE QUERY high AS SELECT sensor, value FROM readings WHERE value > 0"
+HOUR = (
+    "CREATE QUERY hour AS SELECT symbol, COUNT(*) AS n, AVG(price) AS mean FROM trades [RANGE 1 HOUR] GROUP BY symbol"
+)
 CHAINS: dict[str, tuple[tuple[str, ...], tuple[dict[str, Any], ...]]] = {
     "columns": ((STREAM, LAST, ALL, RAIN), ()),
     "columns behind an operator": ((STREAM, LAST, RAIN), ({"use": "select", "at_least": -0.5},)),
+    "a state that grows too large": ((STREAM, ALL, HOUR), ()),
     "readings": ((READINGS,), ()),
 }
 
@@ -81,9 +86,13 @@ def typed(records: list[Record], seed: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_resumed_anywhere_and_cut_anyhow_the_same_follows(chain: str) -> None:
+def test_resumed_anywhere_and_cut_anyhow_the_same_follows(chain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuple_runs, "_MEASURED", 16)
     statements, operators = CHAINS[chain]
-    records = tuple_log(1 + list(CHAINS).index(chain), queries(*statements, operators=operators))
+    settings = queries(*statements, operators=operators)
+    if HOUR in statements:
+        settings = replace(settings, state_bytes=4_000)
+    records = tuple_log(1 + list(CHAINS).index(chain), settings)
     records = typed(records, 7) if STREAM in statements else records
     straight = Slot(SLOT, load)
     outputs = [play(straight, [record]) for record in records]
@@ -97,6 +106,11 @@ def test_resumed_anywhere_and_cut_anyhow_the_same_follows(chain: str) -> None:
         cut = Slot(SLOT, load)
         assert play_runs(cut, records, seed) == flat
         assert cut.context() == straight.context()  # the state is the same bytes, too
+    if HOUR in statements:
+        assert straight.chain is not None
+        assert straight.chain.stream is not None
+        assert straight.chain.stream.faults.keys() == {"hour"}
+        assert answers[-1].query == "total"
     source = Slot(SLOT, load)
     for place, record in enumerate(records):
         if source.book is not None and place % 9 == 0:

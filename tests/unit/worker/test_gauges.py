@@ -164,7 +164,13 @@ def test_every_number_of_a_slot_is_shown_under_its_own_metric() -> None:
     book = StepBook(make_config(), 40, helpers={6: "e3", 9: "e4"}, helper_readings=[0, 0])
     book.edges["e1"].out_from = 39
     shown = replica(96, "primary", mine)
-    shown.slot.book, shown.slot.chain = book, SimpleNamespace(recover=SimpleNamespace(withheld=5))
+    shown.slot.book, shown.slot.chain = (
+        book,
+        SimpleNamespace(
+            recover=SimpleNamespace(withheld=5),
+            stream=SimpleNamespace(sizes={"vwap": 35, "gone": 36}, faults={"vwap": "too large"}),
+        ),
+    )
     dead = {"topic": "tuples", "reason": "damaged"}
     dead_before = max(0.0, sample("tsunagi_dead_letters_total", **dead))
     gauges.refresh([shown], (), 0.0)
@@ -177,6 +183,8 @@ def test_every_number_of_a_slot_is_shown_under_its_own_metric() -> None:
     shown.intake = SimpleNamespace(pulls=14, read_bytes=15, trimmed=16)
     shown.speculated = Speculated(begun=18, in_vain=19, outputs=20, repeats=21)
     book.helper_readings = [22, 23]
+    assert sample("tsunagi_slot_query_state_bytes", slot="96", query="gone") == 36.0
+    shown.slot.chain.stream.sizes = {"vwap": 37}  # the other one was dropped
     gauges.refresh([shown], (), 1.0)
     expected = {
         "tsunagi_slot_position": 9.0,
@@ -204,6 +212,9 @@ def test_every_number_of_a_slot_is_shown_under_its_own_metric() -> None:
     assert sample("tsunagi_recovery_helper_readings_total", slot="96", state="late") == 23.0
     assert sample("tsunagi_recovery_unmet_sensors", slot="96", reason="cap") == 33.0
     assert sample("tsunagi_slot_query_rows_total", slot="96", query="vwap") == 34.0
+    assert sample("tsunagi_slot_query_state_bytes", slot="96", query="vwap") == 37.0
+    assert sample("tsunagi_slot_query_stopped", slot="96", query="vwap") == 1.0
+    assert sample("tsunagi_slot_query_state_bytes", slot="96", query="gone") == -1.0
     gauges.refresh([replica(96)], (), 2.0)  # what only an owner says is said no longer
     assert sample("tsunagi_recovery_helpers", slot="96") == -1.0
     assert sample("tsunagi_recovery_unmet_sensors", slot="96", reason="cap") == -1.0

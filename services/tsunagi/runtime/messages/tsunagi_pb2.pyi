@@ -555,7 +555,7 @@ class QueryBeat(_message.Message):
     def __init__(self, name: _Optional[str] = ..., since: _Optional[int] = ..., rows: _Optional[int] = ..., state_bytes: _Optional[int] = ..., late: _Optional[int] = ..., fault: _Optional[str] = ..., filled_to: _Optional[int] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
-    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us", "declared")
+    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us", "declared", "query")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -575,6 +575,7 @@ class SlotBeat(_message.Message):
     WAIT_US_FIELD_NUMBER: _ClassVar[int]
     BUSY_LIMIT_US_FIELD_NUMBER: _ClassVar[int]
     DECLARED_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
     slot: int
     role: str
     epoch: int
@@ -594,7 +595,8 @@ class SlotBeat(_message.Message):
     wait_us: int
     busy_limit_us: int
     declared: str
-    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ...) -> None: ...
+    query: _containers.RepeatedCompositeFieldContainer[QueryBeat]
+    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ..., query: _Optional[_Iterable[_Union[QueryBeat, _Mapping]]] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "serial", "mac")

@@ -63,7 +63,9 @@ class QuerySettings(Section):
         default=False,
         description="edges send only the columns and tuples (CREATE STREAM) that queries use",
     )
-    state_mb: float = Field(512.0, ge=1, le=1e6, description="most state of a query in CQL, MB; with more it stops")
+    state_mb: float = Field(
+        512.0, ge=1, le=1e6, description="most state of a query in CQL, MB (over tuples: in a slot); with more it stops"
+    )
 
     @property
     def chain(self) -> tuple[OperatorSettings, ...]:
