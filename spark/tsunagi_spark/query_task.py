@@ -167,8 +167,8 @@ def run_queries(
     yield _run(job, context, place, _together(part.split for part in parts), first, parts[0].upto)
     if number == _whole_core(layout_of(job, context)):
         rows = _together(part.whole for part in parts)
-        until_s = time.monotonic() + time_for(job.slide_us)  # for all of them together
         yield _run(job, context, _Place("whole", whole_file, tells=True), rows, first, parts[0].upto)
+        until_s = time.monotonic() + time_for(job.slide_us)  # for all of them together
         for name in context.fills:  # behind the others, which should not wait for it
             place = _Place(f"{_FILL}{name}", partial(fill_file, query=name), tells=True)
             yield _run(job, context, place, rows, first, parts[0].upto, until_s)

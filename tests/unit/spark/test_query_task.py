@@ -17,7 +17,7 @@ from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark import query_task
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.query_core import QueryCore
-from tsunagi_spark.query_task import QueryParts, _packed, program_file, run_queries
+from tsunagi_spark.query_task import QueryParts, _packed, forget_fills, program_file, run_queries
 from tsunagi_spark.state import KEPT, StateError, Store
 from tsunagi_spark.task_context import BatchContext, JobContext
 
@@ -137,6 +137,13 @@ def test_a_query_that_cannot_be_filled_now_is_filled_later_and_the_batch_goes_on
     assert place.files("fill-f") == ["fill-f-0"]
     monkeypatch.setattr(query_task, "fill", caught_up)
     assert {key.split(b"/")[0] for _, key, _ in place.run(1, fills=("f",))} == {b"long", b"f"}
+
+
+def test_what_is_left_of_queries_that_were_filled_is_removed_when_no_batch_needs_it(place: Place) -> None:
+    for name in ("fill-f-3", "panes-fill-f-2", "fill-f-9", "fill-g-3", "panes-fill-g-3", "whole-3", "split-0-3"):
+        place.store.write(f"queries/{name}", b"")
+    forget_fills(place.store, ("g",), 8)
+    assert place.files("") == ["fill-f-9", "fill-g-3", "panes-fill-g-3", "split-0-3", "whole-3"]
 
 
 def caught_up(core: QueryCore, *_: object) -> Iterator[EncodedBlock]:
