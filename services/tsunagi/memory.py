@@ -184,7 +184,8 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
     windows = (block for _, block in window_blocks(advanced.windows, specs, layout, slide_us))
     upto = query_frontier(task, blocks)
     answers = _answers(settings, layout, advanced.ordered, upto)
-    for block in chain(result_blocks(advanced.ordered, layout, slide_us), windows):
+    readings = result_blocks(advanced.ordered, layout, slide_us) if settings.results.readings else iter(())
+    for block in chain(readings, windows):
         log.append(RESULTS, 0, block_key(block), block.SerializeToString(deterministic=True))
     for answer in answers:
         log.append(RESULTS, 0, answer.key, answer.value)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from tsunagi.query.outputs import QueryOutputs
-from tsunagi.query.results import QueryBlock
+from tsunagi.query.results import QueryBlock, QueryResults
 from tsunagi.runtime.log import RECOVERED, RESULTS, Log, LogError
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block
@@ -17,6 +17,8 @@ from tsunagi.system.topics import tool_log
 
 AGAIN_S = 1.0
 """Pause before a log that did not answer is asked again, in seconds."""
+_POLL_S = 0.1
+"""Longest wait for readings, and for rows of queries, in turn, in seconds."""
 
 
 class NoResultError(RuntimeError):
@@ -66,18 +68,20 @@ def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], N
 def _next_rows(
     source: Log, settings: Settings, table: SensorTable, over: threading.Event
 ) -> tuple[Block | QueryBlock, int] | None:
-    """Return the next block that has rows, and how many; None = the time is over.
+    """Return the next block that has rows, of readings or of a query, and how many; None = the time is over.
 
-    Without steps, slots may give nothing but rows of queries.
+    There may be nothing but rows of queries: without steps, and with `[results] readings = false`.
     """
-    if settings.query.mode == "tuples" and settings.query.files:
-        with QueryOutputs(source, settings, from_now=True) as answers:
-            for answer in answers.blocks(follow=True, stopping=over.is_set):
+    kind = QueryOutputs if settings.query.mode == "tuples" else QueryResults
+    with (
+        open_results(source, settings, table, from_now=True) as results,
+        kind(source, settings, from_now=True) as answers,
+    ):
+        while not over.is_set():
+            for block in results.poll(_POLL_S):
+                if rows := sum(1 for _ in block.rows(table)):
+                    return block, rows
+            for answer in answers.poll(_POLL_S):
                 if answer.rows:
                     return answer, len(answer.rows)
-        return None
-    with open_results(source, settings, table, from_now=True) as results:
-        for block in results.blocks(follow=True, stopping=over.is_set):
-            if rows := sum(1 for _ in block.rows(table)):
-                return block, rows
     return None

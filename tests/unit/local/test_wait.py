@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
+import numpy as np
 import pytest
 
 from tsunagi.local import wait
+from tsunagi.query.encoding import encode_rows
+from tsunagi.query.relations import Rows
+from tsunagi.query.values import Kind, column
 from tsunagi.runtime.clock import ManualClock
-from tsunagi.runtime.log import TOPICS, LogError
+from tsunagi.runtime.log import RESULTS, TOPICS, LogError
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
 
@@ -36,7 +41,7 @@ class Results:
     def __exit__(self, *_: object) -> None:
         """Nothing is held."""
 
-    def blocks(self, **_: object) -> list[Any]:
+    def poll(self, _timeout_s: float) -> list[Any]:
         empty = SimpleNamespace(step=6, group="a", rows=lambda _table: [])  # nobody had a value
         return [empty, SimpleNamespace(step=7, group="a", rows=lambda _table: [1, 2])]
 
@@ -56,6 +61,22 @@ def test_it_asks_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> N
     wait.wait_for_result(settings, 60.0, said.append)
     assert said[:2] == [f"asking again: {TIMED_OUT}"] * 2
     assert said[2].startswith("ordered results: step 7 of a, 2 rows")
+
+
+def test_rows_of_a_query_are_results_too(settings: Settings) -> None:
+    said: list[str] = []
+    rows = Rows(np.array([5, 5]), {"n": column(Kind.BIGINT, [1, 2])})
+
+    def answer() -> None:
+        time.sleep(0.3)
+        for block in encode_rows("q", rows, [], settings.steps.slide_us):
+            wait.tool_log(settings, "").append(RESULTS, 0, block.key, block.value)  # type: ignore[attr-defined]
+
+    asked = threading.Thread(target=answer)
+    asked.start()
+    wait.wait_for_result(settings, 60.0, said.append)
+    asked.join()
+    assert said[0].startswith("ordered results: step 5 of query q, 2 rows")
 
 
 def test_but_not_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
