@@ -100,8 +100,9 @@ def test_a_query_is_filled_from_a_moment_or_a_length_of_time_before_the_newest_r
         ("24", ADDED, None),
         ("24 hours", ADDED, r"--from: found '24 hours' .*, expected a length of time such as 90s"),
         ("2026-11-27", ADDED, "has no zone"),
-        ("1e9", ADDED, "expected a moment before the newest result, 1970-01-01T00:16:40Z"),
-        ("0", ADDED, "expected a moment before the newest result"),
+        ("1e9", ADDED, None),  # what is known of the newest result may be old
+        ("4e9", ADDED, "--from: found 4e9, expected a moment that has come"),
+        ("0", ADDED, "expected a moment that has come"),
         ("24h", "CREATE VIEW v AS SELECT sensor FROM readings", "a view is filled with the queries that read it"),
     ],
 )
