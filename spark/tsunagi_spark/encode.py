@@ -12,10 +12,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tsunagi.runtime.columns import F64, U8, U32
 from tsunagi.runtime.messages import VERSION, ResultBlock
-from tsunagi.runtime.wire import tag
+from tsunagi.runtime.wire import rows_of_bytes, tag
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import QUERY, Ordered
 
@@ -70,14 +71,11 @@ def _bodies(ordered: Ordered) -> list[bytes]:
     for rows in np.unique(lengths[lengths > 0]).tolist():
         which = np.flatnonzero(lengths == rows)
         place = ordered.start[which][:, None] + np.arange(rows)
-        pieces = []
+        pieces: list[bytes | npt.NDArray[np.uint8]] = []
         for head, column in zip(_tags(rows), columns, strict=True):
-            pieces.append(np.broadcast_to(np.frombuffer(head, dtype=U8), (len(which), len(head))))
-            pieces.append(column[place].view(U8))
-        matrix = np.concatenate(pieces, axis=1)
-        data, width = matrix.tobytes(), matrix.shape[1]
-        for number, block in enumerate(which.tolist()):
-            bodies[block] = data[number * width : (number + 1) * width]
+            pieces += [head, column[place].view(U8)]
+        for block, data in zip(which.tolist(), rows_of_bytes(pieces, len(which)), strict=True):
+            bodies[block] = data
     return bodies
 
 

@@ -24,7 +24,6 @@ from tsunagi.query.readings import Readings
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import RECOVERED, LogError, OffsetLostError, Position, Reader, Record
 from tsunagi.runtime.messages import Recovered
-from tsunagi_spark.blocks import SlotBlock
 from tsunagi_spark.decode import Arrived, SlotDecoder
 from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.layout import Ints, Layout
@@ -155,7 +154,8 @@ class _Log:
             if record.offset < self._ends[record.partition]:
                 _add(self._decoders[record.partition], record)
         blocks = [block for decoder in self._decoders.values() for block in decoder.blocks()]
-        return CompleteRows.of([no_rows(), *map(_rows_of, blocks)])
+        rows = (CompleteRows(block.rows.columns(), block.steps, block.appended_us) for block in blocks)
+        return CompleteRows.of([no_rows(), *rows])
 
     def _assign(self, slots: list[int]) -> None:
         self._assigned = slots
@@ -179,14 +179,6 @@ class _Log:
 def _add(decoder: SlotDecoder, record: Record) -> None:
     decoder.add(Arrived(record.partition, record.offset, record.key, record.value, record.appended_us))
     decoder.sidelined.clear()  # the job has told of these when it read them
-
-
-def _rows_of(block: SlotBlock) -> CompleteRows:
-    rows = block.rows.columns()
-    step, place = np.unique(block.steps, return_inverse=True)
-    appended_us = np.zeros(len(step), dtype=np.int64)
-    np.maximum.at(appended_us, place, block.appended_us)
-    return CompleteRows(rows, step, appended_us)
 
 
 def _beginning(reader: Reader, slot: int, mark: SlotMark, step: int) -> SlotMark:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsunagi.query.catalog import READINGS
-from tsunagi.query.encoding import EncodedBlock, block_name, encode_rows
+from tsunagi.query.encoding import EncodedBlock, encode_rows, run_name
 from tsunagi.query.placing import together
 from tsunagi.query.readings import Readings
 from tsunagi.query.relations import Rows
@@ -305,7 +305,9 @@ class QueryCore:
             definition=text,
             run=self.program.runs.get(name, 0),
         )
-        return EncodedBlock(name, "", self.done, 0, 0, block_name(name, "", self.done), block.SerializeToString())
+        return EncodedBlock(
+            name, "", self.done, 0, 0, b"%b%d" % (run_name(name, ""), self.done), block.SerializeToString()
+        )
 
     def _blocks(self, found: Mapping[str, Rows], complete: CompleteRows) -> Iterator[EncodedBlock]:
         for name in sorted(self.published & found.keys()):

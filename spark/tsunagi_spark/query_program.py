@@ -71,7 +71,7 @@ class QueryProgram:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """For each query the digest of all that its state depends on."""
+        """The digests of queries, by name. A query whose digest has changed begins anew, with no state."""
         return fingerprints(self.compiled)
 
     def dump(self) -> bytes:

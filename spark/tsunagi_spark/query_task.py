@@ -163,15 +163,15 @@ def run_queries(
         parts: what each P-SORT core has complete for it.
     """
     first = min((part.first for part in parts if part.first != NEVER), default=NEVER)
-    place = _Place(f"split-{number}", partial(split_file, core=number), tells=number == 0)
-    yield _run(job, context, place, _together(part.split for part in parts), first, parts[0].upto)
+    upto = parts[0].upto
+    yield _run(job, context, _split_place(number), _Came(_together(part.split for part in parts), first, upto))
     if number == _whole_core(layout_of(job, context)):
-        rows = _together(part.whole for part in parts)
-        yield _run(job, context, _Place("whole", whole_file, tells=True), rows, first, parts[0].upto)
+        came = _Came(_together(part.whole for part in parts), first, upto)
+        yield _run(job, context, _Place("whole", whole_file, tells=True), came)
         until_s = time.monotonic() + time_for(job.slide_us)  # for all of them together
         for name in context.fills:  # behind the others, which should not wait for it
-            place = _Place(f"{_FILL}{name}", partial(fill_file, query=name), tells=True)
-            yield _run(job, context, place, rows, first, parts[0].upto, until_s)
+            place = _Place(f"{_FILL}{name}", partial(fill_file, query=name), tells=True, filled=name)
+            yield _run(job, context, place, came, until_s)
 
 
 def run_direct(job: JobContext, context: BatchContext, number: int, ordered: Ordered, upto: int) -> dict[str, Any]:
@@ -181,8 +181,15 @@ def run_direct(job: JobContext, context: BatchContext, number: int, ordered: Ord
     """
     came = CompleteRows.of([CompleteRows.from_ordered(ordered)])
     first = int(came.rows["step"][0]) if len(came.rows["step"]) else NEVER
-    place = _Place(f"split-{number}", partial(split_file, core=number), tells=number == 0)
-    return _run(job, context, place, came, first, upto)
+    return _run(job, context, _split_place(number), _Came(came, first, upto))
+
+
+class _Came(NamedTuple):
+    """What has come for a query core: the arguments of `QueryCore.advance`."""
+
+    rows: CompleteRows
+    first: int
+    upto: int
 
 
 class _Place(NamedTuple):
@@ -192,11 +199,23 @@ class _Place(NamedTuple):
         kind: `split-CORE`, `whole`, or `fill-QUERY`.
         state_file: returns the name of the file with its state after a batch.
         tells: whether it says in `results` where its queries begin and end.
+        filled: the query that it has, if this is filled from the log or was; "" = it has others.
     """
 
     kind: str
     state_file: Callable[[int], str]
     tells: bool
+    filled: str = ""
+
+    def published(self, program: QueryProgram) -> frozenset[str]:
+        """Return the queries of a program whose rows it sends."""
+        if self.filled:
+            return frozenset({self.filled} & program.fills.keys())
+        return program.whole if self.kind == "whole" else program.split
+
+
+def _split_place(number: int) -> _Place:
+    return _Place(f"split-{number}", partial(split_file, core=number), tells=number == 0)
 
 
 def _together(parts: Iterable[bytes | None]) -> CompleteRows:
@@ -205,15 +224,7 @@ def _together(parts: Iterable[bytes | None]) -> CompleteRows:
     return CompleteRows.of(found) if found else no_rows()
 
 
-def _run(
-    job: JobContext,
-    context: BatchContext,
-    place: _Place,
-    came: CompleteRows,
-    first: int,
-    upto: int,
-    until_s: float = 0.0,
-) -> dict[str, Any]:
+def _run(job: JobContext, context: BatchContext, place: _Place, came: _Came, until_s: float = 0.0) -> dict[str, Any]:
     """Run a query core on a batch; return its report.
 
     Args:
@@ -230,7 +241,7 @@ def _run(
     blocks = count = 0
     with Sending(job.kafka) as out:
         table = _table(context, core.program, layout)
-        for block in _advance(job, context, core, (came, first, upto), table, until_s):
+        for block in _advance(job, context, core, came, table, until_s):
             partition = partition_of(block.query, block.group, layout.cores)
             records = [(block.key, block.value)] if job.form == "blocks" else _as_json(block, layout)
             for key, value in records:
@@ -272,18 +283,9 @@ def _as_json(block: EncodedBlock, layout: Layout) -> list[tuple[bytes, bytes]]:
 
 
 def _advance(
-    job: JobContext,
-    context: BatchContext,
-    core: QueryCore,
-    came: tuple[CompleteRows, int, int],
-    table: Readings,
-    until_s: float,
+    job: JobContext, context: BatchContext, core: QueryCore, came: _Came, table: Readings, until_s: float
 ) -> Iterator[EncodedBlock]:
-    """Yield the blocks of a batch; of a query that is filled from the log those of the past first.
-
-    Args:
-        came: the arguments of `QueryCore.advance`.
-    """
+    """Yield the blocks of a batch; of a query that is filled from the log those of the past first."""
     if core.filling is not None:
         delivered = np.array(context.delivered, dtype=np.int64)
         past = Past(layout_of(job, context), context.marks, delivered, job.slide_us)
@@ -306,12 +308,6 @@ def _reader(settings: KafkaSettings) -> Reader:
     return _readers[key]
 
 
-def _published(program: QueryProgram, kind: str) -> frozenset[str]:
-    if kind.startswith(_FILL):
-        return frozenset({kind.removeprefix(_FILL)} & program.fills.keys())
-    return program.whole if kind == "whole" else program.split
-
-
 def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) -> QueryCore:
     """Return a query core as it was behind the batch before, with the program that is in force now.
 
@@ -326,17 +322,15 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
             return core
     program = _program(context, store, context.program)
     before = _program(context, store, context.program_before) if context.program_before else None
-    core = QueryCore(program, _published(program, kind), place.tells, max(context.delivered, default=NEVER))
+    core = QueryCore(program, place.published(program), place.tells, max(context.delivered, default=NEVER))
     anew = False
-    if kind.startswith(_FILL):
-        query = kind.removeprefix(_FILL)
-        if query in program.fills:
-            core.done, core.begin, core.filling = NEVER, program.fills[query], {}
-            anew = before is not None and before.runs.get(query) != program.runs[query]
+    if place.filled in program.fills:
+        core.done, core.begin, core.filling = NEVER, program.fills[place.filled], {}
+        anew = before is not None and before.runs.get(place.filled) != program.runs[place.filled]
     if before is not None:
         name = place.state_file(context.batch - 1)
         get = partial(read_panes, store, kind)
-        if _published(before, kind) and not anew:
+        if place.published(before) and not anew:
             core.load(store.read(name), store.root / name, get)
         elif (data := store.find(name)) is not None:
             core.panes = pane_files(data, store.root / name)

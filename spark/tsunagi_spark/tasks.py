@@ -320,11 +320,9 @@ def _encoded(
     job: JobContext, layout: Layout, ordered: Ordered, windows: CompleteWindows, part: int
 ) -> Iterator[Encoded]:
     blocks = window_blocks(windows, job.specs, layout, job.slide_us, part)
-    if not job.readings:
-        pass
-    elif job.form == "blocks":
+    if job.readings and job.form == "blocks":
         yield from encode_blocks(ordered, layout, job.slide_us, part)
-    else:
+    elif job.readings:
         readings = result_blocks(ordered, layout, job.slide_us, part)
         blocks = chain(zip(ordered.group.tolist(), readings, strict=True), blocks)
     for group, block in blocks:

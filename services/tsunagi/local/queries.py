@@ -202,10 +202,9 @@ def _begin_us(settings: Settings, begin: str) -> int:
     Raises:
         QueryAskError: it names none, or one that has not come.
     """
-    newest_us = _newest_us(settings)
     length = _LENGTH.fullmatch(begin)
     if length is not None:
-        return max(1, newest_us - round(float(length[1]) * _UNITS_S[length[2]] * 1e6))
+        return max(1, _newest_us(settings) - round(float(length[1]) * _UNITS_S[length[2]] * 1e6))
     try:
         from_us = read_time_us(begin)
     except ValueError as error:
@@ -213,8 +212,8 @@ def _begin_us(settings: Settings, begin: str) -> int:
             f"--from: found {begin!r} ({error}), expected a length of time such as 90s, 30m, 24h or 7d, or a moment "
             "such as 2026-11-27T08:00:00Z"
         ) from None
-    # Event times may be long ago, as when a file is played, and what is known of the newest result may be old.
-    if not 0 < from_us <= max(newest_us, time.time_ns() // 1000):
+    # Event times may be ahead of the clock, and what is known of the newest result may be old: either will do.
+    if from_us <= 0 or (from_us > time.time_ns() // 1000 and from_us > _newest_us(settings)):
         raise QueryAskError(f"--from: found {begin}, expected a moment that has come")
     return from_us
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tsunagi.query.relations import Rows, codes_of, distinct
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind
 from tsunagi.runtime.messages import VERSION, Recovered, ResultBlock, TypedColumn
-from tsunagi.runtime.wire import tag, whole_numbers
+from tsunagi.runtime.wire import rows_of_bytes, tag, whole_numbers
 
 WIRE: Mapping[Kind, np.dtype[np.generic]] = {
     Kind.DOUBLE: np.dtype("<f8"),
@@ -56,9 +57,9 @@ class EncodedBlock(NamedTuple):
     value: bytes
 
 
-def block_name(query: str, group: str, step: int) -> bytes:
-    """Return the name of a block of a query in CQL."""
-    return f"{query}/{group}/{step}".encode()
+def run_name(query: str, group: str) -> bytes:
+    """Return what the names of a query's blocks of a group begin with; the step stands behind it."""
+    return f"{query}/{group}/".encode()
 
 
 def encode_rows(
@@ -92,7 +93,7 @@ def encode_rows(
     step, group = rows.step[begins], name[begins]
     appended_us = appended(step)
     heads = [ResultBlock(version=VERSION, query=query, group=item).SerializeToString() for item in names]
-    keys = [block_name(query, item, 0)[:-1] for item in names]
+    keys = [run_name(query, item) for item in names]
     tails = {count: ResultBlock(rows=count, run=run).SerializeToString() for count in np.unique(ends - begins).tolist()}
     times = whole_numbers(ResultBlock, {"step": step, "event_time_us": step * slide_us, "appended_us": appended_us})
     columns = zip(*_column_pieces(rows, begins, ends, ResultBlock), strict=True)
@@ -160,18 +161,15 @@ def _plain_pieces(
     for rows in np.unique(lengths).tolist():
         which = np.flatnonzero(lengths == rows)
         place = begins[which][:, None] + np.arange(rows)
-        parts = []
+        parts: list[bytes | npt.NDArray[np.uint8]] = []
         for name, column in columns.items():
             kind = WIRE[column.kind]
             head = TypedColumn(name=name, kind=column.kind.value).SerializeToString()
             head += tag(TypedColumn, "value", rows * kind.itemsize)
-            head = _column(message, len(head) + rows * kind.itemsize) + head
-            parts.append(np.broadcast_to(np.frombuffer(head, dtype=np.uint8), (len(which), len(head))))
+            parts.append(_column(message, len(head) + rows * kind.itemsize) + head)
             parts.append(np.ascontiguousarray(column.values, dtype=kind)[place].view(np.uint8))
-        matrix = np.concatenate(parts, axis=1)
-        data, width = matrix.tobytes(), matrix.shape[1]
-        for number, stretch in enumerate(which.tolist()):
-            pieces[stretch] = data[number * width : (number + 1) * width]
+        for stretch, data in zip(which.tolist(), rows_of_bytes(parts, len(which)), strict=True):
+            pieces[stretch] = data
     return pieces
 
 

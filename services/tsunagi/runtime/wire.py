@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +26,21 @@ def _varint(number: int) -> bytes:
     return bytes(found)
 
 
+def rows_of_bytes(parts: Sequence[bytes | npt.NDArray[np.uint8]], count: int) -> list[bytes]:
+    """Return so many rows, each of which has the bytes of all parts one after the other.
+
+    Args:
+        parts: what is the same in all rows, or uint8[count, width], a row each.
+    """
+    wide = [
+        np.broadcast_to(np.frombuffer(part, dtype=np.uint8), (count, len(part))) if isinstance(part, bytes) else part
+        for part in parts
+    ]
+    matrix = np.concatenate(wide, axis=1)
+    data, width = matrix.tobytes(), matrix.shape[1]
+    return [data[place * width : (place + 1) * width] for place in range(count)]
+
+
 def whole_numbers(message: type[Message], columns: Mapping[str, npt.NDArray[np.int64]]) -> list[bytes]:
     """Return for each row the bytes of fields that hold whole numbers; protobuf leaves a 0 out.
 
@@ -41,22 +56,16 @@ def whole_numbers(message: type[Message], columns: Mapping[str, npt.NDArray[np.i
     for number in np.unique(kind).tolist():
         which = np.flatnonzero(kind == number)
         shape = [int(length_of[which[0]]) for length_of in lengths.values()]
-        parts = []
+        parts: list[bytes | npt.NDArray[np.uint8]] = [b""]
         for (name, values), length in zip(columns.items(), shape, strict=True):
             if not length:
                 continue
-            head = _varint(message.DESCRIPTOR.fields_by_name[name].number << 3)
             shifts = np.arange(0, 7 * length, 7, dtype=np.uint64)
             digits = (values[which].astype(np.uint64)[:, None] >> shifts & np.uint64(0x7F)).astype(np.uint8)
             digits[:, :-1] |= 0x80
-            parts.append(np.broadcast_to(np.frombuffer(head, dtype=np.uint8), (len(which), len(head))))
-            parts.append(digits)
-        if not parts:
-            continue
-        matrix = np.concatenate(parts, axis=1)
-        data, width = matrix.tobytes(), matrix.shape[1]
-        for place, row in enumerate(which.tolist()):
-            found[row] = data[place * width : (place + 1) * width]
+            parts += [_varint(message.DESCRIPTOR.fields_by_name[name].number << 3), digits]
+        for row, data in zip(which.tolist(), rows_of_bytes(parts, len(which)), strict=True):
+            found[row] = data
     return found
 
 

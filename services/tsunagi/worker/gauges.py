@@ -69,7 +69,7 @@ class Gauges:
         self._slots: set[int] = set()
         self._terms: dict[str, Primary] = {}
         self._owned: dict[str, set[tuple[Gauge, tuple[str, ...]]]] = {}  # gauges that only an owner has, by slot
-        self._told: set[tuple[str, str]] = set()
+        self._told: dict[tuple[str, str], str] = {}  # why a query has stopped, by slot and name
         self._logger = structlog.get_logger("tsunagi.worker")
 
     def due(self, now: float) -> bool:
@@ -213,9 +213,9 @@ class Gauges:
             why = stream.faults.get(query, "")
             self._say(metrics.SLOT_QUERY_STATE_BYTES, float(size), slot, query)
             self._say(metrics.SLOT_QUERY_STOPPED, float(bool(why)), slot, query)
-            if why and (slot, query) not in self._told:
+            if why and self._told.get((slot, query)) != why:
                 self._logger.error("query stopped", slot=slot, query=query, detail=why)
-                self._told.add((slot, query))
+            self._told[slot, query] = why
 
     def _export_calibration(self, slot: str, calibrator: Calibrator) -> None:
         self._say(metrics.DISTRUSTED, float(calibrator.recovery.distrusted.sum()), slot)
