@@ -54,7 +54,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory, broker: Broker, inputs: Inputs
     written = directory / "fifty.sql"
     written.write_text(";\n".join(fifty()), encoding="utf-8")
     changes = {"query": {"files": [str(written)]}}
-    found = Rig(directory, inputs, servers=broker.servers, prefix="queries.", changes=changes)
+    found = Rig(directory, inputs, servers=broker.servers, prefix="fifty.", changes=changes)
     try:
         found.start()
         yield found
