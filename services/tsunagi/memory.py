@@ -8,7 +8,7 @@ Spark. A run in memory has no takeovers, no acknowledgements by Spark and no sca
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from itertools import chain
@@ -183,7 +183,8 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
         log.append(aside.topic, 0, aside.key, aside.value)
     windows = (block for _, block in window_blocks(advanced.windows, specs, layout, slide_us))
     upto = query_frontier(task, blocks)
-    answers = _answers(settings, layout, advanced.ordered, upto)
+    events = [block.events for block in blocks if block.events]
+    answers = _answers(settings, layout, advanced.ordered, upto, events)
     readings = result_blocks(advanced.ordered, layout, slide_us) if settings.results.readings else iter(())
     for block in chain(readings, windows):
         log.append(RESULTS, 0, block_key(block), block.SerializeToString(deterministic=True))
@@ -191,7 +192,9 @@ def _order(settings: Settings, table: SensorTable, placement: Placement, log: Me
         log.append(RESULTS, 0, answer.key, answer.value)
 
 
-def _answers(settings: Settings, layout: Layout, ordered: Ordered, upto: int) -> Iterator[EncodedBlock]:
+def _answers(
+    settings: Settings, layout: Layout, ordered: Ordered, upto: int, events: Sequence[bytes]
+) -> Iterator[EncodedBlock]:
     """Yield the rows of the queries in CQL, as the job's query core makes them."""
     from tsunagi_spark.frontier import NEVER  # noqa: PLC0415
     from tsunagi_spark.query_core import CompleteRows, QueryCore  # noqa: PLC0415
@@ -207,7 +210,7 @@ def _answers(settings: Settings, layout: Layout, ordered: Ordered, upto: int) ->
     table = Readings(layout.table, settings.steps.slide_us, kinds)
     came = CompleteRows.of([CompleteRows.from_ordered(ordered)])
     first = int(came.rows["step"][0]) if len(came.rows["step"]) else NEVER
-    yield from core.advance(came, first, upto, table)
+    yield from core.advance(came, first, upto, table, events)
     for name, figures in core.figures.items():
         if figures.fault:
             raise PipelineError(f"query {name}: {figures.fault}")

@@ -116,6 +116,7 @@ class SlotBlock:
         counters: counts of the whole slot, the same in the block of every core.
         steps: int64[records], the steps of the records, ascending.
         appended_us: int64[records], when the inputs of the records were appended.
+        events: the events of the slot (`events.packed`), in the block of the core that hands them on; b"" = none.
     """
 
     core: int
@@ -125,6 +126,7 @@ class SlotBlock:
     steps: Ints
     appended_us: Ints
     rows: RecoveredRows
+    events: bytes = b""
 
 
 SCHEMA = pa.schema(
@@ -134,6 +136,7 @@ SCHEMA = pa.schema(
         ("head", pa.binary()),
         ("steps", pa.binary()),
         ("appended_us", pa.binary()),
+        ("events", pa.binary()),
         *((name, pa.binary()) for name in RecoveredRows.NAMES),
     ]
 )
@@ -142,7 +145,7 @@ SCHEMA = pa.schema(
 BATCH_BYTES = 16_000_000
 """A record batch with at least this many bytes is full."""
 
-SQL = "core int, slot int, head binary, steps binary, appended_us binary, " + ", ".join(
+SQL = "core int, slot int, head binary, steps binary, appended_us binary, events binary, " + ", ".join(
     f"`{name}` binary" for name in RecoveredRows.NAMES
 )
 """The same schema in Spark's notation."""
@@ -154,7 +157,7 @@ def to_arrow(blocks: Iterable[SlotBlock]) -> Iterator[pa.RecordBatch]:
     size = 0
     for block in blocks:
         head = json.dumps({"mark": block.mark, "counters": block.counters.as_dict()}).encode()
-        cells: list[Any] = [head, block.steps.tobytes(), block.appended_us.tobytes()]
+        cells: list[Any] = [head, block.steps.tobytes(), block.appended_us.tobytes(), block.events]
         cells += [
             np.ascontiguousarray(getattr(block.rows, name), dtype=kind).tobytes()
             for name, kind in RecoveredRows.TYPES.items()
@@ -195,6 +198,7 @@ def from_arrow(batches: Iterable[pa.RecordBatch]) -> list[SlotBlock]:
                     steps=np.frombuffer(columns["steps"][number].as_buffer(), dtype="<i8"),
                     appended_us=np.frombuffer(columns["appended_us"][number].as_buffer(), dtype="<i8"),
                     rows=rows,
+                    events=columns["events"][number].as_py(),
                 )
             )
     return sorted(blocks, key=lambda block: (block.slot, block.mark.read_to))

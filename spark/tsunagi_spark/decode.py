@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tsunagi.query.relations import Rows
+from tsunagi.query.typed import rows_of
 from tsunagi.runtime.columns import F64, U8, U32, sensors
 from tsunagi.runtime.door import UnusableError
 from tsunagi.runtime.door import decode as decode_message
@@ -21,6 +23,7 @@ from tsunagi.runtime.marks import digest_of
 from tsunagi.runtime.messages import VERSION, DeadLetter, Late, Recovered
 from tsunagi.runtime.names import Name, pack_key, unpack_key
 from tsunagi_spark.blocks import Counters, RecoveredRows, SlotBlock
+from tsunagi_spark.events import packed
 from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.layout import Flags, Ints, Layout
 
@@ -53,9 +56,12 @@ class SlotDecoder:
         mark: how far the slot had been read before.
         delivered: int64[groups], the last step that was sent for each group; NEVER if none.
         slide_us: length of a step in microseconds.
+        events: whether events are kept, since a query may read them.
     """
 
-    def __init__(self, slot: int, mark: SlotMark, layout: Layout, delivered: Ints, slide_us: int) -> None:
+    def __init__(
+        self, slot: int, mark: SlotMark, layout: Layout, delivered: Ints, slide_us: int, *, events: bool = True
+    ) -> None:
         self.slot = slot
         self.mark = mark
         self.counters = Counters()
@@ -67,6 +73,8 @@ class SlotDecoder:
         held = layout.held[:, slot] if slot < layout.slots else np.zeros(len(layout.groups), dtype=np.bool_)
         self._newest_delivered = int(self._delivered[held].max(initial=NEVER))
         self._kept: list[Recovered] = []
+        self._keeps_events = events
+        self._events: list[tuple[str, Rows]] = []
         self._now_us = time.time_ns() // 1000
         self._newest: Arrived | None = None
         self.bytes = 0
@@ -81,8 +89,13 @@ class SlotDecoder:
         self._newest = record
         try:
             message = self._read(record)
-            if message is not None:
+            if message is None:
+                return
+            if not message.query:
                 self._place(message, record)
+            elif self._keeps_events:
+                self._events.append((message.query, rows_of(message)))
+                self.bytes += len(record.value or b"")
         except UnusableError as error:
             self._bury(record, error.reason, str(error))
 
@@ -108,10 +121,12 @@ class SlotDecoder:
         self.counters.nan_rows += int(np.isnan(rows.mean).sum())
         counters, self.counters = self.counters, Counters()
         core_of = self._layout.sensor_core[rows.sensor]
-        return [
+        found = [
             SlotBlock(core, self.slot, self.mark, counters, steps, appended_us, rows.take(core_of == core))
             for core in range(self._layout.cores)
         ]
+        found[-1].events, self._events = packed(self.slot, self._events), []
+        return found
 
     def _read(self, record: Arrived) -> Recovered | None:
         """Return the message of a record; None if it is a repeat."""
@@ -141,7 +156,7 @@ class SlotDecoder:
             generation=generation,
             last_offset=name.offset,
             last_index=name.index,
-            step=message.step,
+            step=self.mark.step if message.query else message.step,  # values come behind all events of their step
             epoch=max(message.epoch, self.mark.epoch) if current else message.epoch,
             past=past,
         )

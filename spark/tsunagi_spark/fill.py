@@ -94,10 +94,10 @@ def fill(core: QueryCore, past: Past, reader: Reader, until_s: float, table: Rea
         log = _Log(reader, past, core.filling)
         while True:
             left = log.left()
-            came = log.read(left) if left else no_rows()
+            came, events = log.read(left) if left else (no_rows(), [])
             complete = min([past.upto, *(step for slot, step in log.steps(log.left()) if past.counts(slot))])
             first = int(came.rows["step"].min()) if len(came.rows["step"]) else NEVER
-            yield from core.advance(came, first, complete, table)
+            yield from core.advance(came, first, complete, table, events)
             core.filling = log.marks()
             if not left:
                 break
@@ -139,8 +139,8 @@ class _Log:
         """Return (slot, its newest step that was read)."""
         return [(slot, self._decoders[slot].mark.step) for slot in slots]
 
-    def read(self, left: Sequence[int]) -> CompleteRows:
-        """Return what comes next of the slots that are not far ahead of others."""
+    def read(self, left: Sequence[int]) -> tuple[CompleteRows, list[bytes]]:
+        """Return the rows and the events that come next of the slots that are not far ahead of others."""
         least = min(step for _, step in self.steps(left))
         near = [slot for slot, step in self.steps(left) if step <= least + _AHEAD_STEPS]
         if near != self._assigned:
@@ -149,13 +149,13 @@ class _Log:
             records = self._reader.read(_RECORDS, _READ_S)
         except OffsetLostError:
             self._go_behind_what_is_lost(near)
-            return no_rows()
+            return no_rows(), []
         for record in records:
             if record.offset < self._ends[record.partition]:
                 _add(self._decoders[record.partition], record)
         blocks = [block for decoder in self._decoders.values() for block in decoder.blocks()]
         rows = (CompleteRows(block.rows.columns(), block.steps, block.appended_us) for block in blocks)
-        return CompleteRows.of([no_rows(), *rows])
+        return CompleteRows.of([no_rows(), *rows]), [block.events for block in blocks if block.events]
 
     def _assign(self, slots: list[int]) -> None:
         self._assigned = slots

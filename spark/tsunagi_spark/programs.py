@@ -13,7 +13,16 @@ from operator import itemgetter
 import numpy as np
 import structlog
 
-from tsunagi.query.definitions import PLAN, Definition, check, definitions_of, program_of, read_definitions
+from tsunagi.query.definitions import (
+    PLAN,
+    STREAM_ON_PLAN,
+    Definition,
+    check,
+    definitions_of,
+    makes_stream,
+    program_of,
+    read_definitions,
+)
 from tsunagi.query.readings import attribute_kinds
 from tsunagi.runtime.messages import QueryChange
 from tsunagi.runtime.sensors import SensorTable
@@ -104,7 +113,10 @@ class Programs:
                 continue
             try:
                 (item,) = definitions_of(change.text, PLAN)
-                found[name] = replace(item, from_us=change.from_us)
+                if makes_stream(item):
+                    refused[name] = STREAM_ON_PLAN
+                else:
+                    found[name] = replace(item, from_us=change.from_us)
             except ValueError as error:  # a QueryError, or not one statement
                 refused[name] = str(error)
         return list(found.values()), refused

@@ -25,10 +25,11 @@ from tsunagi.query.relations import Rows
 from tsunagi.query.results import ENDED
 from tsunagi.query.running import Queries
 from tsunagi.query.snapshots import Get, pack, unpack
-from tsunagi.query.values import Array
+from tsunagi.query.values import Array, Kind
 from tsunagi.query.windows import Piece, Stored
 from tsunagi.runtime.messages import VERSION, ResultBlock
 from tsunagi_spark.blocks import SlotBlock
+from tsunagi_spark.events import Events
 from tsunagi_spark.frontier import NEVER, SlotMark, frontiers
 from tsunagi_spark.kway import block_order
 from tsunagi_spark.layout import Flags, Ints
@@ -208,6 +209,7 @@ class QueryCore:
         done: the last step for which queries have given their rows.
         first: the first step with a reading; NEVER until one is known.
         waiting: rows of later steps.
+        events: events of later steps.
         digests: for each query, the digest of all that its state depends on.
         figures: what is known of each query.
         told: the queries of which this core has said where they begin.
@@ -223,6 +225,7 @@ class QueryCore:
     filling: dict[int, SlotMark] | None = None
     first: int = NEVER
     waiting: CompleteRows = field(default_factory=no_rows)
+    events: Events = field(default_factory=Events)
     digests: dict[str, str] = field(default_factory=dict)
     figures: dict[str, QueryFigures] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
@@ -236,9 +239,15 @@ class QueryCore:
         return Queries(compiled, together(compiled, self.published))
 
     @cached_property
-    def _named(self) -> set[str]:
-        """The columns of readings that the queries name."""
-        return self.queries.named(READINGS)
+    def _named(self) -> dict[str, set[str]]:
+        """The columns of each stream that the queries name."""
+        return {name: self.queries.named(name) for name in self.program.compiled.catalog.streams}
+
+    @cached_property
+    def _kinds(self) -> dict[str, Mapping[str, Kind]]:
+        """The columns of each stream of events."""
+        streams = self.program.compiled.catalog.streams
+        return {name: stream.columns for name, stream in streams.items() if name != READINGS}
 
     @cached_property
     def _wanted(self) -> dict[str, str]:
@@ -247,21 +256,25 @@ class QueryCore:
 
     # ---- a batch
 
-    def advance(self, came: CompleteRows, first: int, upto: int, table: Readings) -> Iterator[EncodedBlock]:
+    def advance(
+        self, came: CompleteRows, first: int, upto: int, table: Readings, events: Sequence[bytes] = ()
+    ) -> Iterator[EncodedBlock]:
         """Yield the blocks of the queries' rows for the steps that are complete now.
 
         Args:
             came: what the P-SORT cores have complete, in any steps.
             first: the first step of which any of them has a reading; NEVER if none has one.
             upto: the last step that is complete for all groups.
+            events: what slots have passed on, as `events.packed` returns it.
         """
         step = came.rows["step"]
         came, late = came.behind(self.done)
-        for figures in self.figures.values() if late else ():
+        earliest, late_events = self.events.add(events, self.program.compiled, self.done)
+        for figures in self.figures.values() if late or len(late_events) else ():
             figures.late += int(np.count_nonzero(step[:late] > figures.since))
+            figures.late += int(np.count_nonzero(late_events > figures.since))
         self.waiting = CompleteRows.of([self.waiting, came])
-        if first != NEVER:
-            self.first = first if self.first == NEVER else min(first, self.first)
+        self.first = min((step for step in (self.first, first, earliest) if step != NEVER), default=NEVER)
         if self.done == NEVER and NEVER < self.first <= upto:  # however batches are cut, this is the first reading
             self.done = max(self.first, self.begin) - 1
         yield from self._begun()
@@ -269,8 +282,9 @@ class QueryCore:
             high = min(upto, self.done + _ADVANCE_STEPS)
             rest, count = self.waiting.behind(high)
             part = {name: column[:count] for name, column in self.waiting.rows.items()}
-            readings = table.rows(part["step"], part["sensor"], part, self._named)
-            found = self.queries.advance({READINGS: readings}, self.done, high)
+            readings = table.rows(part["step"], part["sensor"], part, self._named[READINGS])
+            streams = {READINGS: readings} | self.events.take(high, self._named, self._kinds)
+            found = self.queries.advance(streams, self.done, high)
             for name, why in self.queries.faults.items():
                 self.figures[name].fault = why
             yield from self._blocks(found, self.waiting)
@@ -357,7 +371,10 @@ class QueryCore:
             "figures": {name: [item.since, item.rows, item.late, item.fault] for name, item in self.figures.items()},
         }
         packed = {name: np.frombuffer(data, dtype=np.uint8) for name, data in self._packed.items()}
-        state = seal_body(pack({"head": json.dumps(head), "queries": packed, "waiting": self.waiting.arrays()}))
+        events = {"events": self.events.dump()} if len(self.events) else {}
+        state = seal_body(
+            pack({"head": json.dumps(head), "queries": packed, "waiting": self.waiting.arrays()} | events)
+        )
         return state, self.panes.written
 
     def load(self, data: bytes, path: Path, get: Get) -> None:
@@ -375,6 +392,7 @@ class QueryCore:
         filling = tree.get("filling")
         self.filling = None if filling is None else {int(slot): SlotMark.of(mark) for slot, mark in filling.items()}
         self.waiting = CompleteRows.from_arrays(found["waiting"])
+        self.events = Events.load(found.get("events", {}))
         self.panes = PaneFiles.of(tree["panes"])
         self.digests, self.told = dict(tree["digests"]), set(tree["told"])
         self.figures = {name: QueryFigures(*item) for name, item in tree["figures"].items()}

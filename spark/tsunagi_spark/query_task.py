@@ -58,19 +58,24 @@ class QueryParts(NamedTuple):
         split: the rows of the groups that belong to the query core, for the queries that are split; None = there are
             no such queries.
         whole: all rows, for the other queries; None = it does not run these.
+        events: the events that the P-SORT core hands on, for the queries that get all rows; None = there are none.
     """
 
     first: int
     upto: int
     split: bytes | None = None
     whole: bytes | None = None
+    events: bytes | None = None
 
 
-def parts_of(job: JobContext, context: BatchContext, ordered: Ordered, upto: int) -> Iterator[QueryParts]:
+def parts_of(
+    job: JobContext, context: BatchContext, ordered: Ordered, upto: int, events: Sequence[bytes]
+) -> Iterator[QueryParts]:
     """Yield what a P-SORT core has complete, for each query core.
 
     Args:
         upto: the last step that is complete for all groups.
+        events: the events that came with its blocks.
     """
     layout = layout_of(job, context)
     complete = CompleteRows.from_ordered(ordered)
@@ -82,8 +87,11 @@ def parts_of(job: JobContext, context: BatchContext, ordered: Ordered, upto: int
         place = program.places_in(layout)[layout.group_of[ordered.rows.sensor]]
     for core in range(layout.cores):
         split = None if place is None else _packed(complete.some(place == core))
-        whole = _packed(complete) if context.whole and core == _whole_core(layout) else None
-        yield QueryParts(first, upto, split, whole)
+        if not context.whole or core != _whole_core(layout):
+            yield QueryParts(first, upto, split)
+            continue
+        came = pack_arrays({str(place): np.frombuffer(data, np.uint8) for place, data in enumerate(events)})
+        yield QueryParts(first, upto, split, _packed(complete), came if events else None)
 
 
 def _packed(complete: CompleteRows) -> bytes:
@@ -166,7 +174,8 @@ def run_queries(
     upto = parts[0].upto
     yield _run(job, context, _split_place(number), _Came(_together(part.split for part in parts), first, upto))
     if number == _whole_core(layout_of(job, context)):
-        came = _Came(_together(part.whole for part in parts), first, upto)
+        events = [array.tobytes() for part in parts if part.events for array in unpack_arrays(part.events).values()]
+        came = _Came(_together(part.whole for part in parts), first, upto, events)
         yield _run(job, context, _Place("whole", whole_file, tells=True), came)
         until_s = time.monotonic() + time_for(job.slide_us)  # for all of them together
         for name in context.fills:  # behind the others, which should not wait for it
@@ -190,6 +199,7 @@ class _Came(NamedTuple):
     rows: CompleteRows
     first: int
     upto: int
+    events: Sequence[bytes] = ()
 
 
 class _Place(NamedTuple):
@@ -273,7 +283,7 @@ def _run(job: JobContext, context: BatchContext, place: _Place, came: _Came, unt
         "sent_us": time.time_ns() // 1000,
         "cpu_s": time.thread_time() - cpu_s,
         "seconds": watch.seconds,
-        "waiting": len(core.waiting.rows["step"]),
+        "waiting": len(core.waiting.rows["step"]) + len(core.events),
         "queries": core.report(),
     }
 
@@ -294,7 +304,7 @@ def _advance(
         except LogError as error:  # it is filled later, and the others go on
             structlog.get_logger("tsunagi.spark").warning("a query is not filled now", detail=str(error))
     if core.filling is None:
-        yield from core.advance(*came, table)
+        yield from core.advance(came.rows, came.first, came.upto, table, came.events)
 
 
 _readers: dict[str, Reader] = {}
@@ -312,7 +322,8 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
     """Return a query core as it was behind the batch before, with the program that is in force now.
 
     What this process has kept is used once: this batch changes it, and may have to run again from the file. A query
-    core that had no queries before begins behind all steps that any group has delivered, since rows of those are gone.
+    core that had no queries before begins behind all steps that any group has delivered, since rows of those are gone;
+    and if there are streams of events, behind all steps whose events may have been read.
     """
     kind = place.kind
     kept = _kept.pop((job.checkpoint, kind), None)
@@ -322,7 +333,10 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
             return core
     program = _program(context, store, context.program)
     before = _program(context, store, context.program_before) if context.program_before else None
-    core = QueryCore(program, place.published(program), place.tells, max(context.delivered, default=NEVER))
+    done = max(context.delivered, default=NEVER)
+    if len(program.compiled.catalog.streams) > 1:
+        done = max([done, *(mark.step + 1 for mark in context.marks.values() if mark.step != NEVER)])
+    core = QueryCore(program, place.published(program), place.tells, done)
     anew = False
     if place.filled in program.fills:
         core.done, core.begin, core.filling = NEVER, program.fills[place.filled], {}

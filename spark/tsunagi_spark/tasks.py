@@ -45,12 +45,12 @@ from tsunagi_spark.state import KEPT, CoreState, Store, dump_readings, load_read
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of, told
 from tsunagi_spark.windows import CompleteWindows, window_blocks
 
-_PARTS = ("part", "windows", "split", "whole")
+_PARTS = ("part", "windows", "split", "whole", "events")
 """What stage two hands on beside its report: its part of the cut groups and of their aggregates, and for queries in CQL
-what is complete (`QueryParts`). Each may be missing."""
+what is complete and the events that came (`QueryParts`). Each may be missing."""
 REPORT_SCHEMA = pa.schema([("core", pa.int32()), ("report", pa.string()), *((name, pa.binary()) for name in _PARTS)])
 """Arrow schema of what stage two hands on. `core` is the task of stage three for which it is."""
-REPORT_SQL = "core int, report string, part binary, windows binary, split binary, whole binary"
+REPORT_SQL = "core int, report string, part binary, windows binary, split binary, whole binary, events binary"
 """The same schema in Spark's notation."""
 EMIT_BYTES = 64_000_000
 """Bytes of columns that a decoding task gathers before it hands them on."""
@@ -104,7 +104,7 @@ def ordering(job: JobContext) -> Stage:
             yield _report(parts.answered)
         for number, item in enumerate(parts.queries):
             head = {"from": core, "first": item.first, "upto": item.upto}
-            yield _report(head, None, None, item.split, item.whole, target=number)
+            yield _report(head, None, None, item.split, item.whole, item.events, target=number)
 
     return stage
 
@@ -117,10 +117,10 @@ def merging(job: JobContext) -> Stage:
         merged: list[tuple[int, HandedOn]] = []
         complete: list[tuple[int, QueryParts]] = []
         for batch in batches:
-            for _, text, part, windows, split, whole in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            for _, text, part, windows, *parts in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 report = json.loads(text)
                 if "from" in report:
-                    complete.append((report["from"], QueryParts(report["first"], report["upto"], split, whole)))
+                    complete.append((report["from"], QueryParts(report["first"], report["upto"], *parts)))
                     continue
                 merged.append((report["core"], HandedOn(part, windows)))
                 yield _report(report)
@@ -172,7 +172,9 @@ def decode_records(
                 follows = offset <= mark.read_to and 0 <= at_us - mark.read_us < BREAK_US
                 if slot in context.marks and not follows:
                     known[slot] = mark
-                decoder = decoders[slot] = SlotDecoder(slot, mark, layout, delivered, job.slide_us)
+                decoder = decoders[slot] = SlotDecoder(
+                    slot, mark, layout, delivered, job.slide_us, events=context.whole
+                )
             count.add(len(key or b"") + len(value or b""), len(decoders))
             decoder.add(Arrived(slot, offset, key, value, at_us))
         for decoder in decoders.values():
@@ -228,7 +230,8 @@ def order_core(
     ordered, windows = advanced.ordered, advanced.windows
     upto = query_frontier(task, blocks)
     shuffled = context.program > 0 and not context.direct
-    parts = HandedOn(queries=tuple(parts_of(job, context, ordered, upto)) if shuffled else ())
+    events = [block.events for block in blocks if block.events]
+    parts = HandedOn(queries=tuple(parts_of(job, context, ordered, upto, events)) if shuffled else ())
     if layout.cut.any():
         ordered, cut = ordered.apart(layout.cut)
         cut_window = layout.cut[layout.group_of[windows.sums["sensor"]]]

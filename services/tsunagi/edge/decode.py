@@ -1,10 +1,12 @@
-"""Decodes a live reading: sensor, time and value from a JSON object or a plain number, or why it cannot be used."""
+"""Decodes a live message: a reading (sensor, time, value), a tuple or an event; or why it cannot be used."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tsunagi.edge.inbox import Message
@@ -28,6 +30,10 @@ UNREADABLE = "unreadable"
 """Reason of a dead letter: the message is neither a JSON object nor a number."""
 BAD_COLUMN = "bad-column"
 """Reason of a dead letter: a column of a tuple is not of its type."""
+UNKNOWN_STREAM = "unknown-stream"
+"""Reason of a dead letter: no statement creates the stream that an event names."""
+FOREIGN_STREAM = "foreign-stream"
+"""Reason of a dead letter: the events of a stream without KEY are those of another edge."""
 TOO_LONG = "too-long"
 """Reason of a dead letter: the message is longer than `[source] max_bytes`. All of these reasons are also labels of the
 metric `tsunagi_edge_unusable_readings_total`."""
@@ -41,12 +47,13 @@ _MISSING = object()
 
 
 class Reading(NamedTuple):
-    """A reading that may go into windows, or a tuple.
+    """A reading that may go into windows, a tuple, or an event.
 
     Attributes:
-        place: the sensor's place among the edge's sensors.
+        place: the sensor's place among the edge's sensors; 0 for an event of a stream without KEY.
         arrival: whether `time_us` is the time of arrival, because the message names none.
-        cells: the columns of a tuple (CREATE STREAM); None = the message is a reading.
+        cells: the columns of a tuple or an event (CREATE STREAM); None = the message is a reading.
+        stream: the stream of an event; "" = it is none.
     """
 
     place: int
@@ -54,6 +61,7 @@ class Reading(NamedTuple):
     value: float
     arrival: bool
     cells: Cells | None = None
+    stream: str = ""
 
 
 class ReadingFault(NamedTuple):
@@ -73,6 +81,7 @@ class Decoder:
             in the payload. If not, a record's key (Kafka) counts only where the payload names no sensor.
         form: the columns of tuples (CREATE STREAM), whose key names the sensor in place of `[source] sensor_key`; None
             = messages are readings.
+        streams: the columns of events, by stream, with lock-step. A JSON object with `[source] stream_key` is an event.
     """
 
     def __init__(
@@ -83,8 +92,12 @@ class Decoder:
         *,
         key_first: bool,
         form: TupleForm | None = None,
+        streams: Mapping[str, TupleForm] = MappingProxyType({}),
     ) -> None:
         self._form = form
+        self._streams = streams
+        self._keyless = table.edges[0] if table.edges else ""
+        self._edge = own[0].edge if own else ""
         self._sensor_key = source.sensor_key if form is None else form.key
         self._places = {sensor.name: place for place, sensor in enumerate(own)}
         self._edges = {sensor.name: sensor.edge for sensor in table.sensors}
@@ -97,6 +110,8 @@ class Decoder:
         if message.fault is not None:
             return ReadingFault(message.fault[0], message.sensor or "", message.fault[1])
         body = _parse(message.payload)
+        if self._streams and isinstance(body, dict) and self._source.stream_key in body:
+            return self._event(body)
         if isinstance(body, dict):
             own = body.get(self._sensor_key, _MISSING)
         elif isinstance(body, float) and self._form is None:
@@ -114,14 +129,9 @@ class Decoder:
         else:
             given = body.get(self._source.value_key, _MISSING)
             time_us = self._time(body, name)
-        place = self._places.get(name)
-        if place is None:
-            edge = self._edges.get(name)
-            if edge is None:
-                return ReadingFault(
-                    UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table"
-                )
-            return ReadingFault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")
+        place = self._place(name)
+        if isinstance(place, ReadingFault):
+            return place
         if isinstance(time_us, ReadingFault):
             return time_us
         if self._form is not None and isinstance(body, dict):
@@ -132,6 +142,40 @@ class Decoder:
                 NOT_A_NUMBER, name, f"{self._source.value_key}: found {_short(given)}, expected a finite number"
             )
         return Reading(place, time_us, value, isinstance(body, float))
+
+    def _place(self, name: str) -> int | ReadingFault:
+        """Return the place of a sensor among those of this edge, or why it has none."""
+        place = self._places.get(name)
+        if place is not None:
+            return place
+        edge = self._edges.get(name)
+        if edge is None:
+            return ReadingFault(UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table")
+        return ReadingFault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")
+
+    def _event(self, body: dict[str, Any]) -> Reading | ReadingFault:
+        stream = body[self._source.stream_key]
+        form = self._streams.get(stream) if isinstance(stream, str) else None
+        if form is None:
+            known = ", ".join(self._streams)
+            detail = f"{self._source.stream_key}: found {_short(stream)}, expected a stream that is created: {known}"
+            return ReadingFault(UNKNOWN_STREAM, "", detail)
+        place: int | ReadingFault = 0
+        if form.key:
+            name = body.get(form.key)
+            if not isinstance(name, str):
+                return ReadingFault(NO_SENSOR, "", f"{form.key}: found {_short(name)}, expected a sensor's name")
+            place = self._place(name)
+        elif self._edge != self._keyless:
+            detail = f"{stream} has no KEY, so its events are those of the table's first edge, {self._keyless!r}"
+            return ReadingFault(FOREIGN_STREAM, "", detail)
+        if isinstance(place, ReadingFault):
+            return place
+        time_us = self._time(body, stream)
+        if isinstance(time_us, ReadingFault):
+            return time_us
+        found = self._tuple(body, form, place, stream, time_us)
+        return found if isinstance(found, ReadingFault) else found._replace(stream=stream)
 
     def _tuple(
         self, body: dict[str, Any], form: TupleForm, place: int, name: str, time_us: int

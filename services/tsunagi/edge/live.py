@@ -41,7 +41,7 @@ _NEVER_US = -(1 << 62)
 
 
 Identity = tuple[Any, ...]
-"""(place, time, value, columns of a tuple): what a repeated delivery has in common with the first one."""
+"""(stream, place, time, value, columns of a tuple): what a repeated delivery has in common with the first one."""
 
 
 class LiveFeed(Protocol):
@@ -215,7 +215,7 @@ class LiveSource:
                 recent.popleft()
             mark = LogMark(self._topic_id, self._digests.get(partition, 0))
             partitions[partition] = Offsets(following, recent[0][0] if recent else following, mark)
-        while self._seen_in_order and self._seen_in_order[0][1] <= after_us:
+        while self._seen_in_order and self._seen_in_order[0][2] <= after_us:
             self._seen.discard(self._seen_in_order.popleft())
         return LiveProgress(partitions, self.observed_us)
 
@@ -284,18 +284,20 @@ class LiveSource:
                 self._origin(message),
                 message.again,
                 found.cells,
+                found.stream,
             )
         )
 
     def _untimely(self, reading: Reading, message: Message, now_us: int) -> ReadingFault | None:
         """Return why a reading's time does not fit; an empty reason means that it is skipped as too old."""
-        name = self._names[reading.place]
+        name = reading.stream or self._names[reading.place]
         ahead_us = reading.time_us - now_us
         if ahead_us > self._rules.max_ahead_us:
             return ReadingFault(AHEAD, name, f"its time is {_seconds(ahead_us)} s ahead of the edge's clock")
         if message.repeated and _identity(reading) in self._seen:
             return ReadingFault(REPEATED, name, "delivered again by the broker")
-        if reading.time_us > self._begin_us() or now_us - reading.time_us < self._held_us[reading.place]:
+        held_us = 0 if reading.stream else self._held_us[reading.place]
+        if reading.time_us > self._begin_us() or now_us - reading.time_us < held_us:
             return None
         if reading.time_us > self._known_from_us:
             self.skipped_rows += not message.again
@@ -328,7 +330,7 @@ class LiveSource:
 
 def _identity(reading: Reading) -> Identity:
     cells = () if reading.cells is None else tuple(reading.cells.values())
-    return reading.place, reading.time_us, reading.value, *cells
+    return reading.stream, reading.place, reading.time_us, reading.value, *cells
 
 
 def _seconds(us: int) -> str:

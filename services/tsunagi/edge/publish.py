@@ -7,6 +7,7 @@ that slot as well.
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -22,6 +23,7 @@ from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import (
     VERSION,
+    Events,
     HelperRequest,
     LogRecord,
     Placement,
@@ -241,6 +243,7 @@ class EdgePublisher:
         *,
         everywhere: bool = True,
         columns: Sequence[TypedColumn] = (),
+        events: Sequence[Events] = (),
     ) -> None:
         """Hand over a step: one record for each slot that holds sensors of this edge.
 
@@ -248,7 +251,9 @@ class EdgePublisher:
             everywhere: whether a slot also gets a record in which no sensor has a value, because it waits for each
                 step.
             columns: the columns of a tuple (CREATE STREAM), whose sensor is the only one.
+            events: those of the step; they go to one slot of this edge.
         """
+        where = self._slots[zlib.crc32(self._edge.encode()) % len(self._slots)] if self._slots else _NOWHERE
         slot_of = self._slot_of[closed.places]
         self.unplaced_values += int((slot_of == _NOWHERE).sum())
         for slot in self._slots if not self._lent else sorted({*self._slots, *self._lent}):
@@ -267,6 +272,8 @@ class EdgePublisher:
             )
             if columns:
                 batch.column.extend(columns)
+            if events and slot == where:
+                batch.events.extend(events)
             if lent.any():
                 batch.helper, batch.helper_value = pack_sensors(closed.sensors[lent]), pack_floats(closed.values[lent])
                 self.lent_values += int(lent.sum())

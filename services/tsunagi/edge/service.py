@@ -17,6 +17,7 @@ import structlog
 
 from tsunagi.edge.counts import Counts
 from tsunagi.edge.dead_letters import DeadLetters
+from tsunagi.edge.events import EventSteps
 from tsunagi.edge.namesakes import Namesakes
 from tsunagi.edge.passing import Passed, Passing
 from tsunagi.edge.position import PositionFile
@@ -24,7 +25,7 @@ from tsunagi.edge.publish import EdgePlacementReader, EdgePublisher
 from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Source, SourceError, SourceRow, Unusable
 from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
-from tsunagi.edge.tuple_form import form_of
+from tsunagi.edge.tuple_form import form_of, streams_of
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
 from tsunagi.query.form import TupleForm, to_columns
 from tsunagi.runtime.auth import authenticated
@@ -112,6 +113,7 @@ class EdgeService:
         spool = Spool(spool_file, settings.edge.spool_bytes, logger, clock.monotonic())
         try:
             self._form = form_of(settings)
+            self._streams = streams_of(settings)
             self._needed = _make_needed(settings, self._form, self._own)
             self._opener = self._make_opener()
             self._position = self._load_position()
@@ -121,6 +123,7 @@ class EdgeService:
         started = clock.now_us() * 1000 if incarnation is None else incarnation
         self.incarnation = started if self._position is None else max(started, self._position.incarnation + 1)
         self._windows = SlidingWindows(self._own, settings.steps)
+        self._events = self._no_events()
         self._passing: Passing | None = None  # used instead of windows where the query takes each tuple as it comes
         if settings.query.mode == "tuples":
             self._passing = Passing(self._own, None if self._position is None else self._position.step)
@@ -259,6 +262,7 @@ class EdgeService:
         self._opener = self._make_opener()
         self._position = self._load_position()
         self._windows = SlidingWindows(self._own, self._settings.steps)
+        self._events = self._no_events()
         self._source = None
         self._skipped = 0
         self.publisher.last_step = None
@@ -266,7 +270,12 @@ class EdgeService:
     def _make_opener(self) -> Opener:
         if self._given_opener is not None:
             return self._given_opener
-        return make_opener(self._settings, self.name, self._table, self._own, self._logger, self._clock, self._form)
+        return make_opener(
+            self._settings, self.name, self._table, self._own, self._logger, self._clock, self._form, self._streams
+        )
+
+    def _no_events(self) -> EventSteps:
+        return EventSteps(self._streams, self._settings.slide_us, self._settings.kafka.max_message_bytes * 3 // 4)
 
     def _load_position(self) -> EdgePosition | None:
         opener = self._opener
@@ -325,17 +334,32 @@ class EdgeService:
         not_before = first if not_before is None else max(first, not_before)
         self._windows.observe_from(source.observed_us + self._offset_us, not_before=not_before)
         following = self._windows.next_step
+        if following is not None and (dropped := self._events.skip(following)):
+            self.dead_letters.counts[LATE] += dropped
         if expected is not None and following is not None and following > expected:
             self._counts.steps_skipped.inc(following - expected)
             self._logger.warning("steps not sent", first=expected, last=following - 1)
 
     def _add(self, row: SourceRow) -> None:
+        if row.stream:
+            self._add_event(row)
+            return
         if not row.again and self._windows.precedes(row.time_us + self._offset_us):
             # about a second's worth at each start: they get no letters
             self.dead_letters.counts[EARLY] += len(row.places)
         rejected = self._windows.add(row.time_us + self._offset_us, row.places, row.values)
         if not row.again:
             self._set_aside(row, rejected)
+
+    def _add_event(self, row: SourceRow) -> None:
+        reason = self._events.add(row.stream, row.time_us + self._offset_us, row.cells or {}, self._windows.next_step)
+        if reason == LATE and self.publisher.last_step is None:
+            if not row.again:
+                self.dead_letters.counts[EARLY] += 1
+        elif reason and not row.again:
+            detail = "its step had closed" if reason == LATE else "the step's events have filled its record"
+            payload = b"" if row.origin is None else row.origin.payload
+            self.dead_letters.write(Unusable(reason, row.stream, row.number, detail, payload, row.origin))
 
     def _set_aside(self, row: SourceRow, rejected: list[Rejected]) -> None:
         for reading in rejected:
@@ -354,8 +378,11 @@ class EdgeService:
             if step is None or self._windows.end_us(step) > complete_us:
                 return False
             closed = self._windows.close(step)
-            self._save(source, step, self._windows.begin_us(step + 1) - self._offset_us)
-            self.publisher.publish(closed, self._windows.end_us(step), self.incarnation)
+            read_us = min(self._windows.begin_us(step + 1), self._windows.end_us(step))  # events lie within a slide
+            self._save(source, step, read_us - self._offset_us)
+            self.publisher.publish(
+                closed, self._windows.end_us(step), self.incarnation, events=self._events.close(step)
+            )
         return True
 
     def _hear_queries(self) -> None:

@@ -45,7 +45,9 @@ class SourceRow(NamedTuple):
         values: float64[m], their readings; NaN only where the source says so.
         origin: where a live reading came from; None for a row of a file.
         again: whether an earlier incarnation has read the row and has reported what was wrong with it.
-        cells: the columns of a tuple (CREATE STREAM), whose sensor is the only one; None = the row has readings.
+        cells: the columns of a tuple or an event (CREATE STREAM), whose sensor is the only one; None = the row has
+            readings.
+        stream: the stream of an event, with lock-step; "" = the row is none.
     """
 
     number: int
@@ -55,6 +57,7 @@ class SourceRow(NamedTuple):
     origin: Origin | None = None
     again: bool = False
     cells: Cells | None = None
+    stream: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import structlog
 
 from tsunagi.edge.csv_open import CsvOpener
@@ -22,7 +25,7 @@ class LiveOpener:
     """The `tsunagi.edge.source.Opener` of a live source.
 
     Args:
-        key_first, form: as in `tsunagi.edge.decode.Decoder`.
+        key_first, form, streams: as in `tsunagi.edge.decode.Decoder`.
         clock: stamps the arrival of a reading; None means the machine's clock.
     """
 
@@ -36,6 +39,7 @@ class LiveOpener:
         key_first: bool,
         clock: Clock | None = None,
         form: TupleForm | None = None,
+        streams: Mapping[str, TupleForm] = MappingProxyType({}),
     ) -> None:
         self.name = feed.scheme
         self.digest = ""
@@ -44,7 +48,7 @@ class LiveOpener:
         self._settings = settings
         self._own = own
         self._clock = clock or SystemClock()
-        self._decoder = Decoder(table, own, settings.source, key_first=key_first, form=form)
+        self._decoder = Decoder(table, own, settings.source, key_first=key_first, form=form, streams=streams)
 
     def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> LiveSource:
         settings = self._settings
@@ -76,11 +80,13 @@ def make_opener(
     logger: structlog.stdlib.BoundLogger,
     clock: Clock | None = None,
     form: TupleForm | None = None,
+    streams: Mapping[str, TupleForm] = MappingProxyType({}),
 ) -> Opener:
     """Return the opener of the source that the settings name.
 
     Args:
         form: the columns of tuples (CREATE STREAM); None = the source has readings.
+        streams: the columns of events, by stream, with lock-step.
 
     Raises:
         SourceError: the source cannot be used: its file, its topic pattern or its address.
@@ -96,4 +102,6 @@ def make_opener(
             feed = Listener(source, logger) if source.lines.listen else StandardInput(source, logger)
         case "kafka":
             feed = KafkaFeed(settings, edge, logger)
-    return LiveOpener(feed, settings, table, own, key_first=source.kind == "mqtt", clock=clock, form=form)
+    return LiveOpener(
+        feed, settings, table, own, key_first=source.kind == "mqtt", clock=clock, form=form, streams=streams
+    )

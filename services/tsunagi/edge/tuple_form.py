@@ -35,6 +35,23 @@ def form_of(settings: Settings) -> TupleForm | None:
     return tuple_form(read_definitions(settings.query.files))
 
 
+def streams_of(settings: Settings) -> dict[str, TupleForm]:
+    """Return the columns of the events that the statements of `[query] files` create, by stream, with lock-step.
+
+    Raises:
+        QueryError: a statement that creates a stream cannot be understood, or a file cannot be read.
+    """
+    if settings.query.mode != "steps" or not settings.query.files:
+        return {}
+    from tsunagi.query.definitions import read_definitions  # the parser: most edges do not need it
+    from tsunagi.query.events import event_streams
+
+    return {
+        name: TupleForm(stream.key, {column: kind for column, kind in stream.columns.items() if column != "time"})
+        for name, stream in event_streams(read_definitions(settings.query.files)).items()
+    }
+
+
 def read_text(text: str, kind: Kind) -> object:
     """Return the value of a CSV's cell; an empty cell is NULL, and so is what is no number.
 

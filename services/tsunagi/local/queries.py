@@ -14,7 +14,15 @@ from typing import Any
 import structlog
 
 from tsunagi.local.fleet import Fleet
-from tsunagi.query.definitions import PLAN, Definition, check, definitions_of, makes_stream, read_definitions
+from tsunagi.query.definitions import (
+    PLAN,
+    STREAM_ON_PLAN,
+    Definition,
+    check,
+    definitions_of,
+    makes_stream,
+    read_definitions,
+)
 from tsunagi.query.errors import QueryError
 from tsunagi.query.explaining import explain
 from tsunagi.query.planning import Program
@@ -174,9 +182,7 @@ def add_queries(settings: Settings, given: Sequence[str], tell: Tell, begin: str
     files = {item.name: item for item in read_definitions(settings.query.files)}
     for item in new:
         if makes_stream(item):
-            raise QueryAskError(
-                f"stream {item.name}: expected in a file of [query] files: edges read it at their start"
-            )
+            raise QueryAskError(f"stream {item.name}: {STREAM_ON_PLAN}")
         if item.name in files:
             raise QueryAskError(
                 f"{item.name} stands in {files[item.name].source}; change it there, or use another name"

@@ -54,14 +54,12 @@ class Stream:
     """A stream: rows that come one after the other.
 
     Attributes:
-        key: the column within which rows have an order, and by which [ROWS n] counts.
-        in_steps: whether its rows come in lock-step, as readings do; else they come in the order of the log.
+        key: the column within which rows have an order, and by which [ROWS n] counts; "" = there is none.
     """
 
     name: str
     columns: Mapping[str, Kind]
     key: str
-    in_steps: bool
 
 
 OwnAggregate = Callable[[Floats], float]
@@ -71,11 +69,16 @@ NaN is NULL. It must always give the same values the same number."""
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All that has a name."""
+    """All that has a name.
+
+    Attributes:
+        in_steps: whether there is lock-step. Then a stream that is created has events, and needs no KEY.
+    """
 
     streams: Mapping[str, Stream] = field(default_factory=lambda: MappingProxyType({READINGS: readings_stream()}))
     functions: Mapping[str, Function] = field(default_factory=lambda: MappingProxyType({}))
     aggregates: Mapping[str, OwnAggregate] = field(default_factory=lambda: MappingProxyType({}))
+    in_steps: bool = True
 
     def with_stream(self, statement: CreateStream) -> Catalog:
         """Return the catalog with one more stream.
@@ -99,11 +102,13 @@ class Catalog:
                 why = "every stream has the time of its tuples" if column.name == "time" else "it stands twice"
                 raise QueryError(column.place, f"column {column.name}: {why}")
             columns[column.name] = kind
-        if len(keys) != 1 or columns[keys[0].name] is not Kind.TEXT:
+        usual = len(keys) == 1 or (self.in_steps and not keys)
+        if not usual or any(columns[key.name] is not Kind.TEXT for key in keys):
+            most = "at most one" if self.in_steps else "one"
             raise QueryError(
-                statement.place, f"stream {statement.name}: expected one TEXT column with KEY, found {len(keys)}"
+                statement.place, f"stream {statement.name}: expected {most} TEXT column with KEY, found {len(keys)}"
             )
-        found = Stream(statement.name, MappingProxyType(columns), keys[0].name, in_steps=False)
+        found = Stream(statement.name, MappingProxyType(columns), keys[0].name if keys else "")
         return replace(self, streams=MappingProxyType({**self.streams, found.name: found}))
 
     def with_function(self, statement: CreateFunction) -> Catalog:
@@ -136,7 +141,7 @@ class Catalog:
 
 def readings_stream(attributes: Mapping[str, Kind] = MappingProxyType({})) -> Stream:
     """Return the stream `readings`, with the attributes that the sensors table has besides."""
-    return Stream(READINGS, MappingProxyType({**READING_COLUMNS, **attributes}), "sensor", in_steps=True)
+    return Stream(READINGS, MappingProxyType({**READING_COLUMNS, **attributes}), "sensor")
 
 
 def own_function(name: str, compute: Callable[..., Any]) -> Function:

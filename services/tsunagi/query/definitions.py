@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,6 +25,8 @@ from tsunagi.runtime.ranges import MAX_DETAIL
 
 PLAN = "plan"
 """The source of statements that were added to the running system."""
+STREAM_ON_PLAN = "a stream stands in a file of [query] files: edges read it at their start"
+"""Why a statement that creates a stream cannot be added to the running system."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 """Matches the names of statements: they are parts of the keys of records."""
 
@@ -161,9 +164,6 @@ def program_of(
 def _with(program: Program, definition: Definition, step_us: int, aggregates: Collection[str]) -> Program:
     refuse_taken(definition, aggregates)
     found = make_program([(definition.source, padded(definition))], step_us, before=program)
-    if len(found.catalog.streams) > len(program.catalog.streams):
-        place = Place(definition.source, definition.line, 1)
-        raise QueryError(place, f'stream {definition.name}: found [query] mode = "steps", expected "tuples"')
     plan = found.queries.get(definition.name)
     if plan is not None and any(measure.own is not None for measure in plan.measures):
         window = plan.sources[0].window if len(plan.sources) == 1 else None
@@ -208,11 +208,13 @@ def check(
 
 def fingerprints(program: Program) -> dict[str, str]:
     """Return for each query a digest of all that its state depends on: its text and those of what it reads."""
-    streams = program.catalog.streams.values()
-    columns = (item for stream in streams for item in sorted(stream.columns.items()))
-    base = ",".join(f"{name} {kind.value}" for name, kind in columns)
+    streams = program.catalog.streams
     found: dict[str, str] = {}
     for name, plan in program.queries.items():
+        # The first stream counts for all queries: so a query is the same as in earlier versions, which had no other.
+        read = [*islice(streams, 1), *(source.name for source in plan.sources if source.name in streams)]
+        columns = (item for stream in dict.fromkeys(read) for item in sorted(streams[stream].columns.items()))
+        base = ",".join(f"{column} {kind.value}" for column, kind in columns)
         form = ["lifetimes"] if has_lifetimes(plan) else []  # so that no state of an earlier form is taken for one
         parts = [base, *form, plan.text, *(found.get(source.name, source.name) for source in plan.sources)]
         found[name] = hashlib.sha256("\x1e".join(parts).encode()).hexdigest()[:16]

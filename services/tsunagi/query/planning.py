@@ -201,7 +201,7 @@ class _Planner:
         if stream is None:
             known = [*self._program.catalog.streams, *self._program.queries]
             scope.fail(table, f"stream or query {name} is unknown{near(name, known)}; there are {listed(known)}")
-        return self._windowed(table, SourcePlan(alias, name, Window(), stream.columns), spec, stream.key)
+        return self._windowed(table, SourcePlan(alias, name, Window(), stream.columns), spec, stream.key or None)
 
     def _windowed(self, table: exp.Expr, source: SourcePlan, spec: WindowSpec | None, key: str | None) -> SourcePlan:
         if spec is None or spec.args["kind"] == "now":

@@ -22,7 +22,6 @@ TUPLE_READINGS = Stream(
     READINGS,
     MappingProxyType({"time": Kind.TIMESTAMP, "sensor": Kind.TEXT, "value": Kind.DOUBLE}),
     "sensor",
-    in_steps=False,
 )
 """The stream of a system whose statements create none: readings of one number."""
 _STEP_US = 1
@@ -58,7 +57,7 @@ def tuple_program(
     """
     created = any(map(makes_stream, definitions))
     streams = {} if created else {READINGS: TUPLE_READINGS}
-    program = Program(Catalog(MappingProxyType(streams)), MappingProxyType({}))
+    program = Program(Catalog(MappingProxyType(streams), in_steps=False), MappingProxyType({}))
     refused: dict[str, QueryError] = {}
     for definition in in_order(definitions):
         try:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tsunagi.query.form import misfits
 from tsunagi.recovery.factors import Factors
 from tsunagi.recovery.model import Model
 from tsunagi.replay.generations import generations, message_of, quarantined
 from tsunagi.runtime.columns import Floats, floats, sensors
 from tsunagi.runtime.log import Record
-from tsunagi.runtime.messages import TupleBatch
+from tsunagi.runtime.messages import Recovered, TupleBatch
 from tsunagi.runtime.names import Name
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.slot.config import SlotConfig
@@ -117,7 +118,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             for name in config.edges:
                 edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER, "out_us": -math.inf})
             if buried:  # what waited for the settings goes to dead-letters
-                index += sum(len(batch.sensor) > 0 for batch, _ in waiting)
+                index += sum(_has_values(batch) for batch, _ in waiting)
                 waiting = [(_bare(batch), appended_us) for batch, appended_us in waiting]
             batches, waiting = waiting, []
         elif body == "model":
@@ -165,7 +166,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                     index += 1
             continue
         for batch, appended_us in batches:
-            if batch.edge not in edges and batch.helper and not batch.sensor:
+            if batch.edge not in edges and batch.helper and not _has_values(batch):
                 if _misshapen(batch, config) or batch.event_time_us > appended_us + config.max_ahead_us:
                     index += not buried
                 elif batch.step >= cursor and batch.edge in helped.values():
@@ -189,13 +190,24 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 continue
             delivered = opened.pop(cursor, {})
             if buried:  # any of the values may be the one that kills, so all batches go to dead-letters
-                index += sum(len(batch.sensor) > 0 for batch in delivered.values())
+                index += sum(_has_values(batch) for batch in delivered.values())
                 delivered = {}
+            for _, batch in sorted(delivered.items()):
+                for events in batch.events:
+                    columns = Recovered(column=events.column).SerializeToString()
+                    time_us = cursor * config.slide_us
+                    rows = PackedRows(events.stream, cursor, time_us, events.rows, columns)
+                    yield Recomputed(Name(record.offset, index), generation, rows)
+                    index += 1
             told = {} if buried else lent.get(cursor, {}) | delivered
             for frame in chain.process(cursor, _values(config, delivered), _helpers(told, helped)):
                 yield Recomputed(Name(record.offset, index), generation, frame)
                 index += 1
             cursor += 1
+
+
+def _has_values(batch: TupleBatch) -> bool:
+    return len(batch.sensor) > 0 or len(batch.events) > 0
 
 
 def _bare(batch: TupleBatch) -> TupleBatch:
@@ -230,6 +242,9 @@ def _misshapen(batch: TupleBatch, config: SlotConfig) -> bool:
         return True
     if len(batch.count) not in (0, len(batch.sensor)):
         return True
+    for events in batch.events if config.mode == "steps" else ():
+        if not events.stream or not events.column or any(misfits(column, events.rows) for column in events.column):
+            return True
     return config.mode == "steps" and batch.event_time_us != batch.step * config.slide_us
 
 

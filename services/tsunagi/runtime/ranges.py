@@ -137,7 +137,9 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "helper": SENSORS,
         "helper_value": READINGS,
         "column": PART,
+        "events": PART,
     },
+    "Events": {"stream": NAME, "rows": NUMBER, "column": PART},
     "Ownership": {
         "epoch": COUNT,
         "node": NAME,

@@ -67,8 +67,8 @@ class _Check:
     def __init__(self, kind: Descriptor) -> None:
         self.conditions = _conditions(kind)
         names = [name for name, rule in RANGES[kind.name].items() if not isinstance(rule, AnyValue)]
-        self.fields: Callable[[Message], Sequence[Any]] = attrgetter(*names) if len(names) > 1 else _none
-        self._arguments = ", ".join(("m", *(names if len(names) > 1 else ())))
+        self.fields = _getter(names)
+        self._arguments = ", ".join(("m", *names))
         self.holds = self._compiled(" and ".join(condition.holds for condition in self.conditions) or "True")
         self._tests: list[Callable[..., bool]] = []  # one for each condition, made when the first message is refused
 
@@ -93,8 +93,11 @@ class _Check:
         return f"{name}: found {shown}, expected {first.expected}"
 
 
-def _none(_message: Message) -> tuple[Any, ...]:
-    return ()
+def _getter(names: Sequence[str]) -> Callable[[Message], Sequence[Any]]:
+    """Return what returns the values of fields; `attrgetter` returns a sequence only where there are several."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda message: tuple(getattr(message, name) for name in names)
 
 
 def _body_fault(message: Message) -> str:

@@ -21,16 +21,26 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats, sensors
 from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.marks import digest_of
-from tsunagi.runtime.messages import VERSION, Context, Helpers, LogRecord, ModelChange, SlotSettings, TupleBatch
+from tsunagi.runtime.messages import (
+    VERSION,
+    Context,
+    Helpers,
+    LogRecord,
+    ModelChange,
+    Recovered,
+    SlotSettings,
+    TupleBatch,
+)
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.book import Book, make_book, renew_book
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.controls import BoundsControl, DistrustControl, FactorsControl, HelpersControl, RefitControl
-from tsunagi.slot.edges import NOT_YET
+from tsunagi.slot.edges import NOT_YET, ClosedStep
 from tsunagi.slot.models import Announce, LoadModel, ModelRegister
 from tsunagi.slot.operators import Chain, build_chain
 from tsunagi.slot.outputs import Letters, Output
 from tsunagi.slot.ownership import Register
+from tsunagi.slot.packed import PackedRows
 from tsunagi.slot.parsing import Parsed, parse
 from tsunagi.slot.recover import Recover
 
@@ -251,7 +261,7 @@ class Slot:
         if message is None or self.book is None or self.chain is None:
             return outputs
         for batch, appended_us in waiting:
-            if batch.sensor:
+            if batch.sensor or batch.events:
                 outputs.append(self.letters.buried(Name(record.offset, len(outputs)), epoch, record, batch))
             self.book.accept(_bare(batch), appended_us)
         if kind == "batch":
@@ -260,7 +270,7 @@ class Slot:
             _TAKE[kind](self, record, message, outputs)
         for closed in self.book.close():
             for batch in closed.batches:
-                if batch.sensor:
+                if batch.sensor or batch.events:
                     name = Name(record.offset, len(outputs))
                     outputs.append(self.letters.buried(name, self.register.epoch, record, batch))
             self._emit(record, closed.step, np.full_like(closed.values, np.nan), outputs)
@@ -296,7 +306,20 @@ class Slot:
             return
         for closed in self.book.close():
             self._announce(self.chain.operations(closed.values))
+            self._pass_on(record, closed, outputs)
             self._emit(record, closed.step, closed.values, outputs, closed.helpers)
+
+    def _pass_on(self, record: Record, closed: ClosedStep, outputs: list[Output]) -> None:
+        """Add the events of a step, which come before its values: whoever has read these has the events, too."""
+        config = self.config
+        assert config is not None  # noqa: S101 - steps close behind settings; for the type checker
+        for batch in closed.batches:
+            for events in batch.events:
+                columns = Recovered(column=events.column).SerializeToString()
+                rows = PackedRows(events.stream, closed.step, closed.step * config.slide_us, events.rows, columns)
+                name = Name(record.offset, len(outputs))
+                outputs.append(Output(name, RECOVERED, self.register.epoch, record.appended_us, rows))
+                self.last_name = name
 
     def _emit(
         self,

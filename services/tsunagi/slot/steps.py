@@ -12,8 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tsunagi.query.form import misfits
 from tsunagi.runtime.columns import Floats, floats, sensors
-from tsunagi.runtime.messages import EdgeState, TupleBatch
+from tsunagi.runtime.messages import EdgeState, Events, TupleBatch
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US, ClosedStep, SlotEdge, Taken, restore_edges, states_of
 from tsunagi.slot.operators import Chain
@@ -71,7 +72,7 @@ class StepBook:
         "replaced", "closed" or "duplicate" to `late`.
         """
         edge = self.edges.get(batch.edge)
-        if edge is None and (batch.sensor or not batch.helper):
+        if edge is None and (batch.sensor or batch.events or not batch.helper):
             return "unknown-edge"
         if self._misshapen(batch):
             return "damaged"
@@ -108,6 +109,7 @@ class StepBook:
             or len(batch.helper) % 4
             or len(batch.count) not in (0, len(batch.sensor))
             or batch.event_time_us != batch.step * self.config.slide_us
+            or any(_broken(item) for item in batch.events)
         )
 
     def _lend(self, batch: TupleBatch, appended_us: int) -> str:
@@ -216,6 +218,10 @@ class StepBook:
                 raise ValueError(f"context: the columns of {batch.edge}'s batch for step {batch.step} do not fit")
             where = self.open if batch.edge in self.edges else self._lent
             where.setdefault(batch.step, {})[batch.edge] = batch
+
+
+def _broken(events: Events) -> bool:
+    return not events.stream or not events.column or any(misfits(column, events.rows) for column in events.column)
 
 
 def _in_order(batches: Mapping[int, Mapping[str, TupleBatch]]) -> list[TupleBatch]:

@@ -10,9 +10,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from tsunagi.query.definitions import PLAN, definitions_of, in_order, makes_stream, read_definitions
+from tsunagi.query.definitions import (
+    PLAN,
+    STREAM_ON_PLAN,
+    definitions_of,
+    in_order,
+    makes_stream,
+    read_definitions,
+)
 from tsunagi.query.encoding import WIRE, encode_columns
 from tsunagi.query.errors import QueryError
+from tsunagi.query.form import misfits
 from tsunagi.query.planning import Program
 from tsunagi.query.tuple_plans import check_tuples, form_of_stream, tuple_program
 from tsunagi.query.tuple_runs import QueryFailedError, TupleQueries
@@ -51,7 +59,7 @@ class Statements:
                 refused[name] = str(error)
                 continue
             if makes_stream(item):
-                refused[name] = "a stream stands in a file of [query] files: edges read it at their start"
+                refused[name] = STREAM_ON_PLAN
             else:
                 found.setdefault(name, item)
         _, faults = tuple_program(list(found.values()), self._aggregates)
@@ -106,13 +114,7 @@ class SlotStream:
         rows = len(batch.sensor) >> 2
         for item in batch.column:
             kind = self.kinds.get(item.name)
-            if kind is None:
-                continue
-            if item.kind != kind.value or len(item.value) != rows * WIRE[kind].itemsize:
-                return True
-            if item.valid and len(item.valid) != rows:
-                return True
-            if kind is Kind.TEXT and rows and max(_codes(item.value)) >= max(1, len(item.text)):
+            if kind is not None and (item.kind != kind.value or misfits(item, rows)):
                 return True
         return False
 

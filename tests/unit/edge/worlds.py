@@ -19,6 +19,7 @@ from tsunagi.edge.live import LiveRules, LiveSource
 from tsunagi.edge.service import EdgeService
 from tsunagi.edge.source import LiveProgress, SourceRow
 from tsunagi.edge.sources import LiveOpener
+from tsunagi.edge.tuple_form import streams_of
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import floats, pack_sensors, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES
@@ -148,9 +149,13 @@ class MemoryWorld:
 
 
 class LiveWorld(MemoryWorld):
-    """A directory with a sensors table, and edges on a source that the test feeds."""
+    """A directory with a sensors table, and edges on a source that the test feeds.
 
-    def __init__(self, path, **source: Any) -> None:
+    Args:
+        statements: what `[query] files` say.
+    """
+
+    def __init__(self, path, statements: str = "", **source: Any) -> None:
         super().__init__(path, {TUPLES: SLOTS, PLAN: 1, DEAD_LETTERS: 1})
         (path / "sensors.csv").write_text(
             "sensor,edge,min,max,max_age_s\ns0,a,0,100,\ns1,b,0,100,\ns2,a,0,100,\ns3,a,0,100,3\n"
@@ -160,19 +165,21 @@ class LiveWorld(MemoryWorld):
             sensors=path / "sensors.csv",
             steps=STEPS.model_dump(),
             source={"kind": "mqtt", "time_unit": "us"} | source,
+            query={"files": [path / "statements.sql"]} if statements else {},
         )
+        (path / "statements.sql").write_text(statements)
         self.table = read_sensors(path / "sensors.csv")
         self.place()
         self.feed = FakeFeed()
         self.runs = 0
 
-    def edge(self, scheme: str = "mqtt") -> EdgeService:
+    def edge(self, scheme: str = "mqtt", name: str = "a") -> EdgeService:
         self.runs += 1
         self.feed = FakeFeed(scheme)
-        own = self.table.of_edge("a")
-        opener = LiveOpener(self.feed, self.settings, self.table, own, key_first=True)
+        own, streams = self.table.of_edge(name), streams_of(self.settings)
+        opener = LiveOpener(self.feed, self.settings, self.table, own, key_first=True, streams=streams)
         edge = EdgeService(
-            self.settings, "a", self.log.client(f"a-{self.runs}"), self.clock, self.logger, opener=opener
+            self.settings, name, self.log.client(f"a-{self.runs}"), self.clock, self.logger, opener=opener
         )
         edge.step()
         return edge

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from tests.unit.hashes import OTHER_SHA, SHA
+from tsunagi.query.form import table_columns
+from tsunagi.query.values import Kind
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import pack_floats, pack_sensors
@@ -17,6 +19,7 @@ from tsunagi.runtime.messages import (
     VERSION,
     Calibrated,
     EdgeOut,
+    Events,
     Helpers,
     LogRecord,
     ModelChange,
@@ -80,6 +83,7 @@ def batch(
     values: dict[int, float] | None = None,
     incarnation: int = 1,
     helpers: dict[int, float] | None = None,
+    events: int = 0,
 ) -> TupleBatch:
     lent = helpers or {}
     given = {sensor: float(step) for sensor in SENSORS[edge]} if values is None else values
@@ -93,7 +97,15 @@ def batch(
         count=pack_sensors([1] * len(given)),
         helper=pack_sensors(sorted(lent)),
         helper_value=pack_floats([lent[sensor] for sensor in sorted(lent)]),
+        events=[events_of(edge, step, events)] if events else [],
     )
+
+
+def events_of(edge: str, step: int, rows: int, stream: str = "doors") -> Events:
+    """Return events of an edge in a step."""
+    kinds = {"time": Kind.TIMESTAMP, "by": Kind.TEXT, "weight": Kind.DOUBLE}
+    cells = [{"time": step * SLIDE_US - rows + row, "by": f"{edge}/{row}", "weight": None} for row in range(rows)]
+    return Events(stream=stream, rows=rows, column=table_columns(cells, kinds))
 
 
 class Writer:
@@ -118,8 +130,9 @@ class Writer:
         values: dict[int, float] | None = None,
         incarnation: int = 1,
         helpers: dict[int, float] | None = None,
+        events: int = 0,
     ) -> Record:
-        return self.add(batch=batch(edge, step, values, incarnation, helpers))
+        return self.add(batch=batch(edge, step, values, incarnation, helpers, events))
 
     def helpers(self, *names: str, epoch: int = 1, model: str = SHA) -> Record:
         chosen = sorted((*HELPERS[name], name) for name in names)
@@ -174,7 +187,7 @@ def random_log(  # noqa: C901 - one kind of record after the other
     Args:
         helped: with a model and helpers from the start, and for longer; nobody quarantines what is still to come.
     """
-    draw = random.Random(seed)
+    draw, with_events = random.Random(seed), random.Random(f"{seed}/events")
     writer = Writer()
     writer.batch("e1", FIRST)
     writer.own(1)
@@ -193,7 +206,8 @@ def random_log(  # noqa: C901 - one kind of record after the other
             lent = {
                 sensor: draw.gauss(0, 1) for sensor, home in HELPERS.values() if home == edge or draw.random() < 0.05
             }
-            writer.batch(edge, step[edge], values, draw.choice((2, 2, 2, 3, 1)), lent if draw.random() < 0.7 else None)
+            incarnation, lends = draw.choice((2, 2, 2, 3, 1)), lent if draw.random() < 0.7 else None
+            writer.batch(edge, step[edge], values, incarnation, lends, with_events.choice((0, 1, 3)))
             if draw.random() < 0.5:  # of an edge of other slots
                 lent = {sensor: draw.gauss(0, 1) for sensor, home in HELPERS.values() if home == "e4"}
                 writer.batch("e4", min(step.values()) + draw.choice((0, 0, 0, 1, -2, 40)), {}, helpers=lent)

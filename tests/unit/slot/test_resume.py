@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.unit.slot.small_slot import SLOT, load, make_config, play, random_log
-from tsunagi.runtime.messages import Context
+from tsunagi.runtime.log import RECOVERED
+from tsunagi.runtime.messages import Context, Recovered
 from tsunagi.slot.slot import Slot
 
 RECOVER: dict[str, Any] = {"use": "recover"}
@@ -39,6 +40,8 @@ def test_resumed_at_any_record_the_same_follows(chain: str, *, helped: bool) -> 
     straight = Slot(SLOT, load)
     outputs = [play(straight, [record]) for record in records]
     assert sum(len(made) for made in outputs) > 15
+    rows = [Recovered.FromString(value) for made in outputs for topic, _, value in made if topic == RECOVERED]
+    assert any(message.query for message in rows) or not helped  # events; of the other logs few batches count
     source = Slot(SLOT, load)
     resumed = 0
     for place, record in enumerate(records):

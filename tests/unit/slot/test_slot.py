@@ -15,6 +15,8 @@ from tests.unit.slot.small_slot import (
     SLIDE_US,
     SLOT,
     Writer,
+    batch,
+    events_of,
     load,
     make_config,
     owned,
@@ -173,6 +175,36 @@ def test_what_waited_in_a_step_that_a_quarantined_record_closes_is_set_aside_wit
     assert LogRecord.FromString(aside[1].value).batch.edge == EDGES[0]
     assert slot.cursor == FIRST + 1
     assert slot.letters.counts["quarantined"] == len(aside)
+
+
+def test_events_come_before_the_values_of_their_step_whoever_delivers_last() -> None:
+    for order in (("e1", "e2", "e3"), ("e3", "e1", "e2")):
+        writer = owned(make_config())
+        for edge in order:
+            writer.batch(edge, FIRST, events=2 if edge != "e2" else 0)
+        found = made(play(Slot(SLOT, load), writer.records))
+        assert [(message.query, message.step, message.rows, message.index) for message in found] == [
+            ("doors", FIRST, 2, 0),
+            ("doors", FIRST, 2, 1),
+            ("", FIRST, 0, 2),
+        ]
+        texts = [text for message in found for column in message.column for text in column.text]
+        assert texts == ["e1/0", "e1/1", "e3/0", "e3/1"], "in the order of edges"
+        assert found[0].column == events_of("e1", FIRST, 2).column
+        assert {message.event_time_us for message in found} == {FIRST * SLIDE_US}
+
+
+def test_events_of_a_step_that_a_quarantined_record_closes_are_set_aside() -> None:
+    writer = owned(make_config())
+    for edge in EDGES[:-1]:
+        writer.add(batch=batch(edge, FIRST, {}, events=1))
+    last = writer.batch(EDGES[-1], FIRST)
+    writer.quarantine(last.offset)
+    slot = Slot(SLOT, load)
+    slot.register.quarantined = {last.offset}
+    outputs = play(slot, writer.records)
+    assert len(letters(outputs)) == len(EDGES)
+    assert [message.query for message in made(outputs)] == [""]
 
 
 def test_what_waited_for_settings_that_are_quarantined_is_set_aside_and_the_settings_count() -> None:

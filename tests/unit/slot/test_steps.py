@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.unit.slot.small_slot import EDGES, FIRST, SENSORS, SLIDE_US, batch, make_config
 from tsunagi.runtime.columns import pack_floats, pack_sensors
-from tsunagi.runtime.messages import TupleBatch
+from tsunagi.runtime.messages import Events, TupleBatch, TypedColumn
 from tsunagi.slot.edges import NEVER, OUT_AGAIN_US, ClosedStep
 from tsunagi.slot.steps import StepBook
 
@@ -62,13 +63,33 @@ def test_values_of_edges_that_did_not_deliver_are_nan() -> None:
         ({"value": b"\0" * 8}, "damaged"),
         ({"sensor": b"\0" * 7, "value": b"\0" * 14}, "damaged"),
         ({"event_time_us": 1}, "damaged"),
+        ({"events": {"stream": ""}}, "damaged"),
+        ({"events": {"rows": 3}}, "damaged"),
+        ({"events": {"column": []}}, "damaged"),
+        ({"column": {"kind": "TEXTS"}}, "damaged"),
+        ({"column": {"value": b"\0" * 15}}, "damaged"),
+        ({"column": {"valid": b"\1"}}, "damaged"),
+        ({"column": {"kind": "TEXT", "value": b"\0\0\0\1" * 2, "text": ["a"]}}, "damaged"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_and_leaves_no_trace(change: dict[str, object], reason: str) -> None:
+def test_what_cannot_be_meant_is_refused_and_leaves_no_trace(change: dict[str, Any], reason: str) -> None:
     book = make()
-    changed = batch("e1", FIRST)
+    changed = batch("e1", FIRST, events=2)
+    parts: dict[str, tuple[Any, type]] = {
+        "events": (changed.events, Events),
+        "column": (changed.events[0].column, TypedColumn),
+    }
     for name, value in change.items():
-        setattr(changed, name, value)
+        if name in parts:
+            field, kind = parts[name]
+            item = kind()
+            item.CopyFrom(field[0])
+            for inner, given in value.items():
+                item.ClearField(inner)
+                item.MergeFrom(kind(**{inner: given}))
+            field[0].CopyFrom(item)
+        else:
+            setattr(changed, name, value)
     before = book.edge_states()
     assert book.accept(changed, LATER_US) == reason
     assert book.edge_states() == before

@@ -49,7 +49,7 @@ class LogRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., calibrated: _Optional[_Union[Calibrated, _Mapping]] = ..., sensor_out: _Optional[_Union[SensorOut, _Mapping]] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
-    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset", "helper", "helper_value", "column")
+    __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset", "helper", "helper_value", "column", "events")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class TupleBatch(_message.Message):
     HELPER_FIELD_NUMBER: _ClassVar[int]
     HELPER_VALUE_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
     edge: str
     incarnation: int
     step: int
@@ -72,7 +73,18 @@ class TupleBatch(_message.Message):
     helper: bytes
     helper_value: bytes
     column: _containers.RepeatedCompositeFieldContainer[TypedColumn]
-    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ..., offset: _Optional[int] = ..., helper: _Optional[bytes] = ..., helper_value: _Optional[bytes] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ...) -> None: ...
+    events: _containers.RepeatedCompositeFieldContainer[Events]
+    def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., value: _Optional[bytes] = ..., count: _Optional[bytes] = ..., offset: _Optional[int] = ..., helper: _Optional[bytes] = ..., helper_value: _Optional[bytes] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Events, _Mapping]]] = ...) -> None: ...
+
+class Events(_message.Message):
+    __slots__ = ("stream", "rows", "column")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    rows: int
+    column: _containers.RepeatedCompositeFieldContainer[TypedColumn]
+    def __init__(self, stream: _Optional[str] = ..., rows: _Optional[int] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ...) -> None: ...
 
 class Ownership(_message.Message):
     __slots__ = ("epoch", "node", "generation", "first_step", "settings_hash", "founding")

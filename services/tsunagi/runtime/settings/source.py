@@ -81,6 +81,7 @@ class SourceSettings(Section):
     sensor_key: str = Field("sensor", description="live: key of the sensor's name in JSON")
     time_key: str = Field("time", description="live: key of the reading's time in JSON")
     value_key: str = Field("value", description="live: key of the value in JSON")
+    stream_key: str = Field("stream", description="live: key of the stream's name in JSON, of events (CREATE STREAM)")
     time_unit: Literal["s", "ms", "us"] = Field(
         "s", description="live: unit of times given as numbers since the epoch (a text is ISO 8601 with a zone)"
     )
